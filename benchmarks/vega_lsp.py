@@ -17,8 +17,7 @@ from benchmarks.measure import Figure, Row, Size, Stopwatch, Timing, at_most, in
 from benchmarks.spawn import environment
 from benchmarks.vega_parser import program
 from lyra.vega.lsp.diagnostics import diagnose
-from lyra.vega.lsp.document import Document, Position, TextChange
-from lyra.vega.lsp.project import Project
+from lyra.vega.lsp.project import Document, Position, Project, TextChange
 from lyra.vega.lsp.tokens import coloured
 
 _URI = "file:///bench/large.vega"

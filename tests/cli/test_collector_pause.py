@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from lyra.cli.collector_pause import CollectorPause
+from lyra.cli.process_io import CollectorPause
 
 
 @pytest.fixture(autouse=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lyra.cli.new_file import check_folder
+from lyra.cli.arguments import check_folder
 from lyra.errors import ConfigError
 
 

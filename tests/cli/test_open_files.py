@@ -6,7 +6,7 @@ import resource
 
 import pytest
 
-from lyra.cli.open_files import allow_open_files
+from lyra.cli.commands.serve import allow_open_files
 
 
 @pytest.fixture(autouse=True)

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from lyra.cli import stdin_lines
+from lyra.cli import process_io
 from lyra.errors import ConfigError
 
 
 async def _all(fd: int, **cut: int) -> list[bytes]:
     async with asyncio.timeout(20):
-        return [line async for line in stdin_lines.stdin_lines(fd, **cut)]
+        return [line async for line in process_io.stdin_lines(fd, **cut)]
 
 
 def _piped(data: bytes, **cut: int) -> list[bytes]:
@@ -58,7 +58,7 @@ def test_a_line_comes_before_the_next_is_written() -> None:
     async def first() -> bytes:
         os.write(write, b"one\ntw")
         async with asyncio.timeout(10):
-            line = await anext(aiter(stdin_lines.stdin_lines(read)))
+            line = await anext(aiter(process_io.stdin_lines(read)))
         os.close(write)
         return line
 
@@ -68,7 +68,7 @@ def test_a_line_comes_before_the_next_is_written() -> None:
 
 def test_a_line_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also one that never ends: what is read of it stays small."""
-    monkeypatch.setattr(stdin_lines, "LINE_BYTES_MAX", 10)
+    monkeypatch.setattr(process_io, "LINE_BYTES_MAX", 10)
     with pytest.raises(ConfigError, match="longer than 10 bytes"):
         _piped(b"x" * 100)
 

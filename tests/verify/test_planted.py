@@ -11,8 +11,6 @@ from typing import Any
 import pytest
 
 from lyra.agents.parallel import rules as agent_rules
-from lyra.vega.bytecode import pure_guards as guards
-from lyra.vega.plan import rules as vega_rules
 from verify.planted import (
     Change,
     PlantingError,
@@ -25,8 +23,8 @@ from verify.planted import (
 )
 
 TABLES: list[tuple[Mapping[str, str], dict[str, tuple[Change, ...]]]] = [
-    (vega_rules.RULES, vega_early_calls.BUGS),
-    (guards.GUARDS, vega_generated_code.BUGS),
+    (vega_early_calls.RULES, vega_early_calls.BUGS),
+    (vega_generated_code.GUARDS, vega_generated_code.BUGS),
     (agent_rules.RULES, agent_early_calls.BUGS),
 ]
 ROWS = [

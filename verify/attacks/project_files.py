@@ -30,8 +30,7 @@ from lyra.errors import ConfigError, LyraError
 from lyra.mcp.client.approvals import Approvals
 from lyra.mcp.client.servers import load_settings
 from lyra.models.settings import settings_of
-from lyra.sage.extensions.extension_asks import extension_asks
-from lyra.sage.extensions.extensions import Extensions
+from lyra.sage.extensions.extensions import Extensions, extension_asks
 from lyra.tools.builtin.workspace import Workspace
 from lyra.tools.permissions.settings import permissions_from_files
 from lyra.tools.permissions.subjects import subject_of

@@ -17,7 +17,7 @@ from lyra.core.ids import ProcessRandom, seeded
 from lyra.errors import SourceError
 from lyra.vega import compile as compile_source
 from lyra.vega.bytecode import file as files
-from lyra.vega.bytecode.disassembler import disassemble
+from lyra.vega.bytecode.file import disassemble
 from lyra.vega.format.formatter import format_source
 from lyra.vega.machine.fiber import Fiber, OutOfFuel, VmEffect
 from lyra.vega.machine.link import link

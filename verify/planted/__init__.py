@@ -4,8 +4,8 @@ A comparison that never fails proves nothing. Each rule that the shipped code ke
 the functions concerned, the piece of their source that keeps the rule, and the code that stands there instead.
 
     apply                 changes functions for the time of a `with` block
-    vega_early_calls      bugs in the early calls of Vega programs      (rules: `lyra.vega.plan.rules.RULES`)
-    vega_generated_code   bugs in the generated code of Vega functions  (guards: `bytecode.pure_guards.GUARDS`)
+    vega_early_calls      bugs in the early calls of Vega programs, by rule
+    vega_generated_code   bugs in the generated code of Vega functions, by guard
     agent_early_calls     bugs in the early calls of Python functions   (rules: `lyra.agents.parallel.rules.RULES`)
 """
 

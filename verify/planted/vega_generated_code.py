@@ -1,4 +1,4 @@
-"""Bugs in the code that is generated for pure Vega functions: one for each guard of `pure_guards.GUARDS`."""
+"""The guards that keep the generated code of pure Vega functions exact, and a bug for each."""
 
 from __future__ import annotations
 
@@ -6,9 +6,20 @@ from typing import Final
 
 from verify.planted.apply import Change
 
-__all__ = ["BUGS"]
+__all__ = ["BUGS", "GUARDS"]
 
-_EXPRESSIONS: Final = "lyra.vega.machine.pure.expressions"
+GUARDS: Final[dict[str, str]] = {
+    "overflow": "a result that leaves 64 bits gives up",
+    "truncate": "division and remainder are Python's only where nothing is negative",
+    "index": "an index below zero is none, though Python takes it",
+    "sign": "what is never negative is known, not supposed",
+    "order": "an index is computed before the value that is stored there, where it makes a difference",
+    "bound": "only a counter that its loop bounds is stepped without a look at 64 bits",
+    "mutation": "only what the function made itself is changed in it",
+    "poll": "a call that runs long gives way to processes that wait for their turn",
+}
+
+_EXPRESSIONS: Final = "lyra.vega.machine.pure.generate"
 _GENERATE: Final = "lyra.vega.machine.pure.generate"
 _TREES: Final = "lyra.vega.compiler.pure_trees"
 

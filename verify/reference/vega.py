@@ -12,9 +12,9 @@ from typing import Final
 from lyra.errors import CODES
 from lyra.vega.bytecode.opcodes import OPCODES, Opcode
 from lyra.vega.checker import settings
-from lyra.vega.checker.signatures import signature_text, takes_text
-from lyra.vega.stdlib.examples import EXAMPLES
+from lyra.vega.checker.types import signature_text, takes_text
 from lyra.vega.stdlib.table import ERRORS, GLOBALS, LIBRARY, METHODS, LibraryEntry
+from verify.reference.vega_examples import EXAMPLES
 
 Table = Callable[[tuple[str, ...], Sequence[tuple[str, ...]]], str]
 

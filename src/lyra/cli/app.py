@@ -44,11 +44,11 @@ COMMANDS: Final[dict[str, Lazy]] = {
         "lyra.cli.commands.config", "config", "Show the settings in force, where each comes from, and every key."
     ),
     "cost": Lazy(
-        "lyra.cli.views.cost", "cost", "Sum up what model calls cost, by agent, model, day, process or gateway key."
+        "lyra.cli.views.calls", "cost", "Sum up what model calls cost, by agent, model, day, process or gateway key."
     ),
     "demo": Lazy("lyra.cli.demo.command", "demo", "Show a supervised team of processes survive crashes and kill -9."),
     "diff": Lazy(
-        "lyra.cli.replay.diff",
+        "lyra.cli.replay.command",
         "diff",
         "Compare two runs step by step: the first difference, cost and tokens.",
     ),
@@ -58,7 +58,7 @@ COMMANDS: Final[dict[str, Lazy]] = {
         "Check which optional features work on this machine and how to install the others.",
     ),
     "events": Lazy(
-        "lyra.cli.views.events",
+        "lyra.cli.views.calls",
         "events",
         "Show what happened, and with -f what happens: each row of the journal on a line.",
     ),
@@ -74,7 +74,7 @@ COMMANDS: Final[dict[str, Lazy]] = {
     ),
     "mcp": Lazy("lyra.cli.commands.mcp", "mcp", "Manage MCP servers, and serve Lyra's tools over MCP."),
     "mock": Lazy(
-        "lyra.cli.commands.mock", "mock", "Serve the APIs of Anthropic, OpenAI and Ollama from a script, for tests."
+        "lyra.cli.commands.serve", "mock", "Serve the APIs of Anthropic, OpenAI and Ollama from a script, for tests."
     ),
     "permissions": Lazy(
         "lyra.cli.commands.permissions",
@@ -84,7 +84,7 @@ COMMANDS: Final[dict[str, Lazy]] = {
     "pipeline": Lazy(
         "lyra.cli.commands.pipeline", "pipeline", "Check, run and draw pipelines declared in TOML, YAML or JSON."
     ),
-    "ps": Lazy("lyra.cli.views.ps", "ps", "List processes: state, age, spending, what each waits for."),
+    "ps": Lazy("lyra.cli.views.processes", "ps", "List processes: state, age, spending, what each waits for."),
     "replay": Lazy(
         "lyra.cli.replay.command",
         "replay",
@@ -99,13 +99,15 @@ COMMANDS: Final[dict[str, Lazy]] = {
         "lyra.cli.commands.store", "store", "Inspect, compact and sign a store: info, check, compact, export, adopt."
     ),
     "tools": Lazy("lyra.cli.commands.tools", "tools", "List the available tools, check files of tools, call a tool."),
-    "top": Lazy("lyra.cli.views.top", "top", "Watch the processes live: state, calls, spending; the busiest first."),
+    "top": Lazy(
+        "lyra.cli.views.processes", "top", "Watch the processes live: state, calls, spending; the busiest first."
+    ),
     "trace": Lazy(
-        "lyra.cli.views.trace",
+        "lyra.cli.views.calls",
         "trace",
         "Show the calls of processes as a tree, with latency, cost and a waterfall.",
     ),
-    "tree": Lazy("lyra.cli.views.tree", "tree", "Draw who started whom, with states, restarts and spending."),
+    "tree": Lazy("lyra.cli.views.processes", "tree", "Draw who started whom, with states, restarts and spending."),
     "trust": Lazy(
         "lyra.cli.commands.trust",
         "trust",
@@ -115,7 +117,7 @@ COMMANDS: Final[dict[str, Lazy]] = {
     "vesper": Lazy(
         "lyra.cli.vesper.group", "vesper", "Check, run, compare and migrate nodes: verified steps with contracts."
     ),
-    "worker": Lazy("lyra.cli.commands.worker", "worker", "Run agents and services for the kernel of a server."),
+    "worker": Lazy("lyra.cli.commands.serve", "worker", "Run agents and services for the kernel of a server."),
 }
 
 

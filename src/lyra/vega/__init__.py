@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from lyra.errors import VegaError
     from lyra.vega.bytecode.program import Program
     from lyra.vega.checker.checker import Load
     from lyra.vega.syntax.ast import Module
     from lyra.vega.syntax.source import Diagnostic
-    from lyra.vega.values.errors import VegaError
 
 __all__ = ["Program", "VegaError", "check", "compile", "format_source", "parse", "run"]
 
@@ -72,7 +72,7 @@ def run(source: str | Program, **options: Any) -> Any:
     return run_program(source, **options)
 
 
-_HOMES = {"Program": "lyra.vega.bytecode.program", "VegaError": "lyra.vega.values.errors"}
+_HOMES = {"Program": "lyra.vega.bytecode.program", "VegaError": "lyra.vega.values.values"}
 
 
 def __getattr__(name: str) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from lyra.cli.trust_question import passed_over_line
+from lyra.cli.commands.trust import passed_over_line
 from lyra.config.asks import Ask, FileAsks
 from tests import trusting
 

@@ -8,9 +8,8 @@ from collections import Counter
 import pytest
 from rich.console import Console
 
-from lyra.cli.demo.board import Board
+from lyra.cli.demo.board import Board, LineView, LiveView
 from lyra.cli.demo.report import Evidence, Fact, lines, report
-from lyra.cli.demo.view import LineView, LiveView
 from lyra.core.budgets.money import Money
 
 

@@ -14,10 +14,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from lyra.cli.demo.web import office as office_module
-from lyra.cli.demo.web.office import QUESTIONS_MAX, Office
-from lyra.cli.demo.web.past import FIRST_ROUND, live_through_past
+from lyra.cli.demo.web import show as office_module
 from lyra.cli.demo.web.scene import Scene
+from lyra.cli.demo.web.show import FIRST_ROUND, QUESTIONS_MAX, Office, live_through_past
 from lyra.kernel.kernel import Kernel
 from tests import warm
 

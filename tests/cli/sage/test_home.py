@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from lyra.cli.main import sage
-from lyra.cli.sage.home import fill_in_home
+from lyra.cli.sage.group import fill_in_home
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from itertools import count
 
 import pytest
 
-from lyra.cli.vesper import setup
+from lyra.cli.vesper import node_files
 from lyra.errors import Conflict
 from lyra.vesper.evidence import differential
 from tests.cli.vesper.test_nodes import DISCOUNT, told
@@ -122,7 +122,7 @@ def test_a_running_verify_leaves_the_store_to_other_commands(vesper, monkeypatch
 def test_verify_waits_for_a_command_that_has_the_store(vesper, lyra, monkeypatch):
     """What was compared is not lost because another command runs at the end."""
     vesper("confidence", "discount.vsp")
-    opened = setup.runtime_of
+    opened = node_files.runtime_of
     tries = []
 
     def busy_twice(*arguments):
@@ -131,11 +131,11 @@ def test_verify_waits_for_a_command_that_has_the_store(vesper, lyra, monkeypatch
             raise Conflict("another kernel owns the store")
         return opened(*arguments)
 
-    monkeypatch.setattr(setup, "runtime_of", busy_twice)
-    monkeypatch.setattr(setup, "_PAUSE_S", 0.0)
+    monkeypatch.setattr(node_files, "runtime_of", busy_twice)
+    monkeypatch.setattr(node_files, "_PAUSE_S", 0.0)
     assert vesper("verify", "discount.vsp", "-n", "50").returncode == 0
     assert len(tries) == 3
-    monkeypatch.setattr(setup, "STORE_WAIT_S", -1.0)
+    monkeypatch.setattr(node_files, "STORE_WAIT_S", -1.0)
     tries.clear()
     assert "another kernel owns" in vesper("verify", "discount.vsp", "-n", "50").stderr
 

@@ -106,7 +106,7 @@ def test_events_go_on(lyra: Any, store: Path, flag: str, monkeypatch: pytest.Mon
         def wait(self, _seconds: float) -> bool:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("lyra.cli.views.events.threading", SimpleNamespace(Event=Interrupted))
+    monkeypatch.setattr("lyra.cli.views.calls.threading", SimpleNamespace(Event=Interrupted))
     assert lyra("events", "k.db", flag).returncode == 130
 
 
@@ -141,7 +141,7 @@ def test_top_looks_again(
             waited.append(seconds)
             return True
 
-    monkeypatch.setattr("lyra.cli.views.top.threading", SimpleNamespace(Event=Pause))
+    monkeypatch.setattr("lyra.cli.views.processes.threading", SimpleNamespace(Event=Pause))
     screen = Terminal()
     with redirect_stdout(screen):
         assert main(["top", str(store), *words]) == 0

@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from lyra.cli.app import Invocation
-from lyra.cli.views.ps import ps
+from lyra.cli.views.processes import ps
 from lyra.core.effect import Effect
 from lyra.errors import BudgetExceeded, EffectInDoubt
 from lyra.kernel import Child, Kernel

@@ -28,8 +28,7 @@ from lyra.kernel.pipelines.runner import run_pipeline
 from lyra.kernel.services.registry import ServiceInfo
 from lyra.kernel.supervision.supervisor import supervise
 from lyra.store import open_store
-from lyra.vega.runtime.agents.agent import agent_front
-from lyra.vega.runtime.driver import PROGRAMS, vega_process
+from lyra.vega.runtime.driver import PROGRAMS, agent_front, vega_process
 from lyra.vega.runtime.world import RunOptions, World
 from tests.agents.support import calls, says
 from tests.kernel.conftest import Crash, an_earlier_version, run, settle
@@ -158,7 +157,7 @@ def test_rows_and_snapshots_of_earlier_versions_are_read_with_fixed_names():
 def test_exceptions_of_earlier_versions_come_back_as_their_class(monkeypatch, name):
     """An `except` clause of Lyra's own meets the same class after its file has moved."""
     importlib.import_module("lyra.vega.values.values")
-    importlib.import_module("lyra.cli.demo.service")
+    importlib.import_module("lyra.cli.demo.team")
     kind: Any = named_thing(name)
     error = kind("Overflow", "too large") if name == "lyra:vega.Fault" else kind(503)
     with an_earlier_version(monkeypatch):

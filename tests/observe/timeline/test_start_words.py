@@ -10,7 +10,7 @@ from lyra.observe.timeline.difference import compare_runs
 from lyra.observe.timeline.row_words import ending_text
 from lyra.observe.timeline.start_words import start_words, vega_name
 from lyra.vega.durable.runs import Runs
-from lyra.vega.replay.run_in_store import timeline_of_run
+from lyra.vega.replay.timeline import timeline_of_run
 from tests.vega.recorded import Recorded
 
 SOURCE = """\

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from lyra import Agent, Kernel, tool
-from lyra.cli.replay.words import conversation_lines
+from lyra.cli.replay.prompt import conversation_lines
 from lyra.core.event import Event
 from lyra.errors import ConfigError, NoSuchProcess, ToolError
 from lyra.models.sim import SimProvider
 from lyra.observe.timeline.difference import compare_runs
 from lyra.observe.timeline.journal import StoredRows
 from lyra.observe.timeline.timeline import RunTimeline
-from lyra.server.dashboard.views.run import moment_view
+from lyra.server.dashboard.run_view import moment_view
 from lyra.store.protocol import Store
 from lyra.store.reader import open_to_read
 from tests.agents.forks.programs import acts, book, booking, clerk, guide, opened, talk, team

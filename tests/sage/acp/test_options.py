@@ -8,8 +8,8 @@ from typing import Any
 import acp
 import pytest
 
+from lyra.cli.commands.acp import acp as acp_command
 from lyra.cli.main import sage
-from lyra.cli.sage.acp import acp as acp_command
 from tests.sage.acp.test_client import Desk, call, text
 
 WRITE = call("Write", file_path="a.txt", content="new")

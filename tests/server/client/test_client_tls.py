@@ -84,7 +84,7 @@ def test_a_worker_uses_tls_and_the_token_of_a_file(files: Path) -> None:
 async def test_plaintext_and_tls_of_the_worker_command_are_passed_on(files: Path) -> None:
     """`--plaintext` takes another machine without TLS, `--tls` and `--tls-ca` with it; without them it is refused."""
     from lyra.cli.app import Invocation
-    from lyra.cli.commands.worker import _worker_of
+    from lyra.cli.commands.serve import _worker_of
 
     base = dict.fromkeys(("name", "user", "token_file", "tls_ca", "tls_cert", "tls_key", "lease"))
     given: dict[str, Any] = {**base, "server": "192.0.2.1:1", "concurrency": 1, "tls": False, "plaintext": False}

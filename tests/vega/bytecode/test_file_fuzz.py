@@ -12,8 +12,7 @@ import pytest
 import lyra.vega
 from lyra.core.ids import seeded
 from lyra.errors import BytecodeError
-from lyra.vega.bytecode.disassembler import disassemble
-from lyra.vega.bytecode.file import HEAD, content_hash, dump, load
+from lyra.vega.bytecode.file import HEAD, content_hash, disassemble, dump, load
 from lyra.vega.bytecode.opcodes import OP_CALL, OP_CALL_PURE
 from tests.cases import cases
 from verify.fuzz.vega_fuzz import PARTS, attempt, mutated_bytes, sealed

@@ -9,11 +9,12 @@ import pytest
 
 import lyra.vega
 import lyra.vega.compiler
+from codegen import vega_machine
 from lyra import vega
 from lyra.errors import BytecodeError
 from lyra.vega.bytecode import opcodes
 from lyra.vega.bytecode.file import dump, load
-from lyra.vega.machine import generate_vm, rare_instructions
+from lyra.vega.machine import rare_instructions
 
 # The numbers of tests/vega/documents/001.md.
 SPECIFIED = {
@@ -50,13 +51,13 @@ def test_every_row_has_its_constant():
 
 def test_the_machine_is_generated_from_its_template_and_the_table():
     """`vm.py` is what the generator writes: a changed opcode or template without a new `vm.py` fails here."""
-    assert generate_vm.TARGET.read_text() == generate_vm.generated()
+    assert vega_machine.TARGET.read_text() == vega_machine.generated()
 
 
 def test_the_machine_knows_every_opcode():
     """Each opcode has a branch in the template of the loop or a row in the table of rare instructions, and no other
     numeral is compared with an opcode."""
-    template = generate_vm.TEMPLATE.read_text()
+    template = vega_machine.TEMPLATE.read_text()
     branches = {f"OP_{name}" for name in re.findall(r"op == OP_([A-Z_]+)", template)} | {"OP_LOOP_IF"}
     in_loop = {getattr(opcodes, name) for name in branches}
     assert in_loop | set(rare_instructions._RARE) == set(opcodes.OPCODES) - {opcodes.OP_HALT}
@@ -66,7 +67,7 @@ def test_the_machine_knows_every_opcode():
 
 def test_the_generated_machine_has_the_numbers_of_the_table():
     """Each comparison in the loop has its opcode's name beside it."""
-    pairs = re.findall(r"op == 0x([0-9A-F]{2}):  # ([A-Z_]+)$", generate_vm.TARGET.read_text(), re.MULTILINE)
+    pairs = re.findall(r"op == 0x([0-9A-F]{2}):  # ([A-Z_]+)$", vega_machine.TARGET.read_text(), re.MULTILINE)
     assert len(pairs) > 60
     for number, name in pairs:
         assert opcodes.OPCODES[int(number, 16)].name == name

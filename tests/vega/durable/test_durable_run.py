@@ -10,8 +10,7 @@ from lyra.kernel.process.process import Exit
 from lyra.models.client import LLMClient
 from lyra.models.request import Request
 from lyra.models.sim import SimProvider
-from lyra.vega.runtime.agents.agent import agent_front
-from lyra.vega.runtime.driver import PROGRAMS, vega_process
+from lyra.vega.runtime.driver import PROGRAMS, agent_front, vega_process
 from lyra.vega.runtime.world import RunOptions, World
 
 SOURCE = """

@@ -9,9 +9,9 @@ import pytest
 
 from lyra import vega
 from lyra.errors import ConfigError
-from lyra.vega.durable.effect_words import describe_effect
 from lyra.vega.durable.runs import Runs
 from lyra.vega.migrate.migration import migrated
+from lyra.vega.migrate.rehearsal import describe_effect
 from tests.vega.recorded import FILE, Recorded
 from tests.vega.support import Never
 

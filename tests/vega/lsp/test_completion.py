@@ -8,10 +8,9 @@ import pytest
 
 from lyra.vega import check
 from lyra.vega.checker.settings import AGENT_FIELDS, BLOCKS, SUPERVISION, TOOL_SETTINGS
-from lyra.vega.lsp.completion import complete
-from lyra.vega.lsp.snippets import BACKOFFS, FIELD_SNIPPETS, STATEMENT_SNIPPETS, TOP_SNIPPETS
+from lyra.vega.lsp.completion import BACKOFFS, FIELD_SNIPPETS, STATEMENT_SNIPPETS, TOP_SNIPPETS, complete
 from lyra.vega.stdlib.table import GLOBALS, LIBRARY
-from lyra.vega.syntax.tokens import KEYWORDS
+from lyra.vega.syntax.lexer import KEYWORDS
 
 from .texts import project
 

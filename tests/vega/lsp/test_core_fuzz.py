@@ -10,14 +10,10 @@ import pytest
 
 from lyra.vega.lsp.completion import complete
 from lyra.vega.lsp.diagnostics import diagnose, fixes_of
-from lyra.vega.lsp.document import Document, TextChange
-from lyra.vega.lsp.hover import hover
-from lyra.vega.lsp.layout import formatted
-from lyra.vega.lsp.navigation import definition, references
-from lyra.vega.lsp.outline import outline
-from lyra.vega.lsp.project import Project
-from lyra.vega.lsp.rename import RenameRefused, rename
-from lyra.vega.lsp.signature import signature_help
+from lyra.vega.lsp.features import formatted
+from lyra.vega.lsp.hover import hover, signature_help
+from lyra.vega.lsp.navigation import RenameRefused, definition, outline, references, rename
+from lyra.vega.lsp.project import Document, Project, TextChange
 from lyra.vega.lsp.tokens import coloured
 
 HERE = Path(__file__).parent.parent

@@ -14,10 +14,9 @@ from pathlib import Path
 import pytest
 
 import lyra
-from lyra.vega.lsp.extension import KEYWORD_SCOPES, files, grammar
-from lyra.vega.syntax.lexer import lex
+from codegen.vega_extension import KEYWORD_SCOPES, files, grammar
+from lyra.vega.syntax.lexer import KEYWORDS, Tokens, lex
 from lyra.vega.syntax.source import Source
-from lyra.vega.syntax.tokens import KEYWORDS, Tokens
 from tests.mcp.node import MODULES
 
 HERE = Path(__file__).parent
@@ -46,7 +45,7 @@ def installed(*packages: str) -> None:
 
 @pytest.mark.parametrize("name", files())
 def test_generated_files_are_fresh(name):
-    """`python -m lyra.vega.lsp.extension editors/vscode` would change nothing."""
+    """`python -m codegen.vega_extension editors/vscode` would change nothing."""
     assert (EXTENSION / name).read_text() == files()[name]
 
 

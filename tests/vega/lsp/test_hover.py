@@ -6,7 +6,7 @@ import pytest
 
 from lyra.vega.lsp.hover import hover
 from lyra.vega.stdlib.table import GLOBALS, LIBRARY
-from lyra.vega.syntax.tokens import KEYWORDS
+from lyra.vega.syntax.lexer import KEYWORDS
 
 from .texts import project
 
@@ -171,7 +171,7 @@ def test_a_broken_text_still_shows_what_can_be_read():
 
 def test_an_imported_node_shows_its_inputs_and_outputs(tmp_path):
     """Hover and signature help say what the file declares; the checker's remark stands at the argument."""
-    from lyra.vega.lsp.signature import signature_help
+    from lyra.vega.lsp.hover import signature_help
     from lyra.vesper.runtime.faces import read_file
 
     node = (

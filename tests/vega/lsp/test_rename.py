@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lyra.vega.lsp.rename import RenameRefused, prepare, rename
+from lyra.vega.lsp.navigation import RenameRefused, prepare, rename
 
 from .texts import project
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lyra.vega.lsp.reparse import reparsed
+from lyra.vega.lsp.analysis import reparsed
 from lyra.vega.syntax.lexer import Lexed, lex
 from lyra.vega.syntax.parser import parse_all
 from lyra.vega.syntax.source import Source
@@ -60,7 +60,7 @@ def test_only_the_piece_around_the_change_is_read(monkeypatch):
         read.append(source.text)
         return lex(source)
 
-    monkeypatch.setattr("lyra.vega.lsp.reparse.lex", noted)
+    monkeypatch.setattr("lyra.vega.lsp.analysis.lex", noted)
     tree = reparsed(before, text, text.replace("return 50;", "return 50 + 1;"))
     assert tree is not None
     assert len(tree.module.statements) == 100

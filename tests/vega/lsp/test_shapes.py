@@ -10,10 +10,10 @@ import pytest
 
 from lyra.vega import format_source
 from lyra.vega.lsp.analysis import Analysis
-from lyra.vega.lsp.layout import formatted
-from lyra.vega.lsp.lens import overlaps
-from lyra.vega.lsp.outline import outline
-from lyra.vega.lsp.signature import signature_help
+from lyra.vega.lsp.features import formatted
+from lyra.vega.lsp.hover import signature_help
+from lyra.vega.lsp.navigation import outline
+from lyra.vega.lsp.server import overlaps
 from lyra.vega.lsp.tokens import MODIFIERS, TYPES, coloured
 
 from .texts import project
@@ -166,7 +166,7 @@ fn main() {
 
 
 def test_without_a_plan_there_are_no_lenses(monkeypatch):
-    monkeypatch.setitem(sys.modules, "lyra.vega.compiler.plan_of", None)
+    monkeypatch.setitem(sys.modules, "lyra.vega.compiler.compiler", None)
     assert overlaps(REVIEWS, "x") == []
 
 
@@ -186,9 +186,9 @@ def test_lenses_are_what_the_plan_says(monkeypatch):
         def to_data(self):
             return {"groups": groups}
 
-    plan = ModuleType("lyra.vega.compiler.plan_of")
+    plan = ModuleType("lyra.vega.compiler.compiler")
     plan.plan_of = lambda text, name, load=None: Plan()  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "lyra.vega.compiler.plan_of", plan)
+    monkeypatch.setitem(sys.modules, "lyra.vega.compiler.compiler", plan)
     assert overlaps(REVIEWS, "x") == [
         (5, "overlaps with team.vega:3, line 6"),
         (6, "overlaps with team.vega:3, line 5"),
@@ -199,7 +199,7 @@ def test_lenses_are_what_the_plan_says(monkeypatch):
 
 def test_calls_that_overlap_say_so():
     """The real plan: two calls of an agent that keeps no memory."""
-    pytest.importorskip("lyra.vega.compiler.plan_of")
+    pytest.importorskip("lyra.vega.compiler.compiler")
     assert overlaps("let x = ;", "x") == []
     overlapping = dict(overlaps(REVIEWS, "x"))
     assert overlapping == {5: "overlaps with line 6", 6: "overlaps with line 5"}

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lyra.vega.lsp.document import Document
-from lyra.vega.lsp.project import Project, uri_of
+from lyra.vega.lsp.project import Document, Project, uri_of
 
 CURSOR = "‸"
 MAIN = "/work/main.vega"

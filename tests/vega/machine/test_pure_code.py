@@ -17,7 +17,6 @@ import pytest
 
 from lyra import vega
 from lyra.kernel.kernel import Kernel
-from lyra.vega.bytecode import pure_guards as guards
 from lyra.vega.machine.fiber import Done, Fiber, OutOfFuel
 from lyra.vega.machine.link import link
 from lyra.vega.machine.pure import MISS
@@ -35,7 +34,7 @@ from tests.cli.vega_runner import vega as vega_command
 from tests.limits import within
 from verify.compare import vega_tiers
 from verify.planted import planted
-from verify.planted.vega_generated_code import BUGS
+from verify.planted.vega_generated_code import BUGS, GUARDS
 
 __all__ = ["vega_command"]  # the fixture
 
@@ -53,7 +52,7 @@ def test_random_functions_come_to_the_same():
 NOTICED = {"index": 105, "mutation": 34, "order": 176}  # the functions that need these guards are few
 
 
-@pytest.mark.parametrize("guard", sorted(guards.GUARDS.keys() - {"poll"}))
+@pytest.mark.parametrize("guard", sorted(GUARDS.keys() - {"poll"}))
 def test_a_guard_that_is_left_out_is_noticed(guard: str):
     """Each guard of generated code matters: without it some random function differs. (`poll` has tests of its own.)"""
     result = vega_tiers.Result()

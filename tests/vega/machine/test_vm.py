@@ -7,21 +7,21 @@ from typing import Any
 import pytest
 
 import lyra.vega
+from lyra.core.budgets.money import Money
 from lyra.core.limits import VEGA_DEPTH_MAX
 from lyra.errors import BytecodeError, CheckError
-from lyra.vega.bytecode.disassembler import disassemble
+from lyra.vega.bytecode.file import disassemble
 from lyra.vega.bytecode.program import Program
 from lyra.vega.bytecode.verifier import verify
 from lyra.vega.compiler.compiler import compile_module
-from lyra.vega.host.local import LocalHost
 from lyra.vega.machine.fiber import Done, Fiber, VmEffect
 from lyra.vega.machine.link import link
 from lyra.vega.machine.snapshot import from_data, to_data
 from lyra.vega.machine.vm import run
 from lyra.vega.syntax.parser import parse
 from lyra.vega.syntax.source import Source
-from lyra.vega.values.fuel import BULK
-from lyra.vega.values.values import Closure, Duration, Money, Process, Stream, copied
+from lyra.vega.values.values import BULK, Closure, Duration, Process, Stream, copied
+from tests.vega.local_host import LocalHost
 
 
 def compiled(text: str) -> Program:

@@ -24,7 +24,7 @@ from lyra.vega.bytecode.renumber import changed_functions, fitted, is_gone
 from lyra.vega.bytecode.verifier import verify
 from lyra.vega.durable import checkpoints as saving
 from lyra.vega.durable.durable_run import RunExecution
-from lyra.vega.durable.new_program import ProgramMigration
+from lyra.vega.durable.record import ProgramMigration
 from lyra.vega.durable.runs import DurableRun
 from lyra.vega.migrate.migration import migrated
 from lyra.vega.runtime.world import RunOptions

@@ -22,9 +22,8 @@ from lyra.testing.clock import SimClock
 from lyra.testing.loop import run as run_in_virtual_time
 from lyra.vega import VegaError
 from lyra.vega.bytecode import file as bytecode
-from lyra.vega.compiler.plan_of import plan_of
-from lyra.vega.machine.early_calls import EarlyCall, EarlyCallGroup
-from lyra.vega.machine.fiber import Done, Fiber, VmEffect
+from lyra.vega.compiler.compiler import plan_of
+from lyra.vega.machine.fiber import Done, EarlyCall, EarlyCallGroup, Fiber, VmEffect
 from lyra.vega.machine.link import link
 from lyra.vega.machine.snapshot import from_data, to_data
 from lyra.vega.machine.vm import run as step
@@ -660,8 +659,7 @@ STOPPED = {
 @pytest.mark.parametrize("case", STOPPED)
 def test_a_run_that_was_stopped_with_calls_under_way_asks_none_of_the_finished_again(tmp_path, case):
     """Early calls have keys of their own in the journal, whichever was faster."""
-    from lyra.vega.runtime.agents.agent import agent_front
-    from lyra.vega.runtime.driver import vega_process
+    from lyra.vega.runtime.driver import agent_front, vega_process
 
     source, before, after, line = STOPPED[case]
     gate: list[asyncio.Event] = []

@@ -10,7 +10,7 @@ import asyncio
 import pytest
 
 from lyra import vega
-from lyra.vega.compiler.plan_of import plan_of
+from lyra.vega.compiler.compiler import plan_of
 from lyra.vega.machine import rare_instructions, vm
 from tests.vega.plan.test_parallel import AB, play
 from verify.compare.vega_parallel import Outcome

@@ -8,12 +8,11 @@ import pytest
 
 from lyra import vega
 from lyra.vega.bytecode import file as bytecode
-from lyra.vega.plan.rules import RULES
 from tests.cases import cases
 from verify.compare.vega_parallel import compare
 from verify.compare.vega_programs import AGENTS, program
 from verify.planted import planted
-from verify.planted.vega_early_calls import BUGS
+from verify.planted.vega_early_calls import BUGS, RULES
 
 COUNT = int(os.environ.get("VEGA_PARALLEL_PROGRAMS") or cases(300))
 SEED = int(os.environ.get("VEGA_SEED", "1"))

@@ -7,9 +7,8 @@ import pytest
 from lyra.errors import SourceError
 from lyra.vega import VegaError
 from lyra.vega import compile as compile_vega
-from lyra.vega.host.plain import is_plain, run_plain
-from lyra.vega.host.test_blocks import test_program
-from lyra.vega.repl.session import ReplSession
+from lyra.vega.plain import is_plain, run_plain, test_program
+from lyra.vega.repl import ReplSession
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ import pytest
 from lyra.errors import ConfigError
 from lyra.observe.timeline.step import RunStep
 from lyra.vega.durable.runs import Runs
-from lyra.vega.replay.fork_run import RunFork
+from lyra.vega.replay.fork import RunFork
 from lyra.vega.replay.replayed_run import ReplayedRun
-from lyra.vega.replay.run_in_store import timeline_of_run
+from lyra.vega.replay.timeline import timeline_of_run
 from tests.vega.recorded import Recorded
 
 TOOLS = """\

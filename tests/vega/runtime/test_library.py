@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from lyra import Kernel, vega
+from lyra.core.budgets.money import Money
 from lyra.errors import SandboxUnavailable
 from lyra.vega.runtime.convert import from_python, to_python
-from lyra.vega.values.values import Closure, Duration, Err, Fault, Money, Ok, Process, equal
+from lyra.vega.values.values import Closure, Duration, Err, Fault, Ok, Process, equal
 
 
 def printed(source: str, folder: Path, **options: Any) -> list[str]:

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from lyra import Event, Kernel, vega
-from lyra.vega.stdlib.examples import EXAMPLES
 from lyra.vega.stdlib.table import GLOBALS, LIBRARY
+from verify.reference.vega_examples import EXAMPLES
 
 NAMES = [*GLOBALS, *(f"{module}::{name}" for module, rows in LIBRARY.items() for name in rows)]
 # A process whose worker fails while it waits, and whether it outlives that.

@@ -7,14 +7,14 @@ import pytest
 from lyra import vega
 from lyra.core.limits import VEGA_STRING_CHARS_MAX
 from lyra.vega import VegaError
-from lyra.vega.host.plain import run_plain
 from lyra.vega.machine import rare_instructions, vm
 from lyra.vega.machine.pure import generate
-from lyra.vega.stdlib import json, strings
+from lyra.vega.plain import run_plain
+from lyra.vega.stdlib import natives, strings
 from lyra.vega.values import operators
 
 SMALL = 1_000
-READERS = (operators, rare_instructions, vm, generate, strings, json)
+READERS = (operators, rare_instructions, vm, generate, strings, natives)
 
 # Ways to make a string of N characters.
 WAYS = {

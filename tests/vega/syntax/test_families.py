@@ -12,19 +12,16 @@ from lyra.vega.checker.expressions import KINDS, kind_of
 from lyra.vega.checker.scope import Binding, CheckRules, ModuleCheck
 from lyra.vega.checker.types import ValueKind
 from lyra.vega.compiler.compiler import RULES as COMPILE_RULES
-from lyra.vega.format.blocks import FormatState
-from lyra.vega.format.comments import Comments
 from lyra.vega.format.expressions import _VALUES, format_type, format_value
-from lyra.vega.format.layout import render
-from lyra.vega.format.statements import STATEMENTS as FORMATS
+from lyra.vega.format.formatter import STATEMENTS as FORMATS
+from lyra.vega.format.layout import Comments, FormatState, render
 from lyra.vega.syntax import ast
 from lyra.vega.syntax.cursor import Cursor, Grammar, Stop
-from lyra.vega.syntax.expressions import EXPRESSIONS, parse_expression
+from lyra.vega.syntax.expressions import EXPRESSIONS, parse_expression, parse_type
 from lyra.vega.syntax.lexer import lex
 from lyra.vega.syntax.parser import GRAMMAR
-from lyra.vega.syntax.simple_statements import parse_simple
+from lyra.vega.syntax.patterns import parse_simple
 from lyra.vega.syntax.source import Source
-from lyra.vega.syntax.types import parse_type
 
 
 def no_block(*_: Any) -> NoReturn:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from lyra.vega.syntax.lexer import KEYWORDS, SIGNS
 from lyra.vega.syntax.parser import parse_all
 from lyra.vega.syntax.source import Diagnostic, Source
-from lyra.vega.syntax.tokens import KEYWORDS, SIGNS
 from tests.cases import cases
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "vega.md"

@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lyra.core.budgets.money import Money
-from lyra.vega.syntax.lexer import lex
+from lyra.vega.syntax.lexer import KEYWORDS, SIGNS, Tokens, lex
 from lyra.vega.syntax.source import Source
-from lyra.vega.syntax.tokens import KEYWORDS, SIGNS, Tokens
 from lyra.vega.values.values import Duration
 from tests.cases import cases
 

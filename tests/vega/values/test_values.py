@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from lyra.core.budgets.money import Money
 from lyra.vega.values.values import (
     INT_MAX,
     Builder,
@@ -12,7 +13,6 @@ from lyra.vega.values.values import (
     Duration,
     Err,
     Fault,
-    Money,
     Ok,
     checked,
     copied,

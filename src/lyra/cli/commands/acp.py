@@ -1,4 +1,4 @@
-"""`lyra acp`: an agent of one's own in an editor, by the Agent Client Protocol.
+"""`lyra acp` and `sage acp`: an agent of one's own, or Sage, in an editor, by the Agent Client Protocol.
 
 lyra acp --agent NAME                    one of this folder: .lyra/agents/NAME.md, or the user's own
 lyra acp --agent FILE.py:NAME            one of a Python file that declares it
@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lyra.cli.app import CliCommand, Invocation
-from lyra.cli.commands.agent import with_servers
-from lyra.cli.editor_stdio import check_editor, serve_editor
+from lyra.cli.arguments import object_of, setup_of
+from lyra.cli.commands.agent import options_of, session_options, with_servers
+from lyra.cli.commands.trust import ask_for_trust
+from lyra.cli.process_io import check_editor, serve_editor
 from lyra.cli.render import note
-from lyra.cli.setup_file import object_of, setup_of
-from lyra.cli.trust_question import ask_for_trust
 from lyra.errors import ConfigError
 
 if TYPE_CHECKING:
     from lyra.agents.agent import Agent
     from lyra.kernel.kernel import Kernel
-    from lyra.sage.acp.session_servers import SessionServers
+    from lyra.sage.acp.servers import SessionServers
 
 
 @click.command(cls=CliCommand, uses_trust=True)
@@ -120,7 +120,7 @@ def _session_servers(invocation: Invocation) -> SessionServers:
     """The MCP servers that the editor hands over, by the rules that Sage has for them."""
     from lyra.agents.headless.options import HeadlessOptions
     from lyra.agents.headless.setup import setup_of as headless_setup
-    from lyra.sage.acp.session_servers import SessionServers
+    from lyra.sage.acp.servers import SessionServers
 
     def denied(folder: str) -> Any:
         return headless_setup(HeadlessOptions(folder=folder, trusted=invocation.trusts_folder)).permissions.denied
@@ -143,3 +143,25 @@ def _agent_of(kernel: Kernel, name: str | None) -> Agent[Any]:
     listed = f"there are: {', '.join(agents) or 'none: setup(kernel) registers one, such as kernel.register(agent)'}"
     what = f"there is no agent {name!r}" if name else "say which agent: --agent NAME"
     raise ConfigError(what, hint=f"did you mean {near!r}? {listed}" if near else listed, key="--agent")
+
+
+# ---------------------------------------------------------------- Sage
+
+
+@click.command("acp", cls=CliCommand, uses_trust=True)
+@session_options
+@click.pass_context
+def sage_acp(ctx: click.Context, /, **given: Any) -> None:
+    """Work in an editor: speak the Agent Client Protocol on stdin and stdout."""
+    invocation = ctx.ensure_object(Invocation)
+    check_editor("sage acp")
+    import msgspec
+
+    options = msgspec.structs.replace(options_of(given), trusted=invocation.trusts_folder)
+
+    async def serve() -> None:
+        from lyra.sage.acp.agent import SageAcpAgent
+
+        await serve_editor(SageAcpAgent(options, settings=invocation.flags))
+
+    asyncio.run(serve())

@@ -21,11 +21,10 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from lyra.cli.app import CliCommand, Invocation
-from lyra.cli.collector_pause import CollectorPause
-from lyra.cli.new_file import check_folder
+from lyra.cli.arguments import check_folder
+from lyra.cli.commands.trust import ask_for_trust
+from lyra.cli.process_io import CollectorPause, StdoutThread
 from lyra.cli.render import note, printable, report
-from lyra.cli.stdout_thread import StdoutThread
-from lyra.cli.trust_question import ask_for_trust
 from lyra.errors import ConfigError, LyraError
 
 if TYPE_CHECKING:
@@ -272,7 +271,7 @@ async def _asked(
 
     if resume is not None:
         from lyra.sage.agent.live import SessionStart
-        from lyra.sage.print.printed import ask_session
+        from lyra.sage.print import ask_session
 
         async with with_servers(invocation, options) as equipped:
             start = SessionStart(resume=resume)

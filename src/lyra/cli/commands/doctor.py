@@ -1,4 +1,4 @@
-"""`lyra doctor`: which optional features work on this machine, and how to install the others.
+"""`lyra doctor` and `sage doctor`: which optional features work on this machine, and how to install the others.
 
 The checks are in `lyra.server.machine_checks`; the dashboard shows the same ones. A `problem` is something needed that
 does not work, and makes the exit code 1.
@@ -6,6 +6,8 @@ does not work, and makes the exit code 1.
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator
 
 import click
@@ -14,8 +16,6 @@ from lyra.cli.app import CliCommand, Invocation, json_option
 from lyra.cli.render import colour_state, document, table
 from lyra.errors import ConfigError
 from lyra.server.machine_checks import Finding, machine_findings
-
-__all__ = ["Finding", "doctor", "examine", "show_findings"]
 
 
 @click.command(cls=CliCommand)
@@ -43,3 +43,42 @@ def examine(invocation: Invocation) -> Iterator[Finding]:
     except ConfigError as error:
         return machine_findings(error, colours=colour_state())
     return machine_findings(config, colours=colour_state())
+
+
+# ---------------------------------------------------------------- Sage
+
+
+@click.command("doctor", cls=CliCommand)
+@click.option("--model", metavar="MODEL", default="", help="Check this model instead of the configured one.")
+@json_option
+@click.pass_context
+def sage_doctor(ctx: click.Context, *, model: str, as_json: bool) -> None:
+    """Check what Sage and Lyra need on this machine, and how to get what is missing."""
+    invocation = ctx.ensure_object(Invocation)
+    rows = [*examine(invocation), *_of_sage(invocation, model), _terminal()]
+    ctx.exit(show_findings(rows, as_json=as_json))
+
+
+def _of_sage(invocation: Invocation, model: str) -> Iterator[Finding]:
+    from lyra.sage.commands.doctor import sage_checks
+
+    try:
+        config = invocation.config
+    except ConfigError:  # a row says so already
+        return
+    for check in sage_checks(config, os.path.realpath(os.curdir), model):
+        yield Finding(*check)
+
+
+def _terminal() -> Finding:
+    from lyra.sage.terminal.facts import TerminalFacts, size_of
+
+    facts = TerminalFacts.read(sys.stdin, sys.stdout)
+    columns, rows = size_of(sys.stdout)
+    words = [
+        "plain lines" if facts.plain else "live screen",
+        "colours" if facts.colour else "no colours",
+        "UTF-8" if facts.unicode else "ASCII",
+        f"{columns} × {rows}",
+    ]
+    return Finding("terminal", "ok", ", ".join(words))

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lyra.cli.app import CommandGroup, Invocation, json_option
+from lyra.cli.arguments import object_of
 from lyra.cli.render import document, note, printable, table
-from lyra.cli.setup_file import object_of
 from lyra.errors import ConfigError
 
 if TYPE_CHECKING:

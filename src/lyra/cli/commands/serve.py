@@ -1,8 +1,9 @@
-"""`lyra serve`: run the kernel for other programs, over gRPC and HTTP, until it is told to stop.
+"""`lyra serve`, `lyra worker` and `lyra mock`: what runs until it is told to stop.
 
-Prints one line of JSON when it is ready, and nothing else on stdout. SIGTERM and Ctrl-C drain: what is in flight
-finishes, nothing that was acknowledged is lost, and the exit code is 0. A server whose store is taken over by another
-one, or fails, ends by itself, with an error.
+`serve` runs the kernel for other programs, over gRPC and HTTP; `worker` runs agents and services for the kernel of a
+server; `mock` stands in for the model providers. `serve` prints one line of JSON when it is ready, and nothing else on
+stdout. SIGTERM and Ctrl-C drain: what is in flight finishes, nothing that was acknowledged is lost, and the exit code
+is 0. A server whose store is taken over by another one, or fails, ends by itself, with an error.
 """
 
 from __future__ import annotations
@@ -13,18 +14,20 @@ import logging
 import signal
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from lyra.cli.app import CliCommand, Invocation
-from lyra.cli.open_files import allow_open_files
-from lyra.cli.render import note
-from lyra.cli.setup_file import setup_of
+from lyra.cli.app import CliCommand, CommandGroup, Invocation, json_option
+from lyra.cli.arguments import setup_of
+from lyra.cli.render import document, note, printable
 from lyra.errors import Conflict, LyraError
 
 if TYPE_CHECKING:
+    from lyra.server.client.worker import Worker
     from lyra.server.settings import ServeSettings
+    from lyra.testing.mock.http import HttpRequest
 
 
 _log: Final = logging.getLogger("lyra.server")
@@ -120,3 +123,156 @@ async def _serve(invocation: Invocation, settings: ServeSettings, setup: Callabl
         _tell(invocation, "stopping: requests in flight are finished first")
         for number in _SIGNALS:  # a second signal ends the program at once
             loop.remove_signal_handler(number)
+
+
+def allow_open_files(count: int) -> bool:
+    """Raise the limit so that so many files can be open; whether it now allows that."""
+    try:
+        import resource
+    except ImportError:  # no such limit on this system
+        return True
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= count:
+        return True
+    wanted = count if hard == resource.RLIM_INFINITY else min(count, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return wanted >= count
+
+
+# ---------------------------------------------------------------- worker
+
+
+@click.command(cls=CliCommand, uses_trust=True)
+@click.option("--server", metavar="HOST:PORT", help="The gRPC address of the server; by default that of `lyra serve`.")
+@click.option(
+    "--load", type=_FILE, metavar="FILE.py", required=True, help="Run setup(worker) of this file: agents, services."
+)
+@click.option("--concurrency", type=int, default=1, metavar="N", help="How many pieces of work to do at once.")
+@click.option("--lease", type=float, metavar="S", help="Seconds after which a silent worker has lost its work.")
+@click.option("--name", metavar="ID", help="The id of this worker; by default made of host and process.")
+@click.option("--token-file", type=_FILE, metavar="FILE", help="The file of the token: its first line counts.")
+@click.option("--user", metavar="USER", help="Do work of this user alone.")
+@click.option("--tls", is_flag=True, help="Use TLS, with the authorities of the system.")
+@click.option("--tls-ca", type=_FILE, metavar="FILE", help="Use TLS, with this authority (PEM).")
+@click.option("--tls-cert", type=_FILE, metavar="FILE", help="The certificate of this worker (PEM).")
+@click.option("--tls-key", type=_FILE, metavar="FILE", help="The key of that certificate (PEM).")
+@click.option("--plaintext", is_flag=True, help="Send the token to another machine without TLS: a proxy does it.")
+@click.option("--json", "as_json", is_flag=True, help="Print one line of JSON when the server knows the worker.")
+@click.pass_obj
+def worker(invocation: Invocation, /, *, load: str, as_json: bool, **options: Any) -> None:
+    """Run agents and services for the kernel of a server."""
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    asyncio.run(_work(invocation, setup_of(load, "worker"), options, as_json=as_json))
+
+
+async def _work(invocation: Invocation, setup: Callable[[Any], Any], options: dict[str, Any], *, as_json: bool) -> None:
+    runner = _worker_of(invocation, options)
+    prepared = setup(runner)
+    if hasattr(prepared, "__await__"):
+        await prepared
+    loop = asyncio.get_running_loop()
+
+    def stop() -> None:
+        note("stopping: work in progress is finished first")
+        runner.stop()
+        for number in _SIGNALS:  # a second signal ends the program at once
+            loop.remove_signal_handler(number)
+
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, stop)
+
+    def ready() -> None:
+        line = {"worker": runner.id, "server": runner.address, "agents": runner.agents, "services": runner.services}
+        if as_json:
+            click.echo(json.dumps(line))
+        else:
+            click.echo(f"worker {runner.id} serves {', '.join(runner.agents + runner.services)} for {runner.address}")
+        sys.stdout.flush()
+
+    await runner.run(ready)
+
+
+def _worker_of(invocation: Invocation, options: dict[str, Any]) -> Worker:
+    from lyra.kernel.kernel import Kernel
+    from lyra.server.client.worker import Worker
+
+    config = invocation.config
+    files = {key: options[f"tls_{key}"] for key in ("ca", "cert", "key") if options[f"tls_{key}"]}
+    lease = {} if options["lease"] is None else {"lease_s": options["lease"]}
+    return Worker(
+        options["server"] or str(config.server.grpc or ""),
+        worker_id=options["name"],
+        concurrency=options["concurrency"],
+        kernel=Kernel.from_config(config, store="memory"),
+        token=_token(options["token_file"]),
+        user_id=options["user"] or "",
+        tls=files or options["tls"] or None,
+        plaintext=options["plaintext"],
+        **lease,
+    )
+
+
+def _token(file: str | None) -> str | None:
+    """The token of a file; None has the variable or the user's own file give it."""
+    if file is None:
+        return None
+    from lyra.errors import ConfigError
+
+    lines = Path(file).read_text(encoding="utf-8", errors="replace").splitlines()
+    words = next((line.split() for line in lines if line.strip() and not line.lstrip().startswith("#")), [])
+    if not words:
+        raise ConfigError(f"{file} has no token", key="--token-file")
+    return words[0]
+
+
+# ---------------------------------------------------------------- mock
+
+
+@click.group(cls=CommandGroup)
+def mock() -> None:
+    """Serve the APIs of Anthropic, OpenAI and Ollama from a script, for tests."""
+
+
+@mock.command("serve")
+@click.option(
+    "--script",
+    default=None,
+    metavar="FILE",
+    help="The answers (YAML, TOML or JSON); without it the server repeats each prompt.",
+)
+@click.option("--port", type=click.IntRange(0, 65535), default=0, show_default=True, help="Port; 0 chooses a free one.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option("--public", is_flag=True, help="Allow a host that other machines can reach.")
+@json_option
+def serve_mock(*, script: str | None, port: int, host: str, public: bool, as_json: bool) -> None:
+    """Answer over HTTP as the providers do, from a script, until interrupted."""
+    asyncio.run(_serve_mock(script, host, port, public=public, as_json=as_json))
+
+
+async def _serve_mock(script: str | None, host: str, port: int, *, public: bool, as_json: bool) -> None:
+    from lyra.testing.mock import MockServer
+
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, stopped.set)
+    try:
+        async with MockServer(script, host=host, port=port, public=public, seen=_tell_request) as server:
+            _announce(server.url, server.env, as_json=as_json)
+            await stopped.wait()
+    finally:
+        for number in _SIGNALS:
+            loop.remove_signal_handler(number)
+
+
+def _announce(url: str, env: dict[str, str], *, as_json: bool) -> None:
+    if as_json:
+        document({"url": url, "env": env})
+    else:
+        click.echo(f"# the mock server listens on {url}; Ctrl-C ends it")
+        for name, value in env.items():
+            click.echo(f"export {name}={value}")
+
+
+def _tell_request(asked: HttpRequest, status: int) -> None:
+    note(printable(f"{asked.method} {asked.path} {status if status > 0 else 'broken off'}"))

@@ -18,8 +18,8 @@ import click
 import msgspec
 
 from lyra.cli.app import CommandGroup, Invocation, json_option
+from lyra.cli.commands.trust import passed_over_line, waiting_files
 from lyra.cli.render import document, note, printable, table
-from lyra.cli.trust_question import passed_over_line, waiting_files
 from lyra.errors import ApprovalRefused, ConfigError
 
 if TYPE_CHECKING:

@@ -1,5 +1,5 @@
 """`lyra demo`: a supervised team that is killed with SIGKILL and resumed.
 
-`command` plays the scene, `team` and `service` are the two processes in it, `board` folds their Events, `view` draws
-the board and `report` compares the journal with what the service performed.
+`command` plays the scene, `team` is the kernel with its team and the service they call, `board` folds their Events and
+draws them, and `report` compares the journal with what the service performed. `web` is `lyra demo --web`.
 """

@@ -1,6 +1,6 @@
 """`lyra demo`: a small team at work, killed in the middle with SIGKILL, and resumed.
 
-Runs a kernel in an OS process of its own (`team`) on a SQLite store, shows what happens (`view`),
+Runs a kernel in an OS process of its own (`team`) on a SQLite store, shows what happens (`board`),
 kills that process while calls are in flight, reads the journal it left, and starts a second one that goes
 on. At the end it counts (`report`): what the service performed by key, what the journal says was finished, what
 the supervisors restarted. No key, no server, no network.
@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from lyra.cli.app import CliCommand, json_option
-from lyra.cli.new_file import check_folder
+from lyra.cli.arguments import check_folder
 from lyra.cli.render import document, note, wants_colour
 from lyra.core.budgets.money import Money
 from lyra.core.clock import SystemClock
@@ -196,7 +196,7 @@ class Demo:
         self.evidence: Evidence | None = None
 
     def _view(self, *, quiet: bool) -> Any:
-        from lyra.cli.demo.view import LineView, LiveView, QuietView
+        from lyra.cli.demo.board import LineView, LiveView, QuietView
 
         if quiet:
             return QuietView()
@@ -283,7 +283,7 @@ class Demo:
     def _answer(self, worker: KernelProcess, interrupt_id: str) -> None:
         approved = True
         if self.ask:
-            from lyra.cli.demo.view import LiveView
+            from lyra.cli.demo.board import LiveView
 
             live = isinstance(self.view, LiveView)
             if live:

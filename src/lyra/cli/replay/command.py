@@ -14,17 +14,15 @@ import click
 from lyra.cli.app import CliCommand, Invocation, json_option
 from lyra.cli.command_lines import answer_lines, typed_lines, with_completion
 from lyra.cli.render import document, note, printable
-from lyra.cli.replay.opened import OpenedRun, opened_run, opened_store
-from lyra.cli.replay.prompt import RunPrompt, fork_lines, result_value
-from lyra.cli.replay.variables import RunVariables
-from lyra.cli.replay.words import cost_words, moment_lines, step_line
+from lyra.cli.replay.fork import OpenedRun, RunVariables, opened_run, opened_store
+from lyra.cli.replay.prompt import RunPrompt, cost_words, fork_lines, moment_lines, result_value, step_line
 from lyra.errors import ConfigError, LyraError
 from lyra.observe.timeline.timeline import COMPACTED
 
 if TYPE_CHECKING:
     from lyra.agents.forks.change import StepChange
-    from lyra.cli.replay.opened import OpenedRun
-    from lyra.cli.replay.program_file import ProgramFile
+    from lyra.cli.replay.fork import ProgramFile
+    from lyra.observe.timeline.difference import RunDifference
     from lyra.observe.timeline.timeline import RunTimeline
 
 
@@ -117,7 +115,7 @@ def replay(ctx: click.Context, /, *, store: str, pid: str, as_json: bool, **opti
 def _programs(timeline: RunTimeline, file: str | None) -> ProgramFile | None:
     if file is None:
         return None
-    from lyra.cli.replay.program_file import ProgramFile
+    from lyra.cli.replay.fork import ProgramFile
 
     return ProgramFile(file, dict.fromkeys(step.name for step in timeline.steps if step.name))
 
@@ -204,7 +202,7 @@ def _talk(ctx: click.Context, store: str, run: OpenedRun, programs: ProgramFile 
 def not_here(run: OpenedRun, number: int | None) -> ConfigError:
     """The mistake of asking `lyra replay` for a fork at a step, or to go on where there is none, with the command that
     does it."""
-    from lyra.vega.replay.fork_run import replay_command
+    from lyra.vega.replay.fork import replay_command
 
     name, path = run.timeline.name, run.timeline.location
     if number is None:
@@ -230,3 +228,58 @@ def _effect(run: OpenedRun, number: int) -> int | None:
     except LyraError:
         return None
     return None if effect is None else effect.number
+
+
+# ---------------------------------------------------------------- diff
+
+_BEFORE: Final = 3  # steps before the first difference that are shown
+_AFTER: Final = 40
+
+
+@click.command(cls=CliCommand)
+@click.argument("store")
+@click.argument("left", metavar="PID")
+@click.argument("right", metavar="PID")
+@click.option("-a", "--all", "every", is_flag=True, help="Show all steps, also those that are the same.")
+@json_option
+@click.pass_context
+def diff(ctx: click.Context, /, *, store: str, left: str, right: str, every: bool, as_json: bool) -> None:
+    """Compare two runs step by step: the first difference, cost and tokens.
+
+    Exit code 0 where they are the same, 1 where they differ.
+    """
+    from lyra.observe.timeline.difference import compare_runs
+
+    with opened_store(store) as opened, opened_run(opened, left) as old, opened_run(opened, right) as new:
+        compared = compare_runs(old.timeline, new.timeline)
+        if as_json:
+            document(compared.to_data())
+        else:
+            for line in _lines(compared, every=every):
+                click.echo(line)
+    ctx.exit(0 if compared.first is None else 1)
+
+
+def _lines(compared: RunDifference, *, every: bool) -> list[str]:
+    left, right, first = compared.left, compared.right, compared.first
+    lines = [
+        f"- {left.name}: {len(left.steps)} steps, {cost_words(left.totals())}",
+        f"+ {right.name}: {len(right.steps)} steps, {cost_words(right.totals())}",
+    ]
+    if first is None:
+        return [*lines, "the runs are the same"]
+    begin = 1 if every else compared.begin(_BEFORE)
+    end = compared.length if every else first + _AFTER
+    if begin > 1:
+        lines.append(f"  steps 1 to {begin - 1} are the same")
+    for number, old, new in compared.pairs(begin, end):
+        if number < first:
+            lines += [step_line(old, side=" ")] if old is not None else []
+            continue
+        if number == first:
+            lines.append(f"step {first} is the first that differs:")
+        lines += [step_line(old, side="-")] if old is not None else []
+        lines += [step_line(new, side="+")] if new is not None else []
+    if end < compared.length:
+        lines.append(f"  {compared.length - end} more steps; --all shows them")
+    return lines

@@ -1,28 +1,35 @@
-"""Forks made by `lyra replay`: the store is opened by a kernel in which only the fork runs.
+"""What `lyra replay` does with a run: open its store to read it, load its programs, tell their variables, fork it.
 
-All other processes of the store stand still, the run that is forked among them. The fork's rows are in the store as any
-process's: after a crash `lyra replay STORE FORK --resume` goes on with it, and so does every kernel that knows its
-programs.
+A fork is made by a kernel in which only the fork runs. All other processes of the store stand still, the run that is
+forked among them. The fork's rows are in the store as any process's: after a crash `lyra replay STORE FORK --resume`
+goes on with it, and so does every kernel that knows its programs.
 """
 
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lyra.cli.render import note
-from lyra.cli.replay.opened import opened_store, store_target, timeline_of
-from lyra.errors import ConfigError, LyraError
+from lyra.errors import ConfigError, LyraError, NoSuchProcess, StoreError
+from lyra.observe.timeline.values import brief
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from lyra.agents.forks.change import StepChange
+    from lyra.agents.forks.program_frames import ProgramFrame, ProgramReplay
     from lyra.cli.app import Invocation
-    from lyra.cli.replay.program_file import ProgramFile
     from lyra.kernel.kernel import Kernel
     from lyra.observe.timeline.timeline import RunTimeline
+    from lyra.store.protocol import Store
+    from lyra.vega.durable.runs import DurableRun
+    from lyra.vega.replay.replayed_run import ReplayedRun
 
 
 def make_fork(
@@ -170,3 +177,209 @@ def _compared(old: RunTimeline, new: RunTimeline) -> dict[str, Any]:
         "usage": totals["usage"],
         "recorded": totals["recorded"],
     }
+
+
+# ---------------------------------------------------------------- variables
+
+_PROCESSES_MAX: Final = 50  # whose calls are told with their arguments
+
+
+class RunVariables:
+    """Adds to moments and steps of a run what its programs tell. Without programs it adds nothing."""
+
+    def __init__(self, run: OpenedRun, programs: ProgramFile | None) -> None:
+        self._timeline = run.timeline
+        self._vega = run.vega
+        self._replayed: ReplayedRun | None = None
+        self._replay: ProgramReplay | None = None
+        if programs is not None and run.vega is None:
+            from lyra.agents.forks.program_frames import ProgramReplay
+
+            self._replay = ProgramReplay(run.store, run.timeline, programs.register)
+
+    def moment(self, number: int, pid: str | None = None) -> dict[str, Any]:
+        """The moment after a step, with the frames of the program that it is about."""
+        moment = self._timeline.moment(number, pid)
+        frames: list[ProgramFrame] | None = None
+        if self._vega is not None:
+            frames = self._vega_frames(self._vega, number, moment["pid"])
+        elif self._replay is not None:
+            frames = self._told(self._replay.frames(number, moment["pid"])) or []
+        if frames is not None:
+            moment["frames"] = [frame.to_data() for frame in frames]
+        return moment
+
+    def _vega_frames(self, run: DurableRun, number: int, pid: str) -> list[ProgramFrame]:
+        from lyra.vega.durable.runs import DurableRun
+        from lyra.vega.replay.replayed_run import ReplayedRun
+
+        try:
+            if self._replayed is None or self._replayed.last_seq != run.space.last_seq():
+                self._replayed = ReplayedRun(DurableRun(run.space))
+            return self._replayed.frames(self._timeline.last_seq_of(number) if number else 0, pid)
+        except LyraError as error:
+            note(f"note: the program cannot be run again: {error.message}")
+            return []
+
+    def add_arguments(self) -> None:
+        """Give the effects of the run's programs their arguments."""
+        if self._replay is None:
+            return
+        for pid in self._timeline.pids[:_PROCESSES_MAX]:
+            steps = [step for step in self._timeline.steps if step.kind == "effect" and step.pid == pid]
+            arguments = self._told(self._replay.arguments(pid)) if steps else None
+            for step in steps:
+                if arguments is None:
+                    return
+                if step.key in arguments:
+                    step.request = brief(arguments[step.key])
+
+    def _told(self, looking: Any) -> Any:
+        try:
+            return asyncio.run(looking)
+        except LyraError as error:
+            note(f"note: the programs cannot be run again: {error.message}")
+            return None
+
+
+# ---------------------------------------------------------------- program file
+
+_NOT_FILES: Final = ("agent", "lyra", "model", "tool", "hook")  # words before the colon that name no module
+
+
+class ProgramFile:
+    """The file `file`, run once, when its programs are first asked for; `names` are the programs and effects of the
+    run."""
+
+    def __init__(self, file: str, names: Iterable[str]) -> None:
+        self._file = file
+        self._wanted = [name.partition(":")[::2] for name in names]
+        self._module: ModuleType | None = None
+
+    def _loaded(self) -> ModuleType:
+        if self._module is None:
+            modules = [
+                module
+                for module, own in self._wanted
+                if own and module not in _NOT_FILES and not module.startswith("lyra.")
+            ]
+            self._module = _run_variables(self._file, _module_name(self._file, modules))
+        return self._module
+
+    async def register(self, kernel: Kernel) -> None:
+        """Make what the file declares known to a kernel."""
+        from lyra.agents.declaration.agent import AgentDeclaration
+
+        module = self._loaded()
+        setup = getattr(module, "setup", None)
+        if callable(setup):
+            prepared = setup(kernel)
+            if hasattr(prepared, "__await__"):
+                await prepared
+        for value in list(vars(module).values()):
+            if isinstance(value, AgentDeclaration):
+                kernel.register(value)
+        for name, own in self._wanted:
+            program = getattr(module, own, None) if name == module.__name__ and own.isidentifier() else None
+            if program is not None and _is_program(program):
+                kernel.register(program)
+
+
+def _module_name(file: str, modules: list[str]) -> str:
+    """What the journal calls the module: as the file is called where it knows that, else the first that it names."""
+    stem = Path(file).stem
+    near = [name for name in modules if name.rpartition(".")[2] == stem]
+    return (near or modules or [stem])[0]
+
+
+def _run_variables(file: str, name: str) -> ModuleType:
+    from importlib.util import module_from_spec, spec_from_file_location
+
+    sys.path.insert(0, str(Path(file).resolve().parent))  # what lies beside it can be imported, also later on
+    spec = spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise ConfigError(f"{file} is no Python file", key="--load")
+    module = module_from_spec(spec)
+    sys.modules[name] = module  # annotations of its functions are looked up there
+    saved, sys.stdout = sys.stdout, sys.stderr
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        raise ConfigError(f"{file} cannot be run: {type(error).__name__}: {error}", key="--load") from error
+    finally:
+        sys.stdout = saved
+    return module
+
+
+def _is_program(value: Any) -> bool:
+    import inspect
+
+    return inspect.iscoroutinefunction(value)
+
+
+# ---------------------------------------------------------------- opened
+
+
+def store_target(target: str) -> str:
+    """The path or URL of the store; a reference such as `env:NAME` is looked up."""
+    from lyra.core.secrets.secret import Secret, is_reference
+
+    if target.startswith(("http://", "https://")):
+        raise ConfigError(
+            f"{target} is a server, not a store",
+            hint="name the store that it owns, or open the page /runs of the server in a browser",
+        )
+    return Secret.parse(target).reveal() if is_reference(target) else target
+
+
+@contextmanager
+def opened_store(target: str) -> Iterator[Store]:
+    """The store, to be read beside the kernel that may own it. A wrong one is a mistake of the command line."""
+    from lyra.store.reader import open_to_read
+
+    try:
+        store = open_to_read(store_target(target))
+    except StoreError as error:
+        raise ConfigError(error.message, hint=error.hint) from None
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+class OpenedRun(NamedTuple):
+    """A run with the store that has its rows: of a Vega run that is a journal of its own, and `vega` the run."""
+
+    store: Store
+    timeline: RunTimeline
+    vega: DurableRun | None = None
+
+
+@contextmanager
+def opened_run(store: Store, word: str) -> Iterator[OpenedRun]:
+    """The run of a process by pid or name, or a durable run of a Vega program by its id."""
+    try:
+        timeline = timeline_of(store, word)
+    except ConfigError:
+        from lyra.vega.replay.timeline import run_in_store, timeline_of_run
+
+        run = run_in_store(store, word)
+        if run is None:
+            raise
+        try:
+            yield OpenedRun(run.space, timeline_of_run(run), run)
+        finally:
+            run.space.close()
+    else:
+        yield OpenedRun(store, timeline)
+
+
+def timeline_of(store: Store, pid: str) -> RunTimeline:
+    """The run of a process, by pid or name."""
+    from lyra.observe.timeline.journal import StoredRows
+    from lyra.observe.timeline.timeline import RunTimeline
+
+    try:
+        return RunTimeline.named(StoredRows(store), pid)
+    except NoSuchProcess as error:
+        raise ConfigError(error.message, hint=error.hint) from None

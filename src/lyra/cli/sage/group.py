@@ -19,13 +19,15 @@ from lyra.cli.app import CommandGroup, Invocation, Lazy
 
 START: Final = "start"
 COMMANDS: Final[dict[str, Lazy]] = {
-    "acp": Lazy("lyra.cli.sage.acp", "acp", "Work in an editor: speak the Agent Client Protocol on stdin and stdout."),
+    "acp": Lazy(
+        "lyra.cli.commands.acp", "sage_acp", "Work in an editor: speak the Agent Client Protocol on stdin and stdout."
+    ),
     "config": Lazy(
         "lyra.cli.commands.config", "config", "Show the settings in force, where each comes from, and every key."
     ),
     "doctor": Lazy(
-        "lyra.cli.sage.doctor",
-        "doctor",
+        "lyra.cli.commands.doctor",
+        "sage_doctor",
         "Check what Sage and Lyra need on this machine, and how to get what is missing.",
     ),
     "mcp": Lazy("lyra.cli.commands.mcp", "mcp", "Manage MCP servers, and serve Lyra's tools over MCP."),
@@ -38,7 +40,7 @@ COMMANDS: Final[dict[str, Lazy]] = {
     "sessions": Lazy("lyra.cli.sage.sessions", "sessions", "List, show, export and remove sessions."),
     START: Lazy("lyra.cli.sage.start", "start", "Start or go on with a session; the word may be left out."),
     "status": Lazy(
-        "lyra.cli.sage.status",
+        "lyra.cli.sage.sessions",
         "status",
         "Show the model, the newest session, the limits and today's cost for this folder.",
     ),
@@ -48,7 +50,7 @@ COMMANDS: Final[dict[str, Lazy]] = {
         "trust",
         "Show and change which folders' own files count in full; those of other folders can only forbid more.",
     ),
-    "usage": Lazy("lyra.cli.sage.usage", "usage", "Show the tokens and the cost of sessions."),
+    "usage": Lazy("lyra.cli.sage.sessions", "usage", "Show the tokens and the cost of sessions."),
 }
 
 _EPILOG: Final = """\
@@ -66,10 +68,7 @@ class SageGroup(CommandGroup):
     """Commands, and `start` for everything that is none."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if not os.path.isabs(os.environ.get("HOME", "")):
-            from lyra.cli.sage.home import fill_in_home
-
-            fill_in_home()
+        fill_in_home()
         ctx.ensure_object(Invocation).is_lenient = True
         if not ctx.resilient_parsing and not (args and args[0] in ("-h", "--help", "--version")):
             args = self._with_start(ctx, args)
@@ -108,3 +107,20 @@ sage = SageGroup(
     epilog=_EPILOG,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
+
+
+def fill_in_home() -> None:
+    """Set HOME to the home folder of this user, where it is not set (cron, `env -i`) and there is such a folder.
+
+    Sessions, settings, answers and the key that signs sessions lie there. A service that calls Lyra as a library, or
+    `lyra`, stays without one."""
+    if os.path.isabs(os.environ.get("HOME", "")):
+        return
+    import pwd
+
+    try:
+        home = pwd.getpwuid(os.getuid()).pw_dir
+    except KeyError:  # a user id without a name
+        return
+    if os.path.isabs(home) and os.path.isdir(home):
+        os.environ["HOME"] = home

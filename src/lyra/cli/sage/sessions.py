@@ -1,4 +1,6 @@
-"""`sage sessions list|show|export|rm`: what was said in sessions, read from their stores without running anything."""
+"""`sage sessions`, `sage usage` and `sage status`: what was said in sessions and what it cost, and what `sage` would
+begin with here. All is read from stores and settings; nothing is started.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +8,17 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from lyra.cli.app import CommandGroup, json_option
-from lyra.cli.new_file import check_folder
-from lyra.cli.render import note, printable
+from lyra.cli.app import CliCommand, CommandGroup, Invocation, json_option
+from lyra.cli.arguments import check_folder
+from lyra.cli.render import document, note, printable, table
 
 if TYPE_CHECKING:
     from lyra.sage.session.record import SessionRecord
+    from lyra.sage.session.usage_log import UsageSum
 
 
 @click.group("sessions", cls=CommandGroup)
@@ -139,3 +142,105 @@ def _age(time: float) -> str:
 
 def _say(text: str) -> None:
     sys.stdout.write(text if text.endswith("\n") else f"{text}\n")
+
+
+# ---------------------------------------------------------------- usage
+
+_GROUPS: Final = ("day", "session", "model", "agent")
+
+
+@click.command(cls=CliCommand)
+@click.option("--days", type=click.IntRange(1, 36_500), default=30, show_default=True, help="How many days back.")
+@click.option("--by", type=click.Choice(_GROUPS), default="day", show_default=True, help="What is summed.")
+@json_option
+@click.pass_obj
+def usage(invocation: Invocation, *, days: int, by: Any, as_json: bool) -> None:
+    """Show the tokens and the cost of sessions."""
+    from lyra.core.clock import SystemClock
+    from lyra.sage.session.usage_log import UsageLog, local_day
+
+    now = SystemClock().now()
+    with UsageLog() as log:
+        sums = log.sums(by, days=days, now=now)
+        today = log.spent(day=local_day(now))
+    limit = invocation.config.sage.daily_budget_usd
+    if as_json:
+        document(
+            {
+                "by": by,
+                "days": days,
+                "rows": [_usage_data(row) for row in sums],
+                "cost_usd": None if any(row.unpriced_calls for row in sums) else _total(sums) / 1_000_000,
+                "today_usd": today / 1_000_000,
+                "daily_budget_usd": None if limit is None else limit / 1_000_000,
+            }
+        )
+        return
+    if not sums:
+        note("no session has asked a model yet")
+        return
+    table((by, "calls", "input", "output", "from cache", "cost"), [_row(row) for row in sums])
+    note(f"today {today}" + (f" of {limit}" if limit is not None else ""))
+
+
+def _total(sums: list[UsageSum]) -> int:
+    return sum(row.cost_micro_usd for row in sums)
+
+
+def _usage_data(row: UsageSum) -> dict[str, Any]:
+    return {**row._asdict(), "cost_usd": row.cost_usd, "cache_share": row.cache_share}
+
+
+def _row(row: UsageSum) -> tuple[str, ...]:
+    cost = "?" if row.cost_usd is None else f"${row.cost_usd:.4f}"
+    counts = (str(row.calls), f"{row.input_tokens}", f"{row.output_tokens}", f"{round(100 * row.cache_share)} %")
+    return (row.group, *counts, cost)
+
+
+# ---------------------------------------------------------------- status
+
+
+@click.command(cls=CliCommand, uses_trust=True)
+@json_option
+@click.pass_obj
+def status(invocation: Invocation, *, as_json: bool) -> None:
+    """Show the model, the newest session, the limits and today's cost for this folder."""
+    facts = _facts(invocation)
+    if as_json:
+        document(facts)
+        return
+    session = facts.pop("session")
+    shown = f"{session['id']}  {session['label']}, {session['turns']} turns" if session else "none yet"
+    rows = [("folder", facts["folder"]), ("model", facts["model"] or "none is named"), ("newest session", shown)]
+    rows += [(name, str(facts[name])) for name in ("permission_mode", "sessions", "today_usd")]
+    rows += [(name, f"{amount}") for name, amount in facts["limits"].items()]
+    table(("fact", "here"), rows)
+
+
+def _facts(invocation: Invocation) -> dict[str, Any]:
+    from lyra.core.clock import SystemClock
+    from lyra.sage.session.index import SessionIndex
+    from lyra.sage.session.usage_log import UsageLog, local_day
+    from lyra.tools.permissions.settings import load_layers, permissions_of
+
+    config, folder = invocation.config, os.path.realpath(os.curdir)
+    home = os.path.expanduser("~")
+    layers = load_layers(folder, home=home, trusted=invocation.trust)
+    with SessionIndex() as index, UsageLog() as log:
+        records = index.list(folder, limit=1_000)
+        today = log.spent(day=local_day(SystemClock().now()))
+    newest = records[0] if records else None
+    limits = {
+        name: limit / 1_000_000
+        for name in ("daily_budget_usd", "session_budget_usd", "turn_budget_usd")
+        if (limit := getattr(config.sage, name)) is not None
+    }
+    return {
+        "folder": folder,
+        "model": config.agent.model,
+        "permission_mode": permissions_of(layers, workspace=folder, home=home).mode,
+        "session": None if newest is None else {"id": newest.id, "label": newest.label, "turns": newest.turns},
+        "sessions": len(records),
+        "today_usd": today / 1_000_000,
+        "limits": limits,
+    }

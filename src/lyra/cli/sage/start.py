@@ -7,29 +7,34 @@ what the agent may do is said by rules, files and flags.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+import msgspec
 
+from lyra.agents.session.events import AnyLine, ToolEndLine
 from lyra.cli.app import CliCommand, Invocation
-from lyra.cli.collector_pause import CollectorPause
 from lyra.cli.commands.agent import (
     LinePrinter,
     agent_options,
     check_resume,
+    options_of,
     run_printed,
     take_over_settings,
     task_of,
     warn,
     with_servers,
 )
+from lyra.cli.commands.trust import ask_for_trust
+from lyra.cli.process_io import CollectorPause, stdin_lines
+from lyra.cli.render import note, printable
 
 if TYPE_CHECKING:
     from lyra.agents.headless.headless import Headless, HeadlessOptions, HeadlessOutcome, Tell
-    from lyra.agents.session.events import AnyLine
     from lyra.sage.agent.live import SessionStart
 
 
@@ -122,8 +127,6 @@ def start(
     printed = printed or form != "text" or mode_of_text is not None or given["schema_text"] is not None
     interactive = not printed and sys.stdin.isatty() and sys.stdout.isatty()
     if interactive:
-        from lyra.cli.sage.interactive import run_interactive
-
         ctx.exit(run_interactive(invocation, given, beginning, words, opened, verbose=verbose))
     printer = _printer(form, mode_of_text, several=requested)
     tell = _told(printer, verbose=verbose, denials=form == "text" and mode_of_text != "silent" and not verbose)
@@ -150,8 +153,6 @@ def _check_formats(given_form: str, form: str, mode_of_text: str | None) -> None
 
 def _printer(form: str, mode_of_text: str | None, *, several: bool) -> LinePrinter:
     if form == "text":
-        from lyra.cli.sage.text_output import TextPrinter
-
         return TextPrinter(mode_of_text or "batch")
     return LinePrinter(form, several=several)
 
@@ -160,7 +161,6 @@ def _told(printer: LinePrinter, *, verbose: bool, denials: bool) -> Tell:
     """What is called with each line. `denials`: tell which tools were denied."""
     if not verbose and not denials:
         return printer.say
-    from lyra.cli.sage.text_output import DeniedCalls, ToolLines
 
     seeing: list[ToolLines | DeniedCalls] = [*([ToolLines()] if verbose else []), *([DeniedCalls()] if denials else [])]
 
@@ -183,8 +183,8 @@ async def _asked(
     *,
     opening: bool,
 ) -> HeadlessOutcome:
-    from lyra.sage.extensions.plugins.session_servers import plugin_servers
-    from lyra.sage.print.printed import ask_session
+    from lyra.sage.extensions.plugins.store import plugin_servers
+    from lyra.sage.print import ask_session
 
     async with with_servers(invocation, options, plugin_servers(options.folder)) as equipped:
         return await ask_session(
@@ -200,13 +200,145 @@ async def _conversed(
     tell: Tell,
     opened: Callable[[Headless], object],
 ) -> HeadlessOutcome:
-    from lyra.cli.stdin_lines import stdin_lines
-    from lyra.sage.print.conversed import converse
+    from lyra.sage.print import converse
 
     if sys.stdin is None:
         raise click.UsageError("stdin is closed, and requests were to come from it")
-    from lyra.sage.extensions.plugins.session_servers import plugin_servers
+    from lyra.sage.extensions.plugins.store import plugin_servers
 
     async with with_servers(invocation, options, plugin_servers(options.folder)) as equipped:
         lines = stdin_lines(sys.stdin.fileno())
         return await converse(equipped, invocation.config, beginning, lines, tell, first=first, warn=opened)
+
+
+# ---------------------------------------------------------------- interactive
+
+_NOT_SET_UP: Final = 2  # no model, and the person left
+
+
+def run_interactive(
+    invocation: Invocation,
+    given: dict[str, Any],
+    start: SessionStart,
+    task: str,
+    opened: Callable[[Headless], object],
+    *,
+    verbose: bool = False,
+) -> int:
+    """Open a session in this terminal until the user leaves it; the exit code. `opened` is called once it is open,
+    and `verbose` is `/output verbose`."""
+    from lyra.sage.terminal.first_run import choose_model
+    from lyra.sage.terminal.log_file import logs_to_file
+
+    options = msgspec.structs.replace(options_of(given), attended=True)
+    ask_for_trust(invocation, os.curdir, rules=True)
+    model = choose_model(options.model or invocation.config.agent.model or "", invocation.config.providers)
+    if model is None:
+        return _NOT_SET_UP
+    options = msgspec.structs.replace(options, model=model)
+
+    async def run() -> int:
+        from lyra.sage.agent.live import LiveSession
+        from lyra.sage.extensions.plugins.store import plugin_servers
+        from lyra.sage.terminal.loop import run_terminal
+
+        async with (
+            with_servers(invocation, options, plugin_servers(options.folder)) as equipped,
+            LiveSession(equipped, invocation.config, start=start) as session,
+        ):
+            opened(session.headless)
+            for sentence in logs.about_stores:
+                note(f"note: {sentence}")
+            if verbose:
+                session.keep(output="verbose")
+            return await run_terminal(session, task or None)
+
+    with logs_to_file() as logs:
+        return asyncio.run(run())
+
+
+# ---------------------------------------------------------------- text output
+
+_ABOUT_CHARS_MAX: Final = 100
+
+
+class TextPrinter(LinePrinter):
+    """The format `text` in one of the modes: `batch` writes the answer once it is complete, `streaming` as it comes,
+    `silent` never."""
+
+    def __init__(self, mode: str) -> None:
+        super().__init__("text")
+        self._mode = mode
+        self._written = ""  # the end of what stands on stdout
+
+    async def say(self, line: AnyLine) -> None:
+        if line["type"] == "notice":
+            await super().say(line)  # words for the user, on stderr
+        if self._mode != "streaming":
+            return
+        if line["type"] == "text_delta":
+            await self._write(str(line["delta"]))
+        elif line["type"] == "tool_start":  # the text after a call is another answer
+            await self._write(self._line_end())
+        elif line["type"] == "error" and line.get("code") == "restart":
+            await self._write(self._line_end())
+            note("note: the answer broke off and begins again")
+
+    def answer(self, text: str) -> None:
+        if self._mode == "batch" or (self._mode == "streaming" and not self._written):
+            super().answer(text)  # where no piece has come, it is written whole
+        elif self._mode == "streaming":
+            sys.stdout.write(self._line_end())
+
+    async def _write(self, text: str) -> None:
+        if text:
+            self._written = text[-1]
+            await self.put(printable(text) if sys.stdout.isatty() else text)
+
+    def _line_end(self) -> str:
+        return "\n" if self._written and self._written != "\n" else ""
+
+
+class ToolLines:
+    """`--verbose`: one line on stderr for each tool call that has ended."""
+
+    def __init__(self) -> None:
+        self._about: dict[str, str] = {}  # by the id of the call
+
+    def see(self, line: AnyLine) -> None:
+        if line["type"] == "tool_start":
+            self._about[line["id"]] = _about(line.get("arguments") or {})
+        elif line["type"] == "tool_end":
+            about = self._about.pop(line["id"], "")
+            note(f"  {line['name']:<8}{about}  {_outcome(line)}")
+
+
+class DeniedCalls:
+    """One line on stderr before the answer: which tools were denied, and how to learn why. Without it an answer of a
+    model that takes no notice of the denial would be all that a person sees."""
+
+    def __init__(self) -> None:
+        self._tools: dict[str, None] = {}  # in the order in which they were first denied
+
+    def see(self, line: AnyLine) -> None:
+        if line["type"] == "tool_end" and line.get("error_code") == "permission_denied":
+            self._tools[str(line["name"])] = None
+        elif line["type"] == "result" and self._tools:
+            names = printable(", ".join(self._tools))
+            note(f"note: calls were denied: {names}; -v tells why, --allowed-tools and --permission-mode allow more")
+            self._tools.clear()
+
+
+def _about(arguments: dict[str, Any]) -> str:
+    """The first text of the arguments, which names what the call is about."""
+    words = next((value for value in arguments.values() if isinstance(value, str)), "")
+    text = " ".join(words.split())
+    return text if len(text) <= _ABOUT_CHARS_MAX else f"{text[: _ABOUT_CHARS_MAX - 1]}…"
+
+
+def _outcome(line: ToolEndLine) -> str:
+    output = str(line.get("output") or "")
+    if line["is_error"]:
+        return f"failed: {output.strip().split(chr(10), 1)[0][:200]}"
+    count = len(output.splitlines())
+    return f"{count} line{'' if count == 1 else 's'}"

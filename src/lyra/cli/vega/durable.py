@@ -21,15 +21,14 @@ from lyra.errors import ConfigError, Conflict, LyraError
 
 if TYPE_CHECKING:
     from lyra.cli.app import Invocation
-    from lyra.cli.vega.call_records import CallRecords
-    from lyra.cli.vega.output import ProgramOutput
+    from lyra.cli.vega.output import CallRecords, ProgramOutput
     from lyra.config import Config
     from lyra.errors import VegaError
     from lyra.kernel.interrupts.interrupt import Interrupt
     from lyra.store.space import Space
     from lyra.vega.bytecode.program import Program
     from lyra.vega.durable.durable_run import RunExecution
-    from lyra.vega.durable.new_program import ProgramMigration
+    from lyra.vega.durable.record import ProgramMigration
     from lyra.vega.durable.runs import DurableRun, Runs
 
 
@@ -294,7 +293,7 @@ def _asked(run_id: str, interrupt: Interrupt, answer: str) -> str:
 
 def failure(run: DurableRun) -> VegaError | None:
     """The error that ended a run, as `vega run` shows it."""
-    from lyra.vega.values.errors import uncaught
+    from lyra.vega.values.values import uncaught
 
     return None if run.error is None else uncaught(run.error, run.file)
 

@@ -21,9 +21,9 @@ COMMANDS: Final[dict[str, Lazy]] = {
     "compile": Lazy("lyra.cli.vega.source", "compile_", "Compile a program to a .vgb file."),
     "disasm": Lazy("lyra.cli.vega.source", "disasm", "Show the instructions of a program."),
     "fmt": Lazy("lyra.cli.vega.source", "fmt", "Format programs."),
-    "lsp": Lazy("lyra.cli.vega.lsp", "lsp", "Run the language server on stdin and stdout."),
-    "new": Lazy("lyra.cli.vega.new", "new", "Create a project: a program, a test, a README."),
-    "plan": Lazy("lyra.cli.vega.plan", "plan", "Show which calls of a program overlap, and why the others do not."),
+    "lsp": Lazy("lyra.cli.vega.source", "lsp", "Run the language server on stdin and stdout."),
+    "new": Lazy("lyra.cli.vega.source", "new", "Create a project: a program, a test, a README."),
+    "plan": Lazy("lyra.cli.vega.source", "plan", "Show which calls of a program overlap, and why the others do not."),
     "replay": Lazy(
         "lyra.cli.vega.replay",
         "replay",
@@ -33,7 +33,7 @@ COMMANDS: Final[dict[str, Lazy]] = {
     "resume": Lazy("lyra.cli.vega.runs", "resume", "Continue a stopped run and print its whole output."),
     "run": Lazy("lyra.cli.vega.run", "run", "Run a Vega program: a source, or a compiled .vgb file."),
     "runs": Lazy("lyra.cli.vega.runs", "runs", "List durable runs: state, program, when it began, what it cost."),
-    "trace": Lazy("lyra.cli.vega.trace", "trace", "Show the calls of a run as a tree, with cost, latency and retries."),
+    "trace": Lazy("lyra.cli.vega.runs", "trace", "Show the calls of a run as a tree, with cost, latency and retries."),
     "test": Lazy("lyra.cli.vega.tests", "test", "Run the test blocks of programs."),
 }
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lyra.kernel.kernel import Kernel
-    from lyra.vega.repl.session import ReplSession
+    from lyra.vega.repl import ReplSession
     from lyra.vega.runtime.world import RunOptions
     from lyra.vega.syntax.source import Diagnostic
 
@@ -49,7 +49,7 @@ def repl(ctx: click.Context, /, *, model: str | None, budget: str | None) -> Non
 
     `:help` lists the commands of the REPL.
     """
-    from lyra.vega.repl.session import ReplSession
+    from lyra.vega.repl import ReplSession
     from lyra.vega.runtime.world import RunOptions
     from lyra.vesper.runtime.faces import ImportableNodes
 
@@ -157,7 +157,7 @@ class _Repl:
                 click.echo(f'"{value}"' if isinstance(value, str) else shown(value))
 
     async def _ran(self) -> None:
-        from lyra.vega.repl.interactive import Interactive
+        from lyra.vega.repl import Interactive
 
         if self._at_work is None:
             self._at_work = Interactive(self._kernel, self.session, self._options)
@@ -174,7 +174,7 @@ class _Repl:
         click.echo(self.session.type_of(text))
 
     def _dis(self, text: str) -> None:
-        from lyra.vega.bytecode.disassembler import disassemble_function
+        from lyra.vega.bytecode.file import disassemble_function
 
         trial = self.session.copy()
         piece = trial.compile(text)

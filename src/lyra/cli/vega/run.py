@@ -15,14 +15,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lyra.cli.app import CliCommand, Invocation, json_option
-from lyra.cli.new_file import check_folder
-from lyra.cli.trust_question import ask_for_trust
-from lyra.cli.vega.call_records import CallRecords
+from lyra.cli.arguments import check_folder
+from lyra.cli.commands.trust import ask_for_trust
 from lyra.cli.vega.durable import db_option, project_store, store_file
 from lyra.cli.vega.files import Files, problem_data, say_error, say_problems
-from lyra.cli.vega.nodes import node_options, remember_node_options
-from lyra.cli.vega.output import ProgramOutput, print_result
-from lyra.cli.vega.setup import dollars, kernel_of, settings_of, with_servers
+from lyra.cli.vega.output import CallRecords, ProgramOutput, print_result
+from lyra.cli.vega.setup import dollars, kernel_of, node_options, remember_node_options, settings_of, with_servers
 from lyra.errors import ConfigError, SourceError, VegaError
 
 if TYPE_CHECKING:
@@ -133,7 +131,7 @@ def _is_wanted(invocation: Invocation, db: str | None, run_id: str | None) -> bo
 def _ran(
     invocation: Invocation, program: Program, output: ProgramOutput, calls: CallRecords, *, heard: bool, **options: Any
 ) -> Any:
-    from lyra.vega.host.plain import is_plain, run_plain
+    from lyra.vega.plain import is_plain, run_plain
 
     if invocation.flags:
         _ = invocation.config  # an unknown setting is reported before anything runs
@@ -141,7 +139,7 @@ def _ran(
         return _json_value(run_plain(program, output.write, options["args"]))
     import asyncio
 
-    from lyra.cli import ctrl_c
+    from lyra.cli.process_io import run_with_ctrl_c
     from lyra.vega.runtime.run import run as run_program
 
     async def main() -> Any:
@@ -161,7 +159,7 @@ def _ran(
             )
 
     try:
-        return ctrl_c.run(with_servers(invocation, program, options, main))
+        return run_with_ctrl_c(with_servers(invocation, program, options, main))
     finally:
         output.end_watch()
         output.check()

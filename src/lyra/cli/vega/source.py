@@ -1,10 +1,12 @@
-"""`vega check`, `compile`, `disasm` and `fmt`: what can be done with a source without running it."""
+"""`vega check`, `compile`, `disasm`, `fmt`, `plan`, `new` and `lsp`: what can be done with a source without running
+it."""
 
 from __future__ import annotations
 
 import os
+import re
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -91,7 +93,7 @@ def disasm(ctx: click.Context, /, *, file: str) -> None:
 
     Takes a source or a .vgb file.
     """
-    from lyra.vega.bytecode.disassembler import disassemble
+    from lyra.vega.bytecode.file import disassemble
 
     click.echo(disassemble(_program(ctx, file)), nl=False)
 
@@ -154,3 +156,177 @@ def _write(path: str, data: bytes) -> None:
         if os.path.exists(beside):
             os.unlink(beside)
         raise ConfigError(f"{path} cannot be written: {error.strerror}", key=path) from None
+
+
+# ---------------------------------------------------------------- lsp
+
+
+@click.command(cls=CliCommand, name="lsp")
+@click.pass_context
+def lsp(ctx: click.Context, /) -> None:
+    """Run the language server on stdin and stdout.
+
+    An editor starts it; see the how-to page "Write Vega in an editor". Needs the lsp extra.
+    """
+    try:
+        import pygls  # noqa: F401
+    except ImportError:
+        raise ConfigError("the language server needs the lsp extra", hint="pip install 'lyra-agents[lsp]'") from None
+    from lyra.vega.lsp.features import serve
+    from lyra.vesper.runtime.faces import read_file
+
+    ctx.exit(serve(read_node=read_file))
+
+
+# ---------------------------------------------------------------- new
+
+_NAME: Final = re.compile(r"[A-Za-z_][\w.-]*")
+
+_MAIN: Final = """\
+// An agent that greets, and a budget it stays within.
+import "./greeting.vega" as greeting;
+
+fn main(args) {
+    let who = "world";
+    if args.len() > 0 {
+        who = args[0];
+    }
+    session budget $0.50 {
+        try {
+            print(greeting::greet(who));
+        } catch BudgetExceeded {
+            print("out of budget");
+        } catch AgentFailed(reason) {
+            print("no answer: " + reason);
+        }
+    }
+}
+"""
+
+_GREETING: Final = """\
+agent Greeter {
+    model "claude-sonnet-4-20250514"
+    system "You greet people warmly, in one sentence."
+    temperature 0.7
+
+    retry {
+        max_attempts 3
+        backoff exponential(100ms, 2.0, 5s)
+    }
+}
+
+fn greet(name: str) -> str {
+    let greeter = spawn Greeter;
+    return greeter <- "Say hello to ${name}." timeout 30s;
+}
+
+test "greets by name" {
+    mock Greeter {
+        on "hello to Ada" reply "Hello, Ada!"
+    }
+    assert(greet("Ada") == "Hello, Ada!", "the greeting names her");
+}
+"""
+
+_README: Final = """\
+# {name}
+
+```console
+$ vega run main.vega --model sim/echo        # without a key: the simulated model says what it was told
+$ vega run main.vega -- Ada                  # with ANTHROPIC_API_KEY set
+$ vega test                                  # the test blocks, with scripted answers
+$ vega check main.vega && vega fmt *.vega
+```
+
+`main.vega` is the program, `greeting.vega` an agent with its test.
+"""
+
+_IGNORED: Final = "*.vgb\n*.db\n.lyra/\n"
+
+
+@click.command(cls=CliCommand, name="new")
+@click.argument("name")
+def new(*, name: str) -> None:
+    """Create a project: a program, a test, a README.
+
+    Creates the folder NAME. Existing files are not touched.
+    """
+    folder = os.path.normpath(name)
+    title = os.path.basename(os.path.abspath(folder))
+    if not _NAME.fullmatch(title):
+        raise ConfigError(f"{title!r} is not a valid project name", hint="use letters, digits, - and _", key="NAME")
+    files = {
+        "main.vega": _MAIN,
+        "greeting.vega": _GREETING,
+        "README.md": _README.format(name=title),
+        ".gitignore": _IGNORED,
+    }
+    if os.path.isdir(folder) and os.listdir(folder):
+        raise ConfigError(f"{folder} already exists and is not empty", hint="choose another name", key="NAME")
+    try:
+        os.makedirs(folder, exist_ok=True)
+        for file, text in files.items():
+            with open(os.path.join(folder, file), "x", encoding="utf-8") as opened:
+                opened.write(text)
+    except OSError as error:
+        raise ConfigError(f"{folder} cannot be made: {error.strerror}", key="NAME") from None
+    click.echo(f"made {folder}: {', '.join(files)}")
+    click.echo(f"  cd {folder} && vega run main.vega --model sim/echo")
+
+
+# ---------------------------------------------------------------- plan
+
+
+@click.command(cls=CliCommand, name="plan")
+@click.argument("file")
+@json_option
+@click.option("--dot", is_flag=True, help="Print the plan as a graph in the DOT language.")
+@click.option("--svg", metavar="OUT", help="Draw the plan into this file (`-` is stdout).")
+@click.pass_context
+def plan(ctx: click.Context, /, *, file: str, as_json: bool, dot: bool, svg: str | None) -> None:
+    """Show which calls of a program overlap, and why the others do not.
+
+    Nothing is run. The plan is what the compiler wrote into the code; `vega run --sequential` makes every call in its
+    turn. Of a Python file (.py) it is the plan of its functions with `@lyra.parallel`.
+    """
+    from lyra.vega.compiler.compiler import plan_of
+    from lyra.vega.plan import render
+    from lyra.vega.plan.render import plan_of_python
+
+    if as_json and dot:
+        raise ConfigError("--json and --dot are two ways to print one plan: give one of them", key="--dot")
+    if file.endswith(".vgb"):
+        raise ConfigError(
+            f"{file} is compiled: a plan is about the places in a source",
+            hint="give the .vega file that it was compiled from",
+        )
+    files = Files(file)
+    try:
+        if file.endswith(".py"):
+            call_plan = plan_of_python(files.text(), files.name)
+        else:
+            call_plan = plan_of(files.text(), files.name, load=files.load)
+    except SourceError as error:
+        say_problems(error)
+        ctx.exit(2)
+    if svg is not None:
+        _write_picture(svg, render.svg_of(call_plan))
+    if as_json:
+        from lyra.cli.render import document
+
+        document(call_plan.to_data())
+    elif dot:
+        click.echo(render.dot_of(call_plan), nl=False)
+    elif svg is None:
+        click.echo(render.text_of(call_plan), nl=False)
+
+
+def _write_picture(path: str, picture: str) -> None:
+    if path == "-":
+        click.echo(picture, nl=False)
+        return
+    try:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(picture)
+    except OSError as error:
+        raise ConfigError(f"cannot write {path}: {error.strerror}", key="--svg") from None

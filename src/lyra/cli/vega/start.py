@@ -19,12 +19,11 @@ from lyra.cli.vega.output import print_result
 from lyra.errors import ConfigError, VegaError
 
 if TYPE_CHECKING:
-    from lyra.cli.vega.call_records import CallRecords
     from lyra.cli.vega.files import Files
-    from lyra.cli.vega.output import ProgramOutput
+    from lyra.cli.vega.output import CallRecords, ProgramOutput
     from lyra.store.space import Space
     from lyra.vega.bytecode.program import Program
-    from lyra.vega.durable.new_program import ProgramMigration
+    from lyra.vega.durable.record import ProgramMigration
     from lyra.vega.durable.runs import DurableRun
 
 

@@ -13,8 +13,7 @@ import click
 
 from lyra.cli.app import CliCommand, Invocation, json_option
 from lyra.cli.vega.files import Files, error_data, problem_data, say_error, say_problems
-from lyra.cli.vega.nodes import node_host
-from lyra.cli.vega.setup import settings_of
+from lyra.cli.vega.setup import node_host, settings_of
 from lyra.errors import ConfigError, SourceError, VegaError
 
 if TYPE_CHECKING:
@@ -95,7 +94,7 @@ def _tests(file: str, program: Program, part: str, **options: Any) -> Iterator[R
 
 def _run(file: str, program: Program, info: TestInfo, **options: Any) -> Ran:
     from lyra.vega import run as run_program
-    from lyra.vega.host.test_blocks import test_program
+    from lyra.vega.plain import test_program
 
     output: list[str] = []
     try:

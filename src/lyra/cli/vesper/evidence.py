@@ -1,4 +1,5 @@
-"""`vesper verify`, `confidence`, `status`, `mode`: what shows that both paths agree, and what follows from it."""
+"""`vesper verify`, `confidence`, `status`, `mode`, `audit`: what shows that both paths agree, and what follows from
+it."""
 
 from __future__ import annotations
 
@@ -8,8 +9,7 @@ import click
 
 from lyra.cli.app import CliCommand, Invocation, json_option
 from lyra.cli.render import document, moment, printable, table
-from lyra.cli.vesper.node_files import node_named, say_problems
-from lyra.cli.vesper.setup import runtime_of, runtime_when_free, store_of
+from lyra.cli.vesper.node_files import node_named, runtime_of, runtime_when_free, say_problems, store_of
 from lyra.errors import SourceError
 from lyra.vesper.values.limits import SAMPLES_MAX
 
@@ -178,3 +178,39 @@ def _say_disabled(node_id: str, *, as_json: bool) -> None:
         document({"node": node_id, "compared_now": 0, "enabled": False})
     else:
         click.echo(printable(f"{node_id}: its differential_tests are not enabled; nothing is compared without -n"))
+
+
+# ---------------------------------------------------------------- audit
+
+
+@click.command(cls=CliCommand, name="audit")
+@click.argument("node", required=False)
+@json_option
+@click.pass_context
+def audit(ctx: click.Context, /, *, node: str | None, as_json: bool) -> None:
+    """Show the executions that left an audit row: all, or those of the node with the id NODE.
+
+    The security.audit_level of a node says whether there is a row and what it has.
+    """
+    from lyra.vesper.runtime.runtime import Runtime
+
+    with Runtime(store_of(ctx.ensure_object(Invocation))) as runtime:
+        rows = [row for row in runtime.audit() if node is None or row["node"] == node]
+    if as_json:
+        document({"rows": rows})
+    elif not rows:
+        click.echo("no execution left an audit row")
+    else:
+        titles = ("time", "node", "path", "mode", "outcome", "trace_id")
+        shown = [
+            [
+                moment(row["time"]),
+                row["node"],
+                row["path"],
+                row["mode"],
+                f"{row['outcome']} {row['code']}".strip(),
+                row["trace_id"],
+            ]
+            for row in rows
+        ]
+        table(titles, shown)

@@ -1,7 +1,7 @@
 """`vesper`, and `lyra vesper`: the commands for nodes.
 
 `COMMANDS` is the table; each row's module is imported when its command is called. Whatever they do is done by
-`lyra.vesper`: here arguments are read and results shown. `node_files` and `setup` are what they share.
+`lyra.vesper`: here arguments are read and results shown. `node_files` is what they share.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from lyra.cli.app import CommandGroup, Lazy
 from lyra.errors import SourceError
 
 COMMANDS: Final[dict[str, Lazy]] = {
-    "audit": Lazy("lyra.cli.vesper.audit", "audit", "Show which nodes were executed, and how that ended."),
+    "audit": Lazy("lyra.cli.vesper.evidence", "audit", "Show which nodes were executed, and how that ended."),
     "compile": Lazy("lyra.cli.vesper.source", "compile_", "Write the generated Python of a node to a file."),
     "confidence": Lazy("lyra.cli.vesper.evidence", "confidence", "Show how sure it is that both paths agree."),
     "debug": Lazy("lyra.cli.vesper.debug", "debug", "Execute a node and stop at breakpoints."),
-    "fmt": Lazy("lyra.cli.vesper.fmt", "fmt", "Give files of nodes one layout; comments stay."),
+    "fmt": Lazy("lyra.cli.vesper.source", "fmt", "Give files of nodes one layout; comments stay."),
     "mode": Lazy("lyra.cli.vesper.evidence", "mode", "Show or change the mode of a node."),
     "replay": Lazy("lyra.cli.vesper.replay", "replay", "Go through a stored execution, change it and run on."),
     "repo": Lazy("lyra.cli.vesper.repo", "repo", "List, add and compare the nodes of folders or of the store."),
     "run": Lazy("lyra.cli.vesper.run", "run", "Execute a node."),
     "show": Lazy("lyra.cli.vesper.source", "show", "Show a node: inputs, outputs, contracts, steps, rights."),
     "status": Lazy("lyra.cli.vesper.evidence", "status", "Show all nodes that were executed, with mode and evidence."),
-    "test": Lazy("lyra.cli.vesper.tests", "test", "Run the test cases of nodes on both paths, and compare them."),
+    "test": Lazy("lyra.cli.vesper.run", "test", "Run the test cases of nodes on both paths, and compare them."),
     "validate": Lazy("lyra.cli.vesper.source", "validate", "Find the mistakes in nodes without running them."),
     "verify": Lazy("lyra.cli.vesper.evidence", "verify", "Compare both paths on generated inputs."),
 }

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from lyra.cli.app import CliCommand, Invocation, json_option
-from lyra.cli.vesper.prompt import next_line, say, shown_values
-from lyra.cli.vesper.setup import runtime_of, runtime_options
+from lyra.cli.vesper.debug import next_line, say, shown_values
+from lyra.cli.vesper.node_files import runtime_of, runtime_options
 from lyra.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ import click
 
 from lyra.cli.app import CliCommand, CommandGroup, Invocation, json_option
 from lyra.cli.render import document, note, printable, table
-from lyra.cli.vesper.node_files import say_problems
-from lyra.cli.vesper.setup import runtime_of, stored_nodes
+from lyra.cli.vesper.node_files import runtime_of, say_problems, stored_nodes
 from lyra.errors import ConfigError, SourceError
 
 if TYPE_CHECKING:

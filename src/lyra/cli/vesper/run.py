@@ -1,19 +1,32 @@
-"""`vesper run FILE`: execute a node, on one path or on both."""
+"""`vesper run FILE` and `vesper test FILE…`: execute a node, or its test cases, on one path or on both."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
 from lyra.cli.app import CliCommand, Invocation, json_option
+from lyra.cli.render import document, printable
 from lyra.cli.render import document as print_document
-from lyra.cli.render import printable
-from lyra.cli.vesper.node_files import input_options, inputs_of, node_named, say_problems
-from lyra.cli.vesper.setup import runtime_of, runtime_options
-from lyra.errors import SourceError
+from lyra.cli.vesper.node_files import (
+    input_options,
+    inputs_of,
+    node_files,
+    node_named,
+    runtime_of,
+    runtime_options,
+    say_problems,
+    source_of,
+)
+from lyra.errors import ConfigError, SourceError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lyra.vesper.nodes import Node
+    from lyra.vesper.runtime.runtime import Runtime
     from lyra.vesper.values.outcome import Outcome
 
 
@@ -93,3 +106,128 @@ def _show(outcome: Outcome) -> None:
         return
     for name, value in json_shape(outcome.outputs).items():
         click.echo(printable(f"{name}: {value}"))
+
+
+# ---------------------------------------------------------------- tests
+
+PROPERTY_INPUTS = 200
+NOT_SHOWN_HINT = "it refused them all, which shows nothing: add a test case with inputs that it accepts, or raise -n"
+
+
+class CaseRun(NamedTuple):
+    """A test that ran. Property tests have what they tried: numbers of inputs, and those that broke the property."""
+
+    file: str
+    name: str
+    problems: list[str]
+    tried: dict[str, Any] | None = None
+
+    @property
+    def is_shown(self) -> bool:
+        """False for a property that no accepted input was tried with."""
+        return self.tried is None or bool(self.tried["shown"])
+
+    @property
+    def ending(self) -> str:
+        return "FAILED" if self.problems else "passed" if self.is_shown else "not shown"
+
+    def to_data(self) -> dict[str, Any]:
+        row = {"file": self.file, "name": self.name, "passed": self.ending == "passed", "problems": self.problems}
+        return row if self.tried is None else {**row, "property": self.tried}
+
+
+@click.command(cls=CliCommand, name="test")
+@click.argument("files", nargs=-1)
+@click.option(
+    "-n",
+    "number",
+    type=click.IntRange(1, 100_000),
+    default=PROPERTY_INPUTS,
+    show_default=True,
+    help="Inputs that each property test tries.",
+)
+@runtime_options
+@json_option
+@click.pass_context
+def test(
+    ctx: click.Context,
+    /,
+    *,
+    files: tuple[str, ...],
+    number: int,
+    database: str | None,
+    providers: tuple[str, ...],
+    grants: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Run the test cases and property tests of FILES on both paths.
+
+    FILES are .vsp files, or folders of them; this folder by default.
+    """
+    from lyra.vesper.nodes import load
+
+    done: list[CaseRun] = []
+    wrong = 0
+    with runtime_of(ctx.ensure_object(Invocation), database, providers, grants) as runtime:
+        for file in node_files(files or (".",)):
+            try:
+                source_of(file)
+                node = load(file)
+                done += _ran(runtime, str(file), node)
+                done += _properties(str(file), node, number)
+            except (SourceError, ConfigError) as error:
+                wrong += 1
+                say_problems(error)
+    endings = Counter(ran.ending for ran in done)
+    passed, failed, unshown = endings["passed"], endings["FAILED"], endings["not shown"]
+    if as_json:
+        rows = [ran.to_data() for ran in done]
+        document({"passed": passed, "failed": failed, "not_shown": unshown, "tests": rows})
+    else:
+        for ran in done:
+            click.echo(printable(f"{ran.ending}  {ran.file}: {ran.name}"))
+            for line in (*ran.problems, *_tried(ran)):
+                click.echo(printable(f"    {line}"))
+        click.echo(f"{passed} passed, {failed} failed" + (f", {unshown} not shown" if unshown else ""))
+    ctx.exit(2 if wrong else 1 if failed or unshown else 0)
+
+
+def _ran(runtime: Runtime, file: str, node: Node) -> Iterator[CaseRun]:
+    from lyra.vesper.evidence.properties import problems_of
+
+    for number, case in enumerate(node.testing.test_cases, 1):
+        problems: list[str] = []
+        outcomes: dict[str, Any] = {}
+        for path, mode in (("python", "python_only"), ("direct", "direct_only")):
+            outcomes[path] = runtime.execute(node, case.inputs, mode)
+            problems += [f"{path}: {problem}" for problem in problems_of(case.expected_output, outcomes[path])]
+        yield CaseRun(file, case.name or f"case {number}", problems + _differences(outcomes))
+
+
+def _properties(file: str, node: Node, number: int) -> Iterator[CaseRun]:
+    from lyra.vesper.evidence.properties import check_properties
+    from lyra.vesper.values.json_values import to_json
+
+    for result in check_properties(node, number):
+        inputs = None if result.inputs is None else [to_json(shown) for shown in result.inputs]
+        counts = {"checked": result.checked, "accepted": result.accepted, "shown": result.is_shown}
+        tried = {**counts, "inputs": inputs}
+        yield CaseRun(file, result.name, list(result.problems), tried)
+
+
+def _tried(ran: CaseRun) -> list[str]:
+    """Lines about a property test: what broke it, or how much it tried."""
+    import json
+
+    if ran.tried is None:
+        return []
+    if ran.tried["inputs"] is not None:
+        return [f"with {json.dumps(inputs, ensure_ascii=False)}" for inputs in ran.tried["inputs"]]
+    counts = f"{ran.tried['checked']} inputs, {ran.tried['accepted']} of them accepted"
+    return [counts] if ran.is_shown else [counts, NOT_SHOWN_HINT]
+
+
+def _differences(outcomes: dict[str, Any]) -> list[str]:
+    from lyra.vesper.evidence.compare import compare
+
+    return [f"the paths differ: {row}" for row in compare(outcomes["python"], outcomes["direct"])]

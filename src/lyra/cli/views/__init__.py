@@ -1,5 +1,5 @@
-"""Commands that show what runs: `ps`, `tree`, `trace`, `cost`, `events`, `top`, of a store or of a server.
+"""Commands that show what runs, of a store or of a server. They only read, also beside a running kernel.
 
-`source` gives the rows of either, `folded` what they tell; each command has a module of its own. They only read, also
-beside a running kernel.
+`processes` has `ps`, `tree` and `top`, `calls` has `trace`, `events` and `cost`; `source` gives the rows that they
+show.
 """

@@ -8,7 +8,7 @@ the program makes the call again.
 
 `EarlyBudget` is the shared base. `JoinableBudget` is for calls that the program may reach while they still run: it
 joins the scopes above before the call has ended, and so may have no scope below it. In Vega the program waits for the
-end of a call and is charged with the sum, and functions that run early open scopes below (`vega.runtime.early.budget`).
+end of a call and is charged with the sum, and functions that run early open scopes below (`vega.runtime.early_budget`).
 """
 
 from __future__ import annotations

@@ -16,10 +16,12 @@ from typing import Any, Final
 
 import msgspec
 
+from lyra.core.budgets.money import Money
 from lyra.core.limits import VEGA_BYTECODE_BYTES_MAX
 from lyra.errors import BytecodeError, LyraError
-from lyra.vega.bytecode.program import Program
-from lyra.vega.values.values import INT_MAX, INT_MIN, UNSET, Duration, Money
+from lyra.vega.bytecode.opcodes import OPCODES
+from lyra.vega.bytecode.program import Function, Program
+from lyra.vega.values.values import INT_MAX, INT_MIN, UNSET, Duration, shown
 
 MAGIC: Final = b"VGB\x00"
 VERSION: Final = 2
@@ -115,3 +117,59 @@ def _exact(key: Any, number: int) -> Any:
     if key == _DURATION and INT_MIN <= number <= INT_MAX:
         return Duration(number)
     raise _damaged("it has a constant of an unknown kind")
+
+
+# ---------------- A program as people read it: functions, constants, one instruction a line
+
+
+def disassemble(program: Program) -> str:
+    parts = [f"program {program.name}: {len(program.functions)} functions, {len(program.globals)} globals"]
+    for agent in program.agents.values():
+        tools = ", ".join(tool.name for tool in agent.tools)
+        parts.append(f"{agent.kind} {agent.name}" + (f" with tools {tools}" if tools else ""))
+    parts.extend(disassemble_function(program, index) for index in range(len(program.functions)))
+    return "\n\n".join(parts) + "\n"
+
+
+def disassemble_function(program: Program, index: int) -> str:
+    function = program.functions[index]
+    names = ", ".join(parameter.name for parameter in function.parameters)
+    lines = [f"fn #{index} {function.name}({names})  registers {function.registers}, {program.files[function.file]}"]
+    for place, (op, *operands) in enumerate(function.code):
+        row = OPCODES[op]
+        texts = [
+            _operand(program, function, kind, value)
+            for kind, value in zip((row.a, row.b, row.c), operands, strict=True)
+            if kind != "-"
+        ]
+        line, column = function.place(place)
+        lines.append(f"  {place:>4}  {row.name:<16} {', '.join(texts):<32} {line}:{column}".rstrip())
+    lines.extend(
+        f"  errors in {handler.start}–{handler.end - 1} → {handler.target} as r{handler.register}"
+        for handler in function.handlers
+    )
+    return "\n".join(lines)
+
+
+def _operand(program: Program, function: Function, kind: str, value: int) -> str:
+    if kind in ("to", "from", "run"):
+        if kind == "run" or value < function.registers:
+            return f"r{value}"
+        return _constant(function.constants[value - function.registers])
+    if kind == "constant":
+        return _constant(function.constants[value])
+    if kind == "target":
+        return f"→ {value}"
+    if kind == "function":
+        return f"#{value} {program.functions[value].name}"
+    if kind == "global":
+        return f"global {program.globals[value]}"
+    return str(value)
+
+
+def _constant(value: Any) -> str:
+    if value is UNSET:
+        return "(left out)"
+    if isinstance(value, str):
+        return repr(value if len(value) <= 40 else value[:39] + "…")
+    return shown(value)

@@ -15,15 +15,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Final, TypeAlias
 
-from lyra.core.imported_node import NodeFile
+from lyra.core.imported_node import ImportedNode, NodeFile, NodeValueKind
 from lyra.core.limits import VEGA_PROBLEMS_MAX
 from lyra.errors import CheckError, ParseError
 from lyra.vega.checker.expressions import KINDS
-from lyra.vega.checker.nodes import binding_of_node
 from lyra.vega.checker.processes import PROCESS_KINDS
-from lyra.vega.checker.scope import Binding, CheckRules, CheckScope, ModuleCheck
+from lyra.vega.checker.scope import Binding, CheckRules, CheckScope, ModuleCheck, Signature
 from lyra.vega.checker.statements import check_block, check_bodies, check_statements
-from lyra.vega.checker.types import ANY
+from lyra.vega.checker.types import ANY, ValueKind
 from lyra.vega.syntax.ast import Import, Module, Statement
 from lyra.vega.syntax.facts import names_in_use
 from lyra.vega.syntax.parser import parse_all
@@ -153,3 +152,28 @@ class Checker:
             return None
         members.update({key: binding for key, binding in scope.names.items() if binding.role != "import"})
         return members
+
+
+# ---------------- Imported nodes in the checker: a node is a function of its inputs that gives a record of its outputs
+
+
+def binding_of_node(node: ImportedNode) -> Binding:
+    """Return what the name of an imported node stands for."""
+    signature = Signature(
+        tuple((entry.name, _kind(entry.kind)) for entry in node.inputs),
+        frozenset(entry.name for entry in node.inputs if not entry.is_required),
+        _kind(node.outputs),
+    )
+    return Binding("import", ValueKind("function"), signature)
+
+
+def node_heading(name: str, node: ImportedNode) -> str:
+    """`charge(amount: decimal, note?: str) -> {receipt: str}`, for editors."""
+    parts = [f"{entry.name}{'' if entry.is_required else '?'}: {_kind(entry.kind)}" for entry in node.inputs]
+    return f"{name}({', '.join(parts)}) -> {_kind(node.outputs)}"
+
+
+def _kind(kind: NodeValueKind) -> ValueKind:
+    return ValueKind(
+        kind.name, tuple(_kind(inner) for inner in kind.inner), tuple((name, _kind(part)) for name, part in kind.fields)
+    )

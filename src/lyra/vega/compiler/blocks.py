@@ -13,8 +13,8 @@ from lyra.vega.bytecode.opcodes import (
     OP_SET_FIELD,
     OP_STORE,
 )
+from lyra.vega.compiler.emitter import FunctionCode
 from lyra.vega.compiler.expressions import compile_closure, compile_expression, compile_into, compile_operand
-from lyra.vega.compiler.function_code import FunctionCode
 from lyra.vega.plan.names import Variable
 from lyra.vega.syntax import ast
 

@@ -35,7 +35,7 @@ from lyra.vega.bytecode.opcodes import (
     OP_UNLESS_LT,
 )
 from lyra.vega.compiler.blocks import bind_variable, compile_block, compile_statement, enter_scope
-from lyra.vega.compiler.emitter import Finally, LoopExits
+from lyra.vega.compiler.emitter import Finally, FunctionCode, LoopExits
 from lyra.vega.compiler.expressions import (
     compile_closure,
     compile_expression,
@@ -43,7 +43,6 @@ from lyra.vega.compiler.expressions import (
     jump_if_false,
     loop_while,
 )
-from lyra.vega.compiler.function_code import FunctionCode
 from lyra.vega.syntax import ast
 
 

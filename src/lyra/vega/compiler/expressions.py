@@ -48,7 +48,7 @@ from lyra.vega.bytecode.opcodes import (
     OP_UNLESS_LT,
     OP_UNLESS_NE,
 )
-from lyra.vega.compiler.function_code import FunctionCode
+from lyra.vega.compiler.emitter import FunctionCode
 from lyra.vega.plan.names import Variable
 from lyra.vega.syntax import ast
 

@@ -32,10 +32,10 @@ from lyra.vega.bytecode.opcodes import (
     OP_UNLESS_LIST,
     OP_UNLESS_VARIANT,
 )
-from lyra.vega.compiler.arguments import compile_arguments
 from lyra.vega.compiler.blocks import bind_variable, compile_block
+from lyra.vega.compiler.calls import compile_arguments
+from lyra.vega.compiler.emitter import FunctionCode
 from lyra.vega.compiler.expressions import compile_expression, compile_into, compile_operand, compile_run
-from lyra.vega.compiler.function_code import FunctionCode
 from lyra.vega.plan.names import Symbol, Variable
 from lyra.vega.syntax import ast
 

@@ -25,7 +25,7 @@ from typing import Any, Final
 
 from lyra.core.limits import VEGA_TREE_DEPTH_MAX, VEGA_TREE_NODES_MAX
 from lyra.vega.bytecode.pure_shapes import CHANGING, CONSTANTS, LEFT_OUT, changes_only_its_own
-from lyra.vega.compiler.function_code import ProgramParts
+from lyra.vega.compiler.emitter import ProgramParts
 from lyra.vega.plan.names import ModuleScope, Symbol, Unit, Variable
 from lyra.vega.stdlib.table import GLOBALS, LIBRARY
 from lyra.vega.syntax import ast

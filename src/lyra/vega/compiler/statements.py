@@ -17,8 +17,8 @@ from lyra.vega.bytecode.opcodes import (
 )
 from lyra.vega.compiler.blocks import BLOCKS, compile_statement, enter_scope, set_new_variable, set_variable
 from lyra.vega.compiler.control import CONTROL
+from lyra.vega.compiler.emitter import FunctionCode
 from lyra.vega.compiler.expressions import compile_expression, compile_into
-from lyra.vega.compiler.function_code import FunctionCode
 from lyra.vega.compiler.processes import (
     compile_match_arms,
     compile_receive_arms,
@@ -27,7 +27,7 @@ from lyra.vega.compiler.processes import (
 )
 from lyra.vega.plan.names import Symbol, Variable
 from lyra.vega.syntax import ast
-from lyra.vega.syntax.walk import children, parts
+from lyra.vega.syntax.facts import children, parts
 
 JOIN_ALL: Final = ["parallel", "all", 0, 0, 0]
 

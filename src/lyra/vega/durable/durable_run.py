@@ -22,17 +22,13 @@ from lyra.kernel.effects.door import Door
 from lyra.kernel.kernel import Kernel
 from lyra.kernel.seams import Seams
 from lyra.vega.bytecode import file as bytecode
-from lyra.vega.durable import pids
-from lyra.vega.durable.checkpoints import start_saving
-from lyra.vega.durable.pids import PidsByCall
-from lyra.vega.durable.record import MAIN, DurableRecord, RunState
-from lyra.vega.durable.resume import ReplayBarrier
-from lyra.vega.runtime.agents.agent import agent_front
+from lyra.vega.durable import record
+from lyra.vega.durable.checkpoints import ReplayBarrier, start_saving
+from lyra.vega.durable.record import MAIN, DurableRecord, PidsByCall, RunState
 from lyra.vega.runtime.agents.plan import models_of
 from lyra.vega.runtime.agents.setting_versions import SettingVersions
-from lyra.vega.runtime.deadlock import DeadlockWatch
-from lyra.vega.runtime.driver import PROGRAMS, vega_process
-from lyra.vega.runtime.run import MAILBOX_MESSAGES, value_of
+from lyra.vega.runtime.driver import PROGRAMS, agent_front, vega_process
+from lyra.vega.runtime.run import MAILBOX_MESSAGES, DeadlockWatch, value_of
 from lyra.vega.runtime.world import RunOptions, World
 
 if TYPE_CHECKING:
@@ -46,7 +42,7 @@ if TYPE_CHECKING:
     from lyra.kernel.programs.handle import Handle
     from lyra.store.space import Space
     from lyra.vega.bytecode.program import Program
-    from lyra.vega.durable.new_program import ProgramMigration
+    from lyra.vega.durable.record import ProgramMigration
     from lyra.vega.durable.runs import DurableRun
 
 
@@ -98,7 +94,7 @@ class RunExecution:
         self._asks = asks
         self._asked: set[str] = set()  # questions that were told
         self._unfit: asyncio.Future[LyraError] | None = None  # what this machine lacks, for the run to go on
-        by_call = PidsByCall() if before is None or before.began.get("pids") == pids.BY_CALL else None
+        by_call = PidsByCall() if before is None or before.began.get("pids") == record.BY_CALL else None
         state = RunState()
         settings: dict[str, Any] = {
             "store": space,
@@ -181,7 +177,7 @@ class RunExecution:
         self._record.migrate(facts, lambda _: migration.done())
 
     async def _ended(self, main: Handle) -> Exit:
-        """How the main process ended, once that is in the store, however long there is no room in it."""
+        """Return how the main process ended, once that is in the store, however long there is no room in it."""
         assert self._unfit is not None
         while True:
             end = self.kernel.tasks.start(main.wait(), name="vega main")
@@ -217,7 +213,7 @@ class RunExecution:
 
     @property
     def lack(self) -> LyraError | None:
-        """What this machine lacks, where that has ended this execution: the run waits for one that has it."""
+        """Return what this machine lacks, where that has ended this execution: the run waits for one that has it."""
         return self._unfit.result() if self._unfit is not None and self._unfit.done() else None
 
     def _expect(self, before: DurableRun) -> None:
@@ -242,7 +238,7 @@ class RunExecution:
         program = kernel.call_now(self._space.put_blob, bytecode.dump(world.linked.program))
         sources = facts.pop("sources", None)
         world.runtime.name = kernel.entropy.text(12)
-        facts |= {"nonce": world.runtime.name, "hash": world.linked.hash, "program": program, "pids": pids.BY_CALL}
+        facts |= {"nonce": world.runtime.name, "hash": world.linked.hash, "program": program, "pids": record.BY_CALL}
         facts["sources"] = kernel.call_now(self._space.put_blob, codec.encode(sources)) if sources else ""
         self._record.begin(facts, self._began_with)
         grant = world.rights.grant
@@ -351,7 +347,7 @@ def prepare(world: World, before: DurableRun, migration: ProgramMigration | None
 
 
 def arguments_of(before: DurableRun, state: ProcessState) -> Any:
-    """What a process was started with."""
+    """Return what a process was started with."""
     created = state.created
     return codec.decode(before.space.get_blob(created.blob) if created.blob else bytes(created.args))
 

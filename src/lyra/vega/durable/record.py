@@ -9,18 +9,23 @@ them were printed before.
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from lyra.core import codec
 from lyra.errors import StoreFull
+from lyra.vega.bytecode.file import content_hash
+from lyra.vega.bytecode.program import Program
+from lyra.vega.runtime.agents.setting_versions import SettingChange
 
 if TYPE_CHECKING:
     from lyra.core.budgets.budget import Usage
     from lyra.kernel.kernel import Kernel
-    from lyra.kernel.process.process import Exit
+    from lyra.kernel.process.process import Exit, Process
 
 
 MAIN: Final = "main"  # the pid of a run's main process
@@ -112,7 +117,7 @@ class RunState:
 
 
 def state_of(reason: str, error: Any) -> str:
-    """How a run stands whose main process ended like that."""
+    """Return the state of a run whose main process ended like that."""
     if reason == "cancelled":
         return "cancelled"
     return "finished" if reason == "normal" and error is None else "failed"
@@ -188,7 +193,7 @@ class DurableRecord:
         self._kernel.fact(self._state, pid, "run.named", {"name": name, "pid": pid})
 
     def paid(self, session: str) -> dict[str, int]:
-        """What conversations were paid in a session so far."""
+        """Return what conversations were paid in a session so far."""
         return self._state.paid.get(session, {})
 
     def pay(self, sessions: list[str], usage: Usage) -> None:
@@ -198,7 +203,7 @@ class DurableRecord:
 
     @property
     def learned(self) -> dict[str, tuple[float, int]]:
-        """How models count tokens: what calls are expected to cost depends on it."""
+        """Return how models count tokens: what calls are expected to cost depends on it."""
         return self._state.learned
 
     def learn(self, model: str, rate: float, missed: int) -> None:
@@ -217,7 +222,7 @@ class DurableRecord:
         kernel.fact(state, "", "run.packed", {"blob": blob, "lines": len(state.lines)})
 
     def _committed(self, seq: int) -> None:
-        """What is in the store now may be shown."""
+        """Show what is in the store now."""
         unsaid = self._unsaid
         while unsaid and unsaid[0][0] <= seq:
             _, say, text = unsaid.popleft()
@@ -230,3 +235,60 @@ class DurableRecord:
 
 def _nowhere(_: str) -> None:
     pass
+
+
+# ---------------------------------------------------------------- pids
+# The pids of a durable run: saved values hold them, so they are the same however often the run was killed.
+
+BY_CALL: Final = "call"  # what a run keeps of how its processes are numbered
+PID: Final = re.compile(r"\bp\d+(?:[-_.]\w+)*")
+_LENGTH_MAX: Final = 60  # of a pid that tells whose it is: processes may nest a thousand deep
+_GROUP: Final = re.compile(r"[a-z]+(?=\d+:)")  # ahead2:1.0/0, parallel2:0/0: no two groups of a process have a number
+_WRITTEN: Final = str.maketrans(":/", "_-")
+
+
+class PidsByCall:
+    """How the kernel of a run numbers its processes (`Seams.pids`). `saves` says how often each was saved so far."""
+
+    __slots__ = ("saves",)
+
+    def __init__(self) -> None:
+        self.saves: Mapping[str, int] = {}
+
+    def pid_of(self, parent: Process, key: Any) -> str:
+        before = "p" if parent.pid == MAIN else f"{parent.pid}."
+        saves = self.saves.get(parent.pid, 0)
+        call = key - saves if type(key) is int else _GROUP.sub("", key, count=1).translate(_WRITTEN)
+        pid = f"{before}{call}"
+        if len(pid) <= _LENGTH_MAX:
+            return pid
+        return f"p0.{hashlib.sha256(f'{parent.pid}.{call}'.encode()).hexdigest()[:24]}"
+
+    def is_given(self, pid: str) -> bool:
+        return PID.fullmatch(pid) is not None
+
+
+# ---------------------------------------------------------------- new program
+# Another program for the next execution of a durable run; `lyra.vega.migrate` decides whether that is safe.
+
+
+class ProgramMigration:
+    """Another program for a run: fitted to the one before, with what changed in words. `done` is called once it is in
+    the store."""
+
+    def __init__(self, before: Program, program: Program, sources: Mapping[str, str]) -> None:
+        self.program = program
+        self.sources = dict(sources)
+        self.setting_changes: list[SettingChange] = []
+        self.changes: list[str] = []
+        self.done: Callable[[], object] = lambda: None
+        self._hash = content_hash(program)
+        self._globals = [len(before.globals), len(program.globals)]
+
+    def to_data(self) -> dict[str, Any]:
+        return {
+            "hash": self._hash,
+            "globals": self._globals,
+            "renewals": [setting_change.to_data() for setting_change in self.setting_changes],
+            "changes": self.changes,
+        }

@@ -13,8 +13,14 @@ whether it fits.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final, TypeAlias
+import re
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from lyra.vega.syntax.ast import Block, Statement
+from lyra.vega.syntax.lexer import Lexed
+from lyra.vega.syntax.source import Source
 
 STEP: Final = 4  # spaces
 
@@ -139,3 +145,156 @@ def _fits(first: DocNode, room: int, rest: list[_Todo]) -> bool:
         elif doc.kind != "soft":
             todo.extend((broken, part) for part in reversed(doc.parts))
     return False
+
+
+# ---------------- The comments of a source, handed out in order while it is written anew
+
+_BETWEEN: Final = re.compile(r"[ \t,;]*\Z")
+_LINE_END: Final = re.compile(r"[ \t\r]*(?:\n|\Z)")
+
+
+class Comment(NamedTuple):
+    at: int
+    end: int
+    text: str
+
+
+class Comments:
+    """The comments not yet taken, and the brackets of the source."""
+
+    def __init__(self, source: Source, lexed: Lexed) -> None:
+        self.text = source.text
+        self.all = [Comment(offset, offset + len(text), text.rstrip()) for offset, text in lexed.comments]
+        self.next = 0
+        self.starts = lexed.tokens.starts
+        self.tokens = lexed.tokens
+        self.closing = _pairs(lexed)
+
+    def before(self, offset: int) -> list[Comment]:
+        """Take those that begin before this place."""
+        first = self.next
+        while self.next < len(self.all) and self.all[self.next].at < offset:
+            self.next += 1
+        return self.all[first : self.next]
+
+    def behind(self, end: int) -> Comment | None:
+        """Take the one that stands behind this place on its line, with nothing behind it."""
+        if self.next == len(self.all):
+            return None
+        comment = self.all[self.next]
+        if comment.at < end or not _BETWEEN.match(self.text[end : comment.at]):
+            return None
+        if not _LINE_END.match(self.text, comment.end):
+            return None
+        self.next += 1
+        return comment
+
+    def blank_between(self, end: int, offset: int) -> bool:
+        """Whether an empty line stands between two places."""
+        return self.text.count("\n", end, offset) > 1
+
+    def token_up_to(self, end: int) -> str:
+        """The token that ends there, as it is written."""
+        i = bisect_left(self.tokens.ends, end)
+        return self.text[self.starts[i] : end]
+
+    def is_wrapped(self, offset: int, end: int) -> bool:
+        """Whether the tokens from `at` to `end` stand in parentheses of their own."""
+        first, last = bisect_left(self.starts, offset), bisect_left(self.tokens.ends, end)
+        kinds = self.tokens.kinds
+        return first > 0 and kinds[first - 1] == "(" and kinds[last + 1] == ")"
+
+    def string_in(self, offset: int) -> str:
+        """The first string at or behind a place, as it is written."""
+        i = bisect_left(self.starts, offset)
+        while self.tokens.kinds[i] != "string":
+            i += 1
+        return self.text[self.tokens.starts[i] : self.tokens.ends[i]]
+
+    def has_word(self, word: str, offset: int, end: int) -> bool:
+        """Whether that word is one of the tokens from `at` to `end`."""
+        first, last = bisect_left(self.starts, offset), bisect_left(self.starts, end)
+        return word in self.tokens.values[first:last]
+
+    def sign_behind(self, sign: str, offset: int) -> int:
+        """The first such sign at or behind a place."""
+        i = bisect_left(self.starts, offset)
+        while self.tokens.kinds[i] != sign:
+            i += 1
+        return self.starts[i]
+
+    def brace_behind(self, offset: int) -> tuple[int, int]:
+        """The first `{` at or behind a place, and its `}`."""
+        brace = self.sign_behind("{", offset)
+        return brace, self.closing[brace]
+
+
+def _pairs(lexed: Lexed) -> dict[int, int]:
+    """Return the place of the `}` for each `{`."""
+    pairs: dict[int, int] = {}
+    opened: list[int] = []
+    for kind, start in zip(lexed.tokens.kinds, lexed.tokens.starts, strict=True):
+        if kind == "{":
+            opened.append(start)
+        elif kind == "}" and opened:
+            pairs[opened.pop()] = start
+    return pairs
+
+
+# ---------------- The lines of a block with their comments, and the state that all functions of the formatter work on
+
+
+class FormatState(NamedTuple):
+    """The source, its comments that are not yet written, and how each kind of statement is written."""
+
+    text: str
+    comments: Comments
+    statements: Mapping[type, Callable[[FormatState, Any], Doc]]
+
+
+def format_statement(state: FormatState, node: Statement) -> Doc:
+    return state.statements[type(node)](state, node)
+
+
+def format_block(state: FormatState, block: Block) -> Doc:
+    return braces(state, format_lines(state, block.statements, block.end - 1))
+
+
+def braces(state: FormatState, lines: list[Doc]) -> Doc:
+    return ["{", nest(*lines), HARD, "}"] if lines else "{}"
+
+
+def format_lines(
+    state: FormatState, nodes: Sequence[Any], end: int, write: Callable[[Any], Doc] | None = None
+) -> list[Doc]:
+    """Each node on lines of its own, with its comments and the empty lines between; begins with a new line."""
+    out: list[Doc] = []
+    last = -1
+    for node in nodes:
+        before = state.comments.before(node.at)
+        doc = format_statement(state, node) if write is None else write(node)
+        inside = state.comments.before(node.end)  # no place of their own: they go before the node
+        last = _add_comments(state, out, before, last)
+        out.append(gap(state, last, node.at))
+        for comment in inside:
+            out += [comment.text, HARD]
+        out.append(doc)
+        last = node.end
+        behind = state.comments.behind(node.end)
+        if behind is not None:
+            out.append("  " + behind.text)
+            last = behind.end
+    _add_comments(state, out, state.comments.before(end), last)
+    return out
+
+
+def _add_comments(state: FormatState, out: list[Doc], comments: list[Comment], last: int) -> int:
+    for comment in comments:
+        out += [gap(state, last, comment.at), comment.text]
+        last = comment.end
+    return last
+
+
+def gap(state: FormatState, last: int, offset: int) -> Doc:
+    """A new line, and an empty one where there was one; `last` is -1 at the beginning of a block."""
+    return [HARD, HARD] if last >= 0 and state.comments.blank_between(last, offset) else HARD

@@ -6,19 +6,80 @@ at all: then questions about names are answered from the text before, as `projec
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
 from functools import cached_property
+from typing import Any, NamedTuple
 
-from lyra.vega.checker.checker import RULES, Load
-from lyra.vega.checker.scope import KindRule, ModuleCheck
+from lyra.core.limits import VEGA_SOURCE_CHARS_MAX
+from lyra.vega.checker.checker import RULES, Checker, Load
+from lyra.vega.checker.scope import Binding, KindRule, ModuleCheck
 from lyra.vega.checker.types import ANY, STR, ValueKind, of_type
-from lyra.vega.lsp.imports import ImportingChecker, Imports
-from lyra.vega.lsp.index import SymbolIndex
-from lyra.vega.lsp.reparse import reparsed
-from lyra.vega.lsp.symbols import SourceSymbol
+from lyra.vega.lsp.index import SourceSymbol, SymbolIndex
 from lyra.vega.syntax import ast
+from lyra.vega.syntax.cursor import Cursor
+from lyra.vega.syntax.facts import every_node
 from lyra.vega.syntax.lexer import Lexed, lex
-from lyra.vega.syntax.parser import Parsed, parse_all
+from lyra.vega.syntax.parser import GRAMMAR, Parsed, parse_all, parse_module
 from lyra.vega.syntax.source import Diagnostic, Source
+
+# ---------------- Checking a file without checking again what it imports, as long as that has not changed
+
+# A file → all texts that what is known of it depends on, by path.
+Reach = Callable[[str], "dict[str, str]"]
+
+
+class _Imported(NamedTuple):
+    texts: dict[str, str]
+    members: dict[str, Binding] | None
+    problems: list[Diagnostic]
+    thrown: frozenset[str]
+    has_foreign_tools: bool
+    has_foreign_errors: bool
+
+
+class Imports:
+    """What is known of imported files."""
+
+    def __init__(self, reach: Reach) -> None:
+        self.reach = reach
+        self.kept: dict[str, _Imported] = {}
+
+
+class ImportingChecker(Checker):
+    def __init__(
+        self, source: Source, load: Load | None, imports: Imports | None = None, outer: frozenset[str] = frozenset()
+    ) -> None:
+        super().__init__(source, load, {source.name: {}}, ())
+        self.imports = imports
+        self.outer = outer | {source.name}  # the files whose imports led here
+
+    def imported(self, source: Source) -> dict[str, Binding] | None:
+        texts: dict[str, str] = self.imports.reach(source.name) if self.imports is not None else {}
+        if self.imports is None or self.outer & texts.keys():
+            return super().imported(source)
+        known = self.imports.kept.get(source.name)
+        if known is None or not _same(known.texts, texts):
+            known = self.imports.kept[source.name] = self._checked(source, texts)
+        self.check.thrown |= known.thrown
+        self.check.has_foreign_tools |= known.has_foreign_tools
+        self.check.has_foreign_errors |= known.has_foreign_errors
+        self.others += [problem for problem in known.problems if problem not in self.others]
+        self.files[source.name] = known.members or {}
+        return known.members
+
+    def _checked(self, source: Source, texts: dict[str, str]) -> _Imported:
+        """The file by itself, as if no file had been checked before it."""
+        alone = ImportingChecker(Source(source.name, ""), self.load, self.imports, self.outer)
+        alone.depth = self.depth
+        members = Checker.imported(alone, source)
+        check = alone.check
+        return _Imported(texts, members, alone.others, check.thrown, check.has_foreign_tools, check.has_foreign_errors)
+
+
+def _same(before: dict[str, Any], now: dict[str, Any]) -> bool:
+    """Whether these are the very same texts; equal ones in other places are read again, which is harmless."""
+    return before.keys() == now.keys() and all(before[name] is now[name] for name in before)
 
 
 class Analysis:
@@ -73,7 +134,7 @@ class Analysis:
         return checker.kinds
 
     def check(self) -> list[Diagnostic]:
-        """What the checker says of the tree."""
+        """Run the checker over the tree."""
         return ImportingChecker(self.source, self.load, self._imports).run(self.module.statements)
 
     def forget_kinds(self) -> None:
@@ -81,7 +142,7 @@ class Analysis:
         self.__dict__.pop("kinds", None)
 
     def kind_of(self, symbol: SourceSymbol) -> ValueKind:
-        """What is known of a symbol's value."""
+        """Return what is known of a symbol's value."""
         node = symbol.node
         if isinstance(node, (ast.Let, ast.Const, ast.Parameter)) and node.type is not None:
             return self._kind_of_type(node.type)
@@ -121,3 +182,78 @@ class _KindRecorder(ImportingChecker):
             return kind
 
         return record
+
+
+# ---------------------------------------------------------------- reparse
+# The tree of a changed text, made from the one before: only the statements around the change are read again.
+
+
+def reparsed(before: Parsed, old: str, new: str) -> Parsed | None:
+    """The tree of `new`, or None where it has to be read as a whole."""
+    statements = before.module.statements
+    if before.problems or not statements or len(new) > VEGA_SOURCE_CHARS_MAX:
+        return None
+    same = _common_start(old, new)
+    same_end = _common_end(old, new, same)
+    # The statement before the change is read again, too: an `else` may follow it now.
+    first = max(0, bisect_left(statements, same, key=lambda node: node.end) - 1)
+    last = bisect_left(statements, len(old) - same_end + 1, key=lambda node: node.at)
+    while last < len(statements) and old[statements[last].at - 1] != "\n":
+        last += 1  # so that no word, string or comment of the piece can reach into it
+    start = statements[first].at if first < min(last, len(statements)) and first else 0
+    kept = first if start else 0
+    old_end = statements[last].at if last < len(statements) else len(old)
+    moved = len(new) - len(old)
+    piece = Source("", new[start : old_end + moved])
+    lexed = lex(piece)
+    if lexed.problems or lexed.cut_off:
+        return None
+    cursor = Cursor(piece, lexed.tokens, GRAMMAR)
+    read_again = parse_module(cursor)
+    if cursor.problems:
+        return None
+    _move(read_again, start)
+    _move(statements[last:], moved)
+    comments = [
+        *(comment for comment in before.module.comments if comment[0] < start),
+        *((offset + start, text) for offset, text in lexed.comments),
+        *((offset + moved, text) for offset, text in before.module.comments if offset >= old_end),
+    ]
+    module = ast.Module([*statements[:kept], *read_again, *statements[last:]], comments, at=0, end=len(new))
+    return Parsed(module, [])
+
+
+def _common_start(old: str, new: str) -> int:
+    """Count the characters both begin with; by halving, since slices compare quicker than characters in a loop."""
+    low, high = 0, min(len(old), len(new))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if old[low:middle] == new[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _common_end(old: str, new: str, start: int) -> int:
+    """Count the characters both end with, behind the common start."""
+    low, high = 0, min(len(old), len(new)) - start
+    while low < high:
+        middle = (low + high + 1) // 2
+        if old[len(old) - middle :] == new[len(new) - middle :]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _move(nodes: Sequence[ast.SyntaxNode], by: int) -> None:
+    if by == 0:
+        return
+    for node in every_node(nodes):
+        node.at += by
+        node.end += by
+        places: dict[str, int] | None = getattr(node, "places", None)
+        if places:
+            for name in places:
+                places[name] += by

@@ -9,9 +9,8 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from lyra.vega.checker.settings import BLOCKS
-from lyra.vega.syntax.lexer import Lexed, lex
+from lyra.vega.syntax.lexer import KEYWORDS, Lexed, lex
 from lyra.vega.syntax.source import Source
-from lyra.vega.syntax.tokens import KEYWORDS
 
 _OPENING: Final = {"(": ")", "[": "]", "{": "}"}
 _NEVER_CLOSED: Final = "this `${` is never closed"
@@ -52,12 +51,12 @@ class CursorContext(NamedTuple):
 
     @property
     def inside(self) -> str:
-        """What the innermost bracket belongs to."""
+        """Return what the innermost bracket belongs to."""
         return self.opened[-1].what if self.opened else ""
 
     @property
     def block(self) -> str:
-        """What the innermost brace belongs to."""
+        """Return what the innermost brace belongs to."""
         return next((bracket.what for bracket in reversed(self.opened) if bracket.sign == "{"), "")
 
 
@@ -94,7 +93,7 @@ def context_at(text: str, offset: int) -> CursorContext:
 
 
 def _open_expression(lexed: Lexed) -> int | None:
-    """Where the expression of a `${` that is never closed begins."""
+    """Return the start of the expression of a `${` that is never closed."""
     starts = [problem.at + 2 for problem in lexed.problems if problem.message == _NEVER_CLOSED]
     return starts[-1] if starts else None
 
@@ -120,7 +119,7 @@ def _brackets(tokens: list[CursorToken]) -> list[OpenBracket]:
 
 
 def _owner(tokens: list[CursorToken], index: int, opened: list[OpenBracket]) -> str:
-    """What a bracket belongs to, by the words before it."""
+    """Return what a bracket belongs to, by the words before it."""
     before = tokens[index - 1] if index else CursorToken("", "", 0, 0)
     two = tokens[index - 2] if index > 1 else CursorToken("", "", 0, 0)
     inside = opened[-1].what if opened else ""

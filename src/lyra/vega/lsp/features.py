@@ -6,26 +6,27 @@ file that is not open, nothing is said.
 
 from __future__ import annotations
 
+import logging
+import sys
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, BinaryIO, Final, NamedTuple
 
 from lsprotocol import types
 from pygls.exceptions import JsonRpcException
 
+from lyra.core.imported_node import NodeFile
+from lyra.errors import SourceError
+from lyra.vega.format.formatter import format_source
 from lyra.vega.lsp import navigation, wire
 from lyra.vega.lsp.analysis import Analysis
 from lyra.vega.lsp.completion import complete
 from lyra.vega.lsp.diagnostics import diagnose, fixes_of
-from lyra.vega.lsp.document import Document
-from lyra.vega.lsp.hover import hover
-from lyra.vega.lsp.layout import formatted
-from lyra.vega.lsp.outline import outline
-from lyra.vega.lsp.project import path_of
-from lyra.vega.lsp.protocol import REQUEST_FAILED
-from lyra.vega.lsp.rename import RenameRefused, prepare, rename
+from lyra.vega.lsp.hover import hover, signature_help
+from lyra.vega.lsp.navigation import RenameRefused, outline, prepare, rename
+from lyra.vega.lsp.project import Document, path_of
 from lyra.vega.lsp.server import VegaLanguageServer
-from lyra.vega.lsp.signature import signature_help
 from lyra.vega.lsp.tokens import MODIFIERS, TYPES, coloured
+from lyra.vega.lsp.wire import REQUEST_FAILED
 
 
 class _At(NamedTuple):
@@ -213,7 +214,7 @@ def _rename(ls: VegaLanguageServer, params: types.RenameParams) -> types.Workspa
 
 
 def _actions(ls: VegaLanguageServer, params: types.CodeActionParams) -> list[types.CodeAction]:
-    """What would mend the mistakes in a range."""
+    """Return what would mend the mistakes in a range."""
     opened = _known(ls, params)
     if opened is None:
         return []
@@ -269,3 +270,60 @@ FEATURES: Final[dict[str, tuple[Any, Callable[[VegaLanguageServer, Any], Any]]]]
 def register(server: VegaLanguageServer) -> None:
     for method, (options, answer) in FEATURES.items():
         server.feature(method, options)(answer)
+
+
+# ---------------------------------------------------------------- serve
+# `vega lsp`: the language server on standard input and output. Nothing but the protocol goes to standard output.
+
+_FRAMES_MAX: Final = 5_000  # the parser allows 200 levels, and a walk over the tree takes up to six frames for each
+
+
+def serve(
+    stdin: BinaryIO | None = None,
+    stdout: BinaryIO | None = None,
+    *,
+    read_node: Callable[[str, str], NodeFile] | None = None,
+) -> int:
+    """Answer the client until it sends `exit` or goes away; 0 if it sent `shutdown` before, as the protocol has it."""
+    stdin, stdout = stdin or sys.stdin.buffer, stdout or sys.stdout.buffer
+    sys.stdout = sys.stderr  # a stray print must not get between two messages
+    logging.getLogger("pygls").setLevel(logging.CRITICAL)  # errors are told once, by `report_server_error`
+    sys.setrecursionlimit(_FRAMES_MAX)
+    server = VegaLanguageServer(read_node)
+    register(server)
+    server.start_io(stdin, stdout)
+    return 0 if server.protocol.is_shut_down else 1
+
+
+# ---------------------------------------------------------------- layout
+# A text in its one layout, as the edits an editor makes: only the lines that change, so that the cursor stays put.
+
+
+def formatted(text: str) -> list[tuple[int, int, str]]:
+    """Edits as (from, to, new text): one at most. A text that cannot be read is left as it is, and so are its line
+    ends."""
+    ends = "\r\n" if "\r\n" in text else "\n"
+    try:
+        new = format_source(text.removeprefix("\ufeff").replace("\r\n", "\n")).replace("\n", ends)
+    except SourceError:
+        return []
+    if text.startswith("\ufeff"):
+        new = "\ufeff" + new
+    if new == text:
+        return []
+    old_lines, new_lines = text.splitlines(keepends=True), new.splitlines(keepends=True)
+    first = _common(old_lines, new_lines)
+    last = _common(old_lines[first:][::-1], new_lines[first:][::-1])
+    offset = sum(map(len, old_lines[:first]))
+    end = len(text) - sum(map(len, old_lines[len(old_lines) - last :])) if last else len(text)
+    return [(offset, end, "".join(new_lines[first : len(new_lines) - last]))]
+
+
+def _common(old: list[str], other: list[str]) -> int:
+    """Count the lines at the beginning that are equal."""
+    count = 0
+    for left, right in zip(old, other, strict=False):
+        if left != right:
+            break
+        count += 1
+    return count

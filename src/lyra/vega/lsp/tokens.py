@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from lyra.vega.lsp.analysis import Analysis
-from lyra.vega.lsp.symbols import SourceSymbol
+from lyra.vega.lsp.index import SourceSymbol
 from lyra.vega.stdlib.table import LIBRARY
 from lyra.vega.syntax import ast
-from lyra.vega.syntax.tokens import KEYWORDS, Tokens
+from lyra.vega.syntax.lexer import KEYWORDS, Tokens
 
 TYPES: Final = (
     *("namespace", "type", "class", "parameter", "variable", "property", "function", "method", "keyword", "event"),

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from lyra import errors
+from lyra.core.budgets.money import Money
 from lyra.core.limits import VEGA_DEPTH_MAX, VEGA_STRING_CHARS_MAX
 from lyra.vega.bytecode.opcodes import (
     OP_AWAIT,
@@ -32,23 +33,22 @@ from lyra.vega.bytecode.opcodes import (
     OP_SPAWN_SUPERVISED,
     OP_STREAM_CLOSE,
 )
-from lyra.vega.machine.early_calls import REFUSED, EarlyCall, EarlyCallGroup, NotEarly
-from lyra.vega.machine.fiber import Done, Fiber, VmEffect, wrong_count
+from lyra.vega.machine.fiber import REFUSED, Done, EarlyCall, EarlyCallGroup, Fiber, NotEarly, VmEffect, wrong_count
 from lyra.vega.machine.link import Code
 from lyra.vega.stdlib.natives import native
 from lyra.vega.stdlib.table import METHODS, entry
-from lyra.vega.values.fuel import CHARS, WORK
 from lyra.vega.values.operators import field, set_field
 from lyra.vega.values.operators import key as map_key
 from lyra.vega.values.values import (
+    CHARS,
     SHARED,
     UNSET,
+    WORK,
     Closure,
     Duration,
     ErrorValue,
     Fault,
     Future,
-    Money,
     Process,
     Stream,
     copied,
@@ -119,7 +119,7 @@ def called_named(
 
 @functools.cache
 def _method(kind: str, name: str) -> tuple[Callable[..., Any] | str | None, int, int]:
-    """What a method does and how many values, its own among them, it takes."""
+    """Return what a method does and how many values, its own among them, it takes."""
     full = METHODS.get(kind, {}).get(name, f"{kind}::{name}")
     module, _, function = full.partition("::")
     row = entry(module, function)
@@ -130,7 +130,7 @@ def _method(kind: str, name: str) -> tuple[Callable[..., Any] | str | None, int,
 
 
 def method(value: Any, name: str, count: int) -> Callable[..., Any] | str | None:
-    """What `value.name(…)` does: a library function, the name of an effect, or None for a map's own function."""
+    """Return what `value.name(…)` does: a library function, the name of an effect, or None for a map's own function."""
     method, least, most = _method(kind_of(value), name)
     if method is None and not (
         type(value) is list and entry("list", name)
@@ -358,7 +358,7 @@ def _group(value: Any) -> EarlyCallGroup:
 
 
 def _asked(r: list[Any], first: int, kind: str, flags: int) -> list[Any]:
-    """What a call in a run of registers, behind its group, asks."""
+    """Return what a call in a run of registers, behind its group, asks."""
     if kind == "send":
         return list(send("send", r, first + 1, flags).arguments)
     return [r[first + 1], copied(r[first + 2]), list(r[first + 3])]

@@ -17,9 +17,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
+from lyra.core.budgets.money import Money
 from lyra.errors import BytecodeError, Divergence, LyraError
-from lyra.vega.machine.early_calls import EarlyCallGroup
-from lyra.vega.machine.fiber import Fiber, Frame
+from lyra.vega.machine.fiber import EarlyCallGroup, Fiber, Frame
 from lyra.vega.machine.link import LinkedProgram
 from lyra.vega.values.values import (
     UNSET,
@@ -31,7 +31,6 @@ from lyra.vega.values.values import (
     ErrorValue,
     Fault,
     Future,
-    Money,
     Ok,
     Process,
     Response,

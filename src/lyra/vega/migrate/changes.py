@@ -73,7 +73,7 @@ def lines_changed(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
 
 
 def _under_new_names(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, str]:
-    """Where one file is gone and one has come, it has another name."""
+    """Give a file its new name where one file is gone and one has come."""
     gone, come = [file for file in old if file not in new], [file for file in new if file not in old]
     name = {gone[0]: come[0]} if len(gone) == len(come) == 1 else {}
     return {name.get(file, file): text for file, text in old.items()}

@@ -12,12 +12,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
 from lyra.agents.session.open_questions import scopes
 from lyra.core.budgets.money import Money
+from lyra.core.naming import SUPERVISE, VEGA_AGENT, VEGA_PROCESS, fixed_name
 from lyra.errors import Divergence, LyraError
 from lyra.kernel.base.waiting import suspend
 from lyra.kernel.journal.history import Fold
@@ -27,28 +28,33 @@ from lyra.kernel.programs.context import ExitProgram
 from lyra.store.memory import MemoryStore
 from lyra.vega.durable.checkpoints import restored
 from lyra.vega.durable.durable_run import prepare, restore_from
-from lyra.vega.durable.effect_words import describe_effect
 from lyra.vega.durable.record import MAIN
 from lyra.vega.machine.fiber import Done, Fiber, VmEffect
 from lyra.vega.machine.link import Code, LinkedProgram, link
 from lyra.vega.machine.vm import run as run_fiber
-from lyra.vega.replay.frozen_kernel import EndOfRecord, FrozenWorld, JournalAnswers, ReplayRecord, replay_seams
+from lyra.vega.replay.frozen_kernel import (
+    EndOfRecord,
+    FrozenWorld,
+    JournalAnswers,
+    ReplayRecord,
+    replay_seams,
+    run_in_virtual_time,
+)
 from lyra.vega.replay.reader import SEGMENT_FUEL, Part, part_of
-from lyra.vega.replay.virtual_loop import run_in_virtual_time
 from lyra.vega.runtime.driver import PROGRAMS
 from lyra.vega.runtime.handlers import HANDLERS, handler
 from lyra.vega.runtime.job import VegaJob
 from lyra.vega.runtime.light_processes import FUEL
 from lyra.vega.runtime.run import MAILBOX_MESSAGES
 from lyra.vega.runtime.world import RunOptions
-from lyra.vega.values.errors import fault_of
+from lyra.vega.values.values import fault_of
 
 if TYPE_CHECKING:
     from lyra.kernel.journal.history import Entry
     from lyra.kernel.process.process import Process
     from lyra.kernel.programs.context import Context
     from lyra.vega.bytecode.program import Program
-    from lyra.vega.durable.new_program import ProgramMigration
+    from lyra.vega.durable.record import ProgramMigration
     from lyra.vega.durable.runs import DurableRun
 
 
@@ -112,7 +118,7 @@ class Rehearsal(ReplayRecord):
             self.entered[pid].add(index)
 
     def paid(self, session: str) -> dict[str, int]:
-        """What the next execution will find: a process that was saved in a session counts on it."""
+        """Return what the next execution will find: a process that was saved in a session counts on it."""
         return self._paid.get(session, {})
 
     def print(self, pid: str, number: int, text: str) -> None:
@@ -177,7 +183,7 @@ class Rehearsal(ReplayRecord):
 
 
 def _in_words(error: LyraError) -> str:
-    """What a process does in place of what the run did there."""
+    """Describe what a process does in place of what the run did there."""
     if not isinstance(error, Divergence) or "expected" not in error.fields:
         return error.message
     does, did = (describe_effect(*str(error.fields[word]).split(" ", 1)) for word in ("actual", "expected"))
@@ -310,3 +316,38 @@ async def _played(rehearsal: Rehearsal, job: VegaJob) -> None:
         except Exception as error:  # noqa: BLE001 - as the driver has it
             fault = fault_of(error)
             fiber.throw(fault.name, fault.text)
+
+
+# ---------------------------------------------------------------- effect words
+# What a journal calls an effect, in the words of the program that asks for it: `spawn agent:Critic` asks Critic.
+
+_STARTS: Final = {
+    VEGA_PROCESS: "starts a function",
+    VEGA_AGENT: "starts an agent",
+    SUPERVISE: "starts an agent or a supervisor",
+}
+_READS: Final = {"clock": "reads the clock", "seed": "draws a random number"}
+_ASKS: Final = {"vega.ask": "asks {}", "vega.stream": "reads a stream of {}"}
+_PLAIN: Final = {
+    "send": "sends a message",
+    "receive": "waits for a message",
+    "sleep": "sleeps",
+    "wait": "waits for a process",
+    "refused": "asks in vain",
+    "link": "links a process",
+    "monitor": "monitors a process",
+}
+
+
+def describe_effect(kind: str, name: str = "") -> str:
+    """Describe what a process does, by the kind and the name of its effect; one that has no words yet as it is
+    called."""
+    if kind == "spawn":
+        agent = name.removeprefix("agent:").partition("~")[0]
+        return f"asks {agent}" if name.startswith("agent:") else _STARTS.get(fixed_name(name), "starts a process")
+    if kind == "do":
+        what, _, agent = name.partition(":")
+        return _ASKS[what].format(agent) if what in _ASKS else f"calls {name.removeprefix('vega.').replace('.', '::')}"
+    if kind == "read":
+        return _READS.get(name, f"reads {name}")
+    return _PLAIN.get(kind, f"{kind} {name}".strip())

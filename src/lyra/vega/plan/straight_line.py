@@ -16,7 +16,7 @@ from lyra.vega.plan.aliases import CHANGING, Aliases
 from lyra.vega.plan.names import ModuleScope, Symbol, Variable
 from lyra.vega.plan.summaries import EFFECTS, SAFE_METHODS, EffectSite, Summaries, changed
 from lyra.vega.syntax import ast
-from lyra.vega.syntax.walk import children, parts
+from lyra.vega.syntax.facts import children, parts
 
 NEVER: Final = 99
 _STATEMENTS_MAX: Final = 128  # of one stretch: more calls than that are not under way together anyway

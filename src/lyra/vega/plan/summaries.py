@@ -13,12 +13,11 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from lyra.vega.plan.aliases import CHANGING, Aliases
+from lyra.vega.plan.aliases import CHANGING, Aliases, Targets
 from lyra.vega.plan.names import ModuleScope, Symbol, Variable
-from lyra.vega.plan.targets import Targets
 from lyra.vega.stdlib.table import GLOBALS, LIBRARY, METHODS
 from lyra.vega.syntax import ast
-from lyra.vega.syntax.walk import children, own_parts
+from lyra.vega.syntax.facts import children, own_parts
 
 _Called = Callable[[Symbol, bool], frozenset[str]]  # the effects of a function; whether a library function calls it
 
@@ -173,7 +172,7 @@ class Summaries:
         return self._questions(symbol, _CALLS_MAX) <= 1
 
     def _questions(self, symbol: Symbol, depth: int) -> int:
-        """How many questions a call of a function asks at most; 2 stands for more."""
+        """Count the questions that a call of a function asks at most; 2 stands for more."""
         if not depth:
             return 2
         count = 0

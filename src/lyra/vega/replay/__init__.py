@@ -1,17 +1,13 @@
 """Time travel in a durable run: its effects in order, its processes as they stood at each, and forks of it.
 
-    timeline     what the run did, in order: who, where, what came of it, what it cost
+    timeline     what the run did, in order: who, where, what came of it, what it cost; a run found in an open store
     reader       how the journal of a run becomes a timeline: the program is answered from the journal alone
-                 (journal: its rows; frozen_kernel: a kernel on which nothing new happens; virtual_loop: waiting
-                 takes no time; describe: an effect in words; silent_effects: effects without a step of their own)
+                 (journal: its rows and effects in words; frozen_kernel: a kernel on which nothing new happens)
     player       the processes at any place of the timeline, forwards and backwards, by effect or by line
-    traps        stopping the machine at the next line
-    variables    which names a place of a program sees, and what they hold
-    evaluate     a Vega expression over the variables in view
+    variables    which names a place of a program sees and what they hold, expressions over them, stops at lines
     breakpoints  where to stop
-    fork         the run once more with one reply changed (fork_run: written and executed)
+    fork         the run once more with one reply changed, written and executed
     replayed_run what the program tells about the steps of its journal, for `lyra replay` and the pages of runs
-    run_in_store a run found in an open store, and its journal as steps
     view         a screen of all that, as lines of text
 
 Reads only, but for `fork`, which writes a run of its own: a run is not touched by being replayed, also while it lives.

@@ -16,9 +16,9 @@ from lyra.core.checking.check import did_you_mean
 from lyra.errors import ConfigError
 
 if TYPE_CHECKING:
-    from lyra.vega.replay.evaluate import WatchExpression
     from lyra.vega.replay.player import Player
     from lyra.vega.replay.timeline import TimelineStep
+    from lyra.vega.replay.variables import WatchExpression
 
 
 _KINDS = ("agent", "error", "cost", "line", "if")

@@ -10,14 +10,16 @@ there on.
 from __future__ import annotations
 
 import asyncio
+import shlex
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from lyra.agents.session.model_call import ModelCall
 from lyra.core import codec
 from lyra.core.budgets.budget import Usage
 from lyra.core.budgets.early_budget import NO_ROOM
+from lyra.core.clock import SystemClock
 from lyra.core.effect import Effect, canonical_hash
 from lyra.errors import CapabilityDenied, ConfigError, EffectFailed
 from lyra.kernel.effects.door import Attempt, Door
@@ -26,19 +28,21 @@ from lyra.kernel.journal.error_rows import error_from_row, error_to_row
 from lyra.kernel.journal.lease import owner_name
 from lyra.store.space import Space
 from lyra.store.standing import open_signed
-from lyra.vega.durable.pids import PID
-from lyra.vega.replay.replies import Replies
-from lyra.vega.replay.timeline import Timeline, TimelineStep
+from lyra.vega.durable.durable_run import RunExecution
+from lyra.vega.durable.record import PID
+from lyra.vega.durable.runs import DurableRun, Runs
+from lyra.vega.replay.timeline import Replies, Timeline, TimelineStep
+from lyra.vega.runtime.world import RunOptions
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
+    from lyra.config import Config
     from lyra.kernel.base.core import Core
     from lyra.kernel.effects.registry import Declared
     from lyra.kernel.process.process import Process
     from lyra.store.protocol import Record
-    from lyra.vega.durable.durable_run import RunExecution
-    from lyra.vega.durable.runs import DurableRun
+    from lyra.vega.bytecode.program import Program
     from lyra.vega.runtime.agents.slot import AgentTurn
 
 
@@ -252,7 +256,7 @@ class RecordedAnswers:
         self._add_unheard(row.name if row.form == "wait" else self._replies.answering(f"~{pid}:{row.key}"))
 
     def _add_unheard(self, answering: str) -> None:
-        """What a process has under way answers a call whose caller gave up."""
+        """Note that what a process has under way answers a call whose caller gave up."""
         for key in self._open.get(answering, ()):
             self._late.add((answering, key))
             self._add(answering, rows.Finished(key, error={"code": "cut_off"}))
@@ -332,7 +336,7 @@ class _ForkDoor(Door):
         return await super().perform(process, key, effect, args, kwargs)
 
     def _expire_of(self, process: Process) -> Callable[[], None] | None:
-        """What ends the time of the call that a process answers."""
+        """Return the function that ends the time of the call that a process answers."""
         turns = self.turns.get(process.pid)
         return turns[0].expire if turns else None
 
@@ -388,3 +392,84 @@ def difference(old: Timeline, new: Timeline, number: int) -> tuple[TimelineStep 
 def _same(step: TimelineStep) -> tuple[str, ...]:
     parts = (step.kind, step.what, step.message, step.result, step.error)
     return tuple(PID.sub("p", part) for part in parts)
+
+
+# ---------------------------------------------------------------- fork run
+# A fork as a run of its own: its journal is written beside that of the other run, and executed to its end.
+
+# What a program may import that only a command line starts for it, and in words.
+_OUTSIDE: Final = {"mcp": "MCP servers", "node": "nodes"}
+
+
+class RunFork:
+    """The fork of a run with another answer at the effect `number`. Its journal is in the store once this is made."""
+
+    def __init__(self, path: str, run_id: str, change: ForkChange, number: int, *, name: str | None = None) -> None:
+        with Runs(path) as runs:
+            run = runs[run_id]
+            if name in runs.names:
+                raise ConfigError(f"there is a run {name!r} already", hint="take another name, or none", run=name)
+            self.began = run.began
+            self.space = Space(path, name or fresh_name(runs.names, run_id))
+            try:
+                self.book = copied_to(run, self.space, change, number, SystemClock().now())
+                self._before = DurableRun(self.space)  # at its place the run may have had another program than now
+                self.program: Program = self._before.program()
+            except BaseException:
+                self.space.close()
+                raise
+
+    @property
+    def run_id(self) -> str:
+        return self.space.name
+
+    @property
+    def settings(self) -> list[str]:
+        """The settings that the run was started with, as flags."""
+        return list(self.began.get("settings", ()))
+
+    def options(self) -> dict[str, Any]:
+        """Return how the run was started: what `RunOptions` takes."""
+        from lyra.core.budgets.money import Money
+
+        began = self.began
+        return {
+            "model": began["model"],
+            "args": tuple(began["args"]),
+            "folder": began["folder"],
+            "sequential": began.get("sequential", False),
+            "budget": None if began["budget"] is None else Money(began["budget"]),
+        }
+
+    async def execute(self, config: Config | None, options: dict[str, Any], *, is_live: bool) -> Any:
+        """Run it to its end. What it asks as the other run did is answered as it was there; the rest is performed where
+        it is live, and refused where it is not. Its output is in the store."""
+        chosen = RunOptions(write=_nowhere, warn=_nowhere, **options)
+        door = fork_door(self.book, is_live=is_live)
+        execution = RunExecution(self.space, self.program, chosen, before=self._before, config=config, door=door)
+        live_on(execution)
+        return await execution.run()
+
+    def close(self) -> None:
+        self.space.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def started_outside(program: Program) -> str:
+    """Name what a program imports that only a command line starts for it; "" where that is nothing."""
+    kinds = {kind for kind, *_ in program.imports}
+    return " and ".join(words for kind, words in _OUTSIDE.items() if kind in kinds)
+
+
+def replay_command(run_id: str, path: str, verb: str = "replay") -> str:
+    """The command that steps through a run, or does something else with it."""
+    return f"vega {verb} {run_id} --db {shlex.quote(path)}"
+
+
+def _nowhere(_: str) -> None:
+    pass

@@ -8,7 +8,7 @@ that the player can give them again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,7 +16,7 @@ from lyra.core.naming import VEGA_PROCESS
 from lyra.kernel.journal.history import Entry
 from lyra.kernel.programs.registry import Programs
 from lyra.kernel.seams import Seams
-from lyra.vega.machine.fiber import Fiber, OutOfFuel, VmEffect
+from lyra.vega.machine.fiber import EarlyCallGroup, Fiber, NotEarly, OutOfFuel, VmEffect
 from lyra.vega.replay.journal import RunJournal
 from lyra.vega.runtime.agents.plan import AgentPlan
 from lyra.vega.runtime.agents.slot import AgentSlot, AgentTurn
@@ -82,7 +82,7 @@ class RecordedReplay(JournalAnswers):
         return self.taken if type(key) is int else self.beside.setdefault(key.rpartition("/")[0], [])
 
     def of_branch(self, path: str) -> list[Any]:
-        """What the journal answered a call that was made beside others: where it was made again, that."""
+        """Return what the journal answered a call that was made beside others: where it was made again, that."""
         return self.beside.get(f"{path}.again") or self.beside.get(path, [])
 
     def _real(self, key: Any) -> Any:
@@ -143,7 +143,7 @@ class FrozenWorld(World):
 
 
 def depth_of(seed: Any) -> int:
-    """How deep a process that began like this is in the calls of the process that waits for it."""
+    """Return how deep a process that began like this is in the calls of the process that waits for it."""
     return int(seed.get("depth", 0)) if type(seed) is dict else 0
 
 
@@ -211,3 +211,63 @@ class PrintlessRecord(ReplayRecord):
 
     def print(self, pid: str, number: int, text: str) -> None:
         """Not shown: the step of the timeline has it."""
+
+
+# ---------------- A loop on which waiting takes no time: when no task is ready, its clock jumps to the next timer
+
+_FOR_EVER_S: Final = 1e9
+
+
+class _VirtualTimeLoop(asyncio.SelectorEventLoop):
+    def __init__(self) -> None:
+        super().__init__()
+        self._ahead_s = 0.0
+        self.idle: Callable[[], object] | None = None
+        selector: Any = self._selector  # type: ignore[attr-defined]
+        self._look = selector.select
+        selector.select = self._select
+
+    def time(self) -> float:
+        return self._ahead_s
+
+    def _select(self, timeout: float | None = None) -> Any:
+        if timeout is None or timeout > 0:
+            self._ahead_s += timeout or 0.0
+            if self.idle is not None and (timeout is None or self._ahead_s > _FOR_EVER_S):
+                self.call_soon(self.idle)
+                self.idle = None
+        return self._look(0 if self.idle is not None or timeout is not None else 0.001)
+
+
+def run_in_virtual_time(work: Callable[[asyncio.Event], Awaitable[None]]) -> None:
+    """Run `work` to its end. The event that it gets is set when no task can go on."""
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, _VirtualTimeLoop)
+        loop.set_exception_handler(lambda *_: None)  # tasks that came to the end of their record
+        all_wait = asyncio.Event()
+        loop.idle = all_wait.set
+        await work(all_wait)
+
+    with asyncio.Runner(loop_factory=_VirtualTimeLoop) as runner:
+        runner.run(main())
+
+
+# ---------------- Effects that change nothing but the fiber that asks for them, so that a replay answers them at once
+
+SILENT: Final = frozenset({"ahead_begin", "ahead_start", "ahead_promise", "ahead_look", "ahead_end"})
+
+
+def answered(fiber: Fiber, effect: VmEffect) -> bool:
+    """Answer a quiet effect; False for any other."""
+    if effect.kind not in SILENT:
+        return False
+    if effect.kind == "ahead_begin":
+        fiber.resume(EarlyCallGroup(0, is_kept=True))
+    elif effect.kind == "ahead_end":
+        fiber.resume(None)
+    else:
+        refusal = NotEarly("a replay makes every call in its turn")
+        fiber.throw(refusal.name, refusal.text)
+    return True

@@ -8,6 +8,7 @@ a run that lives on meanwhile is seen as it was at that moment.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -17,10 +18,10 @@ from lyra.core.naming import VEGA_PROCESS
 from lyra.errors import Corrupt, StoreError
 from lyra.kernel.journal import rows
 from lyra.vega.durable.durable_run import agent_from_row
+from lyra.vega.machine.fiber import Fiber, VmEffect
 from lyra.vega.replay.agents import AgentHistory
-from lyra.vega.replay.replies import Replies, questions
-from lyra.vega.replay.timeline import Spent, TimelineStep
-from lyra.vega.values.values import Process
+from lyra.vega.replay.timeline import Replies, Spent, TimelineStep, brief, questions
+from lyra.vega.values.values import Process, shown, shown_with_id
 
 if TYPE_CHECKING:
     from lyra.store.protocol import Record
@@ -163,7 +164,7 @@ class RunJournal:
     # ------------------------------------------------------------ questions
 
     def seed(self, pid: str) -> Any:
-        """What a process began with, as the journal has it; None for the main one."""
+        """Return what a process began with, as the journal has it; None for the main one."""
         return codec.decode(self._arguments(self.processes[pid]))[1]
 
     def saved(self, pid: str, key: int) -> dict[str, Any] | None:
@@ -225,3 +226,101 @@ class RunJournal:
                     usage.get("output_tokens", 0),
                     usage.get("llm_calls", 0),
                 )
+
+
+# ---------------- An effect in words: what a timeline says of it
+
+
+def described(journal: RunJournal, pid: str, fiber: Fiber, effect: VmEffect) -> TimelineStep:
+    """The step that an effect will be: what is asked of whom, and where in the source."""
+    file, line, _ = fiber.place()
+    step = TimelineStep(pid=pid, kind=effect.kind, file=file, line=line)
+    program = fiber.linked.program
+    arguments = effect.arguments
+    if effect.kind in _SENDS:
+        target, message = arguments[-4], arguments[-3]
+        step.agent, step.target = _whom(journal, target)
+        step.message = _whole(message)
+        step.what = f"{step.agent or shown_with_id(target)} {_SENDS[effect.kind]} {brief(message, 120, program)}"
+    elif effect.kind == "ahead_take":
+        call = arguments[1]
+        if call.kind == "send":
+            step.agent, step.target = _whom(journal, call.arguments[0])
+            step.message = _whole(call.arguments[1])
+            step.what = f"{step.agent or shown_with_id(call.arguments[0])} <- {brief(call.arguments[1], 120, program)}"
+        else:
+            given = ", ".join(brief(value, 40, program) for value in call.arguments[1])
+            step.what = f"{brief(call.arguments[0], 60, program)[10:-1]}({given})"
+    elif effect.kind == "print":
+        step.message = str(arguments[0])
+        step.what = f"print {brief(step.message, 120)}"
+    elif effect.kind == "spawn":
+        kind, name, what, given, *_ = arguments
+        called = f"fn {brief(what, 60, program)[10:-1]}" if kind == "function" else name
+        step.what = f"spawn {called}" + (
+            f"({', '.join(brief(value, 40, program) for value in given)})" if given else ""
+        )
+    elif effect.kind == "receive":
+        step.what = "receive" if arguments[0] is None else f"receive, at most {shown(arguments[0])}"
+    else:
+        step.what = f"{effect.kind} {', '.join(brief(value, 80, program) for value in arguments)}".strip()
+    return step
+
+
+_SENDS: Final = {"send": "<-", "send_stream": "<~", "parallel_send": "<- (beside others)"}
+
+
+def _whom(journal: RunJournal, target: Any) -> tuple[str, str]:
+    return (journal.agent_of(target), target.pid) if type(target) is Process else ("", "")
+
+
+def _whole(message: Any) -> str:
+    try:
+        return shown(message)
+    except Exception:  # noqa: BLE001 - a value too large to show is no message that a breakpoint can match
+        return ""
+
+
+# ---------------- The order of a timeline: that in which the program comes to its effects
+
+
+def in_program_order(steps: Iterable[TimelineStep], pids: Iterable[str]) -> list[TimelineStep]:
+    """The steps of all processes, those of each in its own order; the `seq` of each is where it counts."""
+    by_pid: dict[str, list[TimelineStep]] = {pid: [] for pid in pids}
+    for step in steps:
+        by_pid[step.pid].append(step)
+    inner = {child for own in by_pid.values() for step in own for child in _called(step, by_pid)}
+    placed: list[TimelineStep] = []
+    for pid in by_pid:
+        if pid not in inner:
+            _place(pid, by_pid, placed)
+    ranked = sorted(range(len(placed)), key=lambda index: (placed[index].seq, index))
+    return [placed[index] for index in ranked]
+
+
+def _called(step: TimelineStep, by_pid: dict[str, list[TimelineStep]]) -> list[str]:
+    """The processes of the functions that a step was the call of."""
+    return [child for child in step.children if child in by_pid] if step.kind == "ahead_take" else []
+
+
+def _place(root: str, by_pid: dict[str, list[TimelineStep]], placed: list[TimelineStep]) -> None:
+    """A process with all that it calls. Calls inside calls may be deep, so this does not call itself."""
+    reached = 0
+    lines: list[Iterator[tuple[TimelineStep, str]]] = [_line(root, by_pid)]
+    while lines:
+        step, child = next(lines[-1], (None, ""))
+        if child:
+            lines.append(_line(child, by_pid))
+        elif step is None:
+            lines.pop()
+        else:
+            step.seq = reached = max(step.seq, reached)
+            placed.append(step)
+
+
+def _line(pid: str, by_pid: dict[str, list[TimelineStep]]) -> Iterator[tuple[TimelineStep, str]]:
+    """Each step of a process, and before it the processes that it waited for, by name."""
+    for step in by_pid[pid]:
+        for child in _called(step, by_pid):
+            yield step, child
+        yield step, ""

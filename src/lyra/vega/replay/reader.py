@@ -29,21 +29,24 @@ from lyra.vega.machine.link import link
 from lyra.vega.machine.rare_instructions import Again
 from lyra.vega.machine.snapshot import to_data
 from lyra.vega.machine.vm import run as run_fiber
-from lyra.vega.replay.describe import described
-from lyra.vega.replay.frozen_kernel import FrozenWorld, PrintlessRecord, RecordedReplay, RecordingFiber, replay_seams
-from lyra.vega.replay.journal import RunJournal
-from lyra.vega.replay.order import in_program_order
-from lyra.vega.replay.silent_effects import SILENT
+from lyra.vega.replay.frozen_kernel import (
+    SILENT,
+    FrozenWorld,
+    PrintlessRecord,
+    RecordedReplay,
+    RecordingFiber,
+    replay_seams,
+    run_in_virtual_time,
+)
+from lyra.vega.replay.journal import RunJournal, described, in_program_order
 from lyra.vega.replay.timeline import END, START, JournaledAnswer, ProcessFacts, Timeline, TimelineStep, brief
-from lyra.vega.replay.virtual_loop import run_in_virtual_time
 from lyra.vega.runtime.driver import PROGRAMS
 from lyra.vega.runtime.handlers import HANDLERS, handler
 from lyra.vega.runtime.job import VegaJob
 from lyra.vega.runtime.light_processes import FUEL
 from lyra.vega.runtime.run import MAILBOX_MESSAGES
 from lyra.vega.runtime.world import RunOptions, world_of
-from lyra.vega.values.errors import fault_of
-from lyra.vega.values.values import Stream, copied
+from lyra.vega.values.values import Stream, copied, fault_of
 
 if TYPE_CHECKING:
     from lyra.kernel.process.process import Process
@@ -373,8 +376,8 @@ def _stream(effect: VmEffect, answer: JournaledAnswer | None) -> Any:
 
 
 def _branches(job: VegaJob, effect: VmEffect) -> list[str]:
-    """The branches of a process whose answers are those of an effect, as `runtime.early.calls` and
-    `runtime.parallel` name them."""
+    """The branches of a process whose answers are those of an effect, as `runtime.early_calls` and
+    `runtime.handlers` name them."""
     if effect.kind == "ahead_take":
         group, call = effect.arguments[:2]
         return [f"ahead{group.number}:{call.key}"]

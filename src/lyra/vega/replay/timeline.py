@@ -8,15 +8,27 @@ cut where they are long.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from lyra.core import codec
+from lyra.errors import LyraError
+from lyra.observe.timeline.journal import StoredRows
+from lyra.observe.timeline.timeline import STEPS_MAX, RunTimeline
+from lyra.store.protocol import Store
+from lyra.store.space import Space, spaces
+from lyra.store.sqlite import SqliteStore
+from lyra.vega.durable.record import MAIN
+from lyra.vega.durable.runs import DurableRun
+from lyra.vega.machine.snapshot import value_from_data
 from lyra.vega.replay.agents import AgentHistory
-from lyra.vega.replay.replies import Replies
 from lyra.vega.values.values import Closure, ErrorValue, Fault, shown_with_id
 
 if TYPE_CHECKING:
+    from lyra.kernel.journal import rows
+    from lyra.store.protocol import Record
     from lyra.vega.bytecode.program import Program
 
 
@@ -156,11 +168,11 @@ class Timeline:
         return len(self.steps)
 
     def spent(self, position: int) -> Spent:
-        """What all steps before a position cost."""
+        """Return what all steps before a position cost."""
         return self._total[min(position, len(self.steps))]
 
     def output(self, position: int, limit: int | None = None) -> list[str]:
-        """What was printed before a position; the last `limit` lines of it."""
+        """Return what was printed before a position; the last `limit` lines of it."""
         upto = bisect_right(self._printed, position - 1)
         first = 0 if limit is None else max(0, upto - limit)
         return [self.steps[number].message for number in self._printed[first:upto]]
@@ -231,3 +243,156 @@ def _listed(
             is_more = True
             break
     return f"{ends[0]}{', '.join(parts)}{', …' if is_more else ''}{ends[1]}"
+
+
+# ---------------- Which row of a journal has what a model said to a call
+
+_MODEL: Final = "model:"
+_ASK: Final = "lyra.ask"  # the key of a question to a conversation
+_LATER: Final = 1 << 62
+
+
+def agent_of(effect: str) -> str:
+    """The agent in the name of a model's effect, `model:NAME:provider/model`; a model's name may have colons too."""
+    return effect.removeprefix(_MODEL).partition(":")[0] if effect.startswith(_MODEL) else ""
+
+
+class Replies:
+    def __init__(self, get_blob: Callable[[str], bytes]) -> None:
+        self._get_blob = get_blob
+        self._asked: dict[tuple[str, Any], str] = {}  # agents, by the process and key of what its model is asked
+        self._reply_rows: dict[str, list[tuple[int, str]]] = {}  # by process: the row of each reply, and whose it is
+        self._questions: dict[int, str] = {}  # on their way to a conversation, by the row that sent them
+        self._turns: dict[str, list[tuple[int, str]]] = {}  # by conversation: from which row on, to which question
+        self._places: dict[str, list[tuple[str, int, int]]] = {}  # by question: conversation, first row, row behind
+
+    # ------------------------------------------------------------ while the journal is read
+
+    def add(self, record: Record, row: Any) -> None:
+        act = _ROWS.get(record.kind)
+        if act is not None:
+            act(self, record.seq, record.pid, row)
+
+    def _started(self, _: int, pid: str, row: rows.Started) -> None:
+        if row.name.startswith(_MODEL):
+            self._asked[pid, row.key] = agent_of(row.name)
+
+    def _finished(self, seq: int, pid: str, row: rows.Finished) -> None:
+        agent = self._asked.pop((pid, row.key), None)
+        if agent is not None:
+            self._reply_rows.setdefault(pid, []).append((seq, agent))
+
+    def _sent(self, seq: int, _: str, row: rows.Sent) -> None:
+        data = self._get_blob(row.blob) if row.blob else bytes(row.message)
+        if _ASK.encode() in data:
+            message = codec.decode(data)
+            if isinstance(message, dict) and isinstance(message.get(_ASK), str):
+                self._questions[seq] = message[_ASK]
+
+    def _received(self, seq: int, pid: str, row: rows.Received) -> None:
+        question = self._questions.pop(row.message, None)
+        if question is None:
+            return
+        turns = self._turns.setdefault(pid, [])
+        if turns:
+            self._places[turns[-1][1]][-1] = (pid, turns[-1][0], seq)
+        turns.append((seq, question))
+        self._places.setdefault(question, []).append((pid, seq, _LATER))
+
+    # ------------------------------------------------------------ questions
+
+    def question_at(self, pid: str, seq: int) -> str:
+        """Return what a conversation was answering when it wrote a row; "" for one that holds none."""
+        turns = self._turns.get(pid, [])
+        index = bisect_right(turns, seq, key=lambda turn: turn[0])
+        return turns[index - 1][1] if index else ""
+
+    def answering(self, question: str) -> str:
+        """The conversation that has a question to answer; "" where none is at it."""
+        places = self._places.get(question)
+        return places[-1][0] if places and places[-1][2] == _LATER else ""
+
+    def of(self, step: TimelineStep) -> int | None:
+        """The row of the reply to a step; None where no model answered it."""
+        for pid, first, behind in reversed([place for name in questions(step) for place in self._places.get(name, ())]):
+            reply = self._last(pid, step.agent, first, behind)
+            if reply is not None:
+                return reply
+        replies = (self._last(child, step.agent, 0, _LATER) for child in reversed(step.children))
+        return next((reply for reply in replies if reply is not None), None)
+
+    def _last(self, pid: str, agent: str, first: int, behind: int) -> int | None:
+        replies = self._reply_rows.get(pid, ())
+        return next((seq for seq, whose in reversed(replies) if whose == agent and first < seq < behind), None)
+
+
+def questions(step: TimelineStep) -> Iterator[str]:
+    """The names under which a step may have asked a conversation."""
+    if step.stream:
+        yield f"~{step.stream}"
+    for key in step.keys:
+        yield f"~{step.pid}:{key}"
+
+
+_ROWS: Final[dict[str, Callable[[Replies, int, str, Any], None]]] = {
+    "effect.started": Replies._started,
+    "effect.finished": Replies._finished,
+    "message.sent": Replies._sent,
+    "message.received": Replies._received,
+}
+
+
+# ---------------- A durable Vega run found by its id in an open store, and its journal as steps
+
+_SAVED: Final = {"value", "heap"}  # the keys of a value as `machine.snapshot` saves it
+_MESSAGE: Final = "vega"  # the first of the two parts of a message from one process to another
+_ANY: Final = 1 << 30  # functions: which one it is does not matter for its text
+_SHOWN_CHARS: Final = 20_000
+
+
+class VegaRows(StoredRows):
+    """The journal of a run, with the values of its program as a person reads them."""
+
+    def readable(self, value: Any) -> Any:
+        if isinstance(value, dict) and value.keys() == _SAVED:
+            return _shown(value)
+        if isinstance(value, list):
+            if len(value) == 2 and value[0] == _MESSAGE:
+                return self.readable(value[1])
+            return [_shown(item) if isinstance(item, dict) and item.keys() == _SAVED else item for item in value]
+        return value
+
+
+def _shown(saved: dict[str, Any]) -> Any:
+    """A value as it is saved: itself where it is plain, else its text."""
+    try:
+        value = value_from_data(saved, functions=_ANY)
+    except (LyraError, ValueError, LookupError, TypeError):  # of another version
+        return saved
+    return value if value is None or isinstance(value, (bool, int, float, str)) else brief(value, _SHOWN_CHARS)
+
+
+def run_names(store: Store | None) -> list[str]:
+    """The names of all journals beside the store's own, oldest first; some may belong to no run."""
+    return spaces(store) if isinstance(store, SqliteStore) else []
+
+
+def run_in_store(store: Store, name: str) -> DurableRun | None:
+    """The run of this name, over a connection of its own (`run.space`); None where there is none that has begun."""
+    if not isinstance(store, SqliteStore) or name not in spaces(store):
+        return None
+    space = Space(store.location, name, make=False, writes=False)
+    try:
+        run = DurableRun(space)
+        if space.last_seq() and run.has_begun:
+            return run
+    except BaseException:
+        space.close()
+        raise
+    space.close()
+    return None
+
+
+def timeline_of_run(run: DurableRun, *, steps_max: int = STEPS_MAX) -> RunTimeline:
+    """The steps of the run's journal."""
+    return RunTimeline(VegaRows(run.space), MAIN, steps_max=steps_max, run_id=run.id)

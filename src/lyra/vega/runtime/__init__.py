@@ -1,9 +1,8 @@
 """Running Vega programs on Lyra's kernel: every process one of the kernel's, every act an effect.
 
 `run` is the way in. `driver` is the program of each process: it steps the fiber and answers what it asks for by the
-table in `handlers`: `processes` (spawn, messages, links), `agents.calls`, `agents.streams`, `parallel` and `budgets`,
-`library` (files, network, commands, time). `agents.agent`, `agents.tools`, `output` and `supervision` turn
-declarations into lyra's; `light_processes` steps the processes that need nothing but messages (`worker_threads`: in
-several threads); `rights` says what a program and its tools may do; `world` is what one
-run shares, `job` what one process has; `durability` names what a durable run adds; `convert` is the border to Python.
+table in `handlers`: `processes` (spawn, messages, links), `agents.calls`, `agents.streams`, `early_calls` (calls ahead
+of their turn, paid by `early_budget`), `files` and `library` (network, commands, time). `light_processes` steps the
+processes that need nothing but messages (`worker_threads`: in several threads). `rights` says what a program and its
+tools may do; `world` is what one run shares, `job` what one process has; `convert` is the border to Python.
 """

@@ -11,6 +11,9 @@ from typing import Any, Final
 import msgspec
 
 from lyra.core.budgets.money import Money
+from lyra.core.policies.policy import Backoff
+from lyra.errors import ConfigError
+from lyra.vega.syntax.ast import Type
 from lyra.vega.values.values import (
     INT_MAX,
     INT_MIN,
@@ -22,6 +25,7 @@ from lyra.vega.values.values import (
     Ok,
     Process,
     Response,
+    kind_of,
     shown,
 )
 
@@ -82,3 +86,99 @@ def from_python(value: Any, depth: int = 0) -> Any:
 
 def _key(key: Any) -> Any:
     return key if type(key) is int or type(key) is Process else str(key)
+
+
+# ---------------- Durations and back-offs of Vega settings as the kernel takes them
+
+
+def seconds(value: Any, what: str) -> float:
+    """A duration in seconds; a bare integer is milliseconds."""
+    if type(value) is Duration:
+        return float(value.seconds)
+    if type(value) is int:
+        return value / 1000
+    raise Fault("TypeError", f"`{what}` is a duration, not {kind_of(value)}")
+
+
+def backoff(value: Any) -> Backoff:
+    """`exponential(base, factor, max)`, `linear(step, max)`, `constant(pause)`, or such a word alone."""
+    kind, *given = value if isinstance(value, list) else [value]
+    if kind == "exponential":
+        initial = seconds(given[0], "backoff") if given else 0.1
+        factor = float(given[1]) if len(given) > 1 else 2.0
+        most = seconds(given[2], "backoff") if len(given) > 2 else max(30.0, initial)
+        return Backoff(initial_s=initial, factor=factor, max_s=most)
+    initial = seconds(given[0], "backoff") if given else 0.1
+    most = seconds(given[1], "backoff") if len(given) > 1 else initial if kind == "constant" else max(30.0, initial)
+    return Backoff(kind=kind, initial_s=initial, max_s=most)
+
+
+# ---------------- Types as they are written in Vega (`str`, `list[int]`, `{name: str, age: int}`) as JSON schemas
+
+_SCHEMAS: Final[dict[str, dict[str, Any]]] = {
+    "str": {"type": "string"},
+    "int": {"type": "integer"},
+    "float": {"type": "number"},
+    "bool": {"type": "boolean"},
+    "null": {"type": "null"},
+    "map": {"type": "object"},
+    "list": {"type": "array"},
+    "money": {"type": "string", "description": "an amount such as $0.50"},
+    "duration": {"type": "number", "description": "seconds"},
+    "any": {},
+    "": {},
+}
+
+
+def schema_of_type(text: str) -> Any:
+    """Return what lyra's Agent takes as `output`: the schema of a type as it is written; plain text for `str`."""
+    schema = type_schema(parsed_type(text))
+    return str if schema == {"type": "string"} else schema
+
+
+def type_schema(written: Type) -> dict[str, Any]:
+    fields = getattr(written, "fields", None)
+    if fields:
+        return {
+            "type": "object",
+            "properties": {name: type_schema(field) for name, field in fields.items()},
+            "required": list(fields),
+            "additionalProperties": False,
+        }
+    schema = _SCHEMAS.get(written.name)
+    if schema is None:
+        raise ConfigError(f"`{written.name}` is no type that an answer or an argument can have")
+    if written.name == "list" and written.parameters:
+        return {"type": "array", "items": type_schema(written.parameters[0])}
+    if written.name == "map" and written.parameters:
+        return {"type": "object", "additionalProperties": type_schema(written.parameters[-1])}
+    return dict(schema)
+
+
+def typed(value: Any, written: Type) -> Any:
+    """A value that fits the schema of a type as a value of that type: JSON has no money and no durations."""
+    if written.name == "money":
+        return Money.parse(str(value))
+    if written.name == "duration":
+        return Duration(round(value * 1_000_000_000))
+    if written.name == "float":
+        return float(value)
+    fields = getattr(written, "fields", None)
+    if fields:
+        return {name: typed(value[name], field) for name, field in fields.items()}
+    if written.name == "list" and written.parameters:
+        return [typed(item, written.parameters[0]) for item in value]
+    if written.name == "map" and written.parameters:
+        return {key: typed(item, written.parameters[-1]) for key, item in value.items()}
+    return from_python(value)
+
+
+def parsed_type(text: str) -> Type:
+    """A type from its text, with the language's own parser."""
+    from lyra.vega.syntax.parser import parse
+
+    written = text.strip()
+    module = parse(f"agent a {{ output {written} }}", "<type>")
+    value: Any = module.statements[0].fields["output"]  # type: ignore[attr-defined]
+    parsed: Type = value.type
+    return parsed

@@ -14,24 +14,51 @@ from typing import TYPE_CHECKING, Any, Final
 from lyra.agents.session.open_questions import scopes
 from lyra.core.budgets.early_budget import NO_ROOM
 from lyra.core.limits import TICK_S
-from lyra.core.naming import VEGA_PROCESS, named
-from lyra.errors import Divergence
+from lyra.core.naming import VEGA_AGENT, VEGA_PROCESS, named
+from lyra.errors import AgentFailed, Divergence, VegaError
+from lyra.kernel.programs.context import Context, OwnContext
 from lyra.vega.machine.fiber import WAIT, Done, Fiber, OutOfFuel, VmEffect
 from lyra.vega.machine.vm import run
-from lyra.vega.runtime.agents.agent import agent_front
-from lyra.vega.runtime.early.calls import give_up
+from lyra.vega.runtime.agents.setting_versions import plan_of_call
+from lyra.vega.runtime.agents.slot import CRASH
+from lyra.vega.runtime.agents.undeclared_tools import ProcessPrograms
+from lyra.vega.runtime.early_calls import give_up
 from lyra.vega.runtime.handlers import HANDLERS, handler
 from lyra.vega.runtime.job import VegaJob
 from lyra.vega.runtime.light_processes import FUEL, ScheduledFiber
-from lyra.vega.runtime.programs import ProcessPrograms
 from lyra.vega.runtime.world import run_of, world_of
-from lyra.vega.values.errors import VegaError, fault_of
+from lyra.vega.values.values import fault_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lyra.kernel.programs.context import Context
-    from lyra.vega.runtime.durability import ProcessSaver
+    from lyra.vega.runtime.job import ProcessSaver
+
+
+# ---------------- The process of an agent: it lives, crashes and is restarted as supervision says
+
+
+@named(VEGA_AGENT)
+async def agent_front(ctx: Context, run_id: str, name: str, settings: Any) -> None:
+    """The process of an agent. It waits to be told that a call failed, and crashes with it."""
+    world = world_of(ctx, run_id)
+    plan = world.plan(name, world.read(settings))
+    slot = world.slot(ctx.pid, plan)
+    session = None
+    if plan.keeps:
+        session = ctx.spawn(plan_of_call(ctx.own_process, plan).program)
+    slot.up(ctx.own_process, None if session is None else session._look_up())
+    if world.picture is not None:
+        world.picture.agent(ctx.own_process, slot)
+    while True:
+        message = await ctx.receive()
+        if isinstance(message, dict) and CRASH in message:
+            if session is not None:
+                OwnContext(ctx.own_process).stop(session, grace_s=1.0)
+            raise AgentFailed(str(message[CRASH]), status="crashed")
+
+
+agent_front.__lyra_spawns__ = lambda _kernel, args: ((args[1],),)  # type: ignore[attr-defined]  # the agent's name
 
 
 EFFECTS_A_TURN: Final = 256  # without waiting once

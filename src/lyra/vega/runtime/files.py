@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lyra.core.effect import Effect
 from lyra.core.rights.capability import Capability
 from lyra.errors import CapabilityDenied, ConfigError, EffectFailed, LimitExceeded
-from lyra.vega.runtime.library import here
-from lyra.vega.values.values import Fault, kind_of
+from lyra.vega.runtime.library import here, need_text
 
 if TYPE_CHECKING:
     from lyra.core.rights.capability import Grant
@@ -45,7 +44,7 @@ class _FilePlace:
         self.path = path
 
     def look(self) -> str:
-        """Where it really lies; OSError where nothing does."""
+        """Find where it really lies; OSError where nothing does."""
         fd = self._folder.open(self.path, _PATH)
         try:
             path = _true(fd)
@@ -167,9 +166,9 @@ def _act(act: Callable[..., Any], need: str, *, idempotent: bool = True) -> Call
 
     async def perform(job: VegaJob, path: Any, *rest: Any) -> Any:
         rights, grant, runtime = job.world.rights, job.ctx.grant, job.world.runtime
-        absolute = rights.absolute(_text(path, "a path"))
+        absolute = rights.absolute(need_text(path, "a path"))
         root = rights.root_of(absolute)
-        given = [_text(argument, "a file's content") for argument in rest]
+        given = [need_text(argument, "a file's content") for argument in rest]
         await _need_folder(job, root)
 
         async def vega_file(place: str, *given: str) -> Any:
@@ -214,12 +213,6 @@ def _guarded(act: Callable[..., Any], root: str, grant: Grant, need: str, path: 
         raise EffectFailed(f"{path} is not text", path=path) from None
     except OSError as error:
         raise EffectFailed(f"{path}: {error.strerror or error}", path=path) from None
-
-
-def _text(value: Any, what: str) -> str:
-    if type(value) is not str:
-        raise Fault("TypeError", f"{what} is a str, not {kind_of(value)}")
-    return value
 
 
 FILES: Final[dict[str, Callable[..., Any]]] = {

@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from math import inf
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from lyra.agents.session.early_call import TimeWon
 from lyra.kernel.base.waiting import PARKED
@@ -20,10 +20,10 @@ from lyra.vega.values.values import Fault, Process
 if TYPE_CHECKING:
     import asyncio
 
-    from lyra.core.budgets.budget import Budget
+    from lyra.core.budgets.budget import Budget, Usage
     from lyra.kernel.process.process import Process as KernelProcess
     from lyra.vega.runtime.agents.slot import AgentSlot, AgentTurn
-    from lyra.vega.runtime.early.speculative import SpeculativeCalls
+    from lyra.vega.runtime.early_budget import SpeculativeCalls
     from lyra.vega.runtime.world import World
 
 
@@ -227,7 +227,7 @@ class JobState:
         self.mocked: dict[str, list[str]] = {}  # streams of mocks: their words, last first
 
     def told_at(self, key: Any) -> int:
-        """How often the program has told its trace something since the effect before this one."""
+        """Count how often the program has told its trace something since the effect before this one."""
         self.told = (key, self.told[1] + 1 if self.told[0] == key else 1)
         return self.told[1]
 
@@ -245,3 +245,59 @@ _PLAIN = frozenset({type(None), bool, int, float, str, list, dict})
 def ended_because(reason: str, error: BaseException | None) -> str:
     """Why a process ended, as a DOWN message says it."""
     return reason if error is None else str(error)
+
+
+class SupervisedChild(NamedTuple):
+    """A child of a supervisor: its name in the kernel, and the process, where the kernel still has it."""
+
+    name: str
+    process: KernelProcess | None
+
+
+# ---------------------------------------------------------------- durability
+# What a durable run gives to its World: the record, the saver of processes, and the barrier of a run that resumes.
+
+
+class RunRecord(Protocol):
+    """What a run keeps of itself beside the journal of its processes."""
+
+    def print(self, pid: str, number: int, text: str) -> None:
+        """The line with this number, among those that the process prints."""
+
+    def name(self, name: str, pid: str) -> None:
+        """A process was registered under a name."""
+
+    def paid(self, session: str) -> dict[str, int]:
+        """Return what conversations have spent in a session so far."""
+
+    def pay(self, sessions: list[str], usage: Usage) -> None:
+        """A conversation spends in these sessions."""
+
+    def leave(self, session: str) -> None:
+        """The program has left a session."""
+
+
+class ProcessSaver(Protocol):
+    """Writes the state of one process now and then, so that a replay begins there."""
+
+    def is_due(self) -> bool:
+        """Whether the process is to be saved before its next step."""
+
+    async def save(self) -> None:
+        """Save the process."""
+
+
+class ResumeBarrier(Protocol):
+    """Holds the processes of a run that resumes until all of them have replayed their journals."""
+
+    async def hold(self, job: VegaJob, kind: str) -> None:
+        """Before an effect: one that is not in the journal waits."""
+
+    async def wait(self, process: KernelProcess) -> None:
+        """Wait until all processes have replayed."""
+
+    async def called(self, process: KernelProcess) -> None:
+        """Before the first step of a function that was called early: wait until its caller has come to the call."""
+
+    def call(self, pid: str) -> None:
+        """A caller has come to the call of a function."""

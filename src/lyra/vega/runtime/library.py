@@ -23,10 +23,9 @@ from lyra.core.secrets.redact import redact, redact_command
 from lyra.core.trace_context import TraceSpan, enclosing_span, enter_span
 from lyra.errors import CapabilityDenied, EffectFailed
 from lyra.kernel.process.call_keys import upcoming_key
+from lyra.vega.runtime.agents.plan import call_node, node_row
 from lyra.vega.runtime.convert import from_python, to_python
-from lyra.vega.runtime.node_calls import call_node, node_row
-from lyra.vega.values.errors import fault_of
-from lyra.vega.values.values import Fault, Response, Span, kind_of
+from lyra.vega.values.values import Fault, Response, Span, fault_of, kind_of
 
 if TYPE_CHECKING:
     from lyra.vega.runtime.job import VegaJob
@@ -36,7 +35,7 @@ _COMMAND_S: Final = 600.0
 _KEYS: Final = frozenset(name for usual in USUAL.values() for name in usual.key)
 
 
-def _text(value: Any, what: str) -> str:
+def need_text(value: Any, what: str) -> str:
     if type(value) is not str:
         raise Fault("TypeError", f"{what} is a str, not {kind_of(value)}")
     return value
@@ -59,7 +58,7 @@ async def _http(job: VegaJob, method: str, url: Any, body: str | None) -> Respon
         sent = "" if body is None else f" with {len(body)} characters"
         return f"{method} {redact(url, runtime.known)}{sent} ({here(job)})"
 
-    host = host_and_port(_text(url, "a url"))
+    host = host_and_port(need_text(url, "a url"))
     name = f"vega.http.{method.lower()}"
 
     def needs(url: str, body: str | None) -> list[Capability]:
@@ -95,12 +94,12 @@ async def http_get(job: VegaJob, url: str) -> Response:
 
 
 async def http_post(job: VegaJob, url: str, body: str) -> Response:
-    return await _http(job, "POST", url, _text(body, "a body"))
+    return await _http(job, "POST", url, need_text(body, "a body"))
 
 
 async def execute(job: VegaJob, command: Any) -> str:
     """`exec("npm test")`: what it writes to stdout; an error if it fails."""
-    line = _text(command, "a command").strip()
+    line = need_text(command, "a command").strip()
     if not line or "\0" in line or len(line) > CAPABILITY_LENGTH_MAX:
         raise Fault("ValueError", f"a command has between 1 and {CAPABILITY_LENGTH_MAX} characters")
     folder, runtime = job.world.options.folder, job.world.runtime
@@ -162,7 +161,7 @@ def _env_has(job: VegaJob, name: Any) -> bool:
 
 def _variable(job: VegaJob, name: Any) -> str | None:
     """A variable of the environment; keys of providers are hidden."""
-    job.ctx.grant.check(Capability("env.read", _text(name, "a variable's name")))
+    job.ctx.grant.check(Capability("env.read", need_text(name, "a variable's name")))
     if name in _KEYS:
         raise CapabilityDenied(f"{name} holds a key, which programs may not read", name=name)
     value: str | bool | None = job.ctx.journaled_read("env", lambda: _without_key(job, os.environ.get(name)))

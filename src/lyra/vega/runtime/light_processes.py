@@ -26,8 +26,7 @@ from lyra.kernel.process.process import NORMAL, Exit
 from lyra.vega.machine.fiber import OUT_OF_FUEL, SLICE, WAIT, Done, Fiber, Frame, VmEffect
 from lyra.vega.machine.link import Code, LinkedProgram
 from lyra.vega.machine.vm import run
-from lyra.vega.values.errors import fault_of
-from lyra.vega.values.values import Closure, Fault, Future, Process, copied
+from lyra.vega.values.values import Closure, Fault, Future, Process, copied, fault_of
 
 if TYPE_CHECKING:
     from lyra.kernel.process.process import Process as KernelProcess
@@ -242,7 +241,7 @@ class LightProcesses:
     # ------------------------------------------------------------ steps
 
     def handle_outcome(self, fiber: ScheduledFiber, outcome: Any) -> None:
-        """What a light process came to, other than waiting."""
+        """Handle what a light process came to, other than waiting."""
         if outcome is OUT_OF_FUEL:
             fiber.state = "ready"
             self._scheduler.give_way(fiber)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import wraps
+from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.agents.session.open_questions import scopes
@@ -15,15 +18,86 @@ from lyra.kernel.programs.context import OwnContext
 from lyra.kernel.supervision.child import Child
 from lyra.kernel.supervision.supervisor import supervise
 from lyra.vega.runtime.agents.calls import ask
-from lyra.vega.runtime.durations import backoff, seconds
-from lyra.vega.runtime.heirs import note_child, reaches_heir
-from lyra.vega.runtime.job import VegaJob, ended_because
+from lyra.vega.runtime.convert import backoff, seconds
+from lyra.vega.runtime.job import SupervisedChild, VegaJob, ended_because
 from lyra.vega.values.values import Duration, Fault, Future, Process, kind_of
 
 if TYPE_CHECKING:
     from lyra.kernel.process.process import Process as KernelProcess
     from lyra.vega.runtime.agents.slot import AgentSlot
-    from lyra.vega.runtime.job import VegaJob
+    from lyra.vega.runtime.world import World
+
+
+# ---------------- Handles on the children of a `supervisor`, which go on working after a restart
+
+_HEIR: Final = "heir"  # the name of the reading in the journal
+_PAUSE_S: Final = 0.005  # between two looks for a process that is being restarted
+
+
+def note_child(world: World, pid: str, name: str) -> None:
+    """The program has a handle on the process that is registered under a name; keep it, if a supervisor started it."""
+    if pid in world.children:
+        return
+    process = world.kernel.lookup(pid)
+    parent = None if process is None else process.parent
+    if process is None or (parent is not None and parent.program == world.kernel.programs.name(supervise)):
+        world.children[pid] = SupervisedChild(name, process)
+
+
+def reaches_heir(act: Callable[..., Any]) -> Callable[..., Any]:
+    """For effects on a process: a child that was restarted is reached under the handle that the program has."""
+
+    @wraps(act)
+    def acted(job: VegaJob, target: Any, *rest: Any) -> Any:
+        children = job.world.children
+        if not children or type(target) is not Process or target.pid not in children:
+            return act(job, target, *rest)
+        return _act_on_heir(act, job, target, rest)
+
+    return acted
+
+
+async def _act_on_heir(act: Callable[..., Any], job: VegaJob, target: Process, rest: tuple[Any, ...]) -> Any:
+    outcome = act(job, await _heir(job, target), *rest)
+    return await outcome if isawaitable(outcome) else outcome
+
+
+async def _heir(job: VegaJob, target: Process) -> Process:
+    """The process that a handle means now."""
+    child, entry = job.world.children[target.pid], upcoming(job.process)
+    pid: str | None = None
+    if entry is None:
+        if child.process is not None and child.process.exit is None and not _is_crashing(job.world, target.pid):
+            return target
+        pid = await _restarted(job.world, child)
+    elif entry.kind != "read" or entry.name != _HEIR:
+        return target
+    heir = job.ctx.journaled_read(_HEIR, lambda: pid)
+    if heir is None:
+        return target
+    job.world.children[heir] = SupervisedChild(child.name, job.world.kernel.lookup(heir))
+    return Process(heir)
+
+
+def _is_crashing(world: World, pid: str) -> bool:
+    """Whether a call of an agent has failed, and its process is about to end with that."""
+    slot = world.agent_slots.get(pid)
+    return slot is not None and slot.front is None
+
+
+async def _restarted(world: World, child: SupervisedChild) -> str | None:
+    """The pid of the process in a child's place; None where none will be started."""
+    kernel, process = world.kernel, child.process
+    while True:
+        named = kernel.names.get(child.name)
+        if named is not None and named is not process and named.exit is None:
+            return str(named.pid)
+        if process is None or (process.exit is not None and process.exit.reason == "normal"):
+            return None
+        supervisor = process.parent
+        if supervisor is None or supervisor.exit is not None:
+            return None
+        await asyncio.sleep(_PAUSE_S)
 
 
 # ---------------------------------------------------------------- starting
@@ -309,7 +383,7 @@ def flags(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def supervision(settings: Mapping[str, Any] | None) -> Supervision:
-    """What happens to one process when it crashes; unsaid, three restarts within a minute."""
+    """Return what happens to one process when it crashes; unsaid, three restarts within a minute."""
     kernel_flags = flags(settings or {})
     if kernel_flags["strategy"] in ("restart_all", "rest_for_one", "one_for_all"):  # of one child that is the same
         kernel_flags["strategy"] = "restart"

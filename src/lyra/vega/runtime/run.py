@@ -15,24 +15,25 @@ import asyncio
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from inspect import CORO_CREATED, getcoroutinestate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from lyra.core.imported_node import NODE_FILES
-from lyra.errors import ConfigError, ProcessExit
+from lyra.errors import ConfigError, ProcessExit, VegaError
 from lyra.kernel.kernel import Kernel
 from lyra.kernel.process.process import Exit
 from lyra.vega.bytecode.program import Program
 from lyra.vega.checker.checker import Load
 from lyra.vega.runtime.convert import to_python
-from lyra.vega.runtime.deadlock import DeadlockWatch
 from lyra.vega.runtime.driver import PROGRAMS, vega_process
+from lyra.vega.runtime.job import VegaJob
 from lyra.vega.runtime.world import RunOptions, World
-from lyra.vega.values.errors import VegaError, uncaught
-from lyra.vega.values.values import ErrorValue, Fault
+from lyra.vega.values.values import ErrorValue, Fault, uncaught
 
 if TYPE_CHECKING:
     from lyra.core.imported_node import NodeHost
+    from lyra.kernel.process.process import Process
     from lyra.vega.runtime.picture import Picture
 
 
@@ -121,7 +122,7 @@ def load_file(target: str, importing: str) -> tuple[str, str] | None:
 
 
 def reading_nodes(load: Load, nodes: NodeHost | None) -> Load:
-    """The same `load`, which answers the target of an `import node` with what the node declares."""
+    """Return a `load` that also answers the target of an `import node` with what the node declares."""
     if nodes is None:
         return load
 
@@ -216,7 +217,7 @@ async def _stop(world: World, main: str) -> None:
 
 
 def value_of(world: World, ended: Exit) -> Any:
-    """What the main process came to."""
+    """Return what the main process came to."""
     if ended.error is not None:
         if isinstance(ended.error, VegaError):
             raise ended.error
@@ -232,5 +233,67 @@ def value_of(world: World, ended: Exit) -> Any:
 
 
 def _place(world: World) -> tuple[str, int, int]:
-    """Where the main process stood when it was ended from outside, or ended itself with a reason."""
+    """Return the place of the main process when it was ended from outside, or ended itself with a reason."""
     return world.main.fiber.place() if world.main is not None else ("", 0, 0)
+
+
+# ---------------- A run that can never go on: every process waits for a message, and no process is left to send one
+
+_FIRST_S: Final = 0.25
+_LONGEST_S: Final = 16.0
+_TEXT: Final = "every process waits for a message that no process will send"
+
+
+class DeadlockWatch:
+    """`main` is the pid of the main process, which is ended when all processes wait; `error` is the Deadlock then."""
+
+    __slots__ = ("_main", "_pause_s", "_steps", "_timer", "_world", "error")
+
+    def __init__(self, world: World, main: str) -> None:
+        self._world = world
+        self._main = main
+        self._pause_s = _FIRST_S
+        self._steps = -1
+        self.error: VegaError | None = None
+        self._timer = self._wait()
+
+    def _wait(self) -> asyncio.TimerHandle:
+        return asyncio.get_running_loop().call_later(self._pause_s, self._look)
+
+    def _look(self) -> None:
+        kernel = self._world.kernel
+        steps, self._steps = self._steps, kernel.scheduler.steps
+        if steps != self._steps:  # something happened meanwhile
+            self._pause_s = _FIRST_S
+        elif kernel.journal is not None and kernel.journal.pending:
+            pass  # rows wait for room in the store, and processes for them
+        elif kernel.scheduler.ready == 0 and self._all_receive():
+            job = self._world.main
+            place = job.fiber.place() if job is not None else ("", 0, 0)
+            self.error = VegaError.of(ErrorValue("Deadlock", _TEXT, *place))
+            kernel.end(self._main, "deadlock")
+            return
+        else:
+            self._pause_s = min(2 * self._pause_s, _LONGEST_S)
+        self._timer = self._wait()
+
+    def _all_receive(self) -> bool:
+        light_processes, processes = self._world.light_processes, self._world.kernel.processes
+        return all(map(_receives, processes.present())) and (light_processes is None or light_processes.all_wait())
+
+    def stop(self) -> None:
+        self._timer.cancel()
+
+
+def _receives(process: Process) -> bool:
+    """Whether a process has ended, or what it waits for is a message and nothing else."""
+    if process.exit is not None:
+        return True
+    if process.inbox or process.receiver is not process:
+        return False
+    waits: Any = process.coroutine
+    if getcoroutinestate(waits) == CORO_CREATED:  # it waited as a light one, and has not been needed since
+        return True
+    while waits is not None and waits is not process and type(waits) is not VegaJob:
+        waits = getattr(waits, "cr_await", None)
+    return waits is not None

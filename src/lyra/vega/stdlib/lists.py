@@ -7,12 +7,11 @@ import math
 from collections.abc import Callable
 from typing import Any, Final
 
+from lyra.core.budgets.money import Money
 from lyra.core.limits import VEGA_LIST_ITEMS_MAX
-from lyra.vega.stdlib.arguments import need, needed
-from lyra.vega.stdlib.strings import bounds
-from lyra.vega.values.fuel import BULK, WORK
+from lyra.vega.stdlib.strings import bounds, need, needed
 from lyra.vega.values.operators import add, key, less
-from lyra.vega.values.values import Duration, Fault, Money, equal, marked
+from lyra.vega.values.values import BULK, WORK, Duration, Fault, equal, marked
 
 _PIECE: Final = 1 << 20
 _SIMPLE = frozenset({int, float, str, bool, type(None), Money, Duration})

@@ -2,14 +2,260 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+import json
+import math
+import re
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from lyra.vega.stdlib import json as json_module
-from lyra.vega.stdlib import lists, maths, regex, strings
-from lyra.vega.stdlib.arguments import need
+from lyra.core.budgets.money import Money
+from lyra.core.limits import VEGA_REGEX_PROGRAM_MAX, VEGA_REGEX_STEPS_MAX, VEGA_STRING_CHARS_MAX
+from lyra.core.linear_regex import BadPattern, PatternTooLarge, RegexProgram, TooManySteps, Unsupported
+from lyra.vega.stdlib import lists, strings
+from lyra.vega.stdlib.strings import limited, need, needed
 from lyra.vega.stdlib.table import GLOBALS, LIBRARY
-from lyra.vega.values.values import INT_MAX, Duration, Err, Fault, Ok, checked, kind_of, shown
+from lyra.vega.values.operators import less, negate
+from lyra.vega.values.values import INT_MAX, INT_MIN, WORK, Duration, Err, Fault, Ok, checked, kind_of, shown
+
+# ---------------- `regex::…`: patterns as in Python, matched in time that grows with the text, never exponentially
+
+
+class Pattern:
+    """A pattern, and how it is searched within the limits of Vega."""
+
+    def __init__(self, source: str) -> None:
+        try:
+            self._program = RegexProgram(source, size_max=VEGA_REGEX_PROGRAM_MAX)
+        except PatternTooLarge:
+            raise Fault("ValueError", "the pattern is too long when its repetitions are written out") from None
+        except Unsupported as error:
+            raise Fault("ValueError", f"regex patterns have no {error}") from None
+        except BadPattern as error:
+            raise Fault("ValueError", f"not a pattern: {error}") from None
+
+    def search(self, text: str, start: int, steps_max: int) -> tuple[tuple[int, ...] | None, int]:
+        """As `RegexProgram.search`; the steps count as work of the program."""
+        try:
+            match, steps = self._program.search(text, start, steps_max)
+        except TooManySteps:
+            raise Fault("LimitExceeded", "the pattern needs too many steps on this text") from None
+        WORK.units += steps
+        return match, steps
+
+    def first(self, text: str) -> tuple[int, ...] | None:
+        return self.search(text, 0, VEGA_REGEX_STEPS_MAX)[0]
+
+    def all(self, text: str) -> Iterator[tuple[int, ...]]:
+        start, steps_left = 0, VEGA_REGEX_STEPS_MAX
+        while start <= len(text):
+            match, steps = self.search(text, start, steps_left)
+            if match is None:
+                return
+            steps_left -= steps
+            yield match
+            start = match[1] if match[1] > match[0] else match[1] + 1
+
+
+@functools.lru_cache(maxsize=64)
+def _pattern(source: str) -> Pattern:
+    return Pattern(source)
+
+
+def _compiled(function: str, text: Any, pattern: Any) -> Pattern:
+    needed(function, (text, "str"), (pattern, "str"))
+    return _pattern(pattern)
+
+
+def _matches(text: Any, pattern: Any) -> bool:
+    return _compiled("regex::matches", text, pattern).first(text) is not None
+
+
+def _find(text: Any, pattern: Any) -> list[Any] | None:
+    match = _compiled("regex::find", text, pattern).first(text)
+    if match is None:
+        return None
+    return [text[match[index] : match[index + 1]] if match[index] >= 0 else None for index in range(0, len(match), 2)]
+
+
+def _find_all(text: Any, pattern: Any) -> list[str]:
+    return [text[match[0] : match[1]] for match in _compiled("regex::find_all", text, pattern).all(text)]
+
+
+def _replace(text: Any, pattern: Any, new: Any) -> str:
+    needed("regex::replace", (new, "str"))
+    pieces, last_end, size = [], 0, 0
+    for match in _compiled("regex::replace", text, pattern).all(text):
+        pieces += [text[last_end : match[0]], new]
+        size += len(pieces[-2]) + len(new)
+        limited(size)
+        last_end = match[1]
+    return "".join(pieces) + str(text[last_end:])
+
+
+def _split(text: Any, pattern: Any) -> list[str]:
+    pieces, last_end = [], 0
+    for match in _compiled("regex::split", text, pattern).all(text):
+        if match[1] == match[0]:
+            continue
+        pieces.append(text[last_end : match[0]])
+        last_end = match[1]
+    return [*pieces, text[last_end:]]
+
+
+_REGEX: Final[dict[str, Callable[..., Any]]] = {
+    "regex::matches": _matches,
+    "regex::find": _find,
+    "regex::find_all": _find_all,
+    "regex::replace": _replace,
+    "regex::split": _split,
+}
+
+
+# ---------------- `math::…`
+
+
+def _number(value: Any, function: str) -> Any:
+    if type(value) is int or type(value) is float:
+        return value
+    raise Fault("TypeError", f"{function} needs a number, got {kind_of(value)}")
+
+
+def _abs(value: Any) -> Any:
+    zero = type(value)(0) if type(value) in (int, float) else value
+    if type(value) in (int, float):
+        return checked(abs(value)) if type(value) is int else abs(value)
+    # Money and durations have a sign too; anything else is refused by the comparison.
+    opposite = negate(zero)
+    return opposite if less(value, opposite) else value
+
+
+def _float(name: str, operation: Callable[[float], float]) -> Callable[[Any], float]:
+    def apply(value: Any) -> float:
+        try:
+            return operation(float(_number(value, name)))
+        except (ValueError, OverflowError):
+            raise Fault("ValueError", f"{name} of {value} is not a number") from None
+
+    return apply
+
+
+def _whole(name: str, operation: Callable[[float], int]) -> Callable[[Any], int]:
+    def apply(value: Any) -> int:
+        if type(_number(value, name)) is int:
+            return int(value)
+        try:
+            return checked(operation(value))
+        except (ValueError, OverflowError):
+            raise Fault("ValueError", f"{name} of {value} is not an int") from None
+
+    return apply
+
+
+def _rounded(value: float) -> int:
+    return math.floor(value + 0.5) if value >= 0 else math.ceil(value - 0.5)
+
+
+def _pow(base: Any, exponent: Any) -> Any:
+    _number(base, "math::pow")
+    _number(exponent, "math::pow")
+    if type(base) is int and type(exponent) is int and exponent >= 0:
+        if abs(base) > 1 and exponent > 64:
+            raise Fault("Overflow", "integer overflow: the power does not fit 64 bits")
+        return checked(base ** (exponent % 2 + 2 if abs(base) <= 1 and exponent > 2 else exponent))
+    try:
+        result = float(base) ** float(exponent)
+    except (OverflowError, ZeroDivisionError):
+        raise Fault("ValueError", f"math::pow({base}, {exponent}) is not a number") from None
+    if isinstance(result, complex):
+        raise Fault("ValueError", f"math::pow({base}, {exponent}) is not a real number")
+    return result
+
+
+_MATHS: Final[dict[str, Callable[..., Any]]] = {
+    "math::abs": _abs,
+    "math::min": lambda left, right: right if less(right, left) else left,
+    "math::max": lambda left, right: right if less(left, right) else left,
+    "math::sqrt": _float("math::sqrt", math.sqrt),
+    "math::pow": _pow,
+    "math::floor": _whole("math::floor", math.floor),
+    "math::ceil": _whole("math::ceil", math.ceil),
+    "math::round": _whole("math::round", _rounded),
+    "math::int": _whole("math::int", int),
+    "math::float": _float("math::float", lambda value: value),
+    "math::log": _float("math::log", math.log),
+    "math::exp": _float("math::exp", math.exp),
+    "math::sin": _float("math::sin", math.sin),
+    "math::cos": _float("math::cos", math.cos),
+    "math::pi": lambda: math.pi,
+}
+
+
+# ---------------------------------------------------------------- json
+# `json::…`. Money is written as a number of dollars, a duration as seconds; neither is read back as such.
+
+_DEPTH_MAX: Final = 200
+_NODES_MAX: Final = 1 << 23
+_HALF: Final = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+def _read_int(text: str) -> int | float:
+    number = int(text) if len(text) < 25 else None
+    return number if number is not None and INT_MIN <= number <= INT_MAX else float(text)
+
+
+def _constant(text: str) -> Any:
+    raise ValueError(f"{text} is not JSON")
+
+
+def _parse(text: Any) -> Any:
+    WORK.units += len(need(text, "str", "json::parse")) >> 5
+    try:
+        value = json.loads(text, parse_int=_read_int, parse_constant=_constant)
+        if _HALF.search(text):  # half of a pair is no character, and no text can hold it
+            json.dumps(value, ensure_ascii=False).encode()
+        return value
+    except RecursionError:
+        raise Fault("ValueError", "json::parse: nested too deeply") from None
+    except UnicodeEncodeError:
+        raise Fault("ValueError", "json::parse: half of a pair of surrogates") from None
+    except ValueError as error:
+        raise Fault("ValueError", f"json::parse: {error}") from None
+
+
+def _stringify(value: Any, indent: Any = None) -> str:
+    if indent is not None:
+        need(indent, "int", "json::stringify")
+    left = [_NODES_MAX]
+    plain = _plain(value, 0, left)
+    WORK.units += _NODES_MAX - left[0]
+    text = json.dumps(plain, ensure_ascii=False, indent=None if indent is None else max(0, min(indent, 16)))
+    if len(text) > VEGA_STRING_CHARS_MAX:
+        raise Fault("LimitExceeded", f"a string may have at most {VEGA_STRING_CHARS_MAX} characters")
+    return text
+
+
+def _plain(value: Any, depth: int, left: list[int]) -> Any:
+    left[0] -= 1
+    if depth > _DEPTH_MAX or left[0] < 0:
+        raise Fault("ValueError", "json::stringify: nested too deeply, or a list that holds itself")
+    kind = type(value)
+    if value is None or kind in (bool, int, str):
+        return value
+    if kind is float:
+        if value - value != 0:
+            raise Fault("ValueError", f"json::stringify: {shown(value)} is not JSON")
+        return int(value) if value.is_integer() and abs(value) < 1 << 53 else value
+    if kind is list:
+        return [_plain(item, depth + 1, left) for item in value]
+    if kind is dict:
+        return {shown(name): _plain(item, depth + 1, left) for name, item in value.items()}
+    if kind is Money:
+        return float(value.usd)
+    if kind is Duration:
+        return value.seconds
+    raise Fault("TypeError", f"json::stringify: {kind_of(value)} is not JSON")
+
 
 _SECONDS_MAX: Final = INT_MAX // 1_000_000_000  # that a duration can hold
 
@@ -40,6 +286,8 @@ _OTHERS: Final[dict[str, Callable[..., Any]]] = {
     "time::seconds": lambda duration: need(duration, "duration", "time::seconds").seconds,
     "time::millis": lambda duration: need(duration, "duration", "time::millis").nanoseconds // 1_000_000,
     "time::duration": _duration,
+    "json::parse": _parse,
+    "json::stringify": _stringify,
     "type": kind_of,
     "assert": _assert,
     "result::is_ok": lambda result: isinstance(result, Ok),
@@ -50,9 +298,8 @@ _OTHERS: Final[dict[str, Callable[..., Any]]] = {
 NATIVES: Final[dict[str, Callable[..., Any]]] = {
     **strings.FUNCTIONS,
     **lists.FUNCTIONS,
-    **maths.FUNCTIONS,
-    **json_module.FUNCTIONS,
-    **regex.FUNCTIONS,
+    **_MATHS,
+    **_REGEX,
     **_OTHERS,
 }
 

@@ -7,9 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from lyra.core.limits import VEGA_STRING_CHARS_MAX
-from lyra.vega.stdlib.arguments import need, needed
-from lyra.vega.values.fuel import BULK, CHARS, WORK
-from lyra.vega.values.values import Builder, Fault, checked, shown
+from lyra.vega.values.values import BULK, CHARS, WORK, Builder, Fault, checked, kind_of, shown
 
 _INT = re.compile(r"[+-]?[0-9]{1,40}\Z")
 _FLOAT = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?\Z")
@@ -205,3 +203,20 @@ FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "builder::len": lambda builder: need(builder, "builder", "len").length,
     "builder::text": _builder_text,
 }
+
+
+# ---------------- Checking what a library function was given
+
+
+def need(value: Any, kind: str, function: str) -> Any:
+    """The value, if it is of that kind; else a TypeError that names the function."""
+    if kind_of(value) != kind:
+        raise Fault("TypeError", f"{function} needs {kind}, got {kind_of(value)}")
+    return value
+
+
+def needed(function: str, *pairs: tuple[Any, str]) -> None:
+    """Check several values, as for one."""
+    for value, kind in pairs:
+        if kind_of(value) != kind:
+            raise Fault("TypeError", f"{function} needs {kind}, got {kind_of(value)}")

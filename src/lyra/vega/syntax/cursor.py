@@ -13,8 +13,8 @@ from typing import Any, Final, NamedTuple, NoReturn
 from lyra.core.checking.check import did_you_mean
 from lyra.core.limits import VEGA_NESTING_MAX, VEGA_PROBLEMS_MAX
 from lyra.vega.syntax.ast import Block, Expression, Statement
+from lyra.vega.syntax.lexer import KEYWORDS, Tokens, described
 from lyra.vega.syntax.source import Diagnostic, Source
-from lyra.vega.syntax.tokens import KEYWORDS, Tokens, described
 
 # Words of other languages, and what Vega writes.
 FOREIGN: Final = {

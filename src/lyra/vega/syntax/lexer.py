@@ -8,12 +8,96 @@ for each `${…}`, tokens of their own; comments in there stay part of the strin
 from __future__ import annotations
 
 import re
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from lyra.core.budgets.money import Money
 from lyra.core.limits import MONEY_MICRO_USD_MAX, VEGA_PROBLEMS_MAX
 from lyra.vega.syntax.source import Diagnostic, Source
-from lyra.vega.syntax.tokens import FIXED, SIGNS, Tokens
-from lyra.vega.values.values import INT_MAX, UNITS, Duration, Money
+from lyra.vega.values.values import INT_MAX, UNITS, Duration
+
+# ---------------- The words and signs of Vega, and what a lexer hands to a parser
+
+# What stands in a message for a kind that is not its own text.
+KINDS: Final[dict[str, str]] = {
+    "name": "a name",
+    "int": "a number",
+    "float": "a number",
+    "money": "an amount of money",
+    "duration": "a duration",
+    "string": "a string",
+    "template": "a string",
+    "end": "the end of the file",
+}
+
+KEYWORDS: Final = (
+    "agent",
+    "await",
+    "break",
+    "catch",
+    "const",
+    "continue",
+    "defer",
+    "else",
+    "false",
+    "finally",
+    "fn",
+    "for",
+    "if",
+    "import",
+    "let",
+    "match",
+    "null",
+    "parallel",
+    "receive",
+    "return",
+    "session",
+    "spawn",
+    "supervisor",
+    "throw",
+    "tool",
+    "true",
+    "try",
+    "while",
+)
+
+SIGNS: Final = (
+    *("<-", "<~", "->", "=>", "::", "==", "!=", "<=", ">=", "&&", "||"),
+    *("+", "-", "*", "/", "%", "<", ">", "=", "!", ".", ",", ";", ":", "(", ")", "[", "]", "{", "}", "|"),
+)
+
+# Text → kind for every keyword and sign: one object for each, so that comparing two kinds compares two addresses.
+FIXED: Final[dict[str, str]] = {text: text for text in (*KEYWORDS, *SIGNS)}
+
+
+class Tokens:
+    """Four lists of one length; the last token has the kind "end"."""
+
+    __slots__ = ("ends", "kinds", "starts", "values")
+
+    def __init__(self) -> None:
+        self.kinds: list[str] = []
+        self.values: list[Any] = []  # the text of a name, a literal's value, a template's parts, else None
+        self.starts: list[int] = []
+        self.ends: list[int] = []
+
+    def add(self, kind: str, value: Any, start: int, end: int) -> None:
+        self.kinds.append(kind)
+        self.values.append(value)
+        self.starts.append(start)
+        self.ends.append(end)
+
+    def __len__(self) -> int:
+        return len(self.kinds)
+
+
+def described(kind: str, value: Any) -> str:
+    """A token as a message names it: `;`, the keyword `let`, the name `x`, a string."""
+    if kind == "name" or (kind == "end" and value):
+        return f"`{value}`"  # the end of a `${…}` is its brace
+    if kind in KINDS:
+        return KINDS[kind]
+    return f"`{kind}`"
+
 
 _TEMPLATES_MAX: Final = 40  # strings inside `${…}` inside strings …
 

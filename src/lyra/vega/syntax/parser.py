@@ -8,18 +8,216 @@ here. The parser knows the shape of a program only; the checker knows names and 
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from lyra.core.limits import VEGA_NESTING_MAX, VEGA_PROBLEMS_MAX, VEGA_SOURCE_CHARS_MAX
 from lyra.errors import ParseError
-from lyra.vega.syntax.ast import Module, Statement
-from lyra.vega.syntax.cursor import Cursor, Grammar
-from lyra.vega.syntax.declarations import DECLARATIONS
-from lyra.vega.syntax.expressions import EXPRESSIONS
+from lyra.vega.syntax import ast
+from lyra.vega.syntax.cursor import Cursor, Grammar, Stop
+from lyra.vega.syntax.expressions import (
+    EXPRESSIONS,
+    parse_expression,
+    parse_parameters,
+    parse_settings,
+    parse_target,
+    parse_type,
+)
 from lyra.vega.syntax.lexer import lex
 from lyra.vega.syntax.patterns import MATCHES
 from lyra.vega.syntax.source import Diagnostic, Source, source_error
 from lyra.vega.syntax.statements import STATEMENTS, parse_block, parse_statements
+
+# ---------------- Declarations: functions, tools, agents, supervisors, constants, imports and tests
+
+_STEM = re.compile(r"([^\W\d]\w*)(?:\.\w+)?\Z")
+
+
+def _parse_head(cursor: Cursor, what: str) -> tuple[str, list[ast.Parameter], ast.Type | None]:
+    name = cursor.name(f"the name of a {what}")
+    cursor.expect("(", f"after the {what}'s name")
+    parameters = parse_parameters(cursor, ")")
+    return name, parameters, parse_type(cursor) if cursor.take("->") else None
+
+
+def _parse_function(cursor: Cursor) -> ast.Statement:
+    offset = cursor.starts[cursor.i]
+    cursor.i += 1
+    name, parameters, result = _parse_head(cursor, "function")
+    if cursor.kinds[cursor.i] == ":":
+        cursor.fail_here("write the return type after `->`", f"write `fn {name}(…) -> type {{`")
+    body = parse_block(cursor, "before the body of the function")
+    return ast.Function(name, parameters, result, body, at=offset, end=cursor.ends[cursor.i - 1])
+
+
+def _parse_tool(cursor: Cursor) -> ast.Tool:
+    offset = cursor.starts[cursor.i]
+    cursor.i += 1
+    name, parameters, result = _parse_head(cursor, "tool")
+    settings, places = parse_settings(cursor, "{")
+    body = parse_block(cursor, "before the body of the tool")
+    return ast.Tool(name, parameters, result, settings, body, places, at=offset, end=cursor.ends[cursor.i - 1])
+
+
+def _parse_agent(cursor: Cursor) -> ast.Statement:
+    offset = cursor.starts[cursor.i]
+    cursor.i += 1
+    name = cursor.name("the name of an agent")
+    cursor.open_brace("after the agent's name")
+    agent = ast.Agent(name, {}, {}, [], at=offset)
+    depth, braces = cursor.depth, len(cursor.braces)
+    while cursor.kinds[cursor.i] != "}":
+        if cursor.kinds[cursor.i] == "end":
+            cursor.fail_unclosed()
+        try:
+            _parse_agent_part(cursor, agent)
+        except Stop:
+            cursor.depth = depth
+            _recover_field(cursor, braces)
+    cursor.close_brace("after the agent")
+    agent.end = cursor.ends[cursor.i - 1]
+    return agent
+
+
+def _parse_agent_part(cursor: Cursor, agent: ast.Agent) -> None:
+    if cursor.kinds[cursor.i] == "tool":
+        agent.tools.append(_parse_tool(cursor))
+        return
+    place = cursor.starts[cursor.i]
+    name = cursor.any_word("a field of the agent")
+    if name in agent.fields:
+        cursor.note(place, cursor.ends[cursor.i - 1], f"`{name}` is given twice")
+    if name == "output":
+        start = cursor.starts[cursor.i]
+        value: ast.Expression | dict[str, ast.Expression] = ast.TypeLiteral(
+            parse_type(cursor), at=start, end=cursor.ends[cursor.i - 1]
+        )
+    elif cursor.kinds[cursor.i] == "{" and not cursor.is_map():
+        cursor.open_brace("")
+        value, places = parse_settings(cursor, "}")
+        cursor.close_brace(f"after the settings of `{name}`")
+        agent.places.update({f"{name}.{setting}": where for setting, where in places.items()})
+    else:
+        if cursor.kinds[cursor.i] in (":", "="):
+            cursor.fail_here(f"a field is written without `{cursor.kinds[cursor.i]}`", f'such as `{name} "…"`')
+        value = parse_expression(cursor)
+    agent.fields[name] = value
+    agent.places[name] = place
+    while cursor.kinds[cursor.i] in (",", ";"):
+        cursor.i += 1
+
+
+def _recover_field(cursor: Cursor, braces: int) -> None:
+    """Skip a wrong field: to the next line of the agent, to its `}`, or to a tool."""
+    inner = max(0, len(cursor.braces) - braces)
+    del cursor.braces[braces:]
+    while (kind := cursor.kinds[cursor.i]) != "end" and not (inner == 0 and kind == "}"):
+        inner += (kind == "{") - (kind == "}")
+        cursor.i += 1
+        if inner == 0 and (
+            cursor.kinds[cursor.i] == "tool" or (cursor.kinds[cursor.i] == "name" and cursor.begins_line())
+        ):
+            return
+
+
+def _parse_supervisor(cursor: Cursor) -> ast.Statement:
+    offset = cursor.starts[cursor.i]
+    cursor.i += 1
+    name = cursor.name("the name of a supervisor")
+    cursor.open_brace("after the supervisor's name")
+    settings: dict[str, ast.Expression] = {}
+    places: dict[str, int] = {}
+    children: list[ast.Child] = []
+    while cursor.kinds[cursor.i] not in ("}", "end"):
+        if cursor.is_word("child") and cursor.kinds[cursor.i + 2] == "=":
+            children.append(_parse_child(cursor))
+            continue
+        place = cursor.starts[cursor.i]
+        setting = cursor.any_word("a setting or `child name = …`")
+        if setting in settings:
+            cursor.note(place, cursor.ends[cursor.i - 1], f"`{setting}` is given twice")
+        settings[setting] = parse_expression(cursor)
+        places[setting] = place
+        while cursor.kinds[cursor.i] in (",", ";"):
+            cursor.i += 1
+    cursor.close_brace("after the children")
+    return ast.Supervisor(name, settings, children, places, at=offset, end=cursor.ends[cursor.i - 1])
+
+
+def _parse_child(cursor: Cursor) -> ast.Child:
+    offset = cursor.starts[cursor.i]
+    cursor.i += 1
+    name = cursor.name("the name of a child")
+    cursor.expect("=", "after the child's name")
+    is_function = cursor.kinds[cursor.i] == "fn"
+    target = parse_target(cursor, "child")
+    end = cursor.ends[cursor.i - 1]
+    while cursor.kinds[cursor.i] in (",", ";"):
+        cursor.i += 1
+    return ast.Child(name, target, is_function, at=offset, end=end)
+
+
+def _parse_const(cursor: Cursor) -> ast.Statement:
+    offset = cursor.starts[cursor.i]
+    cursor.i += 1
+    name = cursor.name("the name of a constant")
+    kind = parse_type(cursor) if cursor.take(":") else None
+    cursor.expect("=", "after the constant's name", "a constant has a value")
+    value = parse_expression(cursor)
+    cursor.semicolon("this `const`")
+    return ast.Const(name, kind, value, at=offset, end=cursor.ends[cursor.i - 1])
+
+
+def _parse_import(cursor: Cursor) -> ast.Statement:
+    offset, kind, name = cursor.starts[cursor.i], "vega", ""
+    cursor.i += 1
+    if cursor.is_word("tools"):
+        kind = "mcp"
+        cursor.i += 1
+        for word in ("from", "mcp"):
+            if not cursor.is_word(word):
+                cursor.expected(f"`{word}`", hint='write `import tools from mcp "server";`')
+            cursor.i += 1
+    elif cursor.kinds[cursor.i] == "name":
+        kind = cursor.values[cursor.i]
+        if kind not in ("node", "python"):
+            cursor.fail_here(f"`{kind}` cannot be imported", 'write `import "./file.vega" as name;`')
+        cursor.i += 1
+    if cursor.kinds[cursor.i] != "string":
+        cursor.expected("a string", where="after `import`", hint='write `import "./file.vega" as name;`')
+    place, target = cursor.i, cursor.values[cursor.i]
+    cursor.i += 1
+    if cursor.is_word("as"):
+        cursor.i += 1
+        name = cursor.name("the name of an import")
+    elif kind != "mcp":
+        stem = _STEM.match(target.rpartition("/")[2].rpartition(":")[2])
+        if stem is None:
+            cursor.note(cursor.starts[place], cursor.ends[place], "this import needs a name", "add `as name`")
+        name = stem[1] if stem else "_"
+    cursor.semicolon("this `import`")
+    return ast.Import(kind, target, name, at=offset, end=cursor.ends[cursor.i - 1])
+
+
+def _parse_test(cursor: Cursor) -> ast.Statement:
+    offset, name = cursor.starts[cursor.i], cursor.values[cursor.i + 1]
+    cursor.i += 2
+    body = parse_block(cursor, "after the test's name")
+    return ast.Test(name, body, at=offset, end=cursor.ends[cursor.i - 1])
+
+
+# The keyword that begins a declaration → its rule. `test` is a keyword only before a string.
+DECLARATIONS: Final[dict[str, Callable[[Cursor], ast.Statement]]] = {
+    "fn": _parse_function,
+    "tool": _parse_tool,
+    "agent": _parse_agent,
+    "supervisor": _parse_supervisor,
+    "const": _parse_const,
+    "import": _parse_import,
+    "test": _parse_test,
+}
+
 
 GRAMMAR: Final = Grammar({**EXPRESSIONS, **MATCHES}, {**STATEMENTS, **DECLARATIONS}, parse_block)
 
@@ -27,12 +225,12 @@ GRAMMAR: Final = Grammar({**EXPRESSIONS, **MATCHES}, {**STATEMENTS, **DECLARATIO
 class Parsed(NamedTuple):
     """The tree, as far as it could be read, and every mistake in it."""
 
-    module: Module
+    module: ast.Module
     problems: list[Diagnostic]
     is_unfinished: bool = False  # it breaks off: with more text it might be right
 
 
-def parse(text: str, name: str = "<vega>") -> Module:
+def parse(text: str, name: str = "<vega>") -> ast.Module:
     """The tree of a source; ParseError with all mistakes in `fields["problems"]`."""
     parsed = parse_all(Source(name, text))
     if parsed.problems:
@@ -42,7 +240,7 @@ def parse(text: str, name: str = "<vega>") -> Module:
 
 def parse_all(source: Source) -> Parsed:
     """The tree and the mistakes of a source, without raising."""
-    empty = Module([], [], at=0, end=len(source.text))
+    empty = ast.Module([], [], at=0, end=len(source.text))
     if len(source.text) > VEGA_SOURCE_CHARS_MAX:
         return Parsed(empty, [source.problem(0, 1, f"a source has at most {VEGA_SOURCE_CHARS_MAX} characters")])
     lexed = lex(source)
@@ -54,7 +252,7 @@ def parse_all(source: Source) -> Parsed:
     except RecursionError:  # the caller was deep already
         cursor.note(0, 1, "this is nested too deeply", f"at most {VEGA_NESTING_MAX} levels")
         statements = []
-    module = Module(statements, lexed.comments, at=0, end=len(source.text))
+    module = ast.Module(statements, lexed.comments, at=0, end=len(source.text))
     is_unfinished = cursor.is_unfinished and not lexed.problems
     return Parsed(module, _together(lexed.problems, cursor.problems), is_unfinished)
 
@@ -66,8 +264,8 @@ def _together(lexical: list[Diagnostic], syntactical: list[Diagnostic]) -> list[
     return sorted(lexical + kept, key=lambda problem: problem.at)[:VEGA_PROBLEMS_MAX]
 
 
-def parse_module(cursor: Cursor) -> list[Statement]:
-    statements: list[Statement] = []
+def parse_module(cursor: Cursor) -> list[ast.Statement]:
+    statements: list[ast.Statement] = []
     while True:
         parse_statements(cursor, statements)
         if cursor.kinds[cursor.i] == "end":

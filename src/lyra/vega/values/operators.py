@@ -11,15 +11,17 @@ import math
 from collections.abc import Callable
 from typing import Any, Final
 
+from lyra.core.budgets.money import Money
 from lyra.core.limits import VEGA_LIST_ITEMS_MAX, VEGA_STRING_CHARS_MAX
 from lyra.errors import LyraError
-from lyra.vega.values.fuel import BULK, CHARS, WORK
 from lyra.vega.values.values import (
+    BULK,
+    CHARS,
+    WORK,
     Builder,
     Duration,
     ErrorValue,
     Fault,
-    Money,
     Process,
     Response,
     Span,

@@ -15,37 +15,7 @@ import msgspec
 from lyra.core.budgets.money import Money
 from lyra.core.limits import VEGA_SHOWN_PIECES_MAX
 from lyra.core.naming import named
-from lyra.vega.values.fuel import WORK
-
-__all__ = [
-    "INT_MAX",
-    "INT_MIN",
-    "SHARED",
-    "STREAM_IS_OVER",
-    "UNITS",
-    "UNSET",
-    "Builder",
-    "Cell",
-    "Closure",
-    "Duration",
-    "Err",
-    "ErrorValue",
-    "Fault",
-    "Future",
-    "Money",
-    "Ok",
-    "Process",
-    "Response",
-    "Span",
-    "Stream",
-    "checked",
-    "copied",
-    "equal",
-    "kind_of",
-    "marked",
-    "shown",
-    "shown_with_id",
-]
+from lyra.errors import CODES, LyraError, VegaError
 
 INT_MIN: Final = -(1 << 63)
 INT_MAX: Final = (1 << 63) - 1
@@ -301,7 +271,7 @@ def shown(value: Any) -> str:
 
 
 def shown_with_id(value: Any) -> str:
-    """The same for a reader of a run's records, who tells processes, futures and streams apart by their ids."""
+    """Render a value for a reader of a run's records, who tells processes, futures and streams apart by their ids."""
     if type(value) is Process:
         return f"<process {value.pid}>"
     if type(value) is Future or type(value) is Stream:
@@ -487,3 +457,43 @@ def _shell(value: Any, memo: dict[int, Any]) -> Any:
         raise Fault("TypeError", f"a {kind_of(value)} cannot be sent to another process")
     memo[id(value)] = new
     return new
+
+
+# ---------------- Errors on their way between a Vega program and the rest of Lyra
+
+
+def fault_of(error: BaseException) -> Fault:
+    """The error as a Vega `catch` sees it."""
+    if isinstance(error, Fault):
+        return error
+    if isinstance(error, LyraError):
+        fields = error.fields
+        if "name" in fields and "text" in fields:  # a VegaError, or one that came back from a journal
+            return Fault(str(fields["name"]), str(fields["text"]))
+        partial = fields.get("partial")  # of an answer that its budget cut: a Vega error has no fields, only a text
+        return Fault(CODES[error.code].catch, f"{error.message}: {partial}" if partial else error.message)
+    return Fault(type(error).__name__, str(error))
+
+
+def uncaught(error: BaseException, file: str = "", line: int = 0, column: int = 0) -> VegaError:
+    """The error of a program that Lyra ended: an error of Lyra's keeps its name, and with it its exit code."""
+    if isinstance(error, VegaError):
+        return error
+    fault = fault_of(error) if isinstance(error, LyraError) else Fault("ProcessExit", str(error))
+    return VegaError.of(ErrorValue(fault.name, fault.text, file, line, column))
+
+
+# ---------------- The fuel that a step of the machine costs for the size of the data it works on
+
+BULK: Final = 5  # a shift: so many items that are copied together are one loop turn, as a power of two
+CHARS: Final = 9  # a shift: so many characters that are copied together are one loop turn, as a power of two
+
+
+class Work:
+    __slots__ = ("units",)
+
+    def __init__(self) -> None:
+        self.units = 0
+
+
+WORK: Final = Work()

@@ -11,7 +11,7 @@ import pytest
 from lyra.models.request import Request
 from lyra.models.sim import SimProvider
 from lyra.vega.replay.player import Player
-from lyra.vega.runtime.agents import deadlines
+from lyra.vega.runtime.agents import slot
 from tests.vega.recorded import Recorded
 from tests.vega.support import Never, Seen
 
@@ -63,8 +63,8 @@ def recorded(tmp_path: Path) -> Recorded:
 @pytest.fixture
 def no_time_passes(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Call it, and time-outs come after a minute from then on: a call that waits for one again is seen."""
-    begin = deadlines._Clock.__init__
-    return lambda: monkeypatch.setattr(deadlines._Clock, "__init__", lambda clock, *_: begin(clock, 60.0, None))
+    begin = slot._Clock.__init__
+    return lambda: monkeypatch.setattr(slot._Clock, "__init__", lambda clock, *_: begin(clock, 60.0, None))
 
 
 @pytest.mark.parametrize("sequential", [False, True])

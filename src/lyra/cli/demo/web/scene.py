@@ -1,19 +1,20 @@
 """What there is in the kernel of the web demo: `Scene` makes the agents, the team, a pipeline, services and nodes.
 
-`prepare` is the set-up of the server: it registers everything and starts the supervised team. Work comes from `office`.
+`prepare` is the set-up of the server: it registers everything and starts the supervised team. Work comes from `show`.
 Node executions block, so they run in a thread.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from lyra.cli.demo.web.cast import make_cast
-from lyra.cli.demo.web.node_texts import NODES, MistakenPath, inputs_of
-from lyra.cli.demo.web.programs import TEAM, TEAM_BUDGET, DemoPrograms
+from msgspec.structs import replace
+
+from lyra.cli.demo.web.agents import TEAM, TEAM_BUDGET, DemoPrograms, make_cast
 from lyra.errors import LyraError
 from lyra.server.dashboard.welcome import set_welcome
 
@@ -21,8 +22,11 @@ if TYPE_CHECKING:
     from lyra.core.envelope import Envelope
     from lyra.kernel.kernel import Kernel
     from lyra.kernel.services.service import ServiceRequest
+    from lyra.vesper.effects.request import Effects
+    from lyra.vesper.ir import NodeProgram
     from lyra.vesper.nodes import Node
     from lyra.vesper.runtime.runtime import Runtime
+    from lyra.vesper.values.outcome import Execution, Outcome
 
 
 PIPELINE: Final[dict[str, Any]] = {
@@ -185,3 +189,102 @@ LINES: Final = (
     ),
     ("Try it.", "The model is simulated and nothing leaves this machine.", "/chat/guide", "Ask the guide what this is"),
 )
+
+
+# ---------------------------------------------------------------- node texts
+
+_LOYALTY: Final = "loyalty_points_v1"
+_LARGE: Final = 950  # euros, from where the planted mistake shows
+_CLEAN: Final = 300  # executions before the first large order
+
+NODES: Final[dict[str, str]] = {
+    "shipping_quote_v1": """\
+node_id: shipping_quote_v1
+type: function
+intent: Quote the price of a shipment
+inputs:
+  weight: {type: decimal, constraints: [positive]}
+  country: string
+outputs:
+  success: {price: decimal}
+  error: {error_code: "enum[too_heavy]", message: string}
+contracts:
+  postconditions: [success => price > 0]
+flow:
+  - step: check_weight
+    operation: validation
+    guards: [weight <= 30]
+    on_failure: {return_error: {error_code: too_heavy, message: "{weight} kg is more than 30 kg"}}
+  - step: choose_zone
+    operation: conditional
+    condition: country == "DE"
+    then:
+      - {step: home, operation: arithmetic, expression: "4.90", output: base}
+    else:
+      - {step: abroad, operation: arithmetic, expression: "9.90", output: base}
+  - {step: find, operation: arithmetic, expression: base + weight * 0.35, scale: 2, rounding: half_up, output: price}
+""",
+    "order_total_v1": """\
+node_id: order_total_v1
+type: function
+intent: Add tax to the total of an order
+inputs:
+  subtotal: {type: decimal, scale: 2, min: 0}
+  tax_percent: {type: decimal, default: "19", min: 0, max: 50}
+outputs:
+  success: {tax: decimal, total: decimal}
+  error: {error_code: "enum[invalid]", message: string}
+contracts:
+  postconditions: [success => total == subtotal + tax]
+flow:
+  - step: find_tax
+    operation: arithmetic
+    expression: subtotal * tax_percent / 100
+    scale: 2
+    rounding: half_up
+    output: tax
+  - {step: find_total, operation: arithmetic, expression: subtotal + tax, output: total}
+""",
+    _LOYALTY: """\
+node_id: loyalty_points_v1
+type: function
+intent: Count the points of an order
+inputs:
+  total: {type: decimal, scale: 2, min: 0}
+outputs:
+  success: {points: decimal}
+  error: {error_code: "enum[invalid]", message: string}
+flow:
+  - {step: count, operation: arithmetic, expression: total / 10, scale: 0, rounding: half_up, output: points}
+""",
+}
+
+
+class MistakenPath:
+    """The direct path, with one mistake: one loyalty point too many for large orders."""
+
+    def __init__(self) -> None:
+        from lyra.vesper.runtime.paths import DirectPath
+
+        self._direct = DirectPath()
+
+    def run(self, program: NodeProgram, inputs: Mapping[str, Any], execution: Execution) -> Outcome:
+        outcome: Outcome = self._direct.run(program, inputs, execution)
+        if program.node_id == _LOYALTY and outcome.error is None and outcome.outputs["points"] >= _LARGE // 10:
+            return replace(outcome, outputs={**outcome.outputs, "points": outcome.outputs["points"] + 1})
+        return outcome
+
+    def start(
+        self, program: NodeProgram, inputs: Mapping[str, Any], execution: Execution, effects: Effects
+    ) -> Awaitable[Outcome]:
+        pending: Awaitable[Outcome] = self._direct.start(program, inputs, execution, effects)
+        return pending
+
+
+def inputs_of(node_id: str, number: int) -> dict[str, Any]:
+    """The inputs of the execution of that number."""
+    if node_id == "shipping_quote_v1":
+        return {"weight": f"{1 + number * 7 % 29}.5", "country": ("DE", "FR", "IT")[number % 3]}
+    if node_id == "order_total_v1":
+        return {"subtotal": f"{number * 131 % 400}.{number % 100:02}"}
+    return {"total": f"{number * 97 % (960 if number > _CLEAN else 900)}.00"}

@@ -1,8 +1,7 @@
 """Pure functions (without effects and without changes that their caller sees) as generated Python and machine code.
 
     kinds      which kinds its variables have, given the kinds of its arguments
-    generate   the Python of one function for one row of kinds (`expressions`,
-               `pieces`; `bytecode.pure_guards`: what keeps it exact)
+    generate   the Python of one function for one row of kinds
     native     which of them are about numbers alone, and their machine code where llvmlite is installed (`llvm`)
     switch     when a call goes which way
 
@@ -16,7 +15,7 @@ instruction by instruction: a pure call may be made twice, and the machine knows
 
 from __future__ import annotations
 
-from lyra.vega.machine.pure_call import MISS
+from lyra.vega.machine.fiber import MISS
 
 __all__ = ["MISS", "GiveUp"]
 

@@ -314,7 +314,7 @@ class Look:
         return result if result in ("int", "float", "str", "bool", "list", "map") else "any"
 
     def items_of(self, node: list[Any]) -> str:
-        """What is in the list that a value is."""
+        """Return the kind of what is in the list that a value is."""
         what = node[0]
         if what in ("slot", "push"):
             slot: int = node[1]

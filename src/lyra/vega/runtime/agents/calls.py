@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 
 from lyra.agents.declaration.content import content_of
 from lyra.agents.session.open_questions import scopes
 from lyra.agents.session.records import Held
 from lyra.core.budgets.budget import NOTHING, Budget, Usage
 from lyra.core.budgets.early_budget import NO_ROOM
+from lyra.core.budgets.money import Money
 from lyra.core.effect import Effect, canonical_hash
 from lyra.errors import (
     AgentFailed,
@@ -31,25 +32,77 @@ from lyra.errors import (
     LyraError,
     ModelError,
     NoSuchProcess,
+    VegaError,
 )
-from lyra.kernel.process.call_keys import upcoming
+from lyra.kernel.journal.error_rows import error_from_row
+from lyra.kernel.process.call_keys import next_key, upcoming, upcoming_key
+from lyra.kernel.process.cut_short import cut_short
+from lyra.kernel.process.replay import take_entry
 from lyra.kernel.programs.context import OwnContext
-from lyra.vega.runtime.agents.deadlines import in_time, now_s
-from lyra.vega.runtime.agents.refused_calls import journals_refusals
 from lyra.vega.runtime.agents.setting_versions import plan_of_call
-from lyra.vega.runtime.agents.slot import CRASH, AgentSlot, AgentTurn
-from lyra.vega.runtime.convert import from_python
-from lyra.vega.runtime.early.budget import RecordedBudget
-from lyra.vega.runtime.output import typed
-from lyra.vega.values.values import Duration, Fault, Money, shown
+from lyra.vega.runtime.agents.slot import CRASH, AgentSlot, AgentTurn, in_time, now_s
+from lyra.vega.runtime.convert import from_python, typed
+from lyra.vega.runtime.early_budget import RecordedBudget
+from lyra.vega.values.values import Duration, Fault, fault_of, shown
 
 if TYPE_CHECKING:
     from lyra.kernel.process.process import Exit
     from lyra.kernel.programs.child_handle import ChildHandle
-    from lyra.vega.runtime.early.speculative import SpeculativeCall
+    from lyra.vega.runtime.early_budget import SpeculativeCall
     from lyra.vega.runtime.job import VegaJob
     from lyra.vega.runtime.world import World
     from lyra.vega.syntax.ast import Type
+
+
+# ---------------------------------------------------------------- refused calls
+# Calls that fail before their first effect: time ran out in the queue, the agent has ended, or a deadlock.
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+_REFUSED: Final = "refused"  # the kind of the journal's entry
+
+
+def journals_refusals(
+    call: Callable[Concatenate[VegaJob, _P], Awaitable[_T]],
+) -> Callable[Concatenate[VegaJob, _P], Coroutine[Any, Any, _T]]:
+    """For functions that make a call: what they raise before the first effect of it is kept."""
+
+    @wraps(call)
+    async def kept(job: VegaJob, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        if not job.world.is_durable or kwargs.get("is_early") or job.ctx.pid in job.world.early:
+            return await call(job, *args, **kwargs)
+        _meet(job)
+        process = job.process
+        key = upcoming_key(process)
+        try:
+            return await call(job, *args, **kwargs)
+        except Divergence:
+            raise
+        except (LyraError, Fault) as error:
+            # A call that began before the restart has its effects in the journal; nothing is added to them here.
+            if upcoming_key(process) == key and upcoming(process) is None:
+                cut_short(process, next_key(process), _written(error), form=_REFUSED)
+            raise
+
+    return kept
+
+
+def _meet(job: VegaJob) -> None:
+    """Raise the journaled error of a call that failed before its first effect."""
+    process = job.process
+    entry = upcoming(process)
+    if entry is None or entry.kind != _REFUSED:
+        return
+    take_entry(process, next_key(process), _REFUSED, "", b"")
+    error = error_from_row(entry.error)
+    raise fault_of(error) if isinstance(error, VegaError) else error
+
+
+def _written(error: LyraError | Fault) -> LyraError:
+    if isinstance(error, LyraError):
+        return error
+    return VegaError(f"{error.name}: {error.text}", name=error.name, text=error.text)
 
 
 _NOT_IT: Final = ("gone", "mock")  # failures that no process of the agent had a part in

@@ -15,6 +15,7 @@ from lyra.agents.session.open_questions import scopes
 from lyra.agents.session.records import Held
 from lyra.agents.session.replies import Pending, begins_anew
 from lyra.agents.session.shared import runtime_of
+from lyra.core.budgets.money import Money
 from lyra.core.effect import Effect
 from lyra.errors import Divergence, LyraError
 from lyra.vega.runtime.agents.calls import (
@@ -22,18 +23,17 @@ from lyra.vega.runtime.agents.calls import (
     content_text,
     failed,
     is_crash,
+    journals_refusals,
     may_ask,
     mocked_reply,
     recorded_scopes,
     stop,
     was_asked,
 )
-from lyra.vega.runtime.agents.deadlines import in_time
-from lyra.vega.runtime.agents.refused_calls import journals_refusals
 from lyra.vega.runtime.agents.setting_versions import plan_of_call
-from lyra.vega.runtime.agents.slot import AgentSlot, AgentTurn, leave_turn
-from lyra.vega.runtime.heirs import reaches_heir
-from lyra.vega.values.values import STREAM_IS_OVER, Duration, Fault, Future, Money, Process, Stream, shown
+from lyra.vega.runtime.agents.slot import AgentSlot, AgentTurn, in_time, leave_turn
+from lyra.vega.runtime.processes import reaches_heir
+from lyra.vega.values.values import STREAM_IS_OVER, Duration, Fault, Future, Process, Stream, shown
 
 if TYPE_CHECKING:
     from lyra.kernel.process.process import Process as KernelProcess
@@ -168,7 +168,7 @@ class OpenStream:
         return None if self._position >= passed else {"restart": self._position}
 
     def close(self, job: VegaJob) -> None:
-        """What the agent is still saying is cancelled."""
+        """Cancel what the agent is still saying."""
         if self._reader is not None:
             self._reader.remove_done_callback(self._reader_ended)
             if self.child is not None:

@@ -14,16 +14,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from lyra.core.rights.capability import Capability
 from lyra.core.tool import Tool
 from lyra.errors import ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lyra.agents.session.shared import AgentRuntime
+    from lyra.core.imported_node import NodeHost
+    from lyra.core.rights.capability import Grant
+    from lyra.kernel.kernel import Kernel
+    from lyra.kernel.process.process import Process
     from lyra.tools.permissions.decision import Permissions
     from lyra.tools.source import ToolSource
-    from lyra.vega.runtime.agents.environment import AgentEnvironment
+    from lyra.vega.machine.fiber import Fiber
+    from lyra.vega.machine.link import LinkedProgram
+    from lyra.vega.runtime.rights import Rights
 
 
 _ASK_USER: Final = "AskUser"
@@ -101,7 +110,7 @@ class UndeclaredTools:
         return self._sources
 
     def rights(self, names: Iterable[Any]) -> list[Capability]:
-        """What the named tools in YAML may do: their files say it, as a tool's `capabilities` do."""
+        """Return what the named tools in YAML may do: their files say it, as a tool's `capabilities` do."""
         rights: list[Capability] = []
         for name in names:
             if name == _ASK_USER:
@@ -167,3 +176,62 @@ def _rules(tool: Any) -> Iterable[str]:
         yield from tool.rules
     elif callable(tool):
         yield str(getattr(tool, "__name__", ""))
+
+
+# ---------------- What agents and their tools use of a World
+
+
+class ProcessPrograms(NamedTuple):
+    """The kernel programs that a run's processes run: `driver.vega_process` and `agents.agent.agent_front`. The World
+    is given them, because the handlers that these programs call start further processes with the same programs."""
+
+    process: Callable[..., Any]
+    agent: Callable[..., Any]
+
+
+class _Options(Protocol):
+    model: str | None
+    folder: str
+    functions: dict[str, Callable[..., Any]]
+    grant: Grant | None
+    nodes: NodeHost | None
+
+
+class _MainJob(Protocol):
+    fiber: Fiber
+
+
+class AgentEnvironment(Protocol):
+    kernel: Kernel
+    linked: LinkedProgram
+    mocks: dict[str, list[tuple[str, Any]]]
+    programs: ProcessPrograms
+    rights: Rights
+    run_id: str
+    runtime: AgentRuntime
+    undeclared_tools: UndeclaredTools
+
+    @property
+    def options(self) -> _Options: ...
+
+    @property
+    def main(self) -> _MainJob | None: ...
+
+    @property
+    def record(self) -> object | None: ...
+
+    @property
+    def globals(self) -> list[Any]: ...
+
+    @property
+    def is_durable(self) -> bool: ...
+
+    def function(self, name: str) -> Callable[..., Any] | None: ...
+
+    def read(self, value: Any) -> Any: ...
+
+    def seed(
+        self, fiber: Fiber, function: Any, arguments: list[Any], slots: list[int] | None, maker: Process | None
+    ) -> Any: ...
+
+    async def caught_up(self) -> None: ...
