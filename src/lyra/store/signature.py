@@ -25,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
@@ -91,7 +91,7 @@ def is_same(code: bytes, other: object) -> bool:
     return isinstance(other, bytes) and hmac.compare_digest(code, other)
 
 
-class JournalEnd(NamedTuple):
+class JournalEnd(msgspec.Struct, frozen=True):
     """The last row of the journal, and the code of its batch."""
 
     last: int
