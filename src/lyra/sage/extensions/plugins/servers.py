@@ -21,8 +21,7 @@ from functools import partial
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from lyra.config.cells import read_cell
-from lyra.config.servers import check_server_name
+from lyra.config.servers import check_server_name, read_cell
 from lyra.config.tables import TABLES, TableCell
 from lyra.config.values import SettingSource
 from lyra.core.checking.document import parse, place_of, text_of

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from lyra.config.ask import on_one_line
+from lyra.config.asks import on_one_line
 
 PROBLEMS_MAX: Final = 500  # of one program
 _NEW_SHOWN: Final = 20

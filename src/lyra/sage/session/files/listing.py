@@ -15,9 +15,8 @@ from typing import Final
 
 from lyra.core.own_files import own_paths
 from lyra.errors import CapabilityDenied
-from lyra.sandbox.paths import Beneath
+from lyra.sandbox.paths import Beneath, real_path
 from lyra.sandbox.protection.protected_names import OBEYED_KEYS, home_paths
-from lyra.sandbox.real_paths import real_path
 
 LEFTOVER_PREFIX: Final = ".lyra-restoring-"  # begins the names of files that a restore has not put in place yet
 _GIT: Final = ".git"
