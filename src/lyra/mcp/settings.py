@@ -20,9 +20,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from lyra.config.cells import read_cell
 from lyra.config.files import read_bytes
-from lyra.config.servers import check_server, check_server_name
+from lyra.config.servers import check_server, check_server_name, read_cell
 from lyra.config.tables import TABLES, UNSPOKEN, TableCell
 from lyra.config.trust import FolderTrust
 from lyra.config.values import SettingSource, shape
