@@ -20,12 +20,12 @@ from lyra.core.message import Message
 from lyra.core.tool import Tool, ToolResult
 from lyra.errors import CheckError, ConfigError, ModelError
 from lyra.models.client import LLMClient
-from lyra.models.request import Request
+from lyra.models.provider import Request
 from lyra.models.script import Reply, Script, ScriptedCall
 from lyra.models.stream import ThinkingDelta, UsageSeen
 from lyra.models.wire.faults import KINDS
 from lyra.testing.mock import MockServer
-from lyra.testing.mock.http import serve
+from lyra.testing.mock.server import serve
 
 # Each of our wire clients that has a format here: the provider's name, and settings beside the address.
 CLIENTS: dict[str, tuple[str, dict[str, Any]]] = {

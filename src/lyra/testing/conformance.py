@@ -26,10 +26,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from lyra.errors import Conflict, LyraError, StoreError
-from lyra.store.batch import ROWS_MAX
-from lyra.store.checksum import blob_digest
 from lyra.store.protocol import Lease, Record, Snapshot, Store
-from lyra.store.rows import PAGE_BATCHES
+from lyra.store.rows import PAGE_BATCHES, ROWS_MAX, blob_digest
 
 __all__ = ["StoreConformance", "raises", "records"]
 
@@ -42,7 +40,7 @@ def records(first: int, count: int, *, time: float = 100.0, pid: str = "p-1", ki
 
 
 def raises(expected: type[E], action: Callable[..., Any], *args: Any, **settings: Any) -> E:
-    """The error that `action` raised; an AssertionError when it raised none."""
+    """Return the error that `action` raised; an AssertionError when it raised none."""
     try:
         action(*args, **settings)
     except expected as error:
