@@ -15,7 +15,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -511,15 +511,15 @@ class Report:
     failures: list[str] = field(default_factory=list)
 
 
-def run() -> Report:
+def run(attempts: Sequence[Attempt] = ATTEMPTS) -> Report:
     """Make every attempt in every situation, and once with the person's trust."""
     with mock.patch("os.fsync"):  # no power is lost here
-        return _run()
+        return _run(attempts)
 
 
-def _run() -> Report:
+def _run(attempts: Sequence[Attempt]) -> Report:
     report = Report()
-    for attempt in ATTEMPTS:
+    for attempt in attempts:
         for situation, prepare in SITUATIONS.items():
             with laid_out(attempt) as world:
                 for folder in prepare(world, attempt):

@@ -64,6 +64,8 @@ def run_plain(program: Program, write: Callable[[str], object], args: Sequence[s
 
 
 # ---------------- `test "name" { … }` blocks as programs: what `vega test` runs
+# Each runs by itself: the top level of the file first, then the block, and `main` is not called. So no test sees what
+# another did.
 
 
 def test_program(program: Program, test: TestInfo) -> Program:

@@ -155,6 +155,8 @@ class Checker:
 
 
 # ---------------- Imported nodes in the checker: a node is a function of its inputs that gives a record of its outputs
+# Its parameters are the inputs in their order. A `decimal` takes an int, a float, a text or money; as an output it is a
+# text, since no other kind of Vega holds it exactly.
 
 
 def binding_of_node(node: ImportedNode) -> Binding:

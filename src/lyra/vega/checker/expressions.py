@@ -27,7 +27,7 @@ from lyra.vega.syntax import ast
 
 NOT_CALLED: Final = ("agent", "supervisor")
 _FIELDS: Final[dict[str, dict[str, ValueKind]]] = {
-    "response": {"status": ValueKind("int"), "body": STR, "headers": ValueKind("map")},
+    "response": {"status": ValueKind("int"), "body": STR, "headers": ValueKind("map")}
 }
 _SCALARS: Final = ("null", "bool", "int", "float", "money", "duration", "str")
 
@@ -37,10 +37,6 @@ def kind_of(check: ModuleCheck, node: ast.Expression) -> ValueKind:
 
 
 # ---------------------------------------------------------------- values and names
-
-
-def _kind_of_literal(check: ModuleCheck, node: ast.Literal) -> ValueKind:
-    return kind_of_literal(node.value)
 
 
 def _kind_of_interpolation(check: ModuleCheck, node: ast.Interpolation) -> ValueKind:
@@ -85,7 +81,8 @@ def member_of(check: ModuleCheck, node: ast.Path) -> Binding | None:
     elif node.module in LIBRARY:
         known = LIBRARY[node.module]
     else:
-        modules = {name for name in check.scope.all_names() if _is_import(check, name)} | set(LIBRARY)
+        bindings = {name: check.scope.find(name) for name in check.scope.all_names()}
+        modules = {name for name, binding in bindings.items() if binding and binding.role == "import"} | set(LIBRARY)
         near = nearest(node.module, modules)
         hint = f"did you mean `{near}`?" if near else None
         if module is not None:
@@ -99,11 +96,6 @@ def member_of(check: ModuleCheck, node: ast.Path) -> Binding | None:
         return None
     entry = known[node.name]
     return entry if isinstance(entry, Binding) else Binding("function", ValueKind("function"), of_entry(entry))
-
-
-def _is_import(check: ModuleCheck, name: str) -> bool:
-    binding = check.scope.find(name)
-    return binding is not None and binding.role == "import"
 
 
 def _kind_of_list(check: ModuleCheck, node: ast.ListLiteral) -> ValueKind:
@@ -128,10 +120,6 @@ def _kind_of_map(check: ModuleCheck, node: ast.MapLiteral) -> ValueKind:
                 check.warn(key.at, key.end, "this key is given twice", "the last value wins")
             seen.add((type(key.value), key.value))
     return ValueKind("map", (keys.pop() if len(keys) == 1 else ANY, values.pop() if len(values) == 1 else ANY))
-
-
-def _kind_of_type_literal(check: ModuleCheck, node: ast.TypeLiteral) -> ValueKind:
-    return check.kind_of_type(node.type)
 
 
 # ---------------------------------------------------------------- operators
@@ -339,13 +327,13 @@ def _mix_hint(sign: str, left: ValueKind, right: ValueKind) -> str | None:
 
 
 KINDS: Final[dict[type, Callable[[ModuleCheck, Any], ValueKind]]] = {
-    ast.Literal: _kind_of_literal,
+    ast.Literal: lambda _, node: kind_of_literal(node.value),
     ast.Interpolation: _kind_of_interpolation,
     ast.Name: _kind_of_name,
     ast.Path: _kind_of_path,
     ast.ListLiteral: _kind_of_list,
     ast.MapLiteral: _kind_of_map,
-    ast.TypeLiteral: _kind_of_type_literal,
+    ast.TypeLiteral: lambda check, node: check.kind_of_type(node.type),
     ast.Lambda: _kind_of_lambda,
     ast.Unary: _kind_of_unary,
     ast.Binary: _kind_of_binary,

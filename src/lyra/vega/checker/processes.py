@@ -39,7 +39,8 @@ def check_spawn_target(check: ModuleCheck, node: ast.Expression, *, is_function:
 
 
 def _kind_of_send(check: ModuleCheck, node: ast.Send) -> ValueKind:
-    if isinstance(node.target, ast.Name) and _role_of(check, node.target) in NOT_CALLED:
+    binding = check.scope.find(node.target.name) if isinstance(node.target, ast.Name) else None
+    if isinstance(node.target, ast.Name) and binding is not None and binding.role in NOT_CALLED:
         hint = f"start it first: `let p = spawn {node.target.name};`"
         check.error_on(node.target, f"`{node.target.name}` is no process yet", hint)
     else:
@@ -64,11 +65,6 @@ def _warn_if_meant_as_less(check: ModuleCheck, node: ast.Send) -> None:
         shown = text[message.at : message.end]
         hint = f"to compare write `< -{shown}`; to send, put a space before `{shown}`"
         check.warn(message.at - 2, message.end, f"`<-{shown}` sends {shown}", hint)
-
-
-def _role_of(check: ModuleCheck, node: ast.Name) -> str:
-    binding = check.scope.find(node.name)
-    return binding.role if binding is not None else ""
 
 
 def _kind_of_await(check: ModuleCheck, node: ast.Await) -> ValueKind:

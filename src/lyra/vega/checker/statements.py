@@ -276,10 +276,6 @@ def _check_session(check: ModuleCheck, node: ast.Session) -> None:
     check_block(check, node.body)
 
 
-def _check_defer(check: ModuleCheck, node: ast.Defer) -> None:
-    _check_block_within(check, node.body, in_defer=True, in_loop=False)
-
-
 def _check_mock(check: ModuleCheck, node: ast.Mock) -> None:
     offset, end = check.name_place(node, node.agent)
     binding = check.scope.find(node.agent)
@@ -377,7 +373,7 @@ _CHECKS: Final[dict[type, Callable[[ModuleCheck, Any], None]]] = {
     ast.Try: _check_try,
     ast.Parallel: _check_parallel,
     ast.Session: _check_session,
-    ast.Defer: _check_defer,
+    ast.Defer: lambda check, node: _check_block_within(check, node.body, in_defer=True, in_loop=False),
     ast.Mock: _check_mock,
     ast.Function: _check_function,
     ast.Agent: _check_top_only,

@@ -132,6 +132,10 @@ def restored(world: World, job: VegaJob, data: dict[str, Any]) -> Fiber:
 
 
 # ---------------- How a run resumes: no process does anything new before all processes have replayed their journals
+# Processes see each other's sessions, questions and agents. So the Vega processes replay first, each held where it
+# would do something new; calls and conversations of agents begin behind them, because the process that asks decides
+# what they may spend. A process that replays for too long holds up its own calls only: a call goes on once its caller
+# has come to it, never outside the sessions that it was made in.
 
 _ROUNDS: Final = 64  # of the loop, before the looks have pauses between them
 _PAUSE_S: Final = 0.005

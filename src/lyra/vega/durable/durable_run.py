@@ -25,8 +25,7 @@ from lyra.vega.bytecode import file as bytecode
 from lyra.vega.durable import record
 from lyra.vega.durable.checkpoints import ReplayBarrier, start_saving
 from lyra.vega.durable.record import MAIN, DurableRecord, PidsByCall, RunState
-from lyra.vega.runtime.agents.plan import models_of
-from lyra.vega.runtime.agents.setting_versions import SettingVersions
+from lyra.vega.runtime.agents.plan import SettingVersions, models_of
 from lyra.vega.runtime.driver import PROGRAMS, agent_front, vega_process
 from lyra.vega.runtime.run import MAILBOX_MESSAGES, DeadlockWatch, value_of
 from lyra.vega.runtime.world import RunOptions, World
@@ -377,7 +376,7 @@ async def end(space: Space, before: DurableRun) -> None:
     while not before.is_over:
         if not before.owner and await _owned(kernel):
             break
-        await _pause()
+        await asyncio.sleep(_LOOK_S)
         before = type(before)(space)
     else:
         return
@@ -398,7 +397,3 @@ async def _owned(kernel: Kernel) -> bool:
     except Conflict:
         return False
     return True
-
-
-async def _pause() -> None:
-    await asyncio.sleep(_LOOK_S)

@@ -34,7 +34,7 @@ from lyra.vega.bytecode.program import Program
 from lyra.vega.durable.record import MAIN, RunState, state_of
 
 if TYPE_CHECKING:
-    from lyra.vega.runtime.agents.setting_versions import SettingChange
+    from lyra.vega.runtime.agents.plan import SettingChange
 
 __all__ = ["STATES", "DamagedRun", "DurableRun", "RunQuestion", "Runs", "file_of"]
 
@@ -246,7 +246,7 @@ class DurableRun:
     @property
     def setting_changes(self) -> list[SettingChange]:
         """The settings of agents that migrations changed, in order."""
-        from lyra.vega.runtime.agents.setting_versions import SettingChange
+        from lyra.vega.runtime.agents.plan import SettingChange
 
         kept = [row for migration in self.facts.migrations for row in migration["renewals"]]
         return [SettingChange.from_data(row) for row in kept]

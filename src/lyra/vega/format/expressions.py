@@ -141,26 +141,6 @@ def _format_parameter(state: FormatState, node: ast.Parameter) -> Doc:
 # ---------------------------------------------------------------- values
 
 
-def _format_name(state: FormatState, node: ast.Name) -> Doc:
-    return node.name
-
-
-def _format_path(state: FormatState, node: ast.Path) -> Doc:
-    return f"{node.module}::{node.name}"
-
-
-def _format_type_literal(state: FormatState, node: ast.TypeLiteral) -> Doc:
-    return format_type(state, node.type)
-
-
-def _format_unary(state: FormatState, node: ast.Unary) -> Doc:
-    return [node.operator, _format_operand(state, node.operand, _PREFIX)]
-
-
-def _format_await(state: FormatState, node: ast.Await) -> Doc:
-    return ["await ", _format_operand(state, node.operand, _PREFIX)]
-
-
 def _format_binary(state: FormatState, node: ast.Binary) -> Doc:
     """`a + b + c`: a chain of one power breaks together, before its signs."""
     power, chain = POWERS[node.operator], [node]
@@ -190,10 +170,6 @@ def _format_send(state: FormatState, node: ast.Send) -> Doc:
 
 def _format_index(state: FormatState, node: ast.Index) -> Doc:
     return [_format_operand(state, node.target, _POSTFIX), "[", format_value(state, node.index), "]"]
-
-
-def _format_field(state: FormatState, node: ast.Field) -> Doc:
-    return [_format_operand(state, node.target, _POSTFIX), ".", node.name]
 
 
 def _format_method(state: FormatState, node: ast.MethodCall) -> Doc:
@@ -346,12 +322,9 @@ def _power(node: ast.Expression) -> int:
         return POWERS[node.operator]
     if isinstance(node, ast.Send):
         return _SEND
-    return _PREFIX if isinstance(node, (ast.Unary, ast.Await)) or _is_negative(node) else 10
-
-
-def _is_negative(node: ast.Expression) -> bool:
-    """The smallest int is one literal with a sign in it."""
-    return isinstance(node, ast.Literal) and type(node.value) is int and node.value < 0
+    # The smallest int is one literal with a sign in it.
+    is_negative = isinstance(node, ast.Literal) and type(node.value) is int and node.value < 0
+    return _PREFIX if isinstance(node, (ast.Unary, ast.Await)) or is_negative else 10
 
 
 def _leftmost(node: ast.Expression) -> ast.Expression:
@@ -370,21 +343,21 @@ def _leftmost(node: ast.Expression) -> ast.Expression:
 _VALUES: Final[dict[type, Callable[[FormatState, Any], Doc]]] = {
     ast.Literal: _format_literal,
     ast.Interpolation: _format_literal,
-    ast.Name: _format_name,
-    ast.Path: _format_path,
-    ast.TypeLiteral: _format_type_literal,
+    ast.Name: lambda _, node: node.name,
+    ast.Path: lambda _, node: f"{node.module}::{node.name}",
+    ast.TypeLiteral: lambda state, node: format_type(state, node.type),
     ast.ListLiteral: _format_list,
     ast.MapLiteral: _format_map,
     ast.Lambda: _format_lambda,
-    ast.Unary: _format_unary,
+    ast.Unary: lambda state, node: [node.operator, _format_operand(state, node.operand, _PREFIX)],
     ast.Binary: _format_binary,
     ast.Index: _format_index,
-    ast.Field: _format_field,
+    ast.Field: lambda state, node: [_format_operand(state, node.target, _POSTFIX), ".", node.name],
     ast.Call: _format_call,
     ast.MethodCall: _format_method,
     ast.Spawn: _format_spawn,
     ast.Send: _format_send,
-    ast.Await: _format_await,
+    ast.Await: lambda state, node: ["await ", _format_operand(state, node.operand, _PREFIX)],
     ast.Match: _format_match,
     ast.Receive: _format_receive,
 }

@@ -2,8 +2,7 @@
 
 Four spaces, one statement a line, lines of at most 100 columns where the source allows it, at most one empty line in a
 row. Every comment is kept. Formatting what is formatted changes nothing, and the tree of the result is the tree of the
-source. `layout` fits text into lines, `comments` hands out comments, `blocks` writes the lines of a block,
-`expressions` values, `statements` statements and declarations.
+source. Statements and declarations are here, values in `expressions`; `layout` keeps comments and fits text into lines.
 """
 
 from __future__ import annotations
@@ -47,10 +46,6 @@ _NAMED_ERROR: Final = re.compile(r"throw\s+Error\b")
 # ---------------------------------------------------------------- statements
 
 
-def _format_let(state: FormatState, node: ast.Let) -> Doc:
-    return [*_format_let_open(state, node), ";"]
-
-
 def _format_let_open(state: FormatState, node: ast.Let) -> list[Doc]:
     doc: list[Doc] = ["let ", node.name]
     if node.type is not None:
@@ -60,22 +55,10 @@ def _format_let_open(state: FormatState, node: ast.Let) -> list[Doc]:
     return doc
 
 
-def _format_assign(state: FormatState, node: ast.Assign) -> Doc:
-    return [format_first(state, node.target), " = ", format_value(state, node.value), ";"]
-
-
 def _format_expression(state: FormatState, node: ast.ExpressionStatement) -> Doc:
     if isinstance(node.value, (ast.Match, ast.Receive)):
         return format_value(state, node.value)
     return [format_first(state, node.value), ";"]
-
-
-def _format_break(state: FormatState, _: ast.Break) -> Doc:
-    return ["break", ";"]
-
-
-def _format_continue(state: FormatState, _: ast.Continue) -> Doc:
-    return ["continue", ";"]
 
 
 def _format_return(state: FormatState, node: ast.Return) -> Doc:
@@ -144,16 +127,8 @@ def _format_try(state: FormatState, node: ast.Try) -> Doc:
     return doc
 
 
-def _format_parallel(state: FormatState, node: ast.Parallel) -> Doc:
-    return ["parallel ", format_block(state, node.body)]
-
-
 def _format_session(state: FormatState, node: ast.Session) -> Doc:
     return ["session budget ", format_first(state, node.budget), " ", format_block(state, node.body)]
-
-
-def _format_defer(state: FormatState, node: ast.Defer) -> Doc:
-    return ["defer ", format_block(state, node.body)]
 
 
 def _format_mock(state: FormatState, node: ast.Mock) -> Doc:
@@ -171,10 +146,6 @@ def _format_head(state: FormatState, node: ast.Function | ast.Tool) -> list[Doc]
     if node.result is not None:
         doc += [" -> ", format_type(state, node.result)]
     return doc
-
-
-def _format_function(state: FormatState, node: ast.Function) -> Doc:
-    return ["fn ", *_format_head(state, node), " ", format_block(state, node.body)]
 
 
 def _format_tool(state: FormatState, node: ast.Tool) -> Doc:
@@ -219,10 +190,6 @@ def _format_import(state: FormatState, node: ast.Import) -> Doc:
     return f"import {words}{target}{alias};"
 
 
-def _format_test(state: FormatState, node: ast.Test) -> Doc:
-    return ["test ", state.comments.string_in(node.at), " ", format_block(state, node.body)]
-
-
 class _SettingLine:
     """A setting of a supervisor as a line of its block."""
 
@@ -250,12 +217,12 @@ class _FieldLine:
 
 # Each kind of statement → its rule.
 STATEMENTS: Final[dict[type, Callable[[FormatState, Any], Doc]]] = {
-    ast.Let: _format_let,
+    ast.Let: lambda state, node: [*_format_let_open(state, node), ";"],
     ast.Const: _format_const,
-    ast.Assign: _format_assign,
+    ast.Assign: lambda state, node: [format_first(state, node.target), " = ", format_value(state, node.value), ";"],
     ast.ExpressionStatement: _format_expression,
-    ast.Break: _format_break,
-    ast.Continue: _format_continue,
+    ast.Break: lambda *_: ["break", ";"],
+    ast.Continue: lambda *_: ["continue", ";"],
     ast.Return: _format_return,
     ast.Throw: _format_throw,
     ast.If: _format_if,
@@ -264,14 +231,14 @@ STATEMENTS: Final[dict[type, Callable[[FormatState, Any], Doc]]] = {
     ast.ForIn: _format_for_in,
     ast.Block: format_block,
     ast.Try: _format_try,
-    ast.Parallel: _format_parallel,
+    ast.Parallel: lambda state, node: ["parallel ", format_block(state, node.body)],
     ast.Session: _format_session,
-    ast.Defer: _format_defer,
+    ast.Defer: lambda state, node: ["defer ", format_block(state, node.body)],
     ast.Mock: _format_mock,
-    ast.Function: _format_function,
+    ast.Function: lambda state, node: ["fn ", *_format_head(state, node), " ", format_block(state, node.body)],
     ast.Tool: _format_tool,
     ast.Agent: _format_agent,
     ast.Supervisor: _format_supervisor,
     ast.Import: _format_import,
-    ast.Test: _format_test,
+    ast.Test: lambda state, node: ["test ", state.comments.string_in(node.at), " ", format_block(state, node.body)],
 }

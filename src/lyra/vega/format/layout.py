@@ -148,6 +148,8 @@ def _fits(first: DocNode, room: int, rest: list[_Todo]) -> bool:
 
 
 # ---------------- The comments of a source, handed out in order while it is written anew
+# A comment in the middle of an expression is put before its statement. So every comment is taken exactly once, and
+# where it then stands it stays.
 
 _BETWEEN: Final = re.compile(r"[ \t,;]*\Z")
 _LINE_END: Final = re.compile(r"[ \t\r]*(?:\n|\Z)")

@@ -24,6 +24,8 @@ from lyra.vega.syntax.parser import GRAMMAR, Parsed, parse_all, parse_module
 from lyra.vega.syntax.source import Diagnostic, Source
 
 # ---------------- Checking a file without checking again what it imports, as long as that has not changed
+# What a file declares depends on its text and those it imports, so it is found out once for these texts. Files that
+# import each other in a circle depend on which was asked first: they are checked every time.
 
 # A file → all texts that what is known of it depends on, by path.
 Reach = Callable[[str], "dict[str, str]"]
@@ -186,6 +188,8 @@ class _KindRecorder(ImportingChecker):
 
 # ---------------------------------------------------------------- reparse
 # The tree of a changed text, made from the one before: only the statements around the change are read again.
+# Statements before the change stay, those behind it move. If the piece between is wrong in any way, the whole text is
+# read, so that mistakes are told as ever. The old tree becomes part of the new one and is not to be used again.
 
 
 def reparsed(before: Parsed, old: str, new: str) -> Parsed | None:

@@ -366,10 +366,7 @@ TOP_SNIPPETS: Final[dict[str, tuple[str, str]]] = {
         ),
     ),
     "fn": ("a function", "fn ${1:name}($2) {\n    $0\n}\n"),
-    "tool": (
-        "a tool",
-        "tool ${1:name}(${2:path}: str) -> str capabilities [${3:fs::read}] {\n    $0\n}\n",
-    ),
+    "tool": ("a tool", "tool ${1:name}(${2:path}: str) -> str capabilities [${3:fs::read}] {\n    $0\n}\n"),
     "supervisor": (
         "a tree of processes",
         (

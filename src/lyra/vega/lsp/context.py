@@ -82,7 +82,8 @@ def context_at(text: str, offset: int) -> CursorContext:
         return CursorContext(
             tokens, "", _brackets(tokens), text[begin:].lstrip('"') if is_string else None, not is_string
         )
-    if lexed.comments and _ends_in_comment(text[start:], lexed.comments[-1]):
+    comment_at, comment = lexed.comments[-1] if lexed.comments else (0, "")
+    if comment.startswith("//") and start + comment_at + len(comment) == len(text):
         return CursorContext(tokens, "", [], None, is_comment=True)
     word = ""
     if tokens and tokens[-1].end == offset and tokens[-1].is_word:
@@ -96,11 +97,6 @@ def _open_expression(lexed: Lexed) -> int | None:
     """Return the start of the expression of a `${` that is never closed."""
     starts = [problem.at + 2 for problem in lexed.problems if problem.message == _NEVER_CLOSED]
     return starts[-1] if starts else None
-
-
-def _ends_in_comment(text: str, comment: tuple[int, str]) -> bool:
-    offset, body = comment
-    return body.startswith("//") and offset + len(body) == len(text)
 
 
 def _brackets(tokens: list[CursorToken]) -> list[OpenBracket]:

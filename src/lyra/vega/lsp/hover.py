@@ -1,4 +1,4 @@
-"""What an editor shows about the word under the pointer: its type, what it costs, what it does."""
+"""What an editor shows about the word under the pointer, and about the call in which the cursor is."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Which name means what: questions about the names of one file.
 
-`walk` finds them. Who looks into other files is `project`.
+One walk over the tree notes them. `project` looks into other files.
 """
 
 from __future__ import annotations
@@ -78,6 +78,8 @@ class SymbolScope:
 
 
 # ---------------- A walk over a tree that notes every declaration and every use of a name, and where each is written
+# Scopes are those of the resolver, but nothing is complained about: a tree with holes, as while it is typed, gives the
+# names that are there.
 
 # Settings whose values are words of their own, not names.
 _WORD_FORMS: Final = frozenset({"word", "words", "memory", "backoff", "capabilities"})

@@ -1,4 +1,4 @@
-"""From a name to where it is declared, and back to everywhere it is used; across files that import each other."""
+"""From a name to its declaration and to all its uses, across files; the outline of a file; giving a name another."""
 
 from __future__ import annotations
 
@@ -135,6 +135,8 @@ def _entry(index: SymbolIndex, node: ast.SyntaxNode) -> OutlineEntry | None:
 
 
 # ---------------- Giving a symbol another name, everywhere at once, or saying why not
+# A name is refused where it would change what the program means: the changed texts are read again, and every name in
+# them must still mean the declaration it meant before.
 
 _NAME: Final = re.compile(r"[^\W\d]\w*")
 

@@ -21,6 +21,9 @@ from lyra.vega.lsp.index import MemberReference, SourceSymbol, SymbolIndex
 from lyra.vega.syntax import ast
 
 # ---------------- A text that an editor changes, and the positions an editor speaks of
+# A place is an offset in characters; an editor says line and column from 0, in units of the encoding agreed on. Lines
+# end with `\n`, `\r\n` or `\r` and nothing else, as the protocol has it. Positions outside the text are moved to its
+# edge.
 
 UTF8: Final = "utf-8"
 UTF16: Final = "utf-16"

@@ -134,12 +134,9 @@ class Owners:
         function = program.functions[index]
         file = program.files[function.file] if function.file < len(program.files) else ""
         lines = {line for pc in range(len(function.places)) if (line := function.place(pc)[0])}
-        owners = {self._owner_of(file, line) for line in lines}
+        spans, outside = self._spans.get(file, []), ("top level", f"of {file}")
+        owners = {next((part for first, last, part in spans if first <= line <= last), outside) for line in lines}
         return owners.pop() if len(owners) == 1 else ("top level", f"of {file}")
-
-    def _owner_of(self, file: str, line: int) -> tuple[str, str]:
-        spans = self._spans.get(file, [])
-        return next((part for first, last, part in spans if first <= line <= last), ("top level", f"of {file}"))
 
 
 def _part(statement: Any) -> tuple[str, str]:

@@ -34,7 +34,7 @@ from lyra.vega.durable.record import MAIN, ProgramMigration
 from lyra.vega.machine.link import link
 from lyra.vega.migrate.changes import Owners, SourceChange, changes, is_same_code, lines_changed
 from lyra.vega.migrate.rehearsal import Rehearsal, describe_effect
-from lyra.vega.runtime.agents.setting_versions import HARMLESS, difference
+from lyra.vega.runtime.agents.plan import HARMLESS, difference
 from lyra.vega.runtime.rights import Rights, settings_of
 from lyra.vega.values.values import UNSET
 
@@ -281,8 +281,9 @@ class _Case:
     def _lines(self, pid: str) -> None:
         """Whether it prints what was printed; lines before its checkpoint are not printed again."""
         count, new = self.run.facts.printed.get(pid, 0), self._new.printed.get(pid, {})
+        first = int(self._saved[pid]["printed"]) if pid in self._saved else 0
         for number, line in self._printed(pid, count).items():
-            if number < count and number >= self._before_checkpoint(pid) and new.get(number) != line:
+            if first <= number < count and new.get(number) != line:
                 self._differs(pid, "", f"printed {line[:80]!r} where it would print {str(new.get(number))[:80]!r}")
                 return
 
@@ -293,9 +294,6 @@ class _Case:
         if len(rows) != count:
             return self._old.printed.get(pid, {})
         return {number: str(codec.decode(data)["text"]) for number, data in enumerate(rows)}
-
-    def _before_checkpoint(self, pid: str) -> int:
-        return int(self._saved[pid]["printed"]) if pid in self._saved else 0
 
     def _differs(self, pid: str, place: str, problem: str) -> None:
         problem = problem if problem.startswith(f"process {pid} ") else f"process {pid} {problem}"

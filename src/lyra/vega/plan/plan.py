@@ -14,6 +14,7 @@ from lyra.vega.syntax import ast
 from lyra.vega.syntax.facts import children
 
 # ---------------- What the compiler found out about every call: with which others it overlaps, or why it does not
+# Kept while a program is compiled, so a plan shows the code that runs and not an opinion about it.
 
 _Key = tuple[str, int, int]  # file, and where a call begins and ends
 

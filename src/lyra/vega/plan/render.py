@@ -148,7 +148,9 @@ def plan_of_python(text: str, name: str) -> OverlapPlan:
     """The plan of a source that is not imported; ParseError when it is no Python."""
     plan = plan_of(text, name)
     groups = [
-        Overlapping(function=function, step=step, calls=tuple(_early(call, name) for call in calls))
+        Overlapping(
+            function=function, step=step, calls=tuple(_planned(call, name, unless=_unless(call)) for call in calls)
+        )
         for function, step, calls in plan.groups
     ]
     alone = [Alone(_planned(call, name), why) for _, call, why in plan.alone]
@@ -157,10 +159,6 @@ def plan_of_python(text: str, name: str) -> OverlapPlan:
         for function, line, why in plan.refused
     ]
     return OverlapPlan(name, tuple(groups), tuple(sorted(alone, key=lambda note: note.call.line)))
-
-
-def _early(call: CallSite, name: str) -> PlannedCall:
-    return _planned(call, name, unless=_unless(call))
 
 
 def _unless(call: CallSite) -> str:

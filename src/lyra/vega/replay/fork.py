@@ -396,6 +396,8 @@ def _same(step: TimelineStep) -> tuple[str, ...]:
 
 # ---------------------------------------------------------------- fork run
 # A fork as a run of its own: its journal is written beside that of the other run, and executed to its end.
+# Which servers, nodes and loop it has is for the caller to say; the program, model, arguments and budget are those that
+# the store keeps.
 
 # What a program may import that only a command line starts for it, and in words.
 _OUTSIDE: Final = {"mcp": "MCP servers", "node": "nodes"}

@@ -255,6 +255,7 @@ def run_in_virtual_time(work: Callable[[asyncio.Event], Awaitable[None]]) -> Non
 
 
 # ---------------- Effects that change nothing but the fiber that asks for them, so that a replay answers them at once
+# A replay has no time to save: it says that no call is made ahead.
 
 SILENT: Final = frozenset({"ahead_begin", "ahead_start", "ahead_promise", "ahead_look", "ahead_end"})
 

@@ -282,6 +282,8 @@ def _whole(message: Any) -> str:
 
 
 # ---------------- The order of a timeline: that in which the program comes to its effects
+# Steps are in the order of the rows that answered them. Those of a function that was called ahead of its turn stand
+# between the step before the call and the call's own, however early they were answered.
 
 
 def in_program_order(steps: Iterable[TimelineStep], pids: Iterable[str]) -> list[TimelineStep]:

@@ -246,6 +246,9 @@ def _listed(
 
 
 # ---------------- Which row of a journal has what a model said to a call
+# The reply of a call without memory is what a model said last to its own process. A call with memory is a turn: it
+# begins when the conversation takes the question, by caller and key or by the stream's name, and ends when it takes the
+# next. So it does not matter how many calls were under way at the same time.
 
 _MODEL: Final = "model:"
 _ASK: Final = "lyra.ask"  # the key of a question to a conversation

@@ -20,12 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lyra.agents.session.open_questions import scopes
 from lyra.core.budgets.budget import NOTHING
 from lyra.core.budgets.early_budget import is_limited
-from lyra.core.limits import (
-    VEGA_AHEAD_CALLS_MAX,
-    VEGA_AHEAD_DEPTH_MAX,
-    VEGA_AHEAD_FUNCTIONS_MAX,
-    VEGA_AHEAD_SLICES_MAX,
-)
+from lyra.core.limits import VEGA_AHEAD_CALLS_MAX, VEGA_AHEAD_DEPTH_MAX, VEGA_AHEAD_FUNCTIONS_MAX, VEGA_AHEAD_SLICES_MAX
 from lyra.errors import AgentFailed, Divergence, LyraError, VegaError
 from lyra.kernel.process.call_keys import name_branch
 from lyra.vega.machine.fiber import REFUSED, EarlyCall, EarlyCallGroup, NotEarly

@@ -1,4 +1,4 @@
-"""The table of effects: what the machine hands out, and the function that answers it."""
+"""The table of effects, each with the function that answers it, and the answers for `parallel` and budgets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A Job: one Vega process at work: its fiber, the kernel's ctx, and what its open effects have to remember."""
+"""A Job is one Vega process at work: its fiber, the kernel's ctx, and what its open effects have to remember.
+
+Also the protocols of what a durable run adds to it: the record, the saver of processes, the barrier of a resume.
+"""
 
 from __future__ import annotations
 
@@ -256,6 +259,8 @@ class SupervisedChild(NamedTuple):
 
 # ---------------------------------------------------------------- durability
 # What a durable run gives to its World: the record, the saver of processes, and the barrier of a run that resumes.
+# `lyra.vega.durable` has the implementations, a replay has records that write nothing, and a run without a journal
+# none.
 
 
 class RunRecord(Protocol):

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 
 # ---------------- Handles on the children of a `supervisor`, which go on working after a restart
+# A handle on a child that has crashed reaches the process that was started in its place; while the supervisor waits
+# before it starts that, so does the program. A durable run journals which process that was.
 
 _HEIR: Final = "heir"  # the name of the reading in the journal
 _PAUSE_S: Final = 0.005  # between two looks for a process that is being restarted

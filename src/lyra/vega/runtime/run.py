@@ -238,6 +238,9 @@ def _place(world: World) -> tuple[str, int, int]:
 
 
 # ---------------- A run that can never go on: every process waits for a message, and no process is left to send one
+# Deadlock is raised only where it is sure: on a kernel of the run alone, without a journal, when each live process
+# waits in a `receive` without `after`. A timer, a call, a command or a sleep is something else, and then the run waits
+# on.
 
 _FIRST_S: Final = 0.25
 _LONGEST_S: Final = 16.0

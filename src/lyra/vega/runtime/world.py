@@ -29,8 +29,7 @@ from lyra.vega.machine.fiber import Fiber
 from lyra.vega.machine.link import LinkedProgram, link
 from lyra.vega.machine.pure.switch import PureTier
 from lyra.vega.machine.snapshot import value_from_data, value_to_data
-from lyra.vega.runtime.agents.plan import AgentPlan
-from lyra.vega.runtime.agents.setting_versions import SettingVersions, is_alike, name_plan
+from lyra.vega.runtime.agents.plan import AgentPlan, SettingVersions, is_alike, name_plan
 from lyra.vega.runtime.agents.slot import AgentSlot
 from lyra.vega.runtime.agents.undeclared_tools import ProcessPrograms, UndeclaredTools
 from lyra.vega.runtime.light_processes import LightProcesses, ScheduledFiber

@@ -260,6 +260,7 @@ def entry(module: str, name: str) -> LibraryEntry | None:
 
 
 # ---------------- Library functions written in Vega, because they call a lambda
+# They can be interrupted, saved and resumed in the middle. Errors in them are shown at the caller's place.
 
 PRELUDE: Final[dict[str, str]] = {
     "list::map": """

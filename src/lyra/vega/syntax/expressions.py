@@ -322,14 +322,11 @@ def parse_settings(cursor: Cursor, close: str) -> tuple[dict[str, ast.Expression
     return settings, places
 
 
-def _no_compound(sign: str) -> tuple[str, str]:
-    return f"there is no `{sign}=`", f"write `x = x {sign} …`"
-
-
 def _no_expression(cursor: Cursor) -> ast.Expression:
     kind, before = cursor.kinds[cursor.i], cursor.kinds[cursor.i - 1]
     if kind == "=" and before in ("+", "-", "*", "/", "%"):
-        cursor.fail(cursor.starts[cursor.i - 1], cursor.ends[cursor.i], *_no_compound(before))
+        message, hint = f"there is no `{before}=`", f"write `x = x {before} …`"
+        cursor.fail(cursor.starts[cursor.i - 1], cursor.ends[cursor.i], message, hint)
     hints = {
         "fn": "a function without a name is a lambda: `|x| …`",
         "=": "equality is `==`",

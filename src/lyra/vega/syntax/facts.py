@@ -89,7 +89,9 @@ def ends(statement: ast.Statement) -> bool:
         inside = statement.statements if isinstance(statement, ast.Block) else statement.body.statements
         return any(ends(block) for block in inside)
     if isinstance(statement, (ast.While, ast.For)):
-        return _is_endless(statement) and not _breaks(statement.body)
+        condition = statement.condition
+        is_endless = condition is None or (isinstance(condition, ast.Literal) and condition.value is True)
+        return is_endless and not _breaks(statement.body)
     step: ast.Statement | None = statement
     while isinstance(step, ast.If):
         if not ends(step.then):
@@ -103,11 +105,6 @@ def ends(statement: ast.Statement) -> bool:
         callee = statement.value.callee
         return getattr(callee, "module", "") == "process" and getattr(callee, "name", "") == "exit"
     return False
-
-
-def _is_endless(loop: ast.While | ast.For) -> bool:
-    condition = loop.condition
-    return condition is None or (isinstance(condition, ast.Literal) and condition.value is True)
 
 
 def _breaks(body: ast.Block) -> bool:

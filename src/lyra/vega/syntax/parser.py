@@ -1,9 +1,9 @@
 """From a source to its tree: `parse`.
 
 The parser is functions over one `Cursor`, which holds the tokens, the place in them and the mistakes so far. They are
-in `types`, `expressions`, `simple_statements`, `patterns`, `statements` and `declarations`; each file builds on those
-before it. A rule that leads back up (a lambda holds a block) goes through the cursor's `Grammar`, which is put together
-here. The parser knows the shape of a program only; the checker knows names and types.
+in `expressions`, `patterns`, `statements` and, for declarations, here; each file builds on those before it. A rule that
+leads back up (a lambda holds a block) goes through the cursor's `Grammar`, which is put together here. The parser knows
+the shape of a program only; the checker knows names and types.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`match` and `receive`: their arms and the patterns in them."""
+"""`match` and `receive`: their arms, the patterns in them, and the statements without a block that an arm may hold."""
 
 from __future__ import annotations
 

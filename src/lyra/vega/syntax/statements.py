@@ -182,10 +182,6 @@ def _parse_parenthesised_for(cursor: Cursor, offset: int) -> ast.Statement:
 # ---------------------------------------------------------------- scopes
 
 
-def _parse_plain_block(cursor: Cursor) -> ast.Statement:
-    return parse_block(cursor, "")
-
-
 def _parse_try(cursor: Cursor) -> ast.Statement:
     offset = cursor.starts[cursor.i]
     cursor.i += 1
@@ -288,7 +284,7 @@ STATEMENTS: Final[dict[str, Callable[[Cursor], ast.Statement]]] = {
     "return": _parse_jump_statement,
     "throw": _parse_jump_statement,
     "try": _parse_try,
-    "{": _parse_plain_block,
+    "{": lambda cursor: parse_block(cursor, ""),
     "parallel": _parse_parallel,
     "session": _parse_session,
     "defer": _parse_defer,

@@ -460,6 +460,7 @@ def _shell(value: Any, memo: dict[int, Any]) -> Any:
 
 
 # ---------------- Errors on their way between a Vega program and the rest of Lyra
+# What Lyra raises becomes a Fault with the catch name of its code; what a program does not catch becomes a VegaError.
 
 
 def fault_of(error: BaseException) -> Fault:
@@ -484,6 +485,10 @@ def uncaught(error: BaseException, file: str = "", line: int = 0, column: int = 
 
 
 # ---------------- The fuel that a step of the machine costs for the size of the data it works on
+# One instruction may walk a list of a million items. Functions that do such things add to `WORK.units` what that comes
+# to in calls and loop turns, and the machine takes it off the fuel of the process: a count and no clock, so that a run
+# in virtual time is the same every time. An item that Python looks at is about one unit; copied items and characters
+# are many to a unit.
 
 BULK: Final = 5  # a shift: so many items that are copied together are one loop turn, as a power of two
 CHARS: Final = 9  # a shift: so many characters that are copied together are one loop turn, as a power of two

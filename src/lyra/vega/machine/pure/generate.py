@@ -1,7 +1,7 @@
 """The Python of pure functions: from a typed tree to an `ast` tree, and from that to a function.
 
 Nothing of a program's text is in it: variables are `v0 v1 …`, constants are constants, functions are looked up by the
-row of kinds they were made for. Statements are here, values in `expressions`. `STOP` and `PAUSE` are names in the
+row of kinds they were made for. `STOP` and `PAUSE` are names in the
 functions' own namespace: the watch sets them when another process waits. Every call and every turn of a loop looks at
 `STOP`; but a function that loops is made a second time, as a generator that the machine calls, and that looks at
 `PAUSE`: it yields in the middle of its loop and goes on there later.
@@ -22,6 +22,8 @@ from lyra.vega.values import operators, values
 from lyra.vega.values.values import INT_MAX, INT_MIN
 
 # ---------------- Values of generated code: each kind of node as an expression of Python's
+# Where both kinds are known an operator is Python's own with what Vega asks besides (64 bits, truncation, no negative
+# index); where they are not it is the machine's function for it.
 
 STEP_MAX: Final = 1 << 30
 _NUMBERS: Final = frozenset({"int", "float"})
@@ -368,16 +370,13 @@ class _GeneratedFunction(Values):
             )
         if value[0] == "binary" and value[1] == "+" and self._kinds(value) == ("str", "str"):
             assignment = assigned(name, self._plain(value))
-            return [assignment, self._check_length(name)]
+            over = compare(call("len", named(name)), (ast.Gt, constant(VEGA_STRING_CHARS_MAX)))
+            return [assignment, ast.If(over, [give_up()], [])]
         return [assigned(name, self.value(value))]
 
     def _check(self, name: str, is_positive: bool) -> ast.stmt:
         fits = fitting(named(name), named(name), is_positive)
         return ast.If(ast.UnaryOp(ast.Not(), fits), [give_up()], [])
-
-    def _check_length(self, name: str) -> ast.stmt:
-        over = compare(call("len", named(name)), (ast.Gt, constant(VEGA_STRING_CHARS_MAX)))
-        return ast.If(over, [give_up()], [])
 
     def _store_statement(self, slot: int, index: list[Any], value: list[Any]) -> list[ast.stmt]:
         whole, kinds = named(f"v{slot}"), (self.facts.slots[slot], self.kind(index))

@@ -30,7 +30,7 @@ from lyra.vega.runtime.agents.calls import (
     stop,
     was_asked,
 )
-from lyra.vega.runtime.agents.setting_versions import plan_of_call
+from lyra.vega.runtime.agents.plan import plan_of_call
 from lyra.vega.runtime.agents.slot import AgentSlot, AgentTurn, in_time, leave_turn
 from lyra.vega.runtime.processes import reaches_heir
 from lyra.vega.values.values import STREAM_IS_OVER, Duration, Fault, Future, Process, Stream, shown

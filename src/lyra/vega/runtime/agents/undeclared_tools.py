@@ -179,6 +179,7 @@ def _rules(tool: Any) -> Iterable[str]:
 
 
 # ---------------- What agents and their tools use of a World
+# The World makes the plans and tools of agents, so these do not import it; `World` fits AgentEnvironment.
 
 
 class ProcessPrograms(NamedTuple):

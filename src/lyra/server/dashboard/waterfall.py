@@ -2,7 +2,7 @@
 
 `waterfall(spans, pauses)` is a table. A bar has hatched parts where the span waited: for the next try of a call, or for
 a person. The critical path, the chain of spans that the end of the trace waited for, is stronger (`critical_path`). A
-row leads to what is known about its call: `href(span)` gives its address. Shows spans; `pages.trace` and the page of a
+row leads to what is known about its call: `href(span)` gives its address. Shows spans; `pages.traces` and the page of a
 process read them.
 """
 
