@@ -15,9 +15,8 @@ import msgspec
 
 from lyra.core.limits import COUNTED_MAX
 from lyra.errors import ModelError
-from lyra.models.stream import Completion, Fold, StreamEvent
+from lyra.models.stream import Completion, Fold, StreamEvent, TokenUsage
 from lyra.models.tokens import WORDY, answer_tokens
-from lyra.models.usage import TokenUsage
 from lyra.models.wire.faults import UNREADABLE
 from lyra.server.gateway.request import WireFormat
 
@@ -142,7 +141,7 @@ class AnswerMeter:
     # ------------------------------------------------------------------ the result
 
     def tokens(self, input_bound: int, *, is_whole: bool) -> TokenUsage:
-        """What the provider counted; what it did not tell is an estimate on the high side."""
+        """Return what the provider counted; what it did not tell is an estimate on the high side."""
         usage = self._fold.usage if self._is_folded else self._usage
         counted_in, counted_out = usage.total_input, usage.output_tokens
         is_told = self.done or (is_whole and self._error is None)
