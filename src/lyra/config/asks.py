@@ -27,7 +27,7 @@ from lyra.core.checking.document import FORMATS, form_of, parse, text_of
 from lyra.core.hook_events import HOOK_EVENTS
 from lyra.core.providers import COMPATIBLE, USUAL
 from lyra.core.secrets.secret import is_reference
-from lyra.core.user_folder import user_folder
+from lyra.core.user_folders import user_folder
 from lyra.errors import LyraError
 
 __all__ = [

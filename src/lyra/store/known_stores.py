@@ -20,7 +20,7 @@ import msgspec
 
 from lyra.core.clock import SystemClock
 from lyra.core.limits import KNOWN_STORES_GONE_S, KNOWN_STORES_MAX
-from lyra.core.user_folder import user_folder
+from lyra.core.user_folders import user_folder
 
 _FOLDER: Final = "stores"
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from lyra.core.ids import random_key
-from lyra.core.user_folder import user_folder
+from lyra.core.user_folders import user_folder
 from lyra.errors import ConfigError
 from lyra.store.signature import Signer
 

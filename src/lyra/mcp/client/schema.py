@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from lyra.core.checking.check import is_nested_deeper
-from lyra.core.checking.schema_subset import checkable_part
+from lyra.core.checking.schema import checkable_part
 from lyra.core.limits import VALUE_DEPTH_MAX
 from lyra.core.secrets.visible import without_invisible, without_invisible_data
 

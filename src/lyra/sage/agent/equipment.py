@@ -20,9 +20,9 @@ from lyra.config import Config
 from lyra.config.private_file import write_private
 from lyra.config.trust import trust_for
 from lyra.core.budgets.budget import Budget
-from lyra.core.data_folder import data_folder
 from lyra.core.ids import Entropy
 from lyra.core.tool import Tool
+from lyra.core.user_folders import data_folder
 from lyra.sage.agent.kept_files import keeping_files
 from lyra.sage.agent.session_prompt import SessionPrompt
 from lyra.sage.agent.tasks.record import TaskRecord

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from lyra.core.budgets.budget import Budget
-from lyra.core.checking.report import Mistake
+from lyra.core.checking.check import Mistake
 from lyra.errors import LyraError
 from lyra.sage.extensions.builtin_agents import BUILT_IN, SubAgentDefinition
 from lyra.sage.extensions.extension_files import ExtensionFiles, declared_tools

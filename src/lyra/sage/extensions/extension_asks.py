@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from lyra.config.asks import Ask, AskingFile, on_one_line
-from lyra.core.checking.front_matter import read_front_matter
+from lyra.core.checking.document import read_front_matter
 from lyra.sage.extensions.places import PROJECT_FOLDER, ExtensionPlace, markdown_files
 from lyra.sage.extensions.skills.skills import SKILL_FILE, files_beside, is_skill
 

@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterable
 from typing import ClassVar, Generic, Protocol, TypeVar
 
-from lyra.core.checking.report import Mistake
+from lyra.core.checking.check import Mistake
 from lyra.core.checking.watched_files import WatchedFiles
 from lyra.core.clock import Clock, loop_clock
 from lyra.sage.extensions.front_matter import FILE_BYTES_MAX, MarkdownFile, one_line

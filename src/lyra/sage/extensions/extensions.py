@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Final
 
 from lyra.config.trust import FolderTrust
 from lyra.core.clock import Clock, loop_clock
-from lyra.core.data_folder import data_folder
 from lyra.core.tool import Tool
+from lyra.core.user_folders import data_folder
 from lyra.errors import ConfigError
 from lyra.sage.extensions.agent_files import AgentFiles
 from lyra.sage.extensions.builtin_agents import SubAgentDefinition

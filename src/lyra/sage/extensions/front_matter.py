@@ -12,8 +12,8 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, Self
 
-from lyra.core.checking.front_matter import read_front_matter
-from lyra.core.checking.report import Mistake, Report
+from lyra.core.checking.check import Mistake, Report
+from lyra.core.checking.document import read_front_matter
 from lyra.core.secrets.visible import without_invisible
 from lyra.errors import ConfigError, ParseError
 from lyra.tools.permissions.rules import Rule

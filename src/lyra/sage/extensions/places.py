@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Literal, NamedTuple
 
 from lyra.config.trust import FolderTrust, trust_for
-from lyra.core.checking.report import Mistake
-from lyra.core.user_folder import user_folder
+from lyra.core.checking.check import Mistake
+from lyra.core.user_folders import user_folder
 
 PROJECT_FOLDER: Final = ".lyra"
 FILES_MAX: Final = 500  # Markdown files of one kind in one place

@@ -21,7 +21,7 @@ from lyra.config.files import is_own
 from lyra.config.trust import FolderTrust, trust_for
 from lyra.core.ids import Entropy
 from lyra.core.secrets.visible import visible, without_invisible
-from lyra.core.user_folder import user_folder
+from lyra.core.user_folders import user_folder
 from lyra.sage.project.rule_files import NAMES, RULES_FOLDER, FileStamp, RuleFile, folders_above, rule_files
 from lyra.tools.builtin.search_worker import PASSED_OVER
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from lyra.core.naming import GATEWAY_KEY, named
-from lyra.core.rights.glob import BARRIER, Glob
+from lyra.core.rights.scope import BARRIER, Glob
 from lyra.errors import ConfigError, Denied
 from lyra.observe.history.calls import KEY_AGENT
 from lyra.server.owners import GATEWAY_KEYS

@@ -1,6 +1,6 @@
 """TaskCommands: the background commands of a session, on record: the line, how it ended, and its output in a file.
 
-A command runs no longer than the session that started it, by `lyra.tools.builtin.jobs`. What it had printed by then is
+A command runs no longer than the session that started it, by `lyra.tools.builtin.bash`. What it had printed by then is
 in the session's folder, so that a session which is opened again can say what became of it. Nothing is run here.
 """
 

@@ -11,8 +11,8 @@ import shlex
 from typing import Any
 
 from lyra.config.hook_settings import hook_entries, read_hook
+from lyra.core.checking.check import Mistake, Report
 from lyra.core.checking.document import Path, parse, text_of
-from lyra.core.checking.report import Mistake, Report
 from lyra.core.rights.capability import Capability
 from lyra.errors import ConfigError, ParseError
 from lyra.sage.extensions.front_matter import one_line

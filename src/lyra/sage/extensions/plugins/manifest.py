@@ -26,8 +26,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from lyra.core.checking.check import Mistake, Report
 from lyra.core.checking.document import parse, text_of
-from lyra.core.checking.report import Mistake, Report
 from lyra.core.checking.watched_files import read_plain_file
 from lyra.errors import ConfigError, ParseError
 from lyra.sage.extensions.front_matter import one_line

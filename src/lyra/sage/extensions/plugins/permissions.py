@@ -18,7 +18,7 @@ from typing import Any, Final, Self
 
 import msgspec
 
-from lyra.core.checking.report import Report
+from lyra.core.checking.check import Report
 from lyra.core.rights.capability import Capability, Grant
 from lyra.errors import ConfigError
 from lyra.sage.extensions.front_matter import one_line

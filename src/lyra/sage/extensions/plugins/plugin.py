@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from lyra.core.checking.report import Mistake
+from lyra.core.checking.check import Mistake
 from lyra.core.checking.watched_files import read_plain_file
 from lyra.mcp.settings import ServerSettings
 from lyra.sage.extensions.agent_files import AgentFiles

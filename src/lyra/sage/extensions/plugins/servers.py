@@ -25,8 +25,8 @@ from lyra.config.cells import read_cell
 from lyra.config.servers import check_server_name
 from lyra.config.tables import TABLES, TableCell
 from lyra.config.values import SettingSource
+from lyra.core.checking.check import Mistake, Report
 from lyra.core.checking.document import parse, place_of, text_of
-from lyra.core.checking.report import Mistake, Report
 from lyra.core.rights.capability import Capability
 from lyra.core.secrets.secret import is_reference
 from lyra.errors import ConfigError, ParseError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from lyra.core.data_folder import data_folder
+from lyra.core.user_folders import data_folder
 
 if TYPE_CHECKING:
     from lyra.mcp.settings import ServerSettings

@@ -12,8 +12,8 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from lyra.core.checking.check import Mistake
 from lyra.core.checking.document import form_of, parse, text_of
-from lyra.core.checking.report import Mistake
 from lyra.core.rights.capability import Grant
 from lyra.core.tool import Tool, ToolCall, rights
 from lyra.sage.extensions.front_matter import one_line
@@ -22,9 +22,9 @@ from lyra.tools.builtin.workspace import Workspace
 from lyra.tools.permissions.subjects import TOOLS
 from lyra.tools.source import ToolSource, part_of
 from lyra.tools.wrapped import Middleware, Next
-from lyra.tools.yaml.environment import ToolEnvironment
 from lyra.tools.yaml.folder import DynamicTools
 from lyra.tools.yaml.reader import read_tools
+from lyra.tools.yaml.template import ToolEnvironment
 
 _FILES_OF_KIND: Final = {"exec": "read", "file_read": "read", "file_write": "write"}
 

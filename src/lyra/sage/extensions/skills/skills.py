@@ -22,7 +22,7 @@ from typing import Final
 
 import msgspec
 
-from lyra.core.checking.report import Mistake
+from lyra.core.checking.check import Mistake
 from lyra.core.checking.watched_files import read_plain_file
 from lyra.errors import ToolError
 from lyra.sage.extensions.custom_commands import BUILT_IN_COMMANDS, CustomCommand

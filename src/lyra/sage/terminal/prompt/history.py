@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
-from lyra.core.data_folder import data_folder
 from lyra.core.own_files import make_folder
 from lyra.core.secrets.redact import redact
+from lyra.core.user_folders import data_folder
 
 _ENTRIES_MAX: Final = 1_000
 _ENTRY_CHARS_MAX: Final = 20_000

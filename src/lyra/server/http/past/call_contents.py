@@ -18,8 +18,7 @@ from lyra.core.codec import decode, to_plain
 from lyra.core.event import Event
 from lyra.errors import LyraError
 from lyra.kernel.base.tasks import BlockingCalls
-from lyra.observe.history.call_contents import CallContent, ContentHistory, ContentPart
-from lyra.observe.history.pauses import Pause, PauseHistory
+from lyra.observe.history.call_contents import CallContent, ContentHistory, ContentPart, Pause, PauseHistory
 from lyra.observe.spans import Span
 
 if TYPE_CHECKING:

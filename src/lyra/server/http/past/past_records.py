@@ -15,7 +15,7 @@ from lyra.core.codec import decode
 from lyra.core.event import Event
 from lyra.observe.spans import Span, session_span, span_of
 from lyra.observe.stored_records import stored_records
-from lyra.observe.supervised_starts import SupervisedStarts
+from lyra.observe.timeline.step import SupervisedStarts
 
 if TYPE_CHECKING:
     from lyra.store.protocol import Store

@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from lyra.config.private_file import alone, write_private
-from lyra.core.data_folder import data_folder
 from lyra.core.ids import random_key
+from lyra.core.user_folders import data_folder
 
 SIGNATURE: Final = "x-lyra-signature"
 _GITHUB: Final = "x-hub-signature-256"
