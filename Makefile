@@ -1,4 +1,4 @@
-# Two commands matter: `make run` shows Lyra at work, `make test` shows that it works.
+# Two commands matter: `make run` shows Lyra at work, `make test` shows that it works; `make verify` tries it at length.
 # Everything is installed into .venv, once; pyproject.toml says what.
 
 PYTHON ?= python3
@@ -19,10 +19,10 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help help-all run web test check versions lint style types tests cases payments sim crash damage races fuzz vegacrash servercrash gatewaycrash vegaedits vegafaults parallel tiers soak ended recovery security tasks surface mutants bench docs coverage clean postgres redis otp erlang bubblewrap ripgrep node tools chromium lua litellm nodes
+.PHONY: help help-all run web test check versions lint style types tests timed verify cases payments sim crash damage races fuzz vegacrash servercrash gatewaycrash vegaedits vegafaults parallel tiers soak ended recovery security tasks surface mutants bench docs coverage clean postgres redis otp erlang bubblewrap ripgrep node tools chromium lua litellm nodes
 
 # The targets of every day.
-DAILY = run web check test sim crash security bench docs help-all
+DAILY = run web check test verify sim crash security bench docs help-all
 
 help: ## Show the commands of every day
 	@awk -F ':.*## ' 'BEGIN { split("$(DAILY)", names, " "); for (at in names) daily[names[at]] } \
@@ -38,16 +38,21 @@ web: $(VENV)/.installed-web ## Serve a team of agents and open its page in the b
 	@$(BIN)/lyra demo --web $(ARGS)
 
 test: export LYRA_TESTS_SKIPS = $(CURDIR)/$(VENV)/.skips
-# Exit code 5 of pytest: no timed test among those asked for.
-test: style postgres redis erlang bubblewrap ripgrep node tools chromium ## Run every check and every test; ends with what was skipped, and why
+test: style postgres redis erlang bubblewrap ripgrep node tools chromium ## Run every check and every test but the long ones; ends with what was skipped, and why
 	@rm -f $(VENV)/.skips
 	@failed=0; \
-	$(MAKE) --no-print-directory --jobs 2 types tests MARKED="not timed" || failed=1; \
-	$(BIN)/python -m pytest -m timed $(or $(ARGS),$(TIMED)) || { status=$$?; test $$status -eq 5 || $(BIN)/python -m tests.again $$status; } || failed=1; \
+	$(MAKE) --no-print-directory --jobs 2 types tests MARKED="not timed and not long" || failed=1; \
+	$(MAKE) --no-print-directory timed MARKED="timed and not long" || failed=1; \
 	$(BIN)/python -m tests.skips $(VENV)/.skips || failed=1; \
 	exit $$failed
 
-check: style ## Run the quick part: format, lint, types, imports, unit tests (two to three minutes on 2 cores)
+verify: $(VENV)/.installed-check postgres redis erlang bubblewrap ripgrep node tools chromium ## Run the long tests, which `make test` leaves out: every kill, task, attack and benchmark, other type checkers
+	@failed=0; \
+	$(MAKE) --no-print-directory tests MARKED="long and not timed" || failed=1; \
+	$(MAKE) --no-print-directory timed MARKED="long and timed" || failed=1; \
+	exit $$failed
+
+check: style ## Run the quick part: format, lint, types, imports, unit tests
 	@$(MAKE) --no-print-directory --jobs 2 types tests MARKED="not slow and not timed"
 
 versions: ## Run the quick part with each Python from 3.11 on that is found (on the path, or pyenv's)
@@ -62,6 +67,10 @@ types: $(VENV)/.installed-check
 tests: $(VENV)/.installed-check
 	@rm -f .pytest_cache/v/cache/lastfailed  # tests.again reads the failures of this run there
 	$(BIN)/python -m pytest -m "$(MARKED)" -n auto --dist worksteal $(ARGS) || $(BIN)/python -m tests.again $$?
+
+# Exit code 5 of pytest: no timed test among those asked for.
+timed: $(VENV)/.installed-check
+	@$(BIN)/python -m pytest -m "$(MARKED)" $(or $(ARGS),$(TIMED)) || { status=$$?; test $$status -eq 5 || $(BIN)/python -m tests.again $$status; }
 
 style: $(VENV)/.installed-check
 	$(BIN)/ruff format --check .

@@ -1,4 +1,7 @@
-"""Which tests are slow by their nature (servers, sandboxes, whole programs by the dozen), and which take the time.
+"""Which tests are slow by their nature (servers, sandboxes, whole programs by the dozen), long, or take the time.
+
+`long` tests try the same promise once more, at length: all kills, all files, all modes, checkers of other makers.
+`make verify` runs them; of each suite that is listed here `make test` keeps the quick part.
 
 `timed` tests run alone, after the others, and a limit that is missed (`tests.limits`) is measured again: whatever else
 a machine does only ever adds to a time, so that one within its limit is shown, and one beyond it only when it always
@@ -32,6 +35,7 @@ pytest_plugins = [
     "tests.endless",
     "tests.log_handlers",
     "tests.real_models",
+    "tests.shared_certificates",
 ]
 
 # A shell that starts the tests in the background ignores these signals, and so would the programs that they start.
@@ -95,8 +99,62 @@ _QUICK = (
     "vega/values/test_values.py",
     "vega/machine/test_vm.py",
 )
+# Left to `make verify`, by how their ids begin below tests/; they are slow too. A single case is marked in its test.
+LONG = (
+    "mcp/test_conformance.py::test_scenario[auth/",
+    "models/test_aimock.py",
+    "sage/terminal/test_speed.py",
+    "server/grpc/test_speed.py",
+    "test_benchmarks.py::test_each_subject_runs",
+    "type_checkers/test_checkers.py",
+    "vega/lsp/test_extension.py::test_it_becomes_a_vsix_with_all_it_needs",
+    "vega/lsp/test_extension.py::test_npm_packs_it",
+    "vega/machine/test_snapshot.py::test_programs_do_not_notice_being_saved[limit/shared_parts_do_not_explode]",
+    "verify/attacks/test_obeyed.py",
+    "verify/attacks/test_sage.py::test_a_printed_question_allows_nothing",
+    "verify/attacks/test_sage.py::test_no_path_leads_outside",
+    "verify/attacks/test_sage.py::test_without_the_rules_commands_run",
+    "verify/attacks/test_server.py::test_hostile_clients_are_refused_and_hold_nobody_up",
+    "verify/attacks/test_server.py::test_no_key_of_the_gateway_shows_on_any_surface",
+    "verify/attacks/test_single_calls.py::test_no_attempt_of_an_mcp_server_has_an_effect",
+    "verify/attacks/test_single_calls.py::test_no_attempt_with_a_known_key_has_an_effect",
+    "verify/attacks/test_single_calls.py::test_where_",
+    "verify/attacks/test_single_calls.py::test_without_",
+    "verify/crash/test_crash.py::test_a_kill_at_every_named_point_first_middle_and_last",
+    "verify/crash/test_gateway.py::test_no_number_of_streams_overruns_a_budget",
+    "verify/crash/test_gateway.py::test_spending_is_right_after_a_kill[postgresql]",
+    "verify/crash/test_pipelines.py::test_pipelines_that_wait_survive_kills_and_come_to_the_same_end",
+    "verify/crash/test_server.py::test_nothing_acknowledged_is_lost_when_the_server_is_killed[postgresql]",
+    "verify/load/",
+    "verify/otp/test_otp.py::test_the_same_with_",
+    "verify/screenshots/test_scenes.py::test_the_kept_pictures_are_those_of_the_program",
+    "verify/surface/test_taps.py",
+    "verify/tasks/test_tasks.py::test_the_script_solves_the_task",
+    "vesper/python/test_generated_files.py::test_every_file_passes_the_type_checker",
+    "vesper/runtime/test_crash.py",
+)
+NOT_LONG = (
+    "mcp/test_conformance.py::test_scenario[auth/metadata-default]",
+    *(
+        f"test_benchmarks.py::test_each_subject_runs[{subject}]"
+        for subject in ("durable", "health", "recovery", "search", "spawn", "startup", "vega_parallel", "vesper_python")
+    ),
+    "verify/attacks/test_obeyed.py::test_no_attempt_has_an_effect[repositories-",
+    "verify/attacks/test_obeyed.py::test_without_setting_aside_attempts_succeed",
+    "verify/attacks/test_single_calls.py::test_without_the_tables_attempts_on_command_rules_succeed",
+    "verify/surface/test_taps.py::test_uses_are_told[program2-entries2]",
+    "verify/surface/test_taps.py::test_what_is_off_does_nothing[program3-",
+    *(
+        f"verify/tasks/test_tasks.py::test_the_script_solves_the_task[{number}-"
+        for number in ("01", "17", "27", "34", "35", "37", "43")
+    ),
+    "vesper/runtime/test_crash.py::test_a_killed_payment_is_charged_once[charging-dual_verify]",
+    "vesper/runtime/test_crash.py::test_a_killed_payment_is_charged_once[charged-direct_only]",
+    "vesper/runtime/test_crash.py::test_duplicates_after_a_kill_share_the_unfinished_execution[python_only]",
+)
+_LONG_FILES = tuple(name for name in LONG if "::" not in name and not any(kept.startswith(name) for kept in NOT_LONG))
 # Tests that take the longest, by how their ids begin; they run first, so that no worker is left alone with one of them.
-_LONG = (
+_FIRST = (
     "tests/verify/simulation/test_sim.py",
     "tests/verify/crash/",
     "tests/agents/parallel/test_parallel.py::test_random",
@@ -124,26 +182,40 @@ def _is_quick_part(config: pytest.Config) -> bool:
 
 
 @cache
+def _place(path: Path) -> str:
+    return path.relative_to(_HERE).as_posix() if path.is_relative_to(_HERE) else ""
+
+
+@cache
 def _is_slow(path: Path) -> bool:
-    place = path.relative_to(_HERE).as_posix() if path.is_relative_to(_HERE) else ""
-    return place.startswith(_SLOW) and not place.startswith(_QUICK)
+    return _place(path).startswith(_SLOW) and not _place(path).startswith(_QUICK)
+
+
+def _is_long(item: pytest.Item) -> bool:
+    name = item.nodeid.removeprefix("tests/")
+    return name.startswith(LONG) and not name.startswith(NOT_LONG)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """`make check` does not read the files that it leaves out."""
-    if not _is_quick_part(config):
+    """`make check` and `make test` do not read the files that they leave out."""
+    if not collection_path.is_file():
         return None
-    return True if collection_path.is_file() and _is_slow(collection_path) else None
+    is_left_out = _is_quick_part(config) and _is_slow(collection_path)
+    if "not long" in config.option.markexpr:
+        is_left_out = is_left_out or _place(collection_path).startswith(_LONG_FILES)
+    return True if is_left_out else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
-        if _is_slow(item.path):
+        if _is_long(item):
+            item.add_marker(pytest.mark.long)
+        if _is_slow(item.path) or item.get_closest_marker("long"):
             item.add_marker(pytest.mark.slow)
         if item.get_closest_marker("timed"):
             item.add_marker(pytest.mark.flaky(reruns=_MEASURED - 1, only_rerun=[f"^{LimitMissed.__name__}:"]))
     if hasattr(config, "workerinput"):
-        items.sort(key=lambda item: not item.nodeid.startswith(_LONG))
+        items.sort(key=lambda item: not item.nodeid.startswith(_FIRST))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -26,7 +26,7 @@ from lyra.kernel import (
 )
 from lyra.kernel.health import HealthMonitor
 from lyra.kernel.shared.groups import Groups
-from lyra.vega.host.plain import test_program
+from lyra.vega.plain import test_program
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(

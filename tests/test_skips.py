@@ -11,10 +11,25 @@ from pathlib import Path
 
 import pytest
 
-from tests import skips
+from tests import conftest, skips
 from tests.skips import PARTS, Part, Skipped, main, summary
 
 ROOT = Path(__file__).parents[1]
+PLANTED_MARKS = """
+import pytest
+
+def test_plain(): pass
+
+@pytest.mark.long
+def test_long(): pass
+
+@pytest.mark.timed
+def test_timed(): pass
+
+@pytest.mark.long
+@pytest.mark.timed
+def test_both(): pass
+"""
 PLANTED = """
 import pytest
 
@@ -92,7 +107,7 @@ case "$*" in *"$FAILING"*) exit 1;; *tests.again*) exit 1;; esac
 """
 
 
-@pytest.mark.parametrize("failing", ["pytest -m not timed", "pytest -m timed", "tests.skips", "nothing"])
+@pytest.mark.parametrize("failing", ["pytest -m not timed", "pytest -m timed and", "tests.skips", "nothing"])
 def test_a_run_ends_with_the_list_whatever_failed(tmp_path: Path, failing: str):
     """What continuous integration calls, with programs that only say their names; one of them fails."""
     for name in ("Makefile", ".ci/run"):
@@ -124,5 +139,28 @@ def test_a_run_ends_with_the_list_whatever_failed(tmp_path: Path, failing: str):
     done = subprocess.run([tmp_path / ".ci/run"], env=env, capture_output=True, text=True, check=False, timeout=60)
     lines = [line for line in done.stdout.splitlines() if line.startswith("python -m")]
     assert "python -m tests.skips" in lines[-1], done.stdout + done.stderr
-    assert any("-m timed tests/test_time.py" in line for line in lines)
+    assert any("-m timed and not long tests/test_time.py" in line for line in lines)
     assert (done.returncode == 0) == (failing == "nothing"), done.stderr
+
+
+@pytest.mark.parametrize("name", [*conftest.LONG, *conftest.NOT_LONG])
+def test_every_name_of_a_long_test_is_one_of_a_test(name: str):
+    """A test that was renamed would be run again by `make test`, or by nobody."""
+    file, _, function = name.partition("::")
+    place = ROOT / "tests" / file
+    assert place.exists()
+    assert not function or f"def {function.partition('[')[0]}" in place.read_text(encoding="utf-8")
+
+
+def test_two_runs_try_every_test(tmp_path: Path):
+    """What `make test` leaves out, `make verify` runs, timed or not."""
+    (tmp_path / "test_planted.py").write_text(PLANTED_MARKS, encoding="utf-8")
+    ran = []
+    for marked in ("not timed and not long", "timed and not long", "long and not timed", "long and timed"):
+        assert f'MARKED="{marked}"' in (ROOT / "Makefile").read_text(encoding="utf-8")
+        command = ["-m", "pytest", "-p", "no:cacheprovider", "-c", "/dev/null", "--collect-only", "-q", "-m", marked]
+        done = subprocess.run(
+            [sys.executable, *command, tmp_path], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        ran += [line for line in done.stdout.splitlines() if "::" in line]
+    assert sorted(name.partition("::")[2] for name in ran) == ["test_both", "test_long", "test_plain", "test_timed"]

@@ -52,5 +52,6 @@ def test_the_record_of_a_model_call_has_what_it_says_and_reads_the_rest_as_nothi
     read = ModelCalled.from_data(stored)
     assert (read.cache_read_tokens, read.cache_write_tokens, read.micro_usd, read.all_input_tokens) == (5, 0, 0, 3)
     assert model_called(total_input_tokens=9).all_input_tokens == 9
+    assert ModelCalled.from_data({"model": "sim/echo"}).output_tokens == 0
     with pytest.raises(msgspec.ValidationError, match="model"):
-        ModelCalled.from_data({name: value for name, value in stored.items() if name != "model"})
+        ModelCalled.from_data({**stored, "model": 5})

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from tests.vega.local_host import LocalHost
 
 from lyra.errors import SourceError
 from lyra.kernel.kernel import Kernel
@@ -34,7 +35,6 @@ from lyra.vega import VegaError
 from lyra.vega import compile as compile_vega
 from lyra.vega import run as run_vega
 from lyra.vega.bytecode import file as bytecode
-from lyra.vega.host.local import LocalHost
 from lyra.vega.values.values import shown
 
 _LINE = re.compile(r"//\s*expect:(?: (.*))?$", re.MULTILINE)

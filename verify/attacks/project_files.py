@@ -15,7 +15,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -30,8 +30,7 @@ from lyra.errors import ConfigError, LyraError
 from lyra.mcp.client.approvals import Approvals
 from lyra.mcp.client.servers import load_settings
 from lyra.models.settings import settings_of
-from lyra.sage.extensions.extension_asks import extension_asks
-from lyra.sage.extensions.extensions import Extensions
+from lyra.sage.extensions.extensions import Extensions, extension_asks
 from lyra.tools.builtin.workspace import Workspace
 from lyra.tools.permissions.settings import permissions_from_files
 from lyra.tools.permissions.subjects import subject_of
@@ -512,15 +511,15 @@ class Report:
     failures: list[str] = field(default_factory=list)
 
 
-def run() -> Report:
+def run(attempts: Sequence[Attempt] = ATTEMPTS) -> Report:
     """Make every attempt in every situation, and once with the person's trust."""
     with mock.patch("os.fsync"):  # no power is lost here
-        return _run()
+        return _run(attempts)
 
 
-def _run() -> Report:
+def _run(attempts: Sequence[Attempt]) -> Report:
     report = Report()
-    for attempt in ATTEMPTS:
+    for attempt in attempts:
         for situation, prepare in SITUATIONS.items():
             with laid_out(attempt) as world:
                 for folder in prepare(world, attempt):

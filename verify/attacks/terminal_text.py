@@ -12,20 +12,15 @@ from itertools import cycle
 from typing import Any, Final
 
 from lyra.errors import ToolError
-from lyra.sage.agent.tasks.record import TaskRecord
+from lyra.sage.agent.tasks.state import TaskRecord
 from lyra.sage.terminal.commands_view import block_lines
-from lyra.sage.terminal.echo import error_lines, expanded_lines, note_lines, prompt_lines, task_words
+from lyra.sage.terminal.echo import Folds, Sheet, error_lines, expanded_lines, note_lines, prompt_lines, task_words
 from lyra.sage.terminal.facts import TerminalFacts
-from lyra.sage.terminal.folds import Folds
-from lyra.sage.terminal.paper import Sheet
-from lyra.sage.terminal.questions.about_view import AboutSetting, about_lines
+from lyra.sage.terminal.questions.about_view import AboutSetting, about_lines, key_lines, why_lines
 from lyra.sage.terminal.questions.question import TerminalQuestion
-from lyra.sage.terminal.questions.question_view import key_lines, why_lines
-from lyra.sage.terminal.status import Status, status_line
+from lyra.sage.terminal.status_bar import Status, status_line
 from lyra.sage.terminal.text.diff_view import diff_lines
-from lyra.sage.terminal.text.encoding import encoded
-from lyra.sage.terminal.text.styled_lines import Line
-from lyra.sage.terminal.text.theme import MARKS
+from lyra.sage.terminal.text.styled_lines import MARKS, Line, encoded
 from lyra.sage.terminal.turn_view import TurnView
 from lyra.testing import SimClock
 from verify.attacks.scripted_agent import Attempts

@@ -186,7 +186,7 @@ def _tests_of(file: Path) -> str:
 def _failing(batch: _Batch, copy: Path, left_out: list[str]) -> str:
     """The first of these tests that fails, without its parameters; "too slow" where they do not end."""
     deselected = [f"--deselect={name}" for name in left_out]
-    options = ["-x", "-q", "-m", "not timed", "-p", "no:cacheprovider", "-rfE", "--tb=no", *deselected]
+    options = ["-x", "-q", "-m", "not timed and not long", "-p", "no:cacheprovider", "-rfE", "--tb=no", *deselected]
     command = [sys.executable, "-m", "pytest", *options, *batch.tests]
     environment = {**os.environ, "PYTHONPATH": str(copy)}
     try:

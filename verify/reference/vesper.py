@@ -22,9 +22,9 @@ from lyra.vesper.expressions import parser
 from lyra.vesper.expressions.terms import AGGREGATES, FORMS, FUNCTIONS
 from lyra.vesper.format.layout import KEY_ORDER
 from lyra.vesper.nodes.steps import CUSTOM, OPERATIONS, STEP_KEYS, Operation
-from lyra.vesper.schema import SECTION_TEXTS, STEP_TEXTS, json_schema, schema_text
 from lyra.vesper.values.outcome import CODES
 from lyra.vesper.values.types import SCALARS, describe
+from verify.reference.vsp_schema import SECTION_TEXTS, STEP_TEXTS, json_schema, schema_text
 
 Table = Callable[[tuple[str, ...], Sequence[tuple[str, ...]]], str]
 

@@ -185,6 +185,13 @@ class Event(msgspec.Struct, frozen=True):
         return _encode(self).decode()
 
 
+_NO_CALL: Final[Mapping[str, Any]] = {
+    **dict.fromkeys(("trace_id", "span_id", "agent", "model", "status"), ""),
+    **dict.fromkeys(("input_tokens", "output_tokens", "latency_ms", "retries"), 0),
+    **dict.fromkeys(("cost_usd", "parent_span")),
+}
+
+
 class ModelCalled(msgspec.Struct, frozen=True, omit_defaults=True):
     """The data of a `model.called` Event: one model call with all its tries, from the start of the first to the end of
     the last. `cost_usd` is None where the price is not known. The fields with a default are in the data only where they
@@ -213,8 +220,11 @@ class ModelCalled(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> ModelCalled:
-        """Read the data of an Event or of a span."""
-        return msgspec.convert(data, cls)
+        """Read the data of an Event or of a span; what is missing in it counts nothing."""
+        try:
+            return msgspec.convert(data, cls)
+        except msgspec.ValidationError:
+            return msgspec.convert({**_NO_CALL, **data}, cls)
 
     def to_data(self) -> dict[str, Any]:
         data: dict[str, Any] = msgspec.to_builtins(self)

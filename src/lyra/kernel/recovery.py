@@ -20,6 +20,7 @@ from lyra.core.budgets.early_budget import JoinableBudget
 from lyra.core.faultpoint import point
 from lyra.core.rights.capability import Grant
 from lyra.errors import Conflict, Corrupt, LyraError, StoreFull
+from lyra.kernel.base.acting import name_in
 from lyra.kernel.interrupts.service import Interrupt
 from lyra.kernel.journal import rows
 from lyra.kernel.journal.error_rows import error_from_row, text_of
@@ -59,6 +60,7 @@ class Recovery:
         "_core",
         "_crashed",
         "_dormant",
+        "_early",
         "_interrupts",
         "_lifetimes",
         "_links",
@@ -98,6 +100,7 @@ class Recovery:
         self._named_since = 0  # the last row from before the store had an id
         self._crashed = False  # the last kernel left calls in flight, and did not close in order
         self._rebuilt: dict[str, Process] = {}
+        self._early: dict[str, ProcessState] = {}  # early calls that go on when their program comes to them again
 
     async def load(self, store: Store, check: Callable[[Fold, Store], object] | None = None) -> None:
         """Bring back all that the store holds, unless `check` refuses it; the core has its journal already."""
@@ -152,12 +155,25 @@ class Recovery:
                 self._lifetimes.deadlines.limit(scope, max(0.0, scope.seconds - max(0.0, now - state.created_at)))
         for pid, state in ordered:
             # One that had been told to end has ended just now, and may have taken others that were linked to it along.
-            if state.exit is None and self._rebuilt[pid].exit is None:
-                self._go_on(self._rebuilt[pid], state)
+            process = self._rebuilt[pid]
+            if state.exit is not None or process.exit is not None:
+                continue
+            asked_by = process.parent.replay if process.parent is not None and process.is_early else None
+            if asked_by and state.created.key in asked_by and not state.stopping:
+                self._early[pid] = state
+            else:
+                self._go_on(process, state)
 
     def rebuilt(self, pid: str) -> Process | None:
-        """A process from before the restart that a program asks for again."""
-        return self._rebuilt.get(pid)
+        """Return a process from before the restart that a replay asks for again. An early call goes on from here: only
+        now is it known beside which others it has to find room."""
+        process = self._rebuilt.get(pid)
+        state = self._early.pop(pid, None)
+        if process is not None and state is not None and process.exit is None:
+            process.context = copy_context()
+            name_in(process.context, process)
+            self._go_on(process, state)
+        return process
 
     def _fold(self) -> Fold:
         snapshot = self._store.load_snapshots()
@@ -343,8 +359,7 @@ def grant_of(created: rows.Created) -> Grant:
 
 def _restore_early(scope: JoinableBudget, parent: Process | None, state: ProcessState) -> None:
     """Restore the scope of a call that was made ahead of its turn. It counts above when its turn comes, but for the
-    attempts that were cut off: those are charged at once. Until the program comes to look ahead again, the call makes
-    room for those that were started before it."""
+    attempts that were cut off: those are charged at once."""
     cut_off = Usage.from_data(state.cut_off)
     scope.around.charge(cut_off)
     if parent is not None:
@@ -352,8 +367,5 @@ def _restore_early(scope: JoinableBudget, parent: Process | None, state: Process
     own = dict(state.spent)
     subtract(own, state.cut_off)
     scope.restore(Usage.from_data(own), Usage.from_data(state.peak), refused=state.refused)
-    if state.exit is None and parent is not None:
-        scope.has_asked = scope.has_asked and not state.cut_off  # it asks again
-        siblings = [process.budget for process in (parent.children or {}).values() if process.exit is None]
-        before = [sibling for sibling in siblings if isinstance(sibling, JoinableBudget) and sibling is not scope]
-        scope.before = lambda: before
+    if state.exit is None and state.cut_off:
+        scope.has_asked = False  # it asks again

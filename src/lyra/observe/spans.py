@@ -37,9 +37,9 @@ _NAMED_BY: Final[dict[str, str]] = {
 class SpanCost(msgspec.Struct, frozen=True):
     """The tokens and the money of a model call or a turn; `cost_usd` is None where a price is not known."""
 
-    input_tokens: int
-    output_tokens: int
-    cost_usd: float | None
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost_usd: float | None = None
 
 
 class Span(msgspec.Struct, frozen=True):

@@ -2,7 +2,7 @@
 
 An agent of `lyra.agents` with the built-in tools does the work; this part keeps its sessions and shows them.
 
-    terminal | print | acp | sdk  >  agent  >  commands  >  session | project | extensions
+    terminal | print | acp | sdk  >  commands  >  agent  >  session | project | extensions
 
 Start with `agent.live`: one session that is open.
 """
@@ -23,7 +23,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """The names of the SDK, looked up when they are first used."""
+    """Return a name of the SDK, which is loaded when one is first used."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

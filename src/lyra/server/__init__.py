@@ -26,16 +26,18 @@ __all__ = ["RequestGuard", "app", "mount_nodes", "wsgi"]
 def app(kernel: Kernel, **options: Any) -> HttpApp:
     """The HTTP face of a kernel as an ASGI application, to mount into one's own; `lyra.server.http.app.make_app` has
     the options: `tokens`, `authenticate`, `hosts`, `message_bytes_max`, `requests_per_minute`."""
+    from lyra.server.dashboard.login import problem_page
     from lyra.server.http.app import make_app
-    from lyra.server.site import problem_page, site
+    from lyra.server.site import site
 
     return make_app(kernel, endpoints=site(), problem_page=problem_page, **options)
 
 
 def wsgi(kernel: Kernel, **options: Any) -> WsgiApp:
     """The same for WSGI: Flask, Django and others. The kernel runs in a thread of its own from the first request on."""
+    from lyra.server.dashboard.login import problem_page
     from lyra.server.http.wsgi import WsgiApp
-    from lyra.server.site import problem_page, site
+    from lyra.server.site import site
 
     return WsgiApp(kernel, endpoints=site(), problem_page=problem_page, **options)
 

@@ -21,7 +21,7 @@ from lyra.agents.sdk import budget as budget_scope
 from lyra.core.clock import SystemClock
 from lyra.errors import BudgetExceeded
 from lyra.observe.otel.requests import request_span
-from lyra.server.request_window import RequestWindow
+from lyra.server.token_limit import RequestWindow
 
 if TYPE_CHECKING:
     from lyra.core.budgets.budget import Limits

@@ -82,8 +82,9 @@ class Server:
             metrics = attach_metrics(self.kernel)
             self.grpc = await self._start(GrpcFace(self.kernel, self.settings, observe=metrics.grpc_request))
         if self.settings.http is not None:
+            from lyra.server.dashboard.login import problem_page
             from lyra.server.http.face import HttpFace
-            from lyra.server.site import begin_listening, problem_page, site
+            from lyra.server.site import begin_listening, site
 
             endpoints = site(gateway=self.settings.gateway)
             face = HttpFace(self.kernel, self.settings, endpoints=endpoints, problem_page=problem_page)

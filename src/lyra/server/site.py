@@ -8,22 +8,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lyra.server.dashboard.figures import HeaderFigures
-from lyra.server.dashboard.problem import problem_page
 from lyra.server.dashboard.routes import PAGES
-from lyra.server.dashboard.views.event_lines import EventSentences
+from lyra.server.dashboard.sentences import EventSentences
 from lyra.server.http.endpoint import Endpoint
 from lyra.server.http.routes import ENDPOINTS
-from lyra.server.protocols.routes import PROTOCOLS
+from lyra.server.protocols.a2a.routes import A2A_ENDPOINTS
+from lyra.server.protocols.agui.threads import ENDPOINTS as AGUI
+from lyra.server.protocols.mcp.endpoint import ENDPOINTS as MCP
 
 if TYPE_CHECKING:
     from lyra.server.http.parts import HttpParts
 
-__all__ = ["begin_listening", "problem_page", "site"]
-
 
 def site(*, gateway: bool = False) -> tuple[Endpoint, ...]:
     """The table of one server. With the gateway, its endpoints take the place of those with the same path."""
-    table = (*ENDPOINTS, *PROTOCOLS, *PAGES)
+    table = (*ENDPOINTS, *A2A_ENDPOINTS, *AGUI, *MCP, *PAGES)
     if not gateway:
         return table
     from lyra.server.gateway.routes import GATEWAY

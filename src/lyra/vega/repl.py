@@ -238,8 +238,9 @@ def _assigning(text: str, statements: Iterable[ast.Statement], known: list[str])
     return text
 
 
-# ---------------------------------------------------------------- interactive
-# A program that is written while it runs: the main process of a REPL.
+# ---------------- A program that is written while it runs: the main process of a REPL
+# One kernel process runs piece after piece, so that what a piece starts is there for the next one. A piece that fails
+# leaves the process as it is.
 
 
 class Interactive(World):

@@ -29,7 +29,7 @@ _PATHS = ("python", "direct", "reference")
 
 
 def load(source: str | Path) -> Node:
-    """The node of a file, or of a text with more than one line; SourceError with all mistakes in
+    """Return the node of a file, or of a text with more than one line; SourceError with all mistakes in
     `fields["problems"]`."""
     from lyra.vesper.check.judge import program_of
     from lyra.vesper.nodes import load as read
@@ -50,7 +50,7 @@ def execute(node: Node, inputs: Mapping[str, Any], path: str = "python") -> Outc
 
 
 def compile(node: Node, path: str = "python") -> Callable[..., dict[str, Any]]:  # noqa: A001 - as in `re.compile`
-    """The node as a function of its inputs, in declared order or by name; it gives the outputs or raises."""
+    """Return the node as a function of its inputs, in declared order or by name; it gives the outputs or raises."""
     from lyra.vesper.runtime.paths import function_of
 
     return function_of(node, path)

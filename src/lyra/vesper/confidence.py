@@ -14,7 +14,7 @@ COMPARED_MIN: Final = 1000
 
 
 def lower_bound(compared: int, divergences: int, minimum: int = COMPARED_MIN) -> float:
-    """The lowest share of agreement, between 0 and 1, that this many comparisons leave likely."""
+    """Return the lowest share of agreement, between 0 and 1, that this many comparisons leave likely."""
     if not 0 <= divergences <= compared:
         raise ValueError(f"{divergences} divergences of {compared} executions")
     if compared == 0 or compared < minimum:
@@ -23,7 +23,7 @@ def lower_bound(compared: int, divergences: int, minimum: int = COMPARED_MIN) ->
 
 
 def interval(compared: int, divergences: int) -> tuple[float, float]:
-    """Both ends of the interval, also below the minimum; without a comparison every share is as likely."""
+    """Return both ends of the interval, also below the minimum; without a comparison every share is as likely."""
     if compared == 0:
         return 0.0, 1.0
     share = (compared - divergences) / compared

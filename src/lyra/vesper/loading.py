@@ -49,16 +49,16 @@ class NodeDocument:
         self._characters: dict[Path, list[tuple[int, int]]] = {}
 
     def place(self, path: Path) -> tuple[int, int]:
-        """Where a part stands: its key in a mapping, itself in a list; or the nearest part around it."""
+        """Return where a part stands: its key in a mapping, itself in a list; or the nearest part around it."""
         return place_of(path, self.places)
 
     def value_place(self, path: Path) -> tuple[int, int]:
-        """Where a part's value begins, if it is a scalar; else its key."""
+        """Return where a part's value begins, if it is a scalar; else its key."""
         scalar = self._scalars.get(path)
         return (scalar.line, scalar.column) if scalar else self.place(path)
 
     def place_in(self, path: Path, offset: int) -> tuple[int, int]:
-        """Where a character of a text value stands."""
+        """Return where a character of a text value stands."""
         scalar = self._scalars.get(path)
         if scalar is None:
             return self.place(path)
@@ -71,8 +71,8 @@ class NodeDocument:
 
 
 def read_document(text: str, file: str = TEXT_NAME, *, reads_on: bool = False) -> NodeDocument:
-    """The document of a text; ParseError with the place of the first mistake. With `reads_on`, a key that is written
-    twice is no such mistake: it has its first value, and is in `repeated`."""
+    """Return the document of a text; ParseError with the place of the first mistake. With `reads_on`, a key that is
+    written twice is no such mistake: it has its first value, and is in `repeated`."""
     if len(text.encode("utf-8", "surrogatepass")) > NODE_FILE_BYTES_MAX:
         raise ParseError(f"the file has more than {NODE_FILE_BYTES_MAX} bytes", file=file, line=1, column=1)
     scalars: dict[Path, ScalarText] = {}
@@ -98,7 +98,7 @@ def read_document(text: str, file: str = TEXT_NAME, *, reads_on: bool = False) -
 
 
 def read_source(source: str | FilePath) -> tuple[str, str]:
-    """The text and the name of a source: a path, or a text, which has a line break."""
+    """Return the text and the name of a source: a path, or a text, which has a line break."""
     if isinstance(source, str) and "\n" in source:
         return source, TEXT_NAME
     path = FilePath(source)
@@ -140,12 +140,12 @@ _HEX_ESCAPES: Final = {"x": 2, "u": 4, "U": 8}
 
 
 def line_starts(text: str) -> list[int]:
-    """The offsets at which lines begin."""
+    """Return the offsets at which lines begin."""
     return [0, *(match.end() for match in _BREAK.finditer(text))]
 
 
 def character_places(text: str, starts: list[int], scalar: ScalarText) -> list[tuple[int, int]]:
-    """A place for each character of the scalar's text and one for its end."""
+    """Return a place for each character of the scalar's text and one for its end."""
     begin = starts[min(scalar.line, len(starts)) - 1] + scalar.column - 1
     offsets = (_block if scalar.style in ("|", ">") else _flow)(text, begin, scalar)
     return _places(offsets, starts, min(scalar.line, len(starts)) - 1)
@@ -186,7 +186,7 @@ def _flow(text: str, begin: int, scalar: ScalarText) -> list[int]:
 
 
 def _next(text: str, position: int, quote: str) -> tuple[int, int]:
-    """Where the next character is written, and how many characters of the file that takes."""
+    """Return where the next character is written, and how many characters of the file that takes."""
     if quote == "'" and text.startswith("''", position):
         return position, 2
     if quote != '"':
@@ -225,7 +225,7 @@ def _block(text: str, begin: int, scalar: ScalarText) -> list[int]:
 
 
 def _indentation(text: str, position: int) -> int:
-    """The blanks before the first line that is not empty."""
+    """Return the blanks before the first line that is not empty."""
     for row in _BREAK.split(text[position : position + 65_536]):
         if row.strip():
             return len(row) - len(row.lstrip(" "))
@@ -299,13 +299,13 @@ def path_text(path: Path) -> str:
 
 
 def sorted_issues(issues: Sequence[Issue]) -> list[Issue]:
-    """In order of place; at the same place, errors first."""
+    """Return the remarks in order of place; at the same place, errors first."""
     rank = {ERROR: 0, WARNING: 1, INFO: 2}
     return sorted(issues, key=lambda issue: (issue.line, issue.column, rank[issue.severity], issue.code))
 
 
 def error_of(issues: Sequence[Issue], file: str, *, parsing: bool = False) -> SourceError:
-    """The error that stands for all of them; its place is that of the first one of severity error."""
+    """Return the error that stands for all of them; its place is that of the first one of severity error."""
     errors = [issue for issue in issues if issue.severity == ERROR] or list(issues)
     first = errors[0]
     more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
@@ -322,7 +322,7 @@ def error_of(issues: Sequence[Issue], file: str, *, parsing: bool = False) -> So
 
 
 def render_issue(issue: Issue, file: str, text: str) -> str:
-    """The remark for a person: place, sentence, the line of the file with a caret under the place, hint."""
+    """Return the remark for a person: place, sentence, the line of the file with a caret under the place, hint."""
     lines = [f"{file}:{issue.line}:{issue.column}: {issue.severity}[{issue.code}]: {issue.message}"]
     rows = text.splitlines()
     if 0 < issue.line <= len(rows) and rows[issue.line - 1].strip():

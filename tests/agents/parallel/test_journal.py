@@ -19,7 +19,7 @@ from lyra.agents.parallel.source.plan import plan_of
 from lyra.core.budgets.budget import Budget, Usage
 from lyra.core.budgets.early_budget import JoinableBudget, is_limited
 from lyra.errors import BudgetExceeded, ConfigError, DeadlineExceeded, LyraError
-from lyra.kernel.journal.rows import DECODERS
+from lyra.kernel.journal.rows import DECODERS, Stopping, encode
 from lyra.models.pricing import Price
 from lyra.models.script import Reply, ScriptedCall, ScriptedError
 from lyra.models.sim import SimProvider
@@ -530,3 +530,84 @@ def test_a_process_that_is_started_ahead_is_told_under_its_own_pid():
     first, second = run_in_virtual_time(main())
     assert events == [("call.ahead", second), ("call.taken", second)]
     assert first != second
+
+
+# ---------------------------------------------------------------- several kills
+
+
+def copied(store: MemoryStore) -> MemoryStore:
+    """All that a kernel killed now leaves behind."""
+    left = MemoryStore()
+    left._rows, left._blobs, left._identity = list(store._rows), dict(store._blobs), store._identity
+    return left
+
+
+class KilledProgram:
+    """A durable program of three overlapping calls, the second of which is answered first; over its lives it counts
+    what the models were asked."""
+
+    def __init__(self, limit: int) -> None:
+        self.asked: list[str] = []
+        self.agents = [self._agent("a", 5.0), self._agent("b", 1.0), self._agent("c", 9.0)]
+        self._limit = limit
+
+    def _agent(self, name: str, wait_s: float) -> Agent:
+        def answer(request: Any) -> Reply:
+            self.asked.append(request.messages[-1].text)
+            return Reply(text="so", first_s=wait_s)
+
+        return Agent(name, model=Priced(answer), retry={"max_attempts": 1}, max_tokens=50)
+
+    def live(self, store: MemoryStore, killed_after_s: float) -> tuple[MemoryStore, Any, int]:
+        """Return what one life leaves in the store, the program's error type, and the calls that it was charged."""
+        a, b, c = self.agents
+
+        @lyra.parallel
+        async def work(ctx: Context) -> list[str]:
+            first = await lyra.run(a, "one", on=ctx)
+            second = await lyra.run(b, "two", on=ctx)
+            third = await lyra.run(c, "three", on=ctx)
+            return [first, second, third]
+
+        async def main() -> Any:
+            async with Kernel(store, clock=clock_here(), programs=[work, *self.agents]) as kernel:
+                if "work" not in kernel.processes:
+                    kernel.spawn(work, pid="work", budget={"llm_calls": self._limit})
+                await asyncio.sleep(killed_after_s)
+                process, asked = kernel.process("work"), list(self.asked)
+                error = None if process.alive else type((await process.wait()).error)
+                left = copied(store)
+                used = process.budget.used("llm_calls")
+            self.asked = asked  # the kernel of this life is gone
+            return left, error, used
+
+        left, error, used = run_in_virtual_time(main())
+        return left, error, used
+
+
+def test_an_early_call_begins_again_beside_those_that_were_answered_and_not_taken():
+    """Over three lives no more is asked, and no more charged, than the limit allows: two calls were cut off, one was
+    answered and waits for its turn, and the first is made again, so that nothing is left for the third."""
+    program = KilledProgram(limit=4)
+    left, _, _ = program.live(MemoryStore(), 2.0)
+    assert program.asked == ["one", "two", "three"]
+    left, _, _ = program.live(left, 6.0)
+    _, error, used = program.live(left, 20.0)
+    assert program.asked == ["one", "two", "three", "one"]
+    assert (error, used) == (BudgetExceeded, 4)
+
+
+def test_an_early_call_that_was_cut_off_is_made_again_where_there_is_room():
+    program = KilledProgram(limit=5)
+    left, _, _ = program.live(MemoryStore(), 2.0)
+    _, error, used = program.live(left, 20.0)
+    assert program.asked == ["one", "two", "three", "one", "three"]
+    assert (error, used) == (type(None), 5)
+
+
+def test_an_early_call_is_not_made_again_for_a_program_that_was_told_to_end():
+    program = KilledProgram(limit=9)
+    left, _, _ = program.live(MemoryStore(), 2.0)
+    left._rows.append((left.last_seq() + 1, 2.0, "work", "process.stopping", encode(Stopping("killed"))))
+    program.live(left, 1.0)
+    assert program.asked == ["one", "two", "three", "one"]  # the first is no early call: it lives on as any child

@@ -18,7 +18,7 @@ from lyra.models.sim import SimProvider
 from lyra.observe.timeline.difference import compare_runs
 from lyra.observe.timeline.journal import StoredRows
 from lyra.observe.timeline.timeline import RunTimeline
-from lyra.server.dashboard.views.run import moment_view
+from lyra.server.dashboard.run_view import moment_view
 from lyra.store.protocol import Store
 from lyra.store.reader import open_to_read
 from tests.agents.forks.programs import acts, book, booking, clerk, guide, opened, talk, team

@@ -16,7 +16,7 @@ from lyra.agents.headless.headless import HeadlessOptions
 from lyra.agents.turn.unfinished import IN_DOUBT
 from lyra.errors import AgentFailed, ConfigError, Conflict, StoreFull
 from lyra.sage.agent.live import LiveSession, SessionStart, read_session
-from lyra.sage.agent.session_writer import SessionWriter
+from lyra.sage.agent.session_core import SessionWriter
 from lyra.sage.session.index import SessionIndex
 
 

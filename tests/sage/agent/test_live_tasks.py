@@ -14,7 +14,7 @@ from lyra.agents.headless.headless import HeadlessOptions
 from lyra.core.clock import SystemClock
 from lyra.errors import BudgetExceeded
 from lyra.sage.agent.live import LiveSession, SessionStart
-from lyra.sage.agent.tasks.record import TaskRecord
+from lyra.sage.agent.tasks.state import TaskRecord
 from lyra.sage.session.usage_log import UsageLog
 from lyra.testing.mock import MockServer
 from tests.sage.agent.task_support import calls, task

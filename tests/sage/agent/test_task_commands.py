@@ -99,7 +99,7 @@ async def test_a_sub_agents_command_ends_when_it_is_stopped(tmp_path: Path) -> N
 
 async def test_old_commands_are_forgotten(tmp_path: Path, monkeypatch: Any) -> None:
     """The list has a length; numbers are not given again."""
-    monkeypatch.setattr("lyra.sage.agent.tasks.commands._KEPT_MAX", 2)
+    monkeypatch.setattr("lyra.sage.agent.tasks.runs._KEPT_MAX", 2)
     model = Model(lead=[start("true 1"), start("true 2"), start("true 3"), {"text": "ok"}])
     async with opened(tmp_path, model, **settings(tmp_path)) as session:
         await session.say("lead: go")

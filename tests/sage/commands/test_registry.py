@@ -7,10 +7,8 @@ import json
 import pytest
 
 from lyra.errors import ConfigError
-from lyra.sage.agent.live import LiveSession
-from lyra.sage.commands.arguments import SlashArguments
 from lyra.sage.commands.registry import ALIASES, COMMANDS, command_list
-from lyra.sage.commands.session_protocol import CommandSession
+from lyra.sage.commands.result import SlashArguments
 from lyra.sage.extensions.custom_commands import BUILT_IN_COMMANDS
 from tests.sage.commands.shown import rows, run, words
 from tests.sage.open_session import Project, call, say
@@ -20,22 +18,6 @@ NAMES = {
     *("resume", "fork", "plan", "title", "model", "output", "tools", "mcp", "permissions", "memory", "tasks"),
     *("diff", "review", "doctor", "export", "exit", "commands", "expand"),
 }
-
-
-def as_command_session(session: LiveSession) -> CommandSession:
-    """Checked by mypy: the real session has all that commands need."""
-    return session
-
-
-def test_a_session_has_what_commands_need() -> None:
-    """Every member of the protocol is one of the real session, and mypy compares their types."""
-    members = {name for name in vars(CommandSession) if not name.startswith("_")} - {"options"}
-    session = LiveSession.__new__(LiveSession)
-    assert members
-    assert {name for name in members if not hasattr(LiveSession, name)} <= {
-        *("config", "equipment", "facts", "folder", "index", "root")  # set by __init__
-    }
-    assert as_command_session(session) is session
 
 
 def test_the_table_has_every_command_once() -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from lyra.config.trust import FolderTrust, TrustAnswers
-from lyra.sage.extensions.extension_asks import extension_asks
-from lyra.sage.extensions.places import ExtensionPlace, extension_places
+from lyra.sage.extensions.extension_files import ExtensionPlace, extension_places
+from lyra.sage.extensions.extensions import extension_asks
 from tests import trusting
 
 

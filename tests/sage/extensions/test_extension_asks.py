@@ -6,7 +6,7 @@ import os
 
 from lyra.cli.commands.trust import asking_files
 from lyra.config.asks import folder_asks
-from lyra.sage.extensions.extension_asks import extension_asks
+from lyra.sage.extensions.extensions import extension_asks
 from tests.sage.extensions.support import Desk
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lyra.sage.extensions.front_matter import BODY_CHARS_MAX, MarkdownFile, one_line
+from lyra.sage.extensions.extension_files import BODY_CHARS_MAX, MarkdownFile, one_line
 
 KNOWN = ("description", "tools", "count", "flag", "mode")
 

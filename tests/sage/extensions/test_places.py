@@ -7,7 +7,7 @@ import os
 import pytest
 
 from lyra.sage.extensions.custom_commands import CustomCommands
-from lyra.sage.extensions.places import FILES_MAX, ExtensionPlace, markdown_files
+from lyra.sage.extensions.extension_files import FILES_MAX, ExtensionPlace, markdown_files
 from tests.sage.extensions.support import Desk, put
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lyra.core.tool import caller
-from lyra.sage.project.folder_rules import PATH_ARGUMENTS, rules_heading, with_folder_rules
+from lyra.sage.project.prompt import PATH_ARGUMENTS, rules_heading, with_folder_rules
 from lyra.sage.project.rules import ProjectRules
 from lyra.tools.builtin import Workspace, builtin_tools
 from lyra.tools.wrapped import invoke

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lyra.sage.project.git_head import read_head
-from lyra.sage.project.git_state import GitState, git_state
+from lyra.sage.project.git_state import GitState, git_state, read_head
 from lyra.sandbox import Sandbox
 
 pytestmark = pytest.mark.anyio

@@ -13,10 +13,8 @@ from lyra.agents.headless.headless import HeadlessOptions
 from lyra.core.rights.capability import Grant
 from lyra.sage.agent.live import LiveSession
 from lyra.sage.project.diagnostics.after_edit import Diagnostics, diagnosed
-from lyra.sage.project.folder_rules import with_folder_rules
-from lyra.sage.project.prompt import system_prompt
-from lyra.sage.project.repo_map.repo_map import RepoMap
-from lyra.sage.project.repo_map.tool import repo_map_tool
+from lyra.sage.project.prompt import system_prompt, with_folder_rules
+from lyra.sage.project.repo_map.repo_map import RepoMap, repo_map_tool
 from lyra.sage.project.rules import ProjectRules
 from lyra.tools.builtin import Workspace, builtin_tools
 from lyra.tools.permissions import Permissions

@@ -5,10 +5,8 @@ from __future__ import annotations
 import pytest
 
 from lyra.agents.headless.default_prompt import default_prompt
-from lyra.sage.project.environment import environment_lines
-from lyra.sage.project.folder_rules import rules_heading
 from lyra.sage.project.git_state import GitCommit, GitState
-from lyra.sage.project.prompt import MODE_WORDS, git_lines, system_prompt
+from lyra.sage.project.prompt import MODE_WORDS, environment_lines, git_lines, rules_heading, system_prompt
 from lyra.sage.project.rules import ProjectRules
 from lyra.tools.permissions import MODES
 

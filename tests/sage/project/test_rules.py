@@ -11,10 +11,8 @@ import pytest
 
 from lyra.config.asks import folder_asks
 from lyra.config.trust import FileAnswer, TrustAnswers
-from lyra.sage.project import rule_files as files_module
-from lyra.sage.project.rule_asks import rule_asks
-from lyra.sage.project.rule_files import imports_in, rule_files
-from lyra.sage.project.rules import FILE_CHARS_MAX, TOTAL_CHARS_MAX, ProjectRules
+from lyra.sage.project import rules as files_module
+from lyra.sage.project.rules import FILE_CHARS_MAX, TOTAL_CHARS_MAX, ProjectRules, imports_in, rule_asks, rule_files
 
 
 class Place:

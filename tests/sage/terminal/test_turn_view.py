@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from lyra.sage.terminal.folds import Folds
-from lyra.sage.terminal.paper import Sheet
+from lyra.sage.terminal.echo import Folds, Sheet
 from lyra.sage.terminal.text.styled_lines import plain_text
 from lyra.sage.terminal.turn_view import TurnView
 from lyra.testing import SimClock

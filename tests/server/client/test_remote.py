@@ -36,8 +36,7 @@ from lyra.kernel.workers.entry import ProcessControlBlock
 from lyra.kernel.workers.quota import QuotaResult, ResourceUsage
 from lyra.kernel.workers.rate_limits import RateLimitResult
 from lyra.server.client import remote as remote_module
-from lyra.server.client.calls import CALLS, RemoteCall
-from lyra.server.client.remote import RemoteKernel
+from lyra.server.client.remote import CALLS, RemoteCall, RemoteKernel
 from lyra.server.client.wire import VALUES, answer_class
 from lyra.server.generated import engine_pb2 as pb
 from lyra.server.identity import TokenTable

@@ -17,8 +17,8 @@ from lyra.cli.main import main
 from lyra.core.clock import SystemClock
 from lyra.kernel import Child, Kernel
 from lyra.models.sim import SimProvider
+from lyra.server.dashboard.pages.costs import OTHERS, CostFilter, by_day, costs_csv, group_totals, narrowed
 from lyra.server.dashboard.plots import PlotColumn, PlotStep, plot, value_text
-from lyra.server.dashboard.views.costs import OTHERS, CostFilter, by_day, costs_csv, group_totals, narrowed
 from lyra.server.dashboard.words import money
 from lyra.server.http.past.records import CostSum
 from lyra.server.identity import Caller

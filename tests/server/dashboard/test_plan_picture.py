@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from lyra.cli.main import vega
-from lyra.server.dashboard.views.plan_picture import plan_of_run, plan_picture
+from lyra.server.dashboard.pages.run import plan_of_run, plan_picture
 from lyra.vega.compiler.compiler import plan_of
 from lyra.vega.durable.runs import Runs
 from tests.server.dashboard.support import elements, texts

@@ -13,7 +13,7 @@ import pytest
 
 from lyra import Agent
 from lyra.core.limits import SERVER_FEED_BYTES_MAX, SERVER_FEED_EVENTS_MAX
-from lyra.server.http.past import past_records, records
+from lyra.server.http.past import records
 from lyra.store.reader import open_to_read
 from tests.server.dashboard.support import Served, logged_in, served, serving, texts
 from tests.server.http.support import OPERATOR, in_loop
@@ -101,7 +101,7 @@ def test_a_page_does_not_wait_until_a_long_journal_is_read(
 ) -> None:
     """It says that the reading goes on and shows the last traces; its region, which is fetched next, has everything."""
     store, may_read = str(tmp_path / "run.db"), threading.Event()
-    read = past_records.read_past
+    read = records.read_past
 
     def held_up(*args: Any) -> Any:
         assert may_read.wait(60)
@@ -113,7 +113,7 @@ def test_a_page_does_not_wait_until_a_long_journal_is_read(
         async with serving(Agent("early", model="sim/echo"), Agent("echo", model="sim/echo"), store=store) as parts:
             for name in ("early", "echo"):
                 await parts.operator.post(f"/api/agents/{name}/chat", json={"message": "hello"})
-        monkeypatch.setattr(past_records, "_RECENT_ROWS", _rows_since(store, "agent:echo") + 3)
+        monkeypatch.setattr(records, "_RECENT_ROWS", _rows_since(store, "agent:echo") + 3)
         async with serving(Agent("echo", model="sim/echo"), store=store) as parts, logged_in(parts) as browser:
             page = texts(await browser.page(path)).partition("still being read")
             assert page[1]
@@ -162,8 +162,8 @@ def test_a_reading_in_the_background_ends_with_its_server() -> None:
                 Rows.read_count += 1
                 yield SimpleNamespace(seq=1, kind="process.stopping")
 
-    pace = past_records.ReadingPace()
-    thread = threading.Thread(target=lambda: list(past_records._past_events(Rows(), 1, [], pace)))  # type: ignore[arg-type]
+    pace = records.ReadingPace()
+    thread = threading.Thread(target=lambda: list(records._past_events(Rows(), 1, [], pace)))  # type: ignore[arg-type]
     thread.start()
     pace.hurry()
     while Rows.read_count < 3_000:

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from lyra.server.dashboard.sentences import sentence_of
-from lyra.server.dashboard.views.event_lines import EventLine, EventSentences
+from lyra.server.dashboard.sentences import EventLine, EventSentences, sentence_of
 from lyra.server.identity import Caller
 from tests.server.dashboard.support import Served, served
 from tests.server.dashboard.test_pipeline_pages import Gate

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from lyra.cli.main import main as lyra
-from lyra.server.dashboard.views.vega_run import VegaRunFacts, vega_notes
+from lyra.server.dashboard.run_view import VegaRunFacts, vega_notes
 from lyra.vega.durable.runs import Runs
 from tests.cli.vega.test_node_imports import PRICE
 from tests.server.dashboard.support import ADA, OPERATOR, VIEWER, Browser, Served, logged_in, serving

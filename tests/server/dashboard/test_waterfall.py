@@ -6,7 +6,7 @@ from typing import Any
 
 from lyra.observe.history.call_contents import Pause
 from lyra.observe.spans import Span, span_tree
-from lyra.server.dashboard.views.waterfall import critical_path, span_cost, waterfall
+from lyra.server.dashboard.waterfall import critical_path, span_cost, waterfall
 from tests.server.dashboard.support import elements, texts
 
 

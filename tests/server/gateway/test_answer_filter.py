@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lyra.core.secrets.known_keys import KnownKeys
-from lyra.server.gateway.answer_filter import AnswerFilter
+from lyra.server.gateway.call import AnswerFilter
 from tests.server.gateway.support import OPENAI_KEY, SSE, Reply, chat_answer, chat_stream, serving_gateway
 from tests.server.http.support import in_loop
 

@@ -22,10 +22,8 @@ from openai.types.responses import response_create_params as openai_responses
 from lyra.errors import ConfigError
 from lyra.models.pricing import price_of
 from lyra.models.usage import TokenUsage
-from lyra.server.gateway.bounds import refuse_unbounded
-from lyra.server.gateway.formats import FORMATS
-from lyra.server.gateway.request import GatewayRequest
-from lyra.server.gateway.tool_bounds import BoundedTools
+from lyra.server.gateway.bounds import BoundedTools, refuse_unbounded
+from lyra.server.gateway.request import FORMATS, GatewayRequest
 from tests.server.gateway.support import Received, Reply, ServedGateway, serving_gateway
 from tests.server.http.support import in_loop
 

@@ -23,7 +23,7 @@ def test_a_key_lists_what_it_may_call() -> None:
             async with served.client(everything) as client:
                 listed = await ids(client)
                 assert {"agent/echo", "openai/gpt-4o-mini", "anthropic/claude-sonnet-5"} <= set(listed)
-                assert not any(name.startswith("gemini/") for name in listed)
+                assert not any(name.startswith("deepseek/") for name in listed)
                 assert set(await ids(client, **{"anthropic-version": "2023-06-01"})) == set(listed)
             async with served.client(some) as client:
                 listed = await ids(client)

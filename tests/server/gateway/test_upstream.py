@@ -8,8 +8,8 @@ import pytest
 
 from lyra.models.client import LLMClient
 from lyra.models.wire.remote import RemoteProvider
-from lyra.server.gateway.formats import FORMATS
-from lyra.server.gateway.upstream import answer_headers, speaks, upstream_headers, upstream_url
+from lyra.server.gateway.request import FORMATS
+from lyra.server.gateway.targets import answer_headers, speaks, upstream_headers, upstream_url
 
 PROVIDERS: dict[str, dict[str, Any]] = {
     "openai": {"api_key": "sk-own-key-0123456789", "headers": {"openai-organization": "org-own"}},

@@ -11,9 +11,8 @@ import pytest
 from lyra.core.event import Event
 from lyra.kernel.kernel import Kernel
 from lyra.server.generated import engine_pb2 as pb
-from lyra.server.grpc.guard import ACTS, READING
+from lyra.server.grpc.guard import ACTS, ERROR_KEY, READING
 from lyra.server.grpc.handlers import SERVICES, method_name
-from lyra.server.grpc.statuses import ERROR_KEY
 from tests.server.grpc.client import ALICE, BOB, OPERATOR, VIEWER, Client, on_loop, serving
 from tests.server.grpc.world import RPCS, Rpc, furnish, with_question
 

@@ -23,8 +23,8 @@ from lyra.errors import ConfigError
 from lyra.kernel.kernel import Kernel
 from lyra.server.grpc import face as face_module
 from lyra.server.grpc.face import GrpcFace
+from lyra.server.grpc.guard import end_of
 from lyra.server.grpc.handlers import service_names
-from lyra.server.grpc.statuses import end_of
 from tests.server.grpc.client import ALICE, OPERATOR, Client, on_loop, serving, settings
 
 KEY = "sk-ant-api03-" + "Ab3dEf6h" * 8

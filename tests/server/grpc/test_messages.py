@@ -14,11 +14,17 @@ from lyra.kernel.pipelines.instruction import InstructionKind
 from lyra.kernel.services.service import ServiceStatus
 from lyra.kernel.workers.entry import ProcessState, SchedulingPriority
 from lyra.server.generated import engine_pb2 as pb
-from lyra.server.grpc.messages import enums
-from lyra.server.grpc.messages.envelopes import changed_fields, envelope_fields, envelope_message
-from lyra.server.grpc.messages.fields import int32, int64, json_bytes, json_value, milliseconds, text
-from lyra.server.grpc.messages.interrupts import answer_fields, interrupt_fields, question_message
-from lyra.server.grpc.statuses import end_of
+from lyra.server.grpc import fields as enums
+from lyra.server.grpc.fields import int32, int64, json_bytes, json_value, milliseconds, text
+from lyra.server.grpc.guard import end_of
+from lyra.server.grpc.messages import (
+    answer_fields,
+    changed_fields,
+    envelope_fields,
+    envelope_message,
+    interrupt_fields,
+    question_message,
+)
 
 TABLES = [
     (enums.PROCESS_STATE, ProcessState),

@@ -13,11 +13,12 @@ import httpx
 from lyra import Agent, Kernel
 from lyra.core.address import Address
 from lyra.models.sim import SimProvider
+from lyra.server.dashboard.login import problem_page
 from lyra.server.http.connection import ConnectionLimits
 from lyra.server.http.face import HttpFace
 from lyra.server.identity import TokenHolder, TokenTable
 from lyra.server.settings import ServeSettings
-from lyra.server.site import problem_page, site
+from lyra.server.site import site
 
 OPERATOR = "operator-token-0123456789"
 ADA = "ada-token-0123456789abcdef"

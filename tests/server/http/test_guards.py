@@ -20,7 +20,7 @@ from lyra.server.http.connection import ConnectionLimits
 from lyra.server.http.past.records import Records
 from lyra.server.http.routes import ENDPOINTS
 from lyra.server.identity import Caller
-from lyra.server.request_window import RequestWindow
+from lyra.server.token_limit import RequestWindow
 from lyra.testing import SimClock
 from tests.server.http.support import ADA, OPERATOR, Served, echo, in_loop, served
 

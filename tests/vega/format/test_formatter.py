@@ -54,8 +54,9 @@ def test_the_examples_of_the_documents(text):
     assert_kept(text)
 
 
-def test_every_vega_file_of_the_project():
-    for path in SOURCES:
+@pytest.mark.parametrize("sources", [SOURCES[::5], pytest.param(SOURCES, marks=pytest.mark.long)], ids=["some", "all"])
+def test_every_vega_file_of_the_project(sources):
+    for path in sources:
         text = path.read_text()
         try:
             parse(text)

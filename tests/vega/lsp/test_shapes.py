@@ -12,8 +12,8 @@ from lyra.vega import format_source
 from lyra.vega.lsp.analysis import Analysis
 from lyra.vega.lsp.features import formatted
 from lyra.vega.lsp.hover import signature_help
-from lyra.vega.lsp.lens import overlaps
 from lyra.vega.lsp.navigation import outline
+from lyra.vega.lsp.server import overlaps
 from lyra.vega.lsp.tokens import MODIFIERS, TYPES, coloured
 
 from .texts import project

@@ -6,10 +6,10 @@ import os
 
 from lyra.vega.bytecode import file as bytecode
 from lyra.vega.compiler.compiler import compile_module
-from lyra.vega.host.local import LocalHost
 from lyra.vega.syntax.parser import parse
 from lyra.vega.syntax.source import Source
 from tests.cases import cases
+from tests.vega.local_host import LocalHost
 from tests.vega.random_programs import random_program
 from tests.vega.reference import TooLong, Walker
 

@@ -9,9 +9,6 @@ import pytest
 
 import lyra.vega
 from lyra.errors import BytecodeError, Divergence, SourceError
-from lyra.vega.host import local as host_module
-from lyra.vega.host.effects import HostProcess
-from lyra.vega.host.local import LocalHost
 from lyra.vega.machine.fiber import Done, Fiber, OutOfFuel, VmEffect
 from lyra.vega.machine.link import LinkedProgram, link
 from lyra.vega.machine.snapshot import from_data, to_data
@@ -19,6 +16,9 @@ from lyra.vega.machine.vm import run
 from lyra.vega.values.values import shown
 from tests.cases import ALL
 from tests.language.conftest import expected, load
+from tests.vega import local_host as host_module
+from tests.vega.local_effects import HostProcess
+from tests.vega.local_host import LocalHost
 
 LANGUAGE = Path(__file__).parents[2] / "language"
 FILES = sorted(

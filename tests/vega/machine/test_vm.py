@@ -14,7 +14,6 @@ from lyra.vega.bytecode.file import disassemble
 from lyra.vega.bytecode.program import Program
 from lyra.vega.bytecode.verifier import verify
 from lyra.vega.compiler.compiler import compile_module
-from lyra.vega.host.local import LocalHost
 from lyra.vega.machine.fiber import Done, Fiber, VmEffect
 from lyra.vega.machine.link import link
 from lyra.vega.machine.snapshot import from_data, to_data
@@ -22,6 +21,7 @@ from lyra.vega.machine.vm import run
 from lyra.vega.syntax.parser import parse
 from lyra.vega.syntax.source import Source
 from lyra.vega.values.values import BULK, Closure, Duration, Process, Stream, copied
+from tests.vega.local_host import LocalHost
 
 
 def compiled(text: str) -> Program:

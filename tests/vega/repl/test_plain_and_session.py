@@ -7,7 +7,7 @@ import pytest
 from lyra.errors import SourceError
 from lyra.vega import VegaError
 from lyra.vega import compile as compile_vega
-from lyra.vega.host.plain import is_plain, run_plain, test_program
+from lyra.vega.plain import is_plain, run_plain, test_program
 from lyra.vega.repl import ReplSession
 
 

@@ -7,9 +7,9 @@ import pytest
 from lyra import vega
 from lyra.core.limits import VEGA_STRING_CHARS_MAX
 from lyra.vega import VegaError
-from lyra.vega.host.plain import run_plain
 from lyra.vega.machine import rare_instructions, vm
 from lyra.vega.machine.pure import generate
+from lyra.vega.plain import run_plain
 from lyra.vega.stdlib import natives, strings
 from lyra.vega.values import operators
 

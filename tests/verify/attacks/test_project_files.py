@@ -8,13 +8,14 @@ from lyra.config.trust import FolderTrust
 from verify.attacks import project_files
 
 
-def test_no_attempt_has_an_effect_without_trust():
+@pytest.mark.parametrize("part", [6, pytest.param(1, marks=pytest.mark.long)])
+def test_no_attempt_has_an_effect_without_trust(part: int):
     """In no situation: never answered for, refused, taken back, changed, moved, nested, behind a link. Every attempt
     that a person can agree to has its effect once they did."""
-    report = project_files.run()
+    report = project_files.run(project_files.ATTEMPTS[::part])
     assert report.failures == []
-    assert report.attempts > 800
-    assert report.agreed > 50
+    assert report.attempts > 800 // part
+    assert report.agreed > 50 // part
 
 
 def test_without_trust_in_content_attempts_succeed(monkeypatch: pytest.MonkeyPatch):

@@ -13,7 +13,7 @@ from lyra.agents.acp import turn_updates, updates
 from lyra.core.secrets.known_keys import KnownKeys
 from lyra.sage.acp import open_session
 from lyra.sage.agent.worktrees import git as worktree_git
-from lyra.sage.project import rule_files
+from lyra.sage.project import rules
 from lyra.sage.session.files import restoring
 from lyra.sandbox.paths import Beneath
 from verify.attacks.sage import exposed_keys, injected_commands, paths, screens
@@ -112,7 +112,7 @@ def test_without_the_check_of_links_rules_import_anything(monkeypatch: pytest.Mo
         def open(self, path: str, flags: int = os.O_RDONLY, mode: int = 0, *, links: bool = True) -> int:
             return os.open(os.path.join(self.root, path), flags)
 
-    monkeypatch.setattr(rule_files, "Beneath", Everywhere)
+    monkeypatch.setattr(rules, "Beneath", Everywhere)
     assert paths.run(["imports of rules"]).effects != []
 
 

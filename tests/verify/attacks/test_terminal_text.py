@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lyra.sage.terminal.text import encoding
+from lyra.sage.terminal.text import styled_lines
 from verify.attacks import terminal_text
 
 
@@ -17,7 +17,7 @@ def test_no_text_acts_on_the_terminal() -> None:
 
 def test_without_the_last_check_a_text_would_act(monkeypatch: pytest.MonkeyPatch) -> None:
     """A planted bug: text is written as it comes. Then a character reference of Markdown turns the direction."""
-    monkeypatch.setattr(encoding, "for_output", lambda text, *, unicode: text)
+    monkeypatch.setattr(styled_lines, "for_output", lambda text, *, unicode: text)
     effects = "\n".join(terminal_text.run().effects)
     assert "by reference in the model's answer" in effects
 

@@ -20,10 +20,10 @@ from verify.simulation.scenes import POINTS_OF_PARTS
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")]
 
 
-def test_random_kills_lose_nothing_and_repeat_nothing():
+@pytest.mark.parametrize("count", [6, pytest.param(cases(60), marks=pytest.mark.long)])
+def test_random_kills_lose_nothing_and_repeat_nothing(count):
     """Nothing acknowledged is lost, no finished effect happens again, no budget is exceeded over all lives; sums and
     results are exact, the store sound."""
-    count = cases(60)
     result = crash.random_kills(count, seed=1)
     assert result.failures == []
     assert result.kills >= count
@@ -44,11 +44,12 @@ def test_a_kill_at_every_named_point_first_middle_and_last():
             Change("lyra.kernel.recovery", "Recovery._charge_cut_off", "list(state.held)", "[]"),
             ("its budget allows", "micro-dollars for"),
         ),
-        (  # What was cut off is charged one life too late.
+        pytest.param(  # What was cut off is charged one life too late.
             Change(
                 "lyra.kernel.journal.history", "end_cut_off", "_finished(state, row, 0, 0.0)", "state.held.pop(key)"
             ),
             ("its budget allows",),
+            marks=pytest.mark.long,
         ),
     ],
 )

@@ -14,15 +14,15 @@ from verify.crash.vega.provider import Asked
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")]
 
 
-def test_kills_change_no_output_and_repeat_no_call():
+@pytest.mark.parametrize("count", [6, pytest.param(cases(60), marks=pytest.mark.long)])
+def test_kills_change_no_output_and_repeat_no_call(count):
     """Calls beside each other, streams, supervised processes, tools, conversations, questions to a person, sessions,
     names, breakers and rate limits: the output is that of an undisturbed run, what was over is not asked again, what
     was in flight has the same key."""
-    count = cases(60)
     result = vega_crash.run(count, seed=1)
     assert result.failures == []
     assert result.kills >= count
-    assert result.again > 0
+    assert result.again > 0 or count == 6  # few kills may all fall between calls
 
 
 def test_the_books_see_a_call_that_is_made_twice():

@@ -12,15 +12,18 @@ from verify.crash.vega import edits
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")]
 
 
-def test_random_edits_are_refused_or_go_on_as_the_oracle_says():
+@pytest.mark.parametrize("count", [2, pytest.param(8, marks=pytest.mark.long)])
+def test_random_edits_are_refused_or_go_on_as_the_oracle_says(count):
     """No finished call is made again, none in flight is asked another way, and no accepted program diverges."""
-    result = edits.run(8, seed=7)
+    result = edits.run(count, seed=7)
     assert result.failures == []
-    assert result.accepted > 5
-    assert result.refused > 5
-    assert result.again > 0
+    assert result.accepted + result.refused > count
+    if count == 8:
+        assert min(result.accepted, result.refused) > 5
+        assert result.again > 0
 
 
+@pytest.mark.long
 def test_edits_that_are_not_checked_are_found_out(monkeypatch: pytest.MonkeyPatch):
     """With the check switched off, the same kind of edits ends in divergences and wrong lines."""
     monkeypatch.setattr(migration._Case, "is_safe", lambda _: True)

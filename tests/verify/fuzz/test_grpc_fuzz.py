@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from lyra.server.grpc.messages import fields
+from lyra.server.grpc import fields
 from verify.fuzz import grpc_fuzz
 
 

@@ -17,8 +17,7 @@ from typing import Any, Final
 from lyra.errors import LyraError
 from lyra.sage.agent.worktrees.worktrees import Worktrees
 from lyra.sage.commands.registry import run_command
-from lyra.sage.project.git_diff import git_diff
-from lyra.sage.project.git_state import git_state
+from lyra.sage.project.git_state import git_diff, git_state
 from verify.attacks.sage.world import Answers, SageWorld, call, sage_world, say
 from verify.attacks.scripted_agent import Attempts
 

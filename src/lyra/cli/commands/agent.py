@@ -271,7 +271,7 @@ async def _asked(
 
     if resume is not None:
         from lyra.sage.agent.live import SessionStart
-        from lyra.sage.print.printed import ask_session
+        from lyra.sage.print import ask_session
 
         async with with_servers(invocation, options) as equipped:
             start = SessionStart(resume=resume)

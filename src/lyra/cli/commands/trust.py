@@ -164,8 +164,8 @@ def asking_files(*folders: str, rules: bool = False) -> list[FileAsks]:
 
     if not rules:
         return list({file.path: file for folder in folders for file in folder_asks(folder)}.values())
-    from lyra.sage.extensions.extension_asks import extension_asks
-    from lyra.sage.project.rule_asks import rule_asks
+    from lyra.sage.extensions.extensions import extension_asks
+    from lyra.sage.project.rules import rule_asks
 
     files = [
         file for folder in folders for file in folder_asks(folder, more=(*rule_asks(folder), *extension_asks(folder)))

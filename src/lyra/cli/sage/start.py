@@ -183,8 +183,8 @@ async def _asked(
     *,
     opening: bool,
 ) -> HeadlessOutcome:
-    from lyra.sage.extensions.plugins.session_servers import plugin_servers
-    from lyra.sage.print.printed import ask_session
+    from lyra.sage.extensions.plugins.store import plugin_servers
+    from lyra.sage.print import ask_session
 
     async with with_servers(invocation, options, plugin_servers(options.folder)) as equipped:
         return await ask_session(
@@ -200,11 +200,11 @@ async def _conversed(
     tell: Tell,
     opened: Callable[[Headless], object],
 ) -> HeadlessOutcome:
-    from lyra.sage.print.conversed import converse
+    from lyra.sage.print import converse
 
     if sys.stdin is None:
         raise click.UsageError("stdin is closed, and requests were to come from it")
-    from lyra.sage.extensions.plugins.session_servers import plugin_servers
+    from lyra.sage.extensions.plugins.store import plugin_servers
 
     async with with_servers(invocation, options, plugin_servers(options.folder)) as equipped:
         lines = stdin_lines(sys.stdin.fileno())
@@ -239,7 +239,7 @@ def run_interactive(
 
     async def run() -> int:
         from lyra.sage.agent.live import LiveSession
-        from lyra.sage.extensions.plugins.session_servers import plugin_servers
+        from lyra.sage.extensions.plugins.store import plugin_servers
         from lyra.sage.terminal.loop import run_terminal
 
         async with (

@@ -131,7 +131,7 @@ def _is_wanted(invocation: Invocation, db: str | None, run_id: str | None) -> bo
 def _ran(
     invocation: Invocation, program: Program, output: ProgramOutput, calls: CallRecords, *, heard: bool, **options: Any
 ) -> Any:
-    from lyra.vega.host.plain import is_plain, run_plain
+    from lyra.vega.plain import is_plain, run_plain
 
     if invocation.flags:
         _ = invocation.config  # an unknown setting is reported before anything runs

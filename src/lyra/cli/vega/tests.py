@@ -94,7 +94,7 @@ def _tests(file: str, program: Program, part: str, **options: Any) -> Iterator[R
 
 def _run(file: str, program: Program, info: TestInfo, **options: Any) -> Ran:
     from lyra.vega import run as run_program
-    from lyra.vega.host.plain import test_program
+    from lyra.vega.plain import test_program
 
     output: list[str] = []
     try:

@@ -222,7 +222,7 @@ class Core(Generic[P]):
         self.stop_tree: Callable[..., None]  # Lifetimes.stop_tree: a process is killed with all that it spawned
         self.calls: Any  # what `ctx` calls: programs.context.Calls
         self.taint: Any  # shared.taint.Taint: marks travel with messages, spawns and results
-        self.find_replayed: Callable[[str], P | None] = lambda _: None  # Recovery: a process the table has let go
+        self.find_replayed: Callable[[str], P | None] = lambda _: None  # Recovery: a child that came back
         self.confirm_lease: Callable[[Any], Awaitable[None]]  # Ownership.confirm: wait until the lease is renewed
         self.after_abort: list[Callable[[LyraError], None]] = []  # called when the store is lost
         self.after_commit: list[Callable[[int], None]] = []  # called with the last row of each durable batch
@@ -379,7 +379,8 @@ class Core(Generic[P]):
 
     def find_again(self, pid: str) -> P:
         """For a replay: also processes that the table has let go since."""
-        process = self.processes.get(pid) or self.find_replayed(pid)
+        replayed = self.find_replayed(pid)
+        process = self.processes.get(pid) or replayed
         return process if process is not None else self.find(pid)
 
     async def pause(self, process: P, seconds: float) -> None:

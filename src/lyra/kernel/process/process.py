@@ -213,6 +213,11 @@ class Process:
         return self.state == "new" and self.coroutine is None and self.exit is None
 
     @property
+    def is_early(self) -> bool:
+        """Whether it works on a call that was made before its program came to it."""
+        return type(self.budget) is JoinableBudget and self.has_own_budget
+
+    @property
     def waits_outside(self) -> bool:
         """What it waits for is a future of the loop: an effect at work, a task of its own."""
         return self._fut_waiter is not None
@@ -269,8 +274,7 @@ class Process:
         process: Process | None = self
         while process is not None:
             process.spent += usage
-            is_early = type(process.budget) is JoinableBudget and process.has_own_budget
-            process = None if is_early else process.parent
+            process = None if process.is_early else process.parent
 
     def move(self, state: str) -> None:
         """Change state, if the table allows it."""

@@ -421,9 +421,12 @@ class Lifetimes:
         if parent is not None and parent.children is not None:
             parent.children.pop(process.pid, None)
         # Orphans go to the root, as in Unix: a crash stops another process only through a link or a supervisor.
-        for child in (process.children or {}).values():
+        children, process.children = process.children or {}, None
+        for child in children.values():
+            is_given_up = child.is_early and child.is_dormant  # since a restart: its program did not come to it again
             child.parent = None
-        process.children = None
+            if is_given_up:
+                self.stop(child, "shutdown")
         self._mailboxes.close(process)
         self.keep_ended(process)
 

@@ -1,4 +1,4 @@
 """Sage in editors: the Agent Client Protocol over stdin and stdout.
 
-Start with `agent`, the methods that an editor calls; `updates` turns what happens into the protocol's words.
+Start with `agent`, the methods that an editor calls; `open_session` is one session there.
 """

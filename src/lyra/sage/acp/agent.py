@@ -23,9 +23,7 @@ from lyra.agents.headless.setup import setup_of
 from lyra.agents.session.shared import runtime_of
 from lyra.config import Config
 from lyra.errors import LyraError
-from lyra.sage.acp.editor_files import EditorFiles
-from lyra.sage.acp.model_option import config_options, no_model
-from lyra.sage.acp.open_session import OpenSession
+from lyra.sage.acp.open_session import EditorFiles, OpenSession, config_options, no_model
 from lyra.sage.acp.servers import servers_for
 from lyra.sage.agent.live import LiveSession, SessionStart
 from lyra.sage.session.index import SessionIndex

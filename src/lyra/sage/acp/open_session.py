@@ -2,16 +2,21 @@
 
 `prompt` sends a message and tells the editor what happens; questions of the agent become permission requests. A slash
 command runs and its result is told as text; what it changes of modes, models, titles and commands is told as well.
-Notices are told as they come, between prompts too. One prompt at a time.
+Notices are told as they come, between prompts too. One prompt at a time. Also the slash commands that an editor is
+offered, the model as a setting that it shows, and the tool layer by which the agent works on what the user has typed
+and not saved.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine
-from typing import Any, Final
+import os
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final, Protocol
 
-from acp import helpers, schema
+from acp import RequestError, helpers, schema
 
 from lyra.agents.acp.prompt import EditorPrompt
 from lyra.agents.acp.questions import EditorQuestions
@@ -20,14 +25,14 @@ from lyra.agents.acp.stop_reasons import STOP_REASONS
 from lyra.agents.acp.turn_updates import TurnUpdates
 from lyra.agents.acp.updates import message_updates, shown_text
 from lyra.agents.session.events import AnyLine, NoticeLine, ResultLine
+from lyra.core.tool import Tool, ToolCall
 from lyra.errors import AgentFailed, ConfigError, LyraError
-from lyra.sage.acp.editor_files import EditorFiles
-from lyra.sage.acp.model_option import config_options
-from lyra.sage.acp.slash import ELSEWHERE, available_commands, is_command
 from lyra.sage.agent.live import LiveSession
 from lyra.sage.agent.session_notices import SessionNotices
-from lyra.sage.commands.registry import run_command
+from lyra.sage.commands.registry import COMMANDS, command_list, run_command
 from lyra.sage.commands.result import SlashResult, as_markdown
+from lyra.tools.source import ToolSource
+from lyra.tools.wrapped import Next, layered
 
 _INTERNAL_ERROR: Final = -32603
 
@@ -224,3 +229,149 @@ class OpenSession:
         except ConfigError as error:
             raise refusal(error) from None
         await self.tell_settings()
+
+
+# ---------------------------------------------------------------- slash
+
+_LIST: Final = "the editor's list of sessions (session/list)"
+ELSEWHERE: Final[Mapping[str, str]] = {
+    "resume": f"/resume is for terminals. Here another session is opened from {_LIST}, which loads it (session/load).",
+    "fork": f"/fork is for terminals. Here the editor begins a copy (session/fork), or `sage -r ID --fork` does in a "
+    f"terminal; it is then in {_LIST}.",
+    "exit": "/exit is for terminals. Here the editor closes the session; it can be opened again.",
+    "expand": "/expand is for terminals. Here the editor shows and folds the output of tool calls.",
+    "output": "/output is for terminals. Here the editor decides how much of tool calls is shown.",
+}
+
+
+def available_commands(live: LiveSession) -> list[schema.AvailableCommand]:
+    return [
+        schema.AvailableCommand(name=name, description=shown_text(about) or name, input=_input(live, name))
+        for name, about in command_list(live, ELSEWHERE)
+    ]
+
+
+def _input(live: LiveSession, name: str) -> schema.AvailableCommandInput | None:
+    """The hint for arguments; None for a command of the table that takes none."""
+    command = COMMANDS.get(name)
+    custom = live.equipment.extensions.slash_commands().get(name) if live.equipment is not None else None
+    hint = command.hint if command is not None else (custom.argument_hint if custom is not None else "") or "arguments"
+    return schema.AvailableCommandInput(root=schema.UnstructuredCommandInput(hint=shown_text(hint))) if hint else None
+
+
+def is_command(text: str) -> bool:
+    """Whether a prompt is a command; a path at its beginning is none."""
+    return text.startswith("/") and "/" not in text[1:].split(maxsplit=1)[0] if text[1:].strip() else text == "/"
+
+
+# ---------------------------------------------------------------- model option
+
+_NO_MODEL: Final = (
+    'add "--model", "PROVIDER/MODEL" to the arguments of `sage acp` in the settings of the editor, or write '
+    'model = "PROVIDER/MODEL" under [agent] in your lyra.toml; `sage doctor` shows which providers have a key'
+)
+
+
+def no_model() -> RequestError:
+    return refusal(ConfigError("no model is named", hint=_NO_MODEL, key="model"))
+
+
+def config_options(live: LiveSession) -> list[Any]:
+    """The model, as a setting that the editor shows: the one in use and the configured one."""
+    known = dict.fromkeys(name for name in (live.model, live.config.agent.model) if name)
+    return [
+        schema.SessionConfigOptionSelect(
+            type="select",
+            id="model",
+            name="Model",
+            category="model",
+            current_value=live.model,
+            options=[schema.SessionConfigSelectOption(value=name, name=name) for name in known],
+        )
+    ]
+
+
+# ---------------------------------------------------------------- editor files
+
+_EDITS: Final = ("Edit", "MultiEdit", "Write")
+_EDITOR_S: Final = 5.0
+_TEXT_BYTES_MAX: Final = 2 * 1024 * 1024
+
+
+class FileClient(Protocol):
+    async def read_text_file(self, session_id: str, path: str, **more: Any) -> Any: ...
+
+    async def write_text_file(self, session_id: str, path: str, content: str, **more: Any) -> Any: ...
+
+
+class EditorFiles:
+    """The files of one session's editor. `reads` and `writes` say what it offers."""
+
+    def __init__(self, client: FileClient, folder: str, *, reads: bool, writes: bool) -> None:
+        self.session_id = ""
+        self._client = client
+        self._folder = os.path.realpath(folder)
+        self._reads = reads
+        self._writes = writes
+
+    def wrap(self, tools: Iterable[Tool | ToolSource]) -> list[Tool | ToolSource]:
+        """The tools; those that open one file ask the editor."""
+        if not self._reads:
+            return list(tools)
+        named = ("Read", *_EDITS)
+        return [
+            layered(tool, [self._layer]) if isinstance(tool, Tool) and tool.builtin and tool.name in named else tool
+            for tool in tools
+        ]
+
+    async def _layer(self, call: ToolCall, inner: Next) -> Any:
+        path = self._inside(call.arguments.get("file_path"))
+        unsaved = await self._unsaved(path) if path is not None and self.session_id else None
+        if path is None or call.name not in _EDITS:
+            output = await inner(call)
+            if unsaved is None or not isinstance(output, str):
+                return output
+            return f"{output}\n\n(The editor has changes that are not saved. Its text is:)\n{unsaved}"
+        if unsaved is not None and self._writes:
+            await self._answer(self._client.write_text_file(session_id=self.session_id, path=path, content=unsaved))
+        output = await inner(call)
+        if self._writes and self.session_id:
+            text = await asyncio.to_thread(_text_of, path)
+            if text is not None:
+                await self._answer(self._client.write_text_file(session_id=self.session_id, path=path, content=text))
+        return output
+
+    def _inside(self, path: Any) -> str | None:
+        if not isinstance(path, str) or not path or "\0" in path:
+            return None
+        whole = os.path.realpath(os.path.join(self._folder, path))
+        return whole if whole.startswith(f"{self._folder}/") else None
+
+    async def _unsaved(self, path: str) -> str | None:
+        """The editor's text of a file where it differs from the file itself."""
+        answer = await self._answer(self._client.read_text_file(session_id=self.session_id, path=path))
+        text = getattr(answer, "content", None)
+        if not isinstance(text, str) or len(text) > _TEXT_BYTES_MAX:
+            return None
+        saved = await asyncio.to_thread(_text_of, path)
+        return text if saved is not None and text != saved else None
+
+    async def _answer(self, asked: Any) -> Any:
+        """The editor's answer; None where it has none in time."""
+        try:
+            async with asyncio.timeout(_EDITOR_S):
+                return await asked
+        except Exception:  # noqa: BLE001 - an editor may fail in any way; the file itself is what counts then
+            return None
+
+
+def _text_of(path: str) -> str | None:
+    try:
+        if os.path.getsize(path) > _TEXT_BYTES_MAX:
+            return None
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return None
+
+
+WrapTools = Callable[[Iterable[Tool | ToolSource]], list[Tool | ToolSource]]

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from lyra.agents.acp.refusals import invalid, refusal
 from lyra.config import Config
 from lyra.config.servers import check_server_name
 from lyra.core.secrets.secret import Secret
+from lyra.core.tool import Tool
 from lyra.errors import ConfigError
-from lyra.sage.extensions.plugins.session_servers import plugin_servers
+from lyra.kernel.base.acting import acting
+from lyra.sage.extensions.plugins.store import plugin_servers
 
 if TYPE_CHECKING:
     from lyra.mcp import McpServers
@@ -93,3 +95,40 @@ def _installation(command: str) -> list[str]:
         for prefix in prefixes
         if prefix not in ("", "/", home) and not prefix.startswith("/usr") and not f"{home}/".startswith(f"{prefix}/")
     )
+
+
+# ---------------------------------------------------------------- session servers
+
+
+class SessionServers:
+    """MCP servers that an editor hands over with a session of any agent, as tools of that session alone. `denied` gives
+    the paths of a folder that its permission files deny: the servers do not see them."""
+
+    __slots__ = ("_by_pid", "_denied")
+
+    def __init__(self, denied: Callable[[str], Any]) -> None:
+        self._denied = denied
+        self._by_pid: dict[str, McpServers] = {}
+
+    async def open(self, pid: str, folder: str, given: Iterable[Any] | None) -> None:
+        """Start the servers of a session, each for as long as its `start_s` says; those that it had are closed."""
+        settings = handed_servers(given)
+        await self.close(pid)
+        if not settings:
+            return
+        from lyra.mcp import McpServers
+
+        servers = self._by_pid[pid] = McpServers(settings, workspace=folder, denied=self._denied(folder))
+        await servers.start()
+
+    async def close(self, pid: str) -> None:
+        servers = self._by_pid.pop(pid, None)
+        if servers is not None:
+            await servers.close()
+
+    def __lyra_tools__(self) -> tuple[Tool, ...]:
+        process = acting()
+        if process is None:
+            return ()
+        servers = self._by_pid.get(process.pid) or self._by_pid.get(process.known_as)
+        return () if servers is None else servers.__lyra_tools__()

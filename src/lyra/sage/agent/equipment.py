@@ -2,16 +2,20 @@
 diagnostics.
 
 Made when a session is opened; `options` gives the HeadlessOptions with everything put in. Files of extensions are
-looked at again at each turn (`refresh`). Nothing here decides on a call.
+looked at again at each turn (`refresh`). Nothing here decides on a call. `SessionPrompt` makes its system prompt. A
+tool layer keeps files as they were before a call changes them, so that a turn can be undone.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
+import re
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -20,24 +24,32 @@ from lyra.config import Config
 from lyra.config.private_file import write_private
 from lyra.config.trust import trust_for
 from lyra.core.budgets.budget import Budget
+from lyra.core.clock import SystemClock
 from lyra.core.ids import Entropy
-from lyra.core.tool import Tool
+from lyra.core.tool import Tool, ToolCall
 from lyra.core.user_folders import data_folder
-from lyra.sage.agent.kept_files import keeping_files
-from lyra.sage.agent.session_prompt import SessionPrompt
-from lyra.sage.agent.tasks.record import TaskRecord
+from lyra.sage.agent.tasks.state import TaskRecord
 from lyra.sage.agent.tasks.task_list import TaskList
 from lyra.sage.agent.tasks.tools import task_tools
 from lyra.sage.agent.worktrees.worktrees import Worktrees, worktrees_folder
 from lyra.sage.extensions.extensions import Extensions
 from lyra.sage.extensions.hooks.hooks import Hooks
 from lyra.sage.extensions.memory import SharedMemories, sage_memory
-from lyra.sage.project.folder_rules import with_folder_rules
+from lyra.sage.project.git_state import read_head
+from lyra.sage.project.prompt import system_prompt, with_folder_rules
 from lyra.sage.project.rules import ProjectRules
 from lyra.sage.session.snapshots import Snapshots
 from lyra.tools.builtin.workspace import Workspace
+from lyra.tools.permissions.subjects import facts_of
 from lyra.tools.source import ToolSource
-from lyra.tools.wrapped import layered
+from lyra.tools.wrapped import Middleware, Next, layered
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lyra.kernel.base.tasks import Tasks
+    from lyra.sage.project.git_state import GitState
+
 
 AGENT: Final = "sage"  # the name of the agent and the pid of its process, in every session's store
 
@@ -95,8 +107,7 @@ class Equipment:
         )
 
     def _more_tools(self, workspace: Workspace) -> list[Tool | ToolSource]:
-        from lyra.sage.project.repo_map.repo_map import RepoMap
-        from lyra.sage.project.repo_map.tool import repo_map_tool
+        from lyra.sage.project.repo_map.repo_map import RepoMap, repo_map_tool
 
         return [
             *task_tools(self.tasks),
@@ -154,3 +165,88 @@ def _mark(place: Path) -> str:
         mark = Entropy().text(12)
         write_private(path, mark.encode())
         return mark
+
+
+# ---------------------------------------------------------------- kept files
+
+
+def keeping_files(snapshots: Snapshots, folder: str) -> Middleware:
+    """The layer for the tools of an agent that works in `folder`."""
+
+    async def mw(call: ToolCall, inner: Next) -> Any:
+        facts = facts_of(call.name) if inner.tool.builtin else None
+        if inner.tool.harmless or (facts is not None and facts.act in ("read", "talk", "fetch")):
+            return await inner(call)
+        path = call.arguments.get(facts.argument) if facts is not None and facts.kind == "path" else None
+        if isinstance(path, str) and "\0" not in path:
+            token = await asyncio.to_thread(snapshots.before, _whole(path, inner.tool, folder))
+        else:
+            token = await asyncio.to_thread(snapshots.before_command)
+        try:
+            return await inner(call)
+        finally:
+            await asyncio.to_thread(snapshots.after, token)
+
+    return mw
+
+
+def _whole(path: str, tool: Tool, folder: str) -> str:
+    return os.path.join(tool.folders[0] if tool.folders else folder, os.path.expanduser(path))
+
+
+# ---------------------------------------------------------------- session prompt
+
+_PLAIN_BRANCH: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,80}\Z")
+
+
+class SessionPrompt:
+    """The system prompt of a session, made anew for each turn from what is there then. `mode` gives the permission mode
+    of now."""
+
+    def __init__(
+        self, folder: str, also: Sequence[str], rules: ProjectRules, mode: Callable[[], str], *, attended: bool
+    ) -> None:
+        self.rules = rules
+        self._folder = folder
+        self._also = also
+        self._mode = mode
+        self._attended = attended
+        self._git: asyncio.Task[GitState | None] | None = None
+        self._window_start = 0
+
+    def begin(self, tasks: Tasks) -> None:
+        """Ask git in the background, as a task of the kernel."""
+        if self._git is None and read_head(self._folder) is not None:
+            from lyra.sage.project.git_state import git_state
+
+            self._git = tasks.start(git_state(self._folder), name="lyra-git-state")
+
+    async def __call__(self, session: Any) -> str:
+        """The prompt for the next turn of an agent's session."""
+        window = session.window
+        if window.start != self._window_start:
+            self._window_start = window.start
+            self.rules.tell_again()
+        if self._git is not None:
+            await asyncio.wait([self._git])
+        return self.now()
+
+    def now(self) -> str:
+        """The prompt as it would be now; before git has answered, without it."""
+        return system_prompt(
+            self._folder,
+            self._also,
+            attended=self._attended,
+            mode=self._mode(),
+            date=datetime.fromtimestamp(SystemClock().now(), UTC).date().isoformat(),
+            rules=self.rules,
+            git=self._git_state(),
+        )
+
+    def _git_state(self) -> GitState | None:
+        done = self._git is not None and self._git.done() and not self._git.cancelled()
+        state = self._git.result() if done and self._git is not None and self._git.exception() is None else None
+        if state is None:
+            return None
+        branch, upstream = (name if _PLAIN_BRANCH.match(name) else "" for name in (state.branch, state.upstream))
+        return state._replace(branch=branch, upstream=upstream, commits=())

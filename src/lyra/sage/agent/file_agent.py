@@ -150,8 +150,7 @@ def _name_in(name: str, folder: str) -> str:
 
 
 def _more_tools(workspace: Workspace, extensions: Extensions) -> list[Tool | ToolSource]:
-    from lyra.sage.project.repo_map.repo_map import RepoMap
-    from lyra.sage.project.repo_map.tool import repo_map_tool
+    from lyra.sage.project.repo_map.repo_map import RepoMap, repo_map_tool
 
     repo_map = RepoMap(workspace, cache_folder=str(data_folder() / "maps"))
     return [repo_map_tool(workspace, repo_map), extensions.tools(workspace)]

@@ -9,15 +9,16 @@ The conversation is that of an agent process in the session's own store, so noth
 have taken effect says so (`doubts`). Faces (terminal, print, ACP, SDK) show the lines and pass answers on; they decide
 nothing.
 
-This module has what callers do with a session. `session_core` opens and closes it, `turn_runner` runs its turns,
-`rewinding` goes back. Next: `lyra.sage.session.facts`, what is remembered of turns.
+This module has what callers do with a session, undo, checkpoints and compaction among it. `session_core` opens and
+closes it, `turn_runner` runs its turns. Next: `lyra.sage.session.record`, what is remembered of it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -26,17 +27,14 @@ from lyra.agents.headless.headless import HeadlessOptions
 from lyra.agents.session.events import AnyLine, ResultLine, SystemLine
 from lyra.agents.session.shared import runtime_of
 from lyra.config import Config
-from lyra.errors import LyraError
-from lyra.sage.agent.compaction import SessionCompaction
+from lyra.core.message import Message
+from lyra.errors import AgentFailed, ConfigError, LyraError
 from lyra.sage.agent.equipment import AGENT
-from lyra.sage.agent.figures import context_figures, usage_figures
-from lyra.sage.agent.rewinding import Undone, checkpoint, move, restore, undo
-from lyra.sage.agent.session_core import SessionCore
-from lyra.sage.agent.session_start import SessionStart, read_session
+from lyra.sage.agent.figures import ContextFigures, UsageFigures, context_figures, usage_figures
+from lyra.sage.agent.session_core import SessionCore, SessionStart, read_session
 from lyra.sage.agent.turn_runner import TurnRunner
-from lyra.sage.commands.session_protocol import ContextFigures, UsageFigures
 from lyra.sage.session.record import preview
-from lyra.sage.session.snapshots import Checkpoint, FileChange
+from lyra.sage.session.snapshots import Checkpoint, FileChange, Restored
 
 __all__ = ["AGENT", "LiveSession", "SessionStart", "Undone", "read_session"]
 
@@ -183,3 +181,139 @@ class LiveSession(SessionCore):
 
     def set_title(self, title: str) -> None:
         self.save(title=preview(self.without_keys(title)))
+
+
+# ---------------------------------------------------------------- compaction
+
+
+class SessionCompaction:
+    """Replaces all but the last turn by a summary in what the model is sent; can be interrupted. Of one session, one at
+    a time."""
+
+    __slots__ = ("_session", "_working")
+
+    def __init__(self, session: LiveSession) -> None:
+        self._session = session
+        self._working: asyncio.Task[None] | None = None
+
+    @property
+    def is_running(self) -> bool:
+        return self._working is not None
+
+    def cancel(self) -> bool:
+        """Stop the one that runs; False where none does."""
+        return self._working is not None and self._working.cancel()
+
+    async def run(self, focus: str) -> tuple[int, int]:
+        """Tokens of the messages before and after."""
+        session = self._session
+        before = session.context_tokens()
+        working = session.kernel.tasks.start(session.process.compact(focus), name="lyra-compact")
+        self._working = working
+        try:
+            await asyncio.wait([working])
+        finally:
+            self._working = None
+            working.cancel()
+        if working.cancelled():
+            raise AgentFailed("the compaction was interrupted; the conversation is as before", status="interrupted")
+        working.result()
+        return before, session.context_tokens()
+
+
+# ---------------------------------------------------------------- rewinding
+
+_CHECKPOINTS = "checkpoints"  # the setting: name → the position in the conversation
+
+
+class Undone(NamedTuple):
+    """The turns that were taken back, the files that were restored, and sentences about those that could not be."""
+
+    turns: list[int]
+    files: list[str]
+    problems: list[str]
+
+
+async def undo(session: LiveSession, turn: int | None, *, force: bool) -> Undone:
+    facts = session.facts
+    if not facts.standing:
+        raise ConfigError("there is no turn to undo", key="turn")
+    number = facts.standing[-1].number if turn is None else facts.turn(turn).number
+    undone = [done.number for done in facts.standing if done.number >= number]
+    if not undone:
+        raise ConfigError(f"turn {number} is undone already", hint="/restore brings it back", key="turn")
+    shown, here = _names_of_files(session), facts.position(len(session.messages))
+    before = facts.messages_before(undone[0], list(session.messages))
+    restored = await asyncio.to_thread(session.snapshots.restore, number, force=force)
+    if restored.redo:
+        _mark(session, restored.redo, here)
+    await move(session, "undo", before, undone=undone)
+    return Undone(undone, [path for path in restored.paths if path in shown], _problems(session, restored, undone))
+
+
+async def checkpoint(session: LiveSession, name: str) -> Checkpoint:
+    marked = await asyncio.to_thread(session.snapshots.checkpoint, name)
+    _mark(session, name, session.facts.position(len(session.messages)))
+    return marked
+
+
+def _mark(session: LiveSession, name: str, position: dict[str, Any]) -> None:
+    session.keep(**{_CHECKPOINTS: {**session.facts.settings.get(_CHECKPOINTS, {}), name: position}})
+
+
+async def restore(session: LiveSession, name: str, *, force: bool) -> Undone:
+    """Go to a checkpoint, forwards or back: an undo leaves one behind, so that it can be undone."""
+    facts, shown = session.facts, _names_of_files(session)
+    here = facts.position(len(session.messages))
+    restored = await asyncio.to_thread(session.snapshots.restore_checkpoint, name, force=force)
+    if restored.redo:
+        _mark(session, restored.redo, here)
+    target = facts.settings.get(_CHECKPOINTS, {}).get(name)
+    undone: list[int] = []
+    if target is not None:
+        standing, wanted = set(here["turns"]), set(target["turns"])
+        undone = sorted(standing - wanted)
+        messages = facts.messages_at(target, list(session.messages))
+        await move(session, "restore", messages, undone=undone, redone=sorted(wanted - standing))
+    return Undone(undone, [path for path in restored.paths if path in shown], _problems(session, restored, undone))
+
+
+def _names_of_files(session: LiveSession) -> set[str]:
+    """The paths of files that the agent has changed; folders alone, such as those of a sandbox, are not shown."""
+    return {change.path for change in session.changes() if change.is_of_a_file}
+
+
+def _problems(session: LiveSession, restored: Restored, undone: list[int]) -> list[str]:
+    """Sentences about what was not brought back. What a command in the background writes is not known to be the
+    agent's, so it is not undone."""
+    told = [*restored.problems, *session.snapshots.notes()]
+    began = min((session.facts.turn(number).began_at for number in undone), default=None)
+    if began is None:
+        return told
+    commands = [task for task in session.tasks.list() if task.kind == "command" and (task.began_at or 0.0) >= began]
+    return [*told, *(f"what the background command {task.id} has written is not undone" for task in commands)]
+
+
+async def move(
+    session: LiveSession,
+    reason: str,
+    messages: list[Message],
+    *,
+    undone: list[int] | None = None,
+    redone: list[int] | None = None,
+) -> None:
+    """Go on with another conversation; what it does not have of the old one is kept in the facts."""
+    now = list(session.messages)
+    common = min(len(now), len(messages))
+    keep = next((index for index in range(common) if now[index] != messages[index]), common)
+    data = {
+        "reason": reason,
+        "turn": session.facts.last_number,
+        "keep": keep,
+        "dropped": [message.to_data() for message in now[keep:]],
+        "undone": undone or [],
+        "redone": redone or [],
+    }
+    session.fact("session.moved", data)  # in one batch with the order, which is sent before anything is awaited
+    await session.process.revise(keep, messages[keep:])
+    session.save()

@@ -2,8 +2,8 @@
 
 Opens and closes them, also in the middle with other options, and has what they know. The conversation is that of an
 agent process in the session's own store, so nothing that was acknowledged is lost by `kill -9`. Runs no turn: `live`
-has what callers do with a session. `session_writer` writes down what is remembered of it, `equipment` is what the agent
-works with, `earlier_run` goes on with what another run left.
+has what callers do with a session. SessionWriter writes down what is remembered of it, `equipment` is what the agent
+works with; `repair` and `copy_conversation` go on with what another run left.
 """
 
 from __future__ import annotations
@@ -19,22 +19,33 @@ import msgspec
 from lyra.agents.declaration.hooks import AgentHooks
 from lyra.agents.headless.headless import Headless, HeadlessOptions, end_reason
 from lyra.agents.session.agent_process import AgentProcess
+from lyra.agents.session.shared import runtime_of
+from lyra.agents.turn.unfinished import UnfinishedTurn, read_agent, repaired
 from lyra.config import Config
+from lyra.core.clock import SystemClock
+from lyra.core.ids import Entropy
 from lyra.core.message import Message
-from lyra.errors import Conflict, Corrupt, LyraError
+from lyra.core.secrets.redact import redact
+from lyra.errors import ConfigError, Conflict, Corrupt, LyraError, Tampered
 from lyra.kernel.kernel import Kernel
-from lyra.sage.agent.earlier_run import copy_conversation, explain_damage, repair
 from lyra.sage.agent.equipment import AGENT, Equipment
-from lyra.sage.agent.session_start import STORE_FILE, SessionStart, with_kept_mode
-from lyra.sage.agent.session_writer import SessionWriter
-from lyra.sage.agent.spending import SessionSpending
-from lyra.sage.agent.tasks.record import TaskRecord
+from lyra.sage.agent.figures import SessionSpending
+from lyra.sage.agent.tasks.state import TaskRecord
+from lyra.sage.agent.tasks.sub_agents import TOOL_NAMES
 from lyra.sage.agent.tasks.task_list import TaskList
-from lyra.sage.session.facts import SessionFacts, SessionTurn
 from lyra.sage.session.index import SessionIndex
-from lyra.sage.session.record import SessionRecord, preview, sessions_folder
+from lyra.sage.session.record import (
+    SessionFacts,
+    SessionRecord,
+    SessionTurn,
+    make_session_folder,
+    preview,
+    sessions_folder,
+)
 from lyra.sage.session.snapshots import Snapshots
 from lyra.sage.session.usage_log import UsageLog
+from lyra.store import open_store
+from lyra.tools.permissions.decision import MODES
 
 _MODEL_CALLS_S: Final = 0.3  # how long a session that is left waits for model calls under way
 
@@ -266,3 +277,182 @@ class SessionCore:
     def save(self, *, prompt: str | None = None, **changes: Any) -> None:
         """Write the record of the session anew, with changes."""
         self._writer.save(prompt=prompt, **changes)
+
+
+# ---------------------------------------------------------------- session writer
+
+
+class SessionWriter:
+    """What an open session writes down, its record in the index of sessions and its facts in its journal. Of one
+    session in `root`, the folder of all sessions; `folder` is where its agent works."""
+
+    def __init__(self, root: Path, folder: str) -> None:
+        self.root = root
+        self.folder = folder
+        self.clock = SystemClock()
+        self.index = SessionIndex(root)
+        self.facts = SessionFacts()
+        self._record: SessionRecord | None = None
+        self._kernel: Kernel | None = None
+        self._mask: Callable[[str], str] = redact  # knows the providers' keys once a kernel is open
+
+    # ------------------------------------------------------------------ which session
+
+    @property
+    def record(self) -> SessionRecord:
+        assert self._record is not None, "the session is not open"
+        return self._record
+
+    def find(self, wanted: str) -> SessionRecord:
+        """The record of an earlier session, by its id or the beginning of it; "" is the newest one of the folder."""
+        record = self.index.get(wanted) if wanted else self.index.latest(self.folder)
+        if record is None:
+            raise ConfigError(
+                f"there is no session of {self.folder} yet", hint="start one: sage", place=self.folder, key="--continue"
+            )
+        return record
+
+    def go_on(self, record: SessionRecord) -> None:
+        self._record = record
+
+    def begin(self, title: str, parent: SessionRecord | None) -> None:
+        """Make a new session, with a folder of its own."""
+        now = self.clock.now()
+        folder = make_session_folder(now, Entropy(), self.root)
+        self._record = SessionRecord(
+            id=folder.name,
+            folder=self.folder,
+            title=preview(title) or (f"{parent.label} (fork)" if parent is not None else ""),
+            created_at=now,
+            updated_at=now,
+            parent=parent.id if parent is not None else "",
+        )
+
+    # ------------------------------------------------------------------ writing
+
+    def new_facts(self) -> SessionFacts:
+        """Empty facts, which a kernel that is opened with them fills from its journal."""
+        self.facts = SessionFacts()
+        return self.facts
+
+    def write_to(self, kernel: Kernel) -> None:
+        """Write facts into the journal of this kernel from now on."""
+        self._kernel, self._mask = kernel, runtime_of(kernel).clean
+        runtime_of(kernel).models.sends_before_pricing = True
+
+    def without_keys(self, text: str) -> str:
+        """A text that is kept or shown, with the keys of model providers masked."""
+        return self._mask(text)
+
+    def fact(self, kind: str, data: dict[str, Any]) -> None:
+        """Write a fact of the session into its journal."""
+        kernel = self._kernel
+        assert kernel is not None, "the session is not open"
+        kernel.fact(self.facts, AGENT, kind, runtime_of(kernel).clean_data(data))
+
+    def save(self, *, prompt: str | None = None, **changes: Any) -> None:
+        """Write the record of the session anew, with changes."""
+        now = self.clock.now()
+        record = self.record
+        if prompt is not None:
+            record = record.with_prompt(prompt, now=now)
+            self.index.add_text(record.id, self.facts.last_number, prompt)
+        record = msgspec.structs.replace(record, updated_at=now, **changes)
+        self._record = msgspec.structs.replace(record, title=self.without_keys(record.title))
+        self.index.upsert(self._record)
+
+    def close(self, *, resumed: bool = False) -> None:
+        """Close the index. A session without a turn would only be in the way and is removed, unless it was `resumed`
+        and could not be opened."""
+        try:
+            if not resumed and not self.facts.turns:
+                self.index.remove(self.record.id)
+        finally:
+            self.index.close()
+
+
+# ---------------------------------------------------------------- earlier run
+
+
+async def repair(session: SessionCore, unfinished: UnfinishedTurn) -> list[str]:
+    """Keep what the last run had done of its turn; sentences about what is in doubt."""
+    start = len(session.messages)
+    doubts = [
+        f"{call.name} {_short(call.arguments)}: it may or may not have taken effect"
+        for call in unfinished.doubts
+        if call.name not in TOOL_NAMES  # a sub-agent goes on, and its answer is told
+    ]
+    await session.tasks.worktrees.clean_up()
+    await session.process.revise(start, [unfinished.question, *unfinished.messages])
+    turn = session.facts.turns[-1] if session.facts.turns else None
+    if turn is not None and turn.status == "running":
+        session.fact("session.turn_ended", {"number": turn.number, "status": "interrupted"})
+    return doubts
+
+
+async def copy_conversation(session: SessionCore, earlier: SessionRecord, before_turn: int | None) -> None:
+    """Begin with the conversation of another session, or the part of it before a turn."""
+    try:
+        messages, facts = read_session(session.root / earlier.id)
+    except Corrupt as error:
+        explain_damage(error, earlier, session.index)
+        raise
+    if before_turn is not None:
+        messages = facts.messages_before(before_turn, messages)
+    whole = repaired(messages, {}, "the session was copied before this call was done")
+    await session.process.revise(0, whole)
+    session.fact("session.set", {"forked_from": earlier.id})
+    session.save(first_prompt=earlier.first_prompt, last_prompt=earlier.last_prompt)
+
+
+def explain_damage(error: Corrupt, record: SessionRecord, index: SessionIndex) -> None:
+    """Let the error of a store that cannot be read name its session, and ways to go on: without it, or with another."""
+    error.message = f"the session {record.id} ({record.label}) cannot be read any more: {error.message}"
+    error.args = (error.message, *error.args[1:])
+    others = (other.id for other in index.list(record.folder, limit=3) if other.id != record.id and other.turns)
+    other = next(others, "OTHER")
+    adopted = f"{error.hint}; or " if isinstance(error, Tampered) and error.hint else ""
+    error.hint = f"{adopted}remove it: sage sessions rm {record.id}; or go on with another one: sage -r {other}"
+
+
+def _short(arguments: dict[str, Any]) -> str:
+    return preview(" ".join(str(value) for value in arguments.values()), 80)
+
+
+# ---------------------------------------------------------------- session start
+
+STORE_FILE: Final = "session.db"
+NOT_KEPT: Final = "bypass"  # a mode that has to be asked for in each run
+
+
+class SessionStart(msgspec.Struct, frozen=True, kw_only=True):
+    """How a session begins: anew, as the newest one of the folder, as one with this id, or as a copy of it."""
+
+    resume: str | None = None  # an id or the beginning of one; "" is the newest session of the folder
+    fork: bool = False
+    before_turn: int | None = None  # of a fork: the conversation before this turn
+    title: str = ""
+    root: str = ""  # the folder of all sessions; empty: in the user's data folder
+
+
+def with_kept_mode(options: HeadlessOptions, record: SessionRecord) -> HeadlessOptions:
+    """The options with the permission mode that was chosen for the session, unless they name one.
+
+    `bypass` is not kept: calls without a question are allowed only where this run was told so."""
+    if options.mode is not None or record.mode in ("", NOT_KEPT) or record.mode not in MODES:
+        return options
+    return msgspec.structs.replace(options, mode=record.mode)
+
+
+def read_session(folder: Path) -> tuple[list[Message], SessionFacts]:
+    """The conversation and the facts of a session, read from its store without running it."""
+    facts = SessionFacts()
+    store = open_store(str(folder / STORE_FILE))
+    try:
+        stored = read_agent(store, AGENT, [facts])
+    finally:
+        store.close()
+    messages = list(stored.messages)
+    if stored.unfinished is not None:
+        messages += [stored.unfinished.question, *stored.unfinished.messages]
+    return messages, facts

@@ -16,7 +16,7 @@ from typing import Any, Final
 from lyra.agents.session.events import NoticeLine, QuestionLine
 from lyra.core.secrets.visible import visible
 from lyra.sage.agent.live import LiveSession
-from lyra.sage.agent.tasks.record import TaskRecord
+from lyra.sage.agent.tasks.state import TaskRecord
 
 _WAITING_MAX: Final = 100  # the oldest are dropped
 _DESCRIPTION_CHARS_MAX: Final = 120

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
-from typing import Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from lyra.config import Config
 from lyra.config.asks import folder_asks
@@ -24,14 +24,16 @@ from lyra.core.providers import USUAL
 from lyra.core.secrets.visible import visible
 from lyra.errors import ConfigError, LyraError
 from lyra.models.settings import settings_of
-from lyra.sage.commands.arguments import SlashArguments
 from lyra.sage.commands.figures import sandbox_words
-from lyra.sage.commands.result import SlashResult, table
-from lyra.sage.commands.session_protocol import CommandSession
-from lyra.sage.project.rule_asks import rule_asks
+from lyra.sage.commands.result import SlashArguments, SlashResult, table
+from lyra.sage.project.rules import rule_asks
 from lyra.sage.session.index import SessionIndex
 from lyra.sage.session.record import sessions_folder
 from lyra.sage.session.usage_log import UsageLog, local_day
+
+if TYPE_CHECKING:
+    from lyra.sage.agent.live import LiveSession
+
 
 _UI: Final = ("prompt_toolkit", "rich")
 
@@ -43,7 +45,7 @@ class SageCheck(NamedTuple):
     how: str = ""
 
 
-async def doctor(session: CommandSession, arguments: SlashArguments) -> SlashResult:
+async def doctor(session: LiveSession, arguments: SlashArguments) -> SlashResult:
     arguments.none()
     checks = await asyncio.to_thread(
         lambda: [*sage_checks(session.config, session.folder, session.model, session.root)]

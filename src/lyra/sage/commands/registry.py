@@ -4,7 +4,7 @@
 
 `COMMANDS` is the table: a name, one sentence of help, the hint for arguments, the function. A function takes the
 session and its SlashArguments and gives a SlashResult; a mistake is a LyraError. A name that is not in the table is a
-command from a Markdown file (`custom`) or a prompt of an MCP server (`servers`).
+command from a Markdown file or a prompt of an MCP server (`figures`).
 
 A face that cannot do what a command says names it in `elsewhere`, with a sentence on how the same is done there: the
 command is then in no list, and a typed one gets that sentence.
@@ -13,20 +13,19 @@ command is then in no list, and a typed one gets that sentence.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from lyra.core.checking.check import did_you_mean
 from lyra.core.secrets.visible import visible
 from lyra.errors import ConfigError
-from lyra.sage.commands import conversation, doctor, figures, project, servers, settings, tasks, tools
-from lyra.sage.commands.arguments import SlashArguments
-from lyra.sage.commands.custom import custom_commands, custom_result, problems_of
-from lyra.sage.commands.result import SlashResult, lines, table
-from lyra.sage.commands.session_protocol import CommandSession
+from lyra.sage.agent.live import LiveSession
+from lyra.sage.commands import conversation, doctor, figures, settings, tasks
+from lyra.sage.commands.result import SlashArguments, SlashResult, lines, table
+from lyra.sage.extensions.custom_commands import CustomCommand
 
 __all__ = ["ALIASES", "COMMANDS", "SlashCommand", "command_list", "run_command"]
 
-SlashFunction = Callable[[CommandSession, SlashArguments], Awaitable[SlashResult]]
+SlashFunction = Callable[[LiveSession, SlashArguments], Awaitable[SlashResult]]
 
 
 class SlashCommand(NamedTuple):
@@ -46,7 +45,7 @@ _NOTHING: Final[Mapping[str, str]] = {}
 
 
 async def _help(
-    session: CommandSession, arguments: SlashArguments, elsewhere: Mapping[str, str] = _NOTHING
+    session: LiveSession, arguments: SlashArguments, elsewhere: Mapping[str, str] = _NOTHING
 ) -> SlashResult:
     words = arguments.at_most(1)
     listed = dict(command_list(session, elsewhere))
@@ -65,10 +64,10 @@ async def _help(
     return SlashResult.of(table(("command", ""), rows))
 
 
-async def _commands(session: CommandSession, arguments: SlashArguments) -> SlashResult:
+async def _commands(session: LiveSession, arguments: SlashArguments) -> SlashResult:
     arguments.none()
     files = custom_commands(session)
-    prompts = await servers.read_prompts(session)
+    prompts = await figures.read_prompts(session)
     rows = [
         (f"/{name} {command.argument_hint}".rstrip(), command.plugin or command.origin, visible(command.description))
         for name, command in sorted(files.items())
@@ -84,11 +83,11 @@ async def _commands(session: CommandSession, arguments: SlashArguments) -> Slash
     return SlashResult(blocks=blocks) if blocks else SlashResult.of(none)
 
 
-async def _expand(_session: CommandSession, _arguments: SlashArguments) -> SlashResult:
+async def _expand(_session: LiveSession, _arguments: SlashArguments) -> SlashResult:
     return SlashResult.of("nothing is folded here; in a terminal /expand N shows what was")
 
 
-async def _exit(_session: CommandSession, arguments: SlashArguments) -> SlashResult:
+async def _exit(_session: LiveSession, arguments: SlashArguments) -> SlashResult:
     arguments.none()
     return SlashResult(exit=True)
 
@@ -110,8 +109,10 @@ _TABLE: Final = (
         "[allow RULE | deny RULE | mode [MODE]] [--keep]",
         settings.permissions,
     ),
-    SlashCommand("diff", "Show changes of the session, of a turn, or of git.", "[TURN | git]", project.diff_),
-    SlashCommand("review", "Have the changes reviewed that are not committed.", "[WHAT TO LOOK AT]", project.review),
+    SlashCommand("diff", "Show changes of the session, of a turn, or of git.", "[TURN | git]", conversation.diff_),
+    SlashCommand(
+        "review", "Have the changes reviewed that are not committed.", "[WHAT TO LOOK AT]", conversation.review
+    ),
     SlashCommand("undo", "Restore files and conversation to before a turn.", "[TURN] [--force]", conversation.undo),
     SlashCommand("checkpoint", "Name this moment, or list those that have a name.", "[NAME]", conversation.checkpoint),
     SlashCommand("restore", "Go back to a checkpoint.", "[NAME] [--force]", conversation.restore),
@@ -121,16 +122,16 @@ _TABLE: Final = (
     SlashCommand(
         "export", "Write the conversation to a file.", "FILE [markdown | json] [--force]", conversation.export
     ),
-    SlashCommand("tools", "List the tools and the rules for them, or show one.", "[TOOL]", tools.tools),
-    SlashCommand("mcp", "Show MCP servers, or one with its prompts.", "[SERVER | reconnect SERVER]", servers.mcp),
+    SlashCommand("tools", "List the tools and the rules for them, or show one.", "[TOOL]", tasks.tools),
+    SlashCommand("mcp", "Show MCP servers, or one with its prompts.", "[SERVER | reconnect SERVER]", figures.mcp),
     SlashCommand(
         "memory",
         "Show, add, search or forget what is remembered.",
         "[add TEXT | search WORDS | forget N]",
-        tools.memory,
+        tasks.memory,
     ),
     SlashCommand("tasks", "Show sub-agents and background commands, and act on one.", tasks.HINT, tasks.tasks),
-    SlashCommand("init", "Have AGENTS.md written for this project.", "[WHAT MATTERS]", project.init),
+    SlashCommand("init", "Have AGENTS.md written for this project.", "[WHAT MATTERS]", conversation.init),
     SlashCommand("commands", "List commands of your own and prompts of MCP servers.", "", _commands),
     SlashCommand("config", "Show the settings in force and where they come from.", "[SECTION | KEY]", settings.config),
     SlashCommand(
@@ -144,7 +145,7 @@ COMMANDS: Final[dict[str, SlashCommand]] = {command.name: command for command in
 ALIASES: Final = {"?": "help", "quit": "exit", "usage": "cost", "sessions": "resume"}
 
 
-async def run_command(session: CommandSession, text: str, *, elsewhere: Mapping[str, str] = _NOTHING) -> SlashResult:
+async def run_command(session: LiveSession, text: str, *, elsewhere: Mapping[str, str] = _NOTHING) -> SlashResult:
     """Do what a line says that begins with `/`. A LyraError is a mistake in it, or why it could not be done.
 
     `elsewhere` has the commands of the table that this face does not offer, and what to do instead."""
@@ -161,22 +162,48 @@ async def run_command(session: CommandSession, text: str, *, elsewhere: Mapping[
     custom = custom_commands(session).get(name)
     if custom is not None:
         return custom_result(custom, rest)
-    prompt = await servers.prompt_result(session, name, rest)
+    prompt = await figures.prompt_result(session, name, rest)
     if prompt is not None:
         return prompt
     raise _unknown(session, name, elsewhere)
 
 
-def command_list(session: CommandSession, elsewhere: Mapping[str, str] = _NOTHING) -> list[tuple[str, str]]:
+def command_list(session: LiveSession, elsewhere: Mapping[str, str] = _NOTHING) -> list[tuple[str, str]]:
     """Every command with its sentence, for completion and help, but those in `elsewhere`; no server is asked."""
     listed = [(command.name, command.help) for command in COMMANDS.values() if command.name not in elsewhere]
     files = custom_commands(session)
     listed += [(name, visible(command.description)) for name, command in sorted(files.items())]
-    prompts = servers.known_prompts(session)
+    prompts = figures.known_prompts(session)
     return listed + [(name, visible(str(about.get("description") or ""))) for name, about in sorted(prompts.items())]
 
 
-def _unknown(session: CommandSession, name: str, elsewhere: Mapping[str, str]) -> ConfigError:
+def _unknown(session: LiveSession, name: str, elsewhere: Mapping[str, str]) -> ConfigError:
     near = did_you_mean(name, [known for known, _ in command_list(session, elsewhere)])
     hint = f"did you mean /{near}?" if near else "/help lists them"
     return ConfigError(f"there is no command /{visible(name[:80])}", hint=hint, key="command")
+
+
+# ---------------------------------------------------------------- custom
+
+
+def custom_commands(session: LiveSession) -> dict[str, CustomCommand]:
+    """The commands by name, as their files are now; skills that a person may start are among them."""
+    if session.equipment is None:
+        return {}
+    session.equipment.extensions.refresh(at_once=True)
+    return session.equipment.extensions.slash_commands()
+
+
+def problems_of(session: LiveSession) -> tuple[str, ...]:
+    """What is wrong with the files, with file and line."""
+    return session.equipment.extensions.problems if session.equipment is not None else ()
+
+
+def custom_result(command: CustomCommand, rest: str) -> SlashResult:
+    """The prompt that a command becomes, with the limits that its file sets for it."""
+    send_with: dict[str, Any] = {}
+    if command.allowed_tools is not None:
+        send_with["only"] = command.allowed_tools
+    if command.model:
+        send_with["model"] = command.model
+    return SlashResult.of(f"from {visible(command.source)}", prompt=command.expand(rest), send_with=send_with)

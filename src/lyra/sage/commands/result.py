@@ -1,4 +1,4 @@
-"""SlashResult: what a slash command gives back, as plain data.
+"""SlashResult: what a slash command gives back, as plain data; SlashArguments: what it is given.
 
 A block is a mapping with a `type`:
 
@@ -14,10 +14,16 @@ further arguments of its method `send`; open another session (`open_session`); o
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
+
+from lyra.core.checking.check import did_you_mean
+from lyra.core.clock import SystemClock
+from lyra.core.secrets.visible import visible
+from lyra.errors import ConfigError
 
 Block = dict[str, Any]
 _FENCES: Final = {"diff": "diff"}  # the language of a block of code by the type of the block; text for the others
@@ -107,3 +113,113 @@ def _titled(block: Block, title: str) -> Block:
 
 def _cell(value: Any) -> str:
     return "" if value is None else str(value)
+
+
+# ---------------------------------------------------------------- words
+
+_LENGTH_MAX: Final = 90
+
+
+def age(time: float) -> str:
+    """How long ago, in the largest unit."""
+    seconds = max(0.0, SystemClock().now() - time)
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= length:
+            return f"{int(seconds // length)} {unit}"
+    return "now"
+
+
+def dollars(usd: float | None) -> str:
+    """An amount to two digits, a small one to four; `?` where the price of a call is not known."""
+    if usd is None:
+        return "?"
+    return f"${usd:.2f}" if usd >= 0.1 or not usd else f"${usd:.4f}"
+
+
+def tokens(count: int) -> str:
+    """A count with spaces between thousands."""
+    return f"{count:,}".replace(",", " ")
+
+
+def percent(share: float) -> str:
+    return f"{round(100 * share)} %"
+
+
+def short(text: str, length: int = _LENGTH_MAX) -> str:
+    """The beginning of a text on one line, escape sequences made visible."""
+    line = visible(" ".join(text.split()))
+    return line if len(line) <= length else f"{line[: length - 1]}…"
+
+
+# ---------------------------------------------------------------- arguments
+
+_TEXT_LENGTH_MAX: Final = 100_000
+
+
+class SlashArguments:
+    """What follows the name of a slash command, as text and as words split the way a shell does. `text` is as it was
+    typed. `usage` is shown in errors: the command with its argument hint."""
+
+    __slots__ = ("_words", "text", "usage")
+
+    def __init__(self, text: str, usage: str) -> None:
+        if len(text) > _TEXT_LENGTH_MAX:
+            raise ConfigError(f"the arguments have at most {_TEXT_LENGTH_MAX} characters, not {len(text)}")
+        self.text = text.strip()
+        self.usage = usage
+        self._words: list[str] | None = None
+
+    @property
+    def words(self) -> list[str]:
+        """The words without flags."""
+        return [word for word in self._split() if not word.startswith("--")]
+
+    def flags(self, *known: str) -> set[str]:
+        """The flags that are given, without their dashes; one that is not known is an error."""
+        flags = {word[2:] for word in self._split() if word.startswith("--")}
+        for flag in sorted(flags - set(known)):
+            near = did_you_mean(flag, known)
+            raise self.mistake(f"there is no flag --{flag}", f"did you mean --{near}?" if near else "")
+        return flags
+
+    def _split(self) -> list[str]:
+        if self._words is None:
+            try:
+                self._words = shlex.split(self.text)
+            except ValueError as error:
+                raise self.mistake(f"the arguments cannot be split into words: {error}", "close the quote") from None
+        return self._words
+
+    # ------------------------------------------------------------ what a command expects
+    def none(self) -> None:
+        """No argument at all."""
+        if self.text:
+            raise self.mistake(f"{self.text[:40]!r} is not expected here")
+
+    def at_most(self, count: int) -> list[str]:
+        words = self.words
+        if len(words) > count:
+            raise self.mistake(f"{words[count][:40]!r} is not expected here")
+        return words
+
+    def single(self, what: str) -> str:
+        """Exactly one word."""
+        words = self.at_most(1)
+        if not words:
+            raise self.mistake(f"{what} is missing")
+        return words[0]
+
+    def turn(self, word: str) -> int:
+        if not word.isascii() or not word.isdecimal() or not 0 < int(word) < 10**9:
+            raise self.mistake(f"{word[:40]!r} is not the number of a turn")
+        return int(word)
+
+    def choice(self, word: str, choices: Iterable[str]) -> str:
+        known = list(choices)
+        if word in known:
+            return word
+        near = did_you_mean(word, known)
+        raise self.mistake(f"{word[:40]!r} is none of {', '.join(known)}", f"did you mean {near}?" if near else "")
+
+    def mistake(self, sentence: str, hint: str = "") -> ConfigError:
+        return ConfigError(sentence, hint=f"{hint} " * bool(hint) + f"usage: {self.usage}", key="arguments")

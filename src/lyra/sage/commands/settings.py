@@ -14,10 +14,8 @@ from lyra.errors import ConfigError
 from lyra.models.context_windows import context_window
 from lyra.models.pricing import published_names
 from lyra.models.settings import settings_of
-from lyra.sage.commands.arguments import SlashArguments
-from lyra.sage.commands.result import SlashResult, lines, table, text
-from lyra.sage.commands.session_protocol import CommandSession
-from lyra.sage.commands.words import tokens
+from lyra.sage.agent.live import LiveSession
+from lyra.sage.commands.result import SlashArguments, SlashResult, lines, table, text, tokens
 from lyra.tools.permissions.decision import MODES
 from lyra.tools.permissions.rules import Rule
 
@@ -31,7 +29,7 @@ _DAYS_BACK: Final = 60
 
 
 # ---------------------------------------------------------------- config
-async def config(session: CommandSession, arguments: SlashArguments) -> SlashResult:
+async def config(session: LiveSession, arguments: SlashArguments) -> SlashResult:
     words = arguments.at_most(1)
     rows = session.config.rows()
     if words:
@@ -47,7 +45,7 @@ async def config(session: CommandSession, arguments: SlashArguments) -> SlashRes
 
 
 # ---------------------------------------------------------------- model
-async def model(session: CommandSession, arguments: SlashArguments) -> SlashResult:
+async def model(session: LiveSession, arguments: SlashArguments) -> SlashResult:
     """A name with a slash is switched to; any other word is looked for in the published names of models."""
     words = arguments.at_most(1)
     if not words:
@@ -60,7 +58,7 @@ async def model(session: CommandSession, arguments: SlashArguments) -> SlashResu
     return SlashResult.of(f"model: {session.model}")
 
 
-def _models_used(session: CommandSession) -> dict[str, str]:
+def _models_used(session: LiveSession) -> dict[str, str]:
     """The model in use, that of the configuration, and those of the last weeks."""
     used = session.spending.log.sums("model", days=_DAYS_BACK, now=SystemClock().now())
     recent = {total.group: "used before" for total in sorted(used, key=lambda total: -total.time)}
@@ -68,14 +66,14 @@ def _models_used(session: CommandSession) -> dict[str, str]:
     return {session.model: "", **({configured: "configured"} if configured else {}), **recent}
 
 
-def _published(session: CommandSession, word: str) -> list[str]:
+def _published(session: LiveSession, word: str) -> list[str]:
     """Published names with this word in them, of providers that can be asked."""
     usable = [provider for provider in sorted({*USUAL, *session.config.providers}) if _is_usable(session, provider)]
     names = [f"{provider}/{name}" for provider in usable for name in published_names(provider)]
     return [name for name in names if word.lower() in name.lower()]
 
 
-def _model_table(session: CommandSession, models: dict[str, str]) -> SlashResult:
+def _model_table(session: LiveSession, models: dict[str, str]) -> SlashResult:
     rows = [
         (visible(name), _window(name), "in use" if name == session.model else about) for name, about in models.items()
     ]
@@ -86,7 +84,7 @@ def _model_table(session: CommandSession, models: dict[str, str]) -> SlashResult
     return SlashResult.of(table(("model", "window", ""), rows[:_MODELS_SHOWN]), hint)
 
 
-def _is_usable(session: CommandSession, provider: str) -> bool:
+def _is_usable(session: LiveSession, provider: str) -> bool:
     """Whether the settings are there that a call needs; nothing is sent."""
     try:
         settings = settings_of(provider, session.config.providers.get(provider))
@@ -101,7 +99,7 @@ def _window(name: str) -> str:
 
 
 # ---------------------------------------------------------------- output
-async def output(session: CommandSession, arguments: SlashArguments) -> SlashResult:
+async def output(session: LiveSession, arguments: SlashArguments) -> SlashResult:
     words = arguments.at_most(1)
     now = str(session.facts.settings.get("output", "text"))
     if not words:
@@ -113,7 +111,7 @@ async def output(session: CommandSession, arguments: SlashArguments) -> SlashRes
 
 
 # ---------------------------------------------------------------- permissions
-async def permissions(session: CommandSession, arguments: SlashArguments) -> SlashResult:
+async def permissions(session: LiveSession, arguments: SlashArguments) -> SlashResult:
     flags = arguments.flags("keep")
     words = arguments.words
     if not words:
@@ -126,7 +124,7 @@ async def permissions(session: CommandSession, arguments: SlashArguments) -> Sla
     return _add(session, action, words[1], keep="keep" in flags)
 
 
-def _add(session: CommandSession, effect: Any, written: str, *, keep: bool) -> SlashResult:
+def _add(session: LiveSession, effect: Any, written: str, *, keep: bool) -> SlashResult:
     setup = session.headless.setup
     rules = setup.permissions
     source = "answers" if keep else "session"
@@ -144,7 +142,7 @@ def _add(session: CommandSession, effect: Any, written: str, *, keep: bool) -> S
     return SlashResult.of(f"{effect} {rule.text}: {where}")
 
 
-async def _mode(session: CommandSession, arguments: SlashArguments, words: list[str]) -> SlashResult:
+async def _mode(session: LiveSession, arguments: SlashArguments, words: list[str]) -> SlashResult:
     if not words:
         rows = [(mode, about, "in use" if mode == session.mode else "") for mode, about in MODES.items()]
         return SlashResult.of(table(("mode", "", ""), rows))
@@ -152,7 +150,7 @@ async def _mode(session: CommandSession, arguments: SlashArguments, words: list[
     return SlashResult.of(f"mode: {session.mode}: {MODES[session.mode]}")
 
 
-def _rules(session: CommandSession) -> SlashResult:
+def _rules(session: LiveSession) -> SlashResult:
     rules = session.headless.setup.permissions
     order = ("deny", "ask", "allow")
     ordered = sorted((*rules.rules, *rules.answers), key=lambda rule: order.index(rule.effect))
@@ -164,7 +162,7 @@ def _rules(session: CommandSession) -> SlashResult:
 
 
 # ---------------------------------------------------------------- plan
-async def plan(session: CommandSession, arguments: SlashArguments) -> SlashResult:
+async def plan(session: LiveSession, arguments: SlashArguments) -> SlashResult:
     """Words other than open, off and clear are a task to plan."""
     word = arguments.text.strip()
     if word == "open":
@@ -182,7 +180,7 @@ async def plan(session: CommandSession, arguments: SlashArguments) -> SlashResul
     return SlashResult.of(about, prompt=arguments.text or None)
 
 
-async def _leave_plan(session: CommandSession) -> SlashResult:
+async def _leave_plan(session: LiveSession) -> SlashResult:
     if session.mode != "plan":
         return SlashResult.of(f"the mode is {session.mode}, not plan")
     before = str(session.facts.settings.get("mode_before_plan") or "default")

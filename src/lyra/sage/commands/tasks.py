@@ -1,44 +1,26 @@
-"""The command about sub-agents and background commands: list, show, answer, resume, stop, and what worktrees hold."""
+"""Commands about what the agent has: tasks (sub-agents, background commands, worktrees), tools, memory."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Final
 
+from lyra.agents.declaration.memory import KINDS, Remembered
 from lyra.core.secrets.visible import visible
+from lyra.core.tool import Tool
 from lyra.errors import ConfigError
-from lyra.sage.commands.arguments import SlashArguments
-from lyra.sage.commands.result import SlashResult, diff, lines, table
-from lyra.sage.commands.session_protocol import CommandSession
-from lyra.sage.commands.words import age, dollars, short, tokens
+from lyra.sage.agent.live import LiveSession
+from lyra.sage.agent.tasks.state import TaskRecord
+from lyra.sage.agent.tasks.task_list import TaskList
+from lyra.sage.commands.result import SlashArguments, SlashResult, age, diff, dollars, lines, short, table, tokens
+from lyra.tools.permissions.decision import Permissions
 
 _DIFF_CHARS_MAX: Final = 100_000
 _WORDS: Final = ("allow", "always", "deny", "never", "retry", "skip", "fail")
 
 
-class _WorktreesView(Protocol):
-    async def changes(self, task_id: str) -> Sequence[Any]: ...
-    async def take(self, task_id: str, paths: Iterable[str]) -> list[str]: ...
-    async def merge(self, task_id: str) -> list[str]: ...
-    async def discard(self, task_id: str) -> None: ...
-
-
-class _TasksView(Protocol):
-    """A session's tasks, as the command needs them: `lyra.sage.agent.tasks.task_list` has the real ones."""
-
-    @property
-    def worktrees(self) -> _WorktreesView: ...
-
-    def list(self) -> Sequence[Any]: ...
-    async def answer(self, task_id: str, decision: str = "", *, text: str = "") -> None: ...
-    async def resume(self, task_id: str, message: str = "") -> None: ...
-    async def stop(self, task_id: str) -> bool: ...
-
-
-async def tasks(session: CommandSession, arguments: SlashArguments) -> SlashResult:
-    listed: _TasksView | None = getattr(session, "tasks", None)
-    records = list(listed.list()) if listed is not None else []
-    words = arguments.words
+async def tasks(session: LiveSession, arguments: SlashArguments) -> SlashResult:
+    records, words = session.tasks.list(), arguments.words
     if not words:
         if not records:
             return SlashResult.of("no sub-agent and no background command in this session")
@@ -47,13 +29,11 @@ async def tasks(session: CommandSession, arguments: SlashArguments) -> SlashResu
     action = arguments.choice(words[0], _ACTIONS)
     if len(words) < 2:
         raise arguments.mistake("the id of the task is missing")
-    record = _named(records, words[1])
-    assert listed is not None
-    return await _ACTIONS[action](listed, record, words[2:], arguments)
+    return await _ACTIONS[action](session.tasks, _named(records, words[1]), words[2:], arguments)
 
 
 # ---------------------------------------------------------------- what can be done with one
-async def _show(listed: _TasksView, record: Any, rest: list[str], arguments: SlashArguments) -> SlashResult:
+async def _show(listed: TaskList, record: TaskRecord, rest: list[str], arguments: SlashArguments) -> SlashResult:
     _nothing(rest, arguments)
     facts = [("id", record.id), ("state", record.state), ("what", record.name), ("about", short(record.description))]
     facts += [("cost", dollars(record.cost_usd)), ("tokens", tokens(record.tokens))]
@@ -65,7 +45,7 @@ async def _show(listed: _TasksView, record: Any, rest: list[str], arguments: Sla
     return SlashResult.of(table(("", ""), facts), lines(visible(record.text).split("\n"), title="last"))
 
 
-async def _answer(listed: _TasksView, record: Any, rest: list[str], arguments: SlashArguments) -> SlashResult:
+async def _answer(listed: TaskList, record: TaskRecord, rest: list[str], arguments: SlashArguments) -> SlashResult:
     if not rest:
         raise arguments.mistake("the answer is missing", f"one of {', '.join(_WORDS)}, or a text")
     decision = rest[0] if rest[0] in _WORDS else ""
@@ -73,18 +53,18 @@ async def _answer(listed: _TasksView, record: Any, rest: list[str], arguments: S
     return SlashResult.of(f"{record.id} has its answer")
 
 
-async def _resume(listed: _TasksView, record: Any, rest: list[str], _arguments: SlashArguments) -> SlashResult:
+async def _resume(listed: TaskList, record: TaskRecord, rest: list[str], _arguments: SlashArguments) -> SlashResult:
     await listed.resume(record.id, " ".join(rest))
     return SlashResult.of(f"{record.id} goes on")
 
 
-async def _stop(listed: _TasksView, record: Any, rest: list[str], arguments: SlashArguments) -> SlashResult:
+async def _stop(listed: TaskList, record: TaskRecord, rest: list[str], arguments: SlashArguments) -> SlashResult:
     _nothing(rest, arguments)
     was_working = await listed.stop(record.id)
     return SlashResult.of(f"{record.id} is stopped" if was_working else f"{record.id} was not at work")
 
 
-async def _diff(listed: _TasksView, record: Any, rest: list[str], arguments: SlashArguments) -> SlashResult:
+async def _diff(listed: TaskList, record: TaskRecord, rest: list[str], arguments: SlashArguments) -> SlashResult:
     changes = await listed.worktrees.changes(record.id)
     unknown = set(rest) - {change.path for change in changes}
     if unknown:
@@ -100,24 +80,24 @@ async def _diff(listed: _TasksView, record: Any, rest: list[str], arguments: Sla
     return SlashResult.of(table(("file", "", "+", "−"), rows, title=f"changed by {record.id}"), diff(unified))
 
 
-async def _take(listed: _TasksView, record: Any, rest: list[str], arguments: SlashArguments) -> SlashResult:
+async def _take(listed: TaskList, record: TaskRecord, rest: list[str], arguments: SlashArguments) -> SlashResult:
     if not rest:
         raise arguments.mistake("the files to take over are missing", "/tasks merge takes all;")
     return _taken(await listed.worktrees.take(record.id, rest))
 
 
-async def _merge(listed: _TasksView, record: Any, rest: list[str], arguments: SlashArguments) -> SlashResult:
+async def _merge(listed: TaskList, record: TaskRecord, rest: list[str], arguments: SlashArguments) -> SlashResult:
     _nothing(rest, arguments)
     return _taken(await listed.worktrees.merge(record.id))
 
 
-async def _discard(listed: _TasksView, record: Any, rest: list[str], arguments: SlashArguments) -> SlashResult:
+async def _discard(listed: TaskList, record: TaskRecord, rest: list[str], arguments: SlashArguments) -> SlashResult:
     _nothing(rest, arguments)
     await listed.worktrees.discard(record.id)
     return SlashResult.of(f"the worktree of {record.id} is removed")
 
 
-_Action = Callable[[_TasksView, Any, list[str], SlashArguments], Awaitable[SlashResult]]
+_Action = Callable[[TaskList, TaskRecord, list[str], SlashArguments], Awaitable[SlashResult]]
 _ACTIONS: Final[dict[str, _Action]] = {
     "show": _show,
     "answer": _answer,
@@ -143,15 +123,96 @@ def _taken(paths: list[str]) -> SlashResult:
     return SlashResult.of(lines([visible(path) for path in paths], title="taken over; /undo brings them back"))
 
 
-def _row(record: Any) -> tuple[Any, ...]:
+def _row(record: TaskRecord) -> tuple[Any, ...]:
     figures = (record.tools or "", tokens(record.tokens) if record.tokens else "", dollars(record.cost_usd))
     return (record.id, record.state, record.name, age(record.began_at), *figures, short(record.description))
 
 
-def _named(records: Iterable[Any], prefix: str) -> Any:
+def _named(records: Iterable[TaskRecord], prefix: str) -> TaskRecord:
     fitting = [record for record in records if record.id.startswith(prefix)]
     exact = [record for record in fitting if record.id == prefix]
     if len(exact or fitting) != 1:
         which = "several tasks have" if fitting else "there is no task with"
         raise ConfigError(f"{which} an id that begins with {prefix[:40]!r}", hint="/tasks lists them", key="id")
     return (exact or fitting)[0]
+
+
+# ---------------------------------------------------------------- tools
+
+_RULES_SHOWN: Final = 3
+
+
+# ---------------------------------------------------------------- tools
+async def tools(session: LiveSession, arguments: SlashArguments) -> SlashResult:
+    words = arguments.at_most(1)
+    listed = dict(_all_tools(session))
+    if words:
+        return _tool(session, arguments.choice(words[0], listed), listed)
+    permissions = session.headless.setup.permissions
+    rows = [(visible(tool.name), _rules(permissions, tool.name), _first_line(tool)) for tool in listed.values()]
+    return SlashResult.of(table(("tool", "rules", ""), rows))
+
+
+def _all_tools(session: LiveSession) -> Iterable[tuple[str, Tool]]:
+    agent = session.headless.agent
+    sources = [tool for source in agent.sources for tool in source.__lyra_tools__()]
+    return ((tool.name, tool) for tool in (*agent.tools.values(), *sources))
+
+
+def _tool(session: LiveSession, name: str, listed: dict[str, Tool]) -> SlashResult:
+    tool = listed[name]
+    inputs, required = tool.schema.get("properties", {}), tool.schema.get("required", ())
+    rows = [
+        (visible(field), "required" if field in required else "", short(str((about or {}).get("description", ""))))
+        for field, about in inputs.items()
+    ]
+    rules = _rules(session.headless.setup.permissions, name)
+    about = lines([visible(line) for line in tool.description.strip().split("\n")], title=visible(name))
+    return SlashResult.of(about, *([table(("argument", "", ""), rows)] if rows else []), *([rules] if rules else []))
+
+
+def _rules(permissions: Permissions, tool: str) -> str:
+    effects: tuple[Any, ...] = ("deny", "ask", "allow")
+    rules = [f"{effect} {rule.text}" for effect in effects for rule in permissions.rules_of(effect, tool)]
+    more = f" and {len(rules) - _RULES_SHOWN} more" if len(rules) > _RULES_SHOWN else ""
+    return visible(", ".join(rules[:_RULES_SHOWN]) + more)
+
+
+def _first_line(tool: Tool) -> str:
+    return short(tool.description.strip().split("\n", 1)[0])
+
+
+# ---------------------------------------------------------------- memory
+async def memory(session: LiveSession, arguments: SlashArguments) -> SlashResult:
+    remembered = session.headless.setup.memory.on(session.kernel)
+    action, _, rest = arguments.text.partition(" ")
+    if not action:
+        return _items(remembered.items(), "nothing is remembered yet; /memory add TEXT adds an item")
+    arguments.choice(action, ("add", "forget", "search"))
+    rest = rest.strip()
+    if not rest:
+        raise arguments.mistake(f"what to {action} is missing")
+    if action == "search":
+        return _items(remembered.search(rest), "nothing that is remembered fits")
+    return _add(remembered, session.without_keys(rest)) if action == "add" else _forget(remembered, rest, arguments)
+
+
+def _add(remembered: Remembered, rest: str) -> SlashResult:
+    kind, _, text = rest.partition(": ")
+    if kind not in KINDS or not text.strip():
+        kind, text = "preference", rest
+    item = remembered.add(text.strip(), kind=kind)
+    return SlashResult.of(f"remembered as {item.id} ({item.kind}): {visible(item.text)}")
+
+
+def _forget(remembered: Remembered, rest: str, arguments: SlashArguments) -> SlashResult:
+    if not rest.isascii() or not rest.isdecimal():
+        raise arguments.mistake(f"{rest[:40]!r} is not the number of an item")
+    if not remembered.forget(int(rest)):
+        raise ConfigError(f"there is no item {rest}", hint="/memory lists them", key="item")
+    return SlashResult.of(f"item {rest} is forgotten")
+
+
+def _items(items: Iterable[Any], empty: str) -> SlashResult:
+    rows = [(item.id, item.kind, age(item.time), visible(item.text)) for item in items]
+    return SlashResult.of(table(("", "kind", "age", "text"), rows)) if rows else SlashResult.of(empty)

@@ -22,9 +22,7 @@ from lyra.core.budgets.budget import Budget
 from lyra.core.checking.check import Mistake
 from lyra.errors import LyraError
 from lyra.sage.extensions.builtin_agents import BUILT_IN, SubAgentDefinition
-from lyra.sage.extensions.extension_files import ExtensionFiles, declared_tools
-from lyra.sage.extensions.front_matter import NAME, MarkdownFile
-from lyra.sage.extensions.places import ExtensionPlace
+from lyra.sage.extensions.extension_files import NAME, ExtensionFiles, ExtensionPlace, MarkdownFile, declared_tools
 from lyra.tools.permissions.decision import MODES
 
 __all__ = ["AgentFiles", "SubAgentDefinition", "sub_agent_definitions", "tighter_mode"]

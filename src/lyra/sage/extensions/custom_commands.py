@@ -27,9 +27,14 @@ import msgspec
 from lyra.core.checking.check import Mistake
 from lyra.core.clock import Clock
 from lyra.errors import ConfigError
-from lyra.sage.extensions.extension_files import ExtensionFiles, declared_tools
-from lyra.sage.extensions.front_matter import NAME, MarkdownFile, one_line
-from lyra.sage.extensions.places import ExtensionPlace
+from lyra.sage.extensions.extension_files import (
+    NAME,
+    ExtensionFiles,
+    ExtensionPlace,
+    MarkdownFile,
+    declared_tools,
+    one_line,
+)
 
 __all__ = ["BUILT_IN_COMMANDS", "CustomCommand", "CustomCommands", "expand"]
 

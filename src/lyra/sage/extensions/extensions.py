@@ -10,16 +10,19 @@
 A look is a listing and a `stat` for each file; only what has changed is read. There is no thread: files count at the
 next prompt. A file or a plugin that becomes invalid keeps its last good version, and the problem is told. A file of a
 project whose new content is not trusted, and a plugin that declares more than its user agreed to, count no more.
-Nothing is run here; hooks and MCP servers of plugins are handed to those who run them.
+Nothing is run here; hooks and MCP servers of plugins are handed to those who run them. `extension_asks` shows a
+project's files to the person who may trust them.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
+from lyra.config.asks import Ask, AskingFile, on_one_line
 from lyra.config.trust import FolderTrust
+from lyra.core.checking.document import read_front_matter
 from lyra.core.clock import Clock, loop_clock
 from lyra.core.tool import Tool
 from lyra.core.user_folders import data_folder
@@ -27,9 +30,14 @@ from lyra.errors import ConfigError
 from lyra.sage.extensions.agent_files import AgentFiles
 from lyra.sage.extensions.builtin_agents import SubAgentDefinition
 from lyra.sage.extensions.custom_commands import CustomCommand, CustomCommands
-from lyra.sage.extensions.front_matter import one_line
-from lyra.sage.extensions.places import ExtensionPlace, extension_places
-from lyra.sage.extensions.skills.skills import Skills
+from lyra.sage.extensions.extension_files import (
+    PROJECT_FOLDER,
+    ExtensionPlace,
+    extension_places,
+    markdown_files,
+    one_line,
+)
+from lyra.sage.extensions.skills.skills import SKILL_FILE, Skills, files_beside, is_skill
 from lyra.sage.extensions.skills.tool import SkillTools
 from lyra.tools.builtin.workspace import Workspace
 from lyra.tools.source import ToolSource
@@ -42,6 +50,7 @@ if TYPE_CHECKING:
     from lyra.sage.extensions.plugins.store import PluginStore
 
 __all__ = ["PAUSE_S", "ExtensionTools", "Extensions"]
+
 
 PAUSE_S: Final = 1.0  # between two looks at the files
 
@@ -186,3 +195,64 @@ class ExtensionTools:
 
 def _problems(source: ToolSource) -> tuple[str, ...]:
     return tuple(getattr(source, "problems", ()))
+
+
+# ---------------------------------------------------------------- extension asks
+
+
+def extension_asks(folder: str) -> Iterator[AskingFile]:
+    """The extension files of a folder's `.lyra`."""
+    place = ExtensionPlace("project", os.path.join(folder, PROJECT_FOLDER))
+    if os.path.islink(place.folder):
+        return
+    for kind, read in (("commands", _of_command), ("agents", _of_agent)):
+        for path in markdown_files(place, kind)[0]:
+            yield AskingFile(folder, os.path.relpath(path, folder), read)
+    for path in markdown_files(place, "skills")[0]:
+        if not is_skill(os.path.relpath(path, os.path.join(place.folder, "skills"))):
+            continue
+        yield AskingFile(folder, os.path.relpath(path, folder), _of_skill)
+        if os.path.basename(path) == SKILL_FILE:
+            home = os.path.dirname(path)
+            for name in files_beside(home):
+                yield AskingFile(folder, os.path.relpath(os.path.join(home, name), folder), _of_file_beside)
+
+
+def _of_command(data: bytes, name: str) -> Iterator[Ask]:
+    keys = read_front_matter(data, name).keys
+    command = "/" + os.path.splitext(name)[0].split(os.sep, 2)[-1].replace(os.sep, ":")
+    yield Ask(on_one_line(command), f"adds the command {on_one_line(command)}{_with(keys)}")
+
+
+def _of_skill(data: bytes, name: str) -> Iterator[Ask]:
+    keys = read_front_matter(data, name).keys
+    skill = on_one_line(keys.get("name") or _named(name))
+    yield Ask(f"skill {skill}", f"adds the skill {skill}, which gives the model instructions{_with(keys)}")
+
+
+def _of_agent(data: bytes, name: str) -> Iterator[Ask]:
+    keys = read_front_matter(data, name).keys
+    agent = on_one_line(keys.get("name") or _named(name))
+    tools = f" with the tools {on_one_line(keys['tools'])}" if "tools" in keys else ""
+    yield Ask(f"agent {agent}", f"adds the sub-agent {agent}{tools}{_with(keys)}")
+
+
+def _of_file_beside(data: bytes, name: str) -> Iterator[Ask]:
+    skill = on_one_line(name.split(os.sep)[2])
+    yield Ask(on_one_line(os.path.basename(name)), f"adds a file of {len(data)} bytes to the skill {skill}")
+
+
+def _named(name: str) -> str:
+    """The name that a path says."""
+    inside = os.path.basename(name)
+    return os.path.basename(os.path.dirname(name)) if inside == SKILL_FILE else os.path.splitext(inside)[0]
+
+
+def _with(keys: dict[str, Any]) -> str:
+    """What else the front matter asks for."""
+    parts = []
+    if "description" in keys:
+        parts.append(f": {on_one_line(keys['description'])}")
+    if "model" in keys:
+        parts.append(f"; it asks the model {on_one_line(keys['model'])}")
+    return "".join(parts)

@@ -5,18 +5,21 @@
 Git obeys the settings of the repository it looks at, and they can name programs: monitors, hooks, filters, pagers. So
 git runs in the sandbox, with the repository read-only and without a network, the settings of the user and of the
 machine are not read, and those that run a program in a query are switched off. What the sandbox cannot hold does not
-run: then the state has the branch alone, which `git_head` reads. A query is bounded in time.
+run: then the state has the branch alone, which `read_head` reads. A query is bounded in time. `read_head` reads the
+branch from files, quickly enough for a status line, and runs no program. `git_diff` gives the changes that are not
+committed.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
+import re
 import shlex
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lyra.core.secrets.visible import visible
 from lyra.errors import LyraError
-from lyra.sage.project.git_head import GitHead, read_head
 
 if TYPE_CHECKING:
     from lyra.sandbox import Sandbox
@@ -160,3 +163,124 @@ def _commits(text: str) -> list[GitCommit]:
 def _title(text: str) -> str:
     shown = visible(text)
     return shown if len(shown) <= _TITLE_CHARS_MAX else f"{shown[:_TITLE_CHARS_MAX]}…"
+
+
+# ---------------------------------------------------------------- git head
+
+_SMALL_BYTES_MAX: Final = 4_096
+_FOLDERS_UP_MAX: Final = 64
+_BRANCH: Final = re.compile(r"ref: refs/heads/([^\s\x00-\x20\x7f~^:?*\[\\]{1,200})")
+_COMMIT: Final = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
+
+
+class GitHead(NamedTuple):
+    """The folder of a repository's files, where git keeps its own (`git_folder`, and `common_folder` for all worktrees
+    together), and what is checked out: a branch, or else a commit."""
+
+    root: str
+    git_folder: str
+    common_folder: str
+    branch: str = ""
+    commit: str = ""
+
+    @property
+    def shown(self) -> str:
+        return self.branch or f"commit {self.commit[:10]}"
+
+
+def read_head(folder: str) -> GitHead | None:
+    """The repository that a folder is in; None where it is in none that can be read."""
+    root = os.path.realpath(folder)
+    for _ in range(_FOLDERS_UP_MAX):
+        entry = os.path.join(root, ".git")
+        if os.path.lexists(entry):
+            return _head_of(root, entry)
+        above = os.path.dirname(root)
+        if above == root:
+            return None
+        root = above
+    return None
+
+
+def _head_of(root: str, entry: str) -> GitHead | None:
+    if os.path.isdir(entry) and not os.path.islink(entry):
+        return _read(GitHead(root, entry, entry))
+    text = _small(entry)
+    if not text.startswith("gitdir: "):
+        return None
+    git_folder = os.path.realpath(os.path.join(root, text.removeprefix("gitdir: ").strip()))
+    common = os.path.realpath(os.path.join(git_folder, _small(os.path.join(git_folder, "commondir")).strip() or "."))
+    back = _small(os.path.join(git_folder, "gitdir")).strip()
+    is_worktree = bool(back) and os.path.dirname(git_folder) == os.path.join(common, "worktrees")
+    if is_worktree and os.path.realpath(os.path.join(git_folder, back)) == entry:
+        return _read(GitHead(root, git_folder, common))
+    return _read(GitHead(root, git_folder, git_folder)) if _is_submodule(root, git_folder) else None
+
+
+def _is_submodule(root: str, git_folder: str) -> bool:
+    """Whether a folder is `.git/modules/…` of a repository that `root` lies in."""
+    above, separator, _ = git_folder.partition("/.git/modules/")
+    return bool(separator) and root.startswith(f"{above}/")
+
+
+def _read(head: GitHead) -> GitHead | None:
+    text = _small(os.path.join(head.git_folder, "HEAD")).strip()
+    branch = _BRANCH.fullmatch(text)
+    if branch is not None and branch[1].isprintable():
+        return head._replace(branch=branch[1])
+    return head._replace(commit=text) if _COMMIT.fullmatch(text) else None
+
+
+def _small(path: str) -> str:
+    """The text of a small plain file; "" for anything else. A pipe is not waited for."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    try:
+        return os.read(descriptor, _SMALL_BYTES_MAX).decode("utf-8", "replace")
+    except OSError:
+        return ""
+    finally:
+        os.close(descriptor)
+
+
+# ---------------------------------------------------------------- git diff
+
+_GIT_S_MAX: Final = 10.0
+_UNTRACKED_MAX: Final = 200
+_DIFF: Final = "diff --no-color --no-ext-diff --no-textconv --ignore-submodules=all"
+_UNTRACKED: Final = "ls-files --others --exclude-standard -z"
+# Before the first commit there is no HEAD: then what is staged.
+_DIFF_SCRIPT: Final = (
+    f"if {GIT_COMMAND} rev-parse -q --verify HEAD >/dev/null; then {GIT_COMMAND} {_DIFF} HEAD; "
+    f"else {GIT_COMMAND} {_DIFF} --cached; fi && printf '\\0\\036' && {GIT_COMMAND} {_UNTRACKED}"
+)
+
+
+class GitDiff(NamedTuple):
+    """`problem` says why git could not be asked; then the rest is empty."""
+
+    diff: str = ""
+    untracked: tuple[str, ...] = ()
+    problem: str = ""
+
+
+async def git_diff(folder: str, *, sandbox: Sandbox | None = None) -> GitDiff | None:
+    """The changes in the repository that a folder is in; None where it is in none."""
+    from lyra.sandbox import Sandbox
+
+    head = await asyncio.to_thread(read_head, folder)
+    if head is None:
+        return None
+    try:
+        output = await run_git(head, sandbox or Sandbox(), _DIFF_SCRIPT, _GIT_S_MAX)
+    except TimeoutError:
+        return GitDiff(problem=f"git took longer than {_GIT_S_MAX:g} s")
+    except LyraError as error:
+        return GitDiff(problem=f"git could not be asked: {error.message}")
+    changes, separator, names = output.partition(b"\0\x1e")
+    if not separator:
+        return GitDiff(problem="git does not answer for this repository, or the changes are too large")
+    listed = [name for name in names.decode("utf-8", "replace").split("\0") if name]
+    return GitDiff(changes.decode("utf-8", "replace"), tuple(listed[:_UNTRACKED_MAX]))

@@ -4,21 +4,24 @@
 
 The parts that change least come first, so that a provider's cache holds for the beginning. Names of files, symbols and
 branches, and titles of commits are written by the authors of a repository: they stand under a heading that says so. A
-caller that gives `git` or `repo_map` marks the process as one that has read text from outside (`kernel.taint.mark`),
-as a tool that reads a file does. The words here only spare the model useless tries: what a tool may do is decided by
-grants, permissions and the sandbox.
+caller that gives `git` or `repo_map` marks the process as one that has read text from outside (`kernel.taint.mark`), as
+a tool that reads a file does. The words here only spare the model useless tries: what a tool may do is decided by
+grants, permissions and the sandbox. Rules of a subfolder are told with the result of the first call that reads or edits
+a file there (`with_folder_rules`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+import asyncio
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
 
 from lyra.agents.headless.default_prompt import default_prompt
-from lyra.sage.project.environment import environment_lines
-from lyra.sage.project.folder_rules import rules_heading
+from lyra.core.tool import Tool, ToolCall, caller
 from lyra.sage.project.git_state import GitState
 from lyra.sage.project.rules import ProjectRules
+from lyra.tools.wrapped import Next, layered, pure
 
 __all__ = ["MODE_WORDS", "git_lines", "system_prompt"]
 
@@ -94,3 +97,55 @@ def git_lines(git: GitState) -> list[str]:
         lines.append(f"Last commits. {_MATERIAL}")
         lines += [f"  {commit.hash} {commit.day} {commit.title}" for commit in git.commits]
     return lines
+
+
+# ---------------------------------------------------------------- environment
+
+
+def environment_lines(*, date: str = "", sandbox: str = "") -> list[str]:
+    """One line each: the platform, the `date` that the caller's clock has, the `sandbox` tier that holds commands."""
+    uname = os.uname()
+    lines = [f"Platform: {uname.sysname} {uname.release} ({uname.machine})"]
+    if date:
+        lines.append(f"Date: {date}")
+    if sandbox == "none":
+        lines.append("No sandbox works here, so commands do not run.")
+    elif sandbox:
+        lines.append(f"Commands run in a sandbox ({sandbox}): only these folders, and only hosts that a rule names.")
+    return lines
+
+
+# ---------------------------------------------------------------- folder rules
+
+# The tools that open one file, and the argument that names it.
+PATH_ARGUMENTS: Final = {
+    "Read": "file_path",
+    "Edit": "file_path",
+    "MultiEdit": "file_path",
+    "Write": "file_path",
+    "NotebookEdit": "notebook_path",
+}
+
+
+def rules_heading(mark: str) -> str:
+    """The line that begins rules in a result."""
+    return f"[rules of a subfolder, {mark}]"
+
+
+def with_folder_rules(tools: Iterable[Any], rules: ProjectRules) -> list[Any]:
+    """The tools; those of Lyra's own that open a file tell the rules of its folder. Others are left as they are."""
+
+    @pure
+    async def mw(call: ToolCall, inner: Next) -> Any:
+        output = await inner(call)
+        path = call.arguments.get(PATH_ARGUMENTS[call.name])
+        if not isinstance(output, str) or not isinstance(path, str):
+            return output
+        news = await asyncio.to_thread(rules.news_for, path, caller.get())
+        return f"{output}\n\n{rules_heading(rules.mark)}\n{news}" if news else output
+
+    def wrapped(tool: Any) -> Any:
+        opens_file = isinstance(tool, Tool) and tool.builtin and tool.name in PATH_ARGUMENTS
+        return layered(tool, [mw]) if opens_file else tool
+
+    return [wrapped(tool) for tool in tools]

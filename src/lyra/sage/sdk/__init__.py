@@ -1,4 +1,4 @@
 """Sage from Python: `SageAgentSDK`, and `query()` for a single task.
 
-Start with `sdk`; `result` has what a run gives back.
+Start with `sdk`; `background` has what a run gives back.
 """

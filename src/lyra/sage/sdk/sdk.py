@@ -25,14 +25,25 @@ from lyra.agents.declaration.content import Content
 from lyra.agents.headless.headless import TURNS_MAX, HeadlessOptions
 from lyra.agents.session.events import ResultLine
 from lyra.config import Config
-from lyra.core.checking.check import whole
+from lyra.core.checking.check import sendable_text, whole
+from lyra.core.tool import Tool
 from lyra.errors import ConfigError, LyraError
 from lyra.sage.agent.live import LiveSession, SessionStart
-from lyra.sage.sdk.background import Background, NoticeCallback
-from lyra.sage.sdk.given import check_task, tool_given
-from lyra.sage.sdk.options import RunOptions, UnifiedRunOptions
-from lyra.sage.sdk.questions import PermissionAnswer, PermissionCallback, PermissionRequest, answer_question, refuse
-from lyra.sage.sdk.result import ExecutionResult, SageEvent, SageNotice, event_of
+from lyra.sage.sdk.background import (
+    Background,
+    ExecutionResult,
+    NoticeCallback,
+    PermissionAnswer,
+    PermissionCallback,
+    PermissionRequest,
+    SageEvent,
+    SageNotice,
+    answer_question,
+    event_of,
+    refuse,
+)
+from lyra.tools.function import tool as tool_of
+from lyra.tools.source import ToolSource
 
 __all__ = [
     "API_VERSION",
@@ -339,3 +350,65 @@ def _in_own_loop(coroutine: Coroutine[Any, Any, T]) -> T:
         return asyncio.run(coroutine)
     coroutine.close()
     raise LyraError("a sync call cannot wait inside a running loop", hint="await the async method")
+
+
+# ---------------------------------------------------------------- given
+
+
+def check_task(task: Content) -> None:
+    """Refuse a task that is empty, or that no journal can hold."""
+    parts = task if isinstance(task, (list, tuple)) else [task]
+    for part in parts:
+        if isinstance(part, str):
+            sendable_text(part, "the task")
+    if not parts or all(isinstance(part, str) and not part.strip() for part in parts):
+        raise ConfigError("the task is empty", key="task")
+
+
+def tool_given(given: Any) -> Tool | ToolSource:
+    """A tool from a function, a Tool, an Agent as a sub-agent, or a source of tools."""
+    from lyra.agents.agent import Agent
+    from lyra.agents.helpers.delegate import delegate
+
+    if isinstance(given, Agent):
+        return delegate(given)
+    if isinstance(given, Tool) or hasattr(given, "__lyra_tools__"):
+        return given  # type: ignore[no-any-return]  # checked above
+    return tool_of(given)
+
+
+# ---------------------------------------------------------------- options
+
+
+class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What may differ from run to run; what is left out is as the SDK was told."""
+
+    working_directory: str | None = None
+    max_steps: int | None = None
+    budget: Any = None
+    output: Any = None  # the wanted type of the answer
+    session: str | None = None  # the id of a session to go on with
+
+    @property
+    def is_interactive(self) -> bool:
+        return True
+
+    def require_none(self) -> None:
+        """Refuse options for a session that is open: it was opened without them."""
+        given = [name for name in RunOptions.__struct_fields__ if getattr(self, name) is not None]
+        if given:
+            raise ConfigError(
+                f"{given[0]} cannot change in a session that is open",
+                hint="tell the SDK before `async with`, or run outside of it",
+                key=given[0],
+            )
+
+
+class UnifiedRunOptions(RunOptions, frozen=True, kw_only=True):
+    """`interactive`: the permission callback is asked; False denies what no rule allows."""
+
+    interactive: bool = True
+
+    @property
+    def is_interactive(self) -> bool:
+        return self.interactive

@@ -20,7 +20,7 @@ from lyra.core.message import Message
 from lyra.core.secrets.redact import redact, redact_data
 from lyra.core.secrets.secret import Secret
 from lyra.core.tool import ToolCall, ToolResult
-from lyra.sage.session.files.change import visible_lines
+from lyra.sage.session.files.state import visible_lines
 from lyra.sage.session.record import SessionRecord, preview
 
 __all__ = ["to_json", "to_markdown"]

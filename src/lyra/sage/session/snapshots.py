@@ -26,23 +26,24 @@ from lyra.core.clock import Clock, SystemClock
 from lyra.core.secrets.redact import redact
 from lyra.core.secrets.visible import visible
 from lyra.errors import ConfigError, Conflict, StoreError
-from lyra.sage.session.files.change import FileChange
 from lyra.sage.session.files.contents import KeptContents
-from lyra.sage.session.files.history import ChangeHistory, PathHistory, StatePair
-from lyra.sage.session.files.journal import (
+from lyra.sage.session.files.history import (
     Begun,
     Changed,
+    ChangeHistory,
     Dropped,
     JournalLine,
     Marked,
+    PathHistory,
     Seen,
     Settled,
     SnapshotJournal,
+    StatePair,
     TurnBegun,
 )
 from lyra.sage.session.files.observed import ObservedFiles, ScanBounds, ScanReport
 from lyra.sage.session.files.restoring import PlannedPath, restore_paths, set_folder_mode
-from lyra.sage.session.files.state import read_name, written_name
+from lyra.sage.session.files.state import FileChange, read_name, written_name
 
 __all__ = ["Checkpoint", "FileChange", "Restored", "ScanBounds", "ScanReport", "Snapshots"]
 

@@ -3,7 +3,7 @@
 Owns `sessions/usage.db`. A call is added to its row as soon as it is over, in one transaction, so several processes
 write at once and `kill -9` loses no call that was added. Money is in micro-dollars; calls without a known price are
 counted apart (`unpriced_calls`), and a sum over such a call has no `cost_usd`. A day is one of the local calendar. A
-removed session keeps its rows: the money stays spent. Never knows a limit: `lyra.sage.agent.spending` does.
+removed session keeps its rows: the money stays spent. Never knows a limit: `lyra.sage.agent.figures` does.
 """
 
 from __future__ import annotations

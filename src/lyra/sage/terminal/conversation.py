@@ -2,32 +2,41 @@
 
 `submit` takes a text at any time; while a turn runs it waits in line. `interrupt` stops what runs and gives the waiting
 texts back to the prompt. The screen calls these and draws `live_lines`; it knows nothing of sessions. Slash commands
-come from `lyra.sage.commands`; only `/expand` is the terminal's own.
+come from `lyra.sage.commands`; only `/expand` is the terminal's own. A `!command` of the user runs in their own shell
+with their own rights; its output is shown as it comes.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
+import signal
 from collections import deque
 from collections.abc import Callable
 from contextlib import aclosing
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from lyra.core.clock import Clock, loop_clock
 from lyra.errors import LyraError
 from lyra.kernel.base.tasks import Tasks
-from lyra.sage.agent.tasks.record import TaskRecord
+from lyra.sage.agent.live import LiveSession
+from lyra.sage.agent.tasks.state import TaskRecord
 from lyra.sage.terminal.commands_view import is_command, run_slash_command
-from lyra.sage.terminal.echo import error_lines, expanded_lines, note_lines, prompt_lines, task_words
-from lyra.sage.terminal.folds import Folds
-from lyra.sage.terminal.paper import Paper, Sheet
+from lyra.sage.terminal.echo import (
+    Folds,
+    Paper,
+    Sheet,
+    error_lines,
+    expanded_lines,
+    note_lines,
+    prompt_lines,
+    task_words,
+)
 from lyra.sage.terminal.prompt.attachments import prompt_of
 from lyra.sage.terminal.questions.desk import QuestionDesk
 from lyra.sage.terminal.questions.question import TerminalQuestion
-from lyra.sage.terminal.shell_view import ShellView
-from lyra.sage.terminal.shown_session import ShownSession
-from lyra.sage.terminal.text.safe_text import shown
-from lyra.sage.terminal.text.styled_lines import MARGIN, Line
+from lyra.sage.terminal.text.styled_lines import MARGIN, Line, clip, indented, shown, shown_lines, wrap_text
 from lyra.sage.terminal.turn_view import TurnView
 
 _LINES_AT_ONCE: Final = 16  # lines of a turn that are shown before the keyboard has its chance
@@ -48,7 +57,7 @@ class Submission:
 class Conversation:
     """The state between the prompt and the session."""
 
-    def __init__(self, session: ShownSession, paper: Paper, *, clock: Clock | None = None) -> None:
+    def __init__(self, session: LiveSession, paper: Paper, *, clock: Clock | None = None) -> None:
         self.session = session
         self.clock = clock or loop_clock()
         self.sheet = Sheet(paper)
@@ -258,7 +267,7 @@ class Conversation:
 
     async def _show_turn(self, view: TurnView, content: Any, send_with: dict[str, Any]) -> None:
         count = 0
-        async with aclosing(self.session.send(content, **send_with)) as lines:  # type: ignore[type-var]
+        async with aclosing(self.session.send(content, **send_with)) as lines:
             async for line in lines:
                 if line["type"] == "interrupt":
                     self.desk.ask(TerminalQuestion(line, self.session.folder))
@@ -304,3 +313,119 @@ class Conversation:
         count = len(self.waiting)
         waits = [] if not count else ["1 message waits"] if count == 1 else [f"{count} messages wait"]
         return ["esc interrupts", *waits, *(["ctrl-o shows everything"] if self.view is not None else [])]
+
+
+# ---------------------------------------------------------------- shell view
+
+_ROWS_MAX: Final = 200  # printed when it has ended; the rest is folded
+_LIVE_ROWS: Final = 10
+_LIVE_CHARS: Final = 4_000
+
+
+class ShellView:
+    """One command of the user."""
+
+    def __init__(self, command: str, folder: str, sheet: Sheet, folds: Folds) -> None:
+        self._command = UserCommand(command, folder)
+        self._title = command
+        self._sheet = sheet
+        self._folds = folds
+        self._last = ""
+
+    async def run(self) -> UserCommandOutcome:
+        outcome = await self._command.run(self._tell)
+        width = self._sheet.width
+        lines = shown_lines(outcome.output)
+        printed: list[Line] = []
+        if len(lines) > _ROWS_MAX:
+            fold = self._folds.add(f"!{self._title}", outcome.output)
+            printed += note_lines(f"… {len(lines) - _ROWS_MAX} lines before · /expand {fold.number}", width)
+        for text in lines[-_ROWS_MAX:]:
+            printed += indented([[("", row)] for row in wrap_text(text, width - MARGIN)], MARGIN)
+        if outcome.exit_code:
+            printed += note_lines(f"exit code {outcome.exit_code}", width, "failed")
+        self._sheet.print("command", printed or note_lines("no output", width))
+        return outcome
+
+    async def stop(self) -> None:
+        await self._command.stop()
+
+    def _tell(self, piece: str) -> None:
+        self._last = (self._last + piece)[-_LIVE_CHARS:]
+        self._sheet.paper.changed()
+
+    def live_lines(self, width: int, rows: int) -> list[Line]:
+        lines: list[Line] = [[("faint", f"{' ' * MARGIN}{text}")] for text in shown_lines(self._last)]
+        return [clip(line, width) for line in lines[-min(rows, _LIVE_ROWS) :]]
+
+
+# ---------------------------------------------------------------- user command
+
+_KEPT_CHARS_MAX: Final = 20_000  # of the output, for the model
+_READ_BYTES: Final = 1 << 16
+_GRACE_S: Final = 1.0  # between the polite signal and the other
+
+
+class UserCommandOutcome(NamedTuple):
+    command: str
+    exit_code: int
+    output: str
+    is_cut: bool
+
+    @property
+    def for_model(self) -> str:
+        """The command and its output, as the model is told of it."""
+        cut = "(only the end of its output)\n" if self.is_cut else ""
+        return f"I ran a command in my shell: {self.command}\nexit code {self.exit_code}\n{cut}{self.output}"
+
+
+class UserCommand:
+    """A command that runs until it ends or is stopped."""
+
+    def __init__(self, command: str, folder: str) -> None:
+        self._command = command
+        self._folder = folder
+        self._process: asyncio.subprocess.Process | None = None
+        self._is_stopped = False
+
+    async def run(self, tell: Callable[[str], None]) -> UserCommandOutcome:
+        """Run it to its end; `tell` is called with pieces of its output."""
+        shell = os.environ.get("SHELL") or "/bin/sh"
+        process = self._process = await asyncio.create_subprocess_exec(
+            shell,
+            "-c",
+            self._command,
+            cwd=self._folder,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            start_new_session=True,
+        )
+        kept, is_cut = "", False
+        assert process.stdout is not None
+        try:
+            while data := await process.stdout.read(_READ_BYTES):
+                piece = data.decode("utf-8", "replace")
+                tell(piece)
+                kept += piece
+                if len(kept) > 2 * _KEPT_CHARS_MAX:
+                    kept, is_cut = kept[-_KEPT_CHARS_MAX:], True
+            code = await process.wait()
+        finally:
+            await self.stop()
+        if len(kept) > _KEPT_CHARS_MAX:
+            kept, is_cut = kept[-_KEPT_CHARS_MAX:], True
+        return UserCommandOutcome(self._command, code if code >= 0 else 128 - code, kept, is_cut)
+
+    async def stop(self) -> None:
+        """End it and all that it started in its session."""
+        process = self._process
+        if process is None or process.returncode is not None:
+            return
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, number)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_GRACE_S):
+                    await process.wait()
+                    return

@@ -1,8 +1,4 @@
-"""What a terminal can show, read once from the environment and the streams.
-
-`TerminalFacts.read` decides between the live screen and plain lines. Plain lines are for a stream that is no terminal,
-for `TERM=dumb`, and for screen readers (`ACCESSIBLE` is set).
-"""
+"""What a terminal can show, read once from the environment and the streams."""
 
 from __future__ import annotations
 
@@ -10,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Final, NamedTuple, TextIO
 
-from lyra.sage.terminal.text.theme import ASCII_MARKS, MARKS, Marks
+from lyra.sage.terminal.text.styled_lines import ASCII_MARKS, MARKS, Marks
 
 COLUMNS_MAX: Final = 110  # lines are not set wider than this, so that figures stay near what they belong to
 _COLUMNS_MIN: Final = 20

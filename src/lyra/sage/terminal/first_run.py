@@ -9,13 +9,15 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from lyra.core.providers import USUAL
 from lyra.sage.terminal.facts import TerminalFacts, size_of
-from lyra.sage.terminal.shown_session import ShownSession
-from lyra.sage.terminal.text.safe_text import exact, for_output
-from lyra.sage.terminal.text.styled_lines import MARGIN, Line, plain_text, wrap
+from lyra.sage.terminal.text.styled_lines import MARGIN, Line, exact, for_output, plain_text, wrap
+
+if TYPE_CHECKING:
+    from lyra.sage.agent.live import LiveSession
+
 
 SIMULATED: Final = "sim/echo"
 _EXAMPLES: Final = {
@@ -74,7 +76,7 @@ def _set_up_lines(model: str, missing: tuple[str, ...]) -> list[Line]:
     return [*rows, [("", "")]]
 
 
-def welcome_lines(session: ShownSession, width: int, *, plain: bool = False) -> list[Line]:
+def welcome_lines(session: LiveSession, width: int, *, plain: bool = False) -> list[Line]:
     """The first screen of a user who has never used Sage; `plain`: in a terminal that sends whole lines."""
     interrupts, changes = ("ctrl-c", "/permissions mode") if plain else ("esc", "shift-tab")
     provider, _, name = session.model.partition("/")

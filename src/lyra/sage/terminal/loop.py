@@ -9,29 +9,29 @@ import asyncio
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from lyra.agents.session.events import NoticeLine
 from lyra.kernel.base.tasks import Tasks
 from lyra.sage.agent.live import LiveSession
 from lyra.sage.agent.session_notices import SessionNotices
-from lyra.sage.terminal import opening
 from lyra.sage.terminal.conversation import Conversation, Submission
+from lyra.sage.terminal.echo import Paper, note_lines, prompt_lines
 from lyra.sage.terminal.facts import TerminalFacts
+from lyra.sage.terminal.first_run import welcome_lines
 from lyra.sage.terminal.keys import Keyboard, bindings
-from lyra.sage.terminal.paper import Paper
 from lyra.sage.terminal.plain import PlainScreen
 from lyra.sage.terminal.prompt.box import PromptBox
-from lyra.sage.terminal.prompt.completion import CommandName, PromptCompleter
-from lyra.sage.terminal.prompt.file_names import FileNames
-from lyra.sage.terminal.prompt.history import PromptHistory, history_file
+from lyra.sage.terminal.prompt.completion import CommandName, FileNames, PromptCompleter, PromptHistory, history_file
 from lyra.sage.terminal.screen import LiveScreen
-from lyra.sage.terminal.shown_session import ShownSession
 from lyra.sage.terminal.status_bar import StatusBar
-from lyra.sage.terminal.text.markdown_view import load
+from lyra.sage.terminal.text.markdown_view import MarkdownStream, load, markdown_lines
+from lyra.sage.terminal.text.styled_lines import MARGIN, indented
+
+_ANSWER_BLOCKS_MAX: Final = 12  # of the last answer, when a session goes on
 
 
-async def run_terminal(session: ShownSession, first_task: str | None) -> int:
+async def run_terminal(session: LiveSession, first_task: str | None) -> int:
     """Show a session until the user leaves it; gives the exit code."""
     facts = TerminalFacts.read(sys.stdin, sys.stdout)
     kept = PromptHistory(history_file(), session.without_keys)
@@ -41,24 +41,23 @@ async def run_terminal(session: ShownSession, first_task: str | None) -> int:
         await paper.run(conversation, kept)
     else:
         conversation = await _run_live(session, first_task, facts, kept)
-    opening.leave(conversation)
+    show_leaving(conversation)
     return 0
 
 
-def _conversation(session: ShownSession, paper: Paper, first_task: str | None, kept: PromptHistory) -> Conversation:
+def _conversation(session: LiveSession, paper: Paper, first_task: str | None, kept: PromptHistory) -> Conversation:
     conversation = Conversation(session, paper)
     session.on_notice.append(conversation.notice)
-    if isinstance(session, LiveSession):
-        conversation.look = FileNotices(session, conversation.note).look
-    conversation.reopened = lambda: opening.show(conversation, is_first=False)
-    opening.show(conversation, is_first=not kept.entries and not first_task)
+    conversation.look = FileNotices(session, conversation.note).look
+    conversation.reopened = lambda: show_opening(conversation, is_first=False)
+    show_opening(conversation, is_first=not kept.entries and not first_task)
     if first_task:
         conversation.submit(Submission(first_task))
     return conversation
 
 
 async def _run_live(
-    session: ShownSession, first_task: str | None, facts: TerminalFacts, kept: PromptHistory
+    session: LiveSession, first_task: str | None, facts: TerminalFacts, kept: PromptHistory
 ) -> Conversation:
     screen = LiveScreen(facts)
     conversation = _conversation(session, screen, first_task, kept)
@@ -92,7 +91,7 @@ async def _run_live(
     return conversation
 
 
-async def _after_first_frame(session: ShownSession, bar: StatusBar, conversation: Conversation) -> None:
+async def _after_first_frame(session: LiveSession, bar: StatusBar, conversation: Conversation) -> None:
     """What may take longer than the prompt: the branch, the highlighter, the sandbox."""
     await asyncio.sleep(0.05)
     await asyncio.to_thread(_load_slow_parts)
@@ -114,9 +113,45 @@ def command_names(session: Any) -> Sequence[CommandName]:
     return sorted(CommandName(name, summary) for name, summary in command_list(session))
 
 
-# FileNotices: tells in the terminal that files of extensions and tools were read again, or cannot be used.
+def show_opening(conversation: Conversation, *, is_first: bool = False) -> None:
+    """Print what a session begins with: the last exchange of one that goes on, a welcome for a user's first."""
+    session, sheet = conversation.session, conversation.sheet
+    width, facts = sheet.width, conversation.paper.facts
+    if is_first and not session.messages:
+        sheet.print("welcome", welcome_lines(session, width, plain=facts.plain))
+    asked, answered = _last_exchange(session.messages)
+    if asked:
+        sheet.print("user", prompt_lines(asked, width, facts))
+    stream = MarkdownStream()
+    blocks = [*stream.feed(answered), *stream.finish()][-_ANSWER_BLOCKS_MAX:] if answered else []
+    for block in blocks:
+        sheet.print("text", indented(markdown_lines(block, width - MARGIN, colour=facts.colour), MARGIN))
+    for doubt in session.doubts:
+        sheet.print("note", note_lines(f"in doubt: {doubt}", width, "waits"))
+
+
+def show_leaving(conversation: Conversation) -> None:
+    """Print the last line: how to come back."""
+    session = conversation.session
+    if session.messages:
+        conversation.note(f"session {session.id}; go on with: sage -c")
+
+
+def _last_exchange(messages: Any) -> tuple[str, str]:
+    """Return the last words of the user, and the last of the model after them."""
+    answered = ""
+    for message in reversed(messages):
+        text = message.text
+        if message.role == "assistant" and not answered:
+            answered = text
+        elif message.role == "user" and text.strip():
+            return text, answered
+    return "", answered
+
+
 class FileNotices:
-    """`note` prints a sentence in a style."""
+    """Tells in the terminal that files of extensions and tools were read again, or cannot be used. `note` prints a
+    sentence in a style."""
 
     def __init__(self, session: LiveSession, note: Callable[[str, str], object]) -> None:
         self._session = session

@@ -17,9 +17,8 @@ from typing import Final
 
 from lyra.sage.terminal.conversation import Conversation, Submission
 from lyra.sage.terminal.facts import COLUMNS_MAX, TerminalFacts, size_of
-from lyra.sage.terminal.prompt.history import PromptHistory
-from lyra.sage.terminal.text.safe_text import for_output
-from lyra.sage.terminal.text.styled_lines import Line, plain_text
+from lyra.sage.terminal.prompt.completion import PromptHistory
+from lyra.sage.terminal.text.styled_lines import Line, for_output, plain_text
 
 _READ_BYTES: Final = 1 << 16
 _TWICE_S: Final = 2.0

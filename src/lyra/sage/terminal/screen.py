@@ -30,10 +30,7 @@ from prompt_toolkit.renderer import Renderer
 from prompt_toolkit.utils import get_cwidth
 
 from lyra.sage.terminal.facts import COLUMNS_MAX, TerminalFacts, size_of
-from lyra.sage.terminal.text.encoding import encoded
-from lyra.sage.terminal.text.safe_text import for_output
-from lyra.sage.terminal.text.styled_lines import Line, clip
-from lyra.sage.terminal.text.theme import inline_style
+from lyra.sage.terminal.text.styled_lines import Line, clip, encoded, for_output, inline_style
 
 _FRAMES_PER_S: Final = 20
 _SPINNER_S: Final = 0.1

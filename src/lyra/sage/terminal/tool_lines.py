@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from lyra.sage.terminal.text.safe_text import exact, shown, shown_lines
+from lyra.sage.terminal.text.styled_lines import exact, shown, shown_lines
 
 _OBJECT_CHARS_MAX: Final = 400
 _VERBS: Final = {

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from lyra.agents.session.events import (
     AnyLine,
@@ -24,15 +25,22 @@ from lyra.agents.session.events import (
     UsageLine,
 )
 from lyra.core.clock import Clock
-from lyra.sage.terminal.folds import Folds
-from lyra.sage.terminal.paper import Sheet
-from lyra.sage.terminal.running_call import RunningCall
+from lyra.sage.terminal.echo import Folds, Sheet
 from lyra.sage.terminal.text.diff_view import count_changes, diff_lines
-from lyra.sage.terminal.text.markdown_stream import MarkdownStream
-from lyra.sage.terminal.text.markdown_view import markdown_lines
-from lyra.sage.terminal.text.safe_text import shown, shown_lines, to_ascii
-from lyra.sage.terminal.text.styled_lines import MARGIN, OBJECT_COLUMN, Line, indented, row, wrap, wrap_text
-from lyra.sage.terminal.tool_lines import describe, figures_of, output_text, seconds_text
+from lyra.sage.terminal.text.markdown_view import MarkdownStream, markdown_lines
+from lyra.sage.terminal.text.styled_lines import (
+    MARGIN,
+    OBJECT_COLUMN,
+    Line,
+    indented,
+    row,
+    shown,
+    shown_lines,
+    to_ascii,
+    wrap,
+    wrap_text,
+)
+from lyra.sage.terminal.tool_lines import CallWords, describe, figures_of, output_text, seconds_text
 from lyra.tools.edit_preview import edit_preview
 
 _TAIL_RENDERED_CHARS_MAX: Final = 1_500  # a longer tail is shown as it is: rendering it again and again takes time
@@ -363,3 +371,52 @@ class TurnView:
             text for part in shown(tail[-4 * _TAIL_RENDERED_CHARS_MAX :]).split("\n") for text in wrap_text(part, width)
         ]
         return indented([[("", text)] for text in rows[-_TAIL_ROWS_MAX:]], MARGIN)
+
+
+# ---------------------------------------------------------------- running call
+
+_ROWS_MAX: Final = 3  # of the last report
+_FIGURES_CHARS_MAX: Final = 48
+
+
+class RunningCall:
+    """The state of one call between its start and its end."""
+
+    __slots__ = ("_began_s", "_ran_s", "_waits", "arguments", "diff", "figures", "last_rows", "tool", "words")
+
+    def __init__(self, tool: str, arguments: Mapping[str, Any], words: CallWords, began_s: float) -> None:
+        self.tool = tool
+        self.arguments = arguments
+        self.words = words
+        self.diff = ""  # what an edit will change, where it is known
+        self.figures = ""  # such as 40 %
+        self.last_rows: list[str] = []
+        self._began_s = began_s
+        self._ran_s = 0.0  # before it began to wait
+        self._waits = False
+
+    @property
+    def waits(self) -> bool:
+        """Whether a person is asked about it."""
+        return self._waits
+
+    def wait(self, now_s: float, *, waiting: bool) -> None:
+        if waiting and not self._waits:
+            self._ran_s += now_s - self._began_s
+        elif self._waits and not waiting:
+            self._began_s = now_s
+        self._waits = waiting
+
+    def seconds(self, now_s: float) -> float:
+        """How long it has run, without the time that it waited for a person."""
+        return self._ran_s + (0.0 if self._waits else now_s - self._began_s)
+
+    def report(self, text: str, fraction: Any) -> None:
+        """Take a report of its progress: the last lines, or figures where it is one short line."""
+        rows = [line.rstrip() for line in text.split("\n") if line.strip()]
+        if isinstance(fraction, (int, float)):
+            self.figures = f"{100 * fraction:.0f} %"
+        if self.tool == "Task" and len(rows) == 1 and len(rows[0]) <= _FIGURES_CHARS_MAX:
+            self.figures = rows[0]
+        else:
+            self.last_rows = rows[-_ROWS_MAX:]

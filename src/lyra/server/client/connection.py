@@ -13,14 +13,30 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Self
 
+import msgspec
+
 from lyra.core.address import Address
 from lyra.core.clock import RunningClock
 from lyra.core.ids import Entropy
 from lyra.core.limits import CLIENT_MESSAGE_BYTES_MAX, CLIENT_RECONNECT_S, CLIENT_TIMEOUT_S
 from lyra.core.policies.retry import Backoff
 from lyra.core.trace_context import outgoing
-from lyra.errors import ConfigError, LyraError, Overloaded
-from lyra.server.client.failures import error_of
+from lyra.errors import (
+    ConfigError,
+    Corrupt,
+    DeadlineExceeded,
+    Denied,
+    EffectFailed,
+    InternalError,
+    LimitExceeded,
+    LyraError,
+    NameTaken,
+    NoSuchProcess,
+    Overloaded,
+    ProcessError,
+    Unauthenticated,
+    error_from_data,
+)
 from lyra.server.identity import kept_token
 
 TlsChoice = bool | str | Mapping[str, str] | None
@@ -180,3 +196,48 @@ def _read(path: str) -> bytes:
         return Path(path).read_bytes()
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}", key="tls") from None
+
+
+# ---------------------------------------------------------------- failures
+# How a call that failed is raised: the LyraError that the server raised, with its fields.
+
+ERROR_KEY: Final = "lyra-error-bin"
+
+
+_BY_STATUS: Final[dict[str, type[LyraError]]] = {
+    "INVALID_ARGUMENT": ConfigError,
+    "OUT_OF_RANGE": ConfigError,
+    "UNIMPLEMENTED": ConfigError,
+    "UNAUTHENTICATED": Unauthenticated,
+    "PERMISSION_DENIED": Denied,
+    "RESOURCE_EXHAUSTED": LimitExceeded,
+    "DEADLINE_EXCEEDED": DeadlineExceeded,
+    "NOT_FOUND": NoSuchProcess,
+    "ALREADY_EXISTS": NameTaken,
+    "FAILED_PRECONDITION": ProcessError,
+    "ABORTED": EffectFailed,
+    "DATA_LOSS": Corrupt,
+}
+
+
+def error_of(failure: Any, address: str) -> LyraError:
+    """The LyraError of a failed call (an error of grpc)."""
+    for key, value in failure.trailing_metadata() or ():
+        if key == ERROR_KEY:
+            return _sent(value)
+    status = failure.code().name
+    details = failure.details() or status
+    if status == "UNAVAILABLE":
+        return Overloaded(
+            f"the server at {address} cannot be reached: {details}",
+            hint="is `lyra serve` running there?",
+            address=address,
+        )
+    return _BY_STATUS.get(status, InternalError)(f"the server at {address} answered {status}: {details}")
+
+
+def _sent(data: bytes) -> LyraError:
+    try:
+        return error_from_data(msgspec.json.decode(data, type=dict))
+    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError):
+        return LyraError("the server's error could not be read")

@@ -8,9 +8,9 @@ http(s); attributes with script or style are refused, which the content security
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from html import escape
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 
 class Html(str):
@@ -76,3 +76,63 @@ def _checked_address(address: str) -> str:
     if scheme is None or scheme[0].lower() in ("http:", "https:"):
         return address
     return "#"
+
+
+# ---------------------------------------------------------------- table
+# Tables of the pages: a caption for screen readers, figures at the right, and a box that scrolls sideways.
+
+
+class TableColumn(NamedTuple):
+    """A column; a figure stands at the right with digits of one width."""
+
+    label: str
+    is_figure: bool = False
+
+
+class TableRow(NamedTuple):
+    """A row with a key, by which the page finds it again when it changes."""
+
+    key: str
+    cells: Sequence[Child]
+
+
+def table(
+    caption: str, columns: Sequence[TableColumn | str], rows: Iterable[TableRow], *, name: str | None = None
+) -> Html:
+    """A table. `caption` is read out and not shown; every cell knows its column's label, for narrow screens."""
+    heads = [column if isinstance(column, TableColumn) else TableColumn(column) for column in columns]
+    return tag(
+        "div",
+        tag(
+            "table",
+            tag("caption", caption, class_="unseen"),
+            tag("thead", tag("tr", [tag("th", head.label, scope="col", class_=_class(head)) for head in heads])),
+            tag("tbody", [_row(row, heads) for row in rows]),
+            id=name,
+            class_="listing",
+        ),
+        class_="scroll",
+        role="region",
+        tabindex="0",
+        aria_label=caption,
+    )
+
+
+def _row(row: TableRow, heads: Sequence[TableColumn]) -> Html:
+    cells = [
+        tag("td", cell, class_=_class(head), data_label=head.label) for head, cell in zip(heads, row.cells, strict=True)
+    ]
+    return tag("tr", cells, data_key=row.key)
+
+
+def _class(column: TableColumn) -> str | None:
+    return "figure-cell" if column.is_figure else None
+
+
+# ---------------------------------------------------------------- facts
+# Facts in a row: a short word above each value, for the head of a page about one thing.
+
+
+def facts_row(facts: Iterable[tuple[str, Child]]) -> Html:
+    """A list of words and values side by side; it wraps on narrow screens."""
+    return tag("dl", [tag("div", tag("dt", word), tag("dd", value)) for word, value in facts], class_="facts-row")

@@ -7,17 +7,16 @@ with that region alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, urlencode
 
 from lyra.server.dashboard.assets import SHEET, asset_path
-from lyra.server.dashboard.figures import HeaderFigures
-from lyra.server.dashboard.figures_view import figures_bar
+from lyra.server.dashboard.figures import FiguresNow, HeaderFigures
 from lyra.server.dashboard.html import Child, Html, join, tag
-from lyra.server.http.endpoint import HttpCall, RawAnswer
+from lyra.server.dashboard.words import duration, empty, money
+from lyra.server.http.endpoint import HttpCall, RawAnswer, to_root
 from lyra.server.http.logins import FORM_FIELD
-from lyra.server.http.page_request import to_root
 from lyra.server.http.problems import HttpRefusal
 
 PAGE_HEADERS: Final = {
@@ -253,3 +252,140 @@ def _region_of(main: Html, name: str) -> Html:
     if first < 0 or last < first:
         raise HttpRefusal(404, "there is no such region")
     return Html(main[first + len(start) : last])
+
+
+# ---------------------------------------------------------------- figures view
+# How the figures of the header look, and the small picture of the spend of today.
+
+_WIDTH: Final = 72
+_HEIGHT: Final = 16
+# The widest form of each value, in digits of one width.
+_WIDEST: Final = {"alive": "0000", "waiting": "000", "failed": "000", "spend": "$000.00", "p95": "000 ms"}
+_CENT: Final = 10_000
+_THOUSAND_USD: Final = 1_000_000_000
+
+
+def figures_bar(figures: FiguresNow) -> Html:
+    """The figures in a row."""
+    return join(
+        _figure("alive", _count(figures.alive, 9_999), "alive", title=f"{figures.alive:,} processes are alive"),
+        _figure(
+            "waiting",
+            _count(figures.waiting, 999),
+            "waiting",
+            state="needs-you" if figures.waiting else None,
+            title=f"{figures.waiting:,} questions wait for a person",
+        ),
+        _figure(
+            "failed",
+            _count(figures.failed_per_minute, 999),
+            "failed/min",
+            state="failed" if figures.failed_per_minute else None,
+            title=f"{figures.failed_per_minute:,} processes failed in the last minute",
+        ),
+        _figure(
+            "spend",
+            _amount(figures.spent_micro_usd),
+            _of_budget(figures),
+            sparkline(figures.hours_micro_usd),
+            title=f"{money(figures.spent_micro_usd)} for model calls since midnight UTC",
+        ),
+        _figure("p95", duration(figures.p95_s), "p95", title="95 of 100 model calls took at most this long"),
+        tag("span", "○ connecting", id="live", class_="live", data_live="waiting", role="status", data_keep=True),
+    )
+
+
+def _count(number: int, most: int) -> str:
+    """A number; above the most that there is room for in thousands."""
+    return str(number) if number <= most else f"{min(number, 999_999) // 1_000}k"
+
+
+def _amount(micro_usd: int) -> str:
+    """An amount in at most seven characters: `$0.0002`, `$4.12`, `$12,345`."""
+    if 0 < micro_usd < _CENT:
+        return f"${micro_usd / 1_000_000:.4f}"
+    return f"${micro_usd / 1_000_000:,.0f}" if micro_usd >= _THOUSAND_USD else f"${micro_usd / 1_000_000:.2f}"
+
+
+def _of_budget(figures: FiguresNow) -> str:
+    """What stands behind the spend of today. The budget of the kernel also counts earlier days: then what is left of it
+    is told."""
+    limit, left = figures.limit_micro_usd, figures.left_micro_usd
+    if limit is None or left is None:
+        return "today"
+    if limit - left == figures.spent_micro_usd:
+        return f"of {_amount(limit)} today"
+    return f"today, {_amount(left)} of {_amount(limit)} left"
+
+
+def _figure(
+    name: str, value: Child, label: str, more: Child = None, *, state: str | None = None, title: str | None = None
+) -> Html:
+    return tag(
+        "span",
+        tag("strong", value, class_="value", data_widest=_WIDEST[name]),
+        " ",
+        tag("span", label, class_="label"),
+        more,
+        class_="figure",
+        data_figure=name,
+        data_state=state,
+        title=title,
+    )
+
+
+def sparkline(values: Sequence[float], label: str = "Spend of each hour of today") -> Html:
+    """A small picture of a row of figures; the last one is marked. One alone is a level line."""
+    values = (*values, *values) if len(values) == 1 else values
+    peak = max(values, default=0) or 1
+    step = _WIDTH / max(1, len(values) - 1)
+    points = [(index * step, _HEIGHT - 2 - (_HEIGHT - 4) * value / peak) for index, value in enumerate(values)]
+    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+    last = points[-1] if points else (0.0, _HEIGHT - 2.0)
+    return tag(
+        "svg",
+        tag("polyline", points=path, fill="none", class_="spark-line"),
+        tag("circle", cx=f"{last[0]:.1f}", cy=f"{last[1]:.1f}", r="1.5", class_="spark-end"),
+        viewBox=f"-2 0 {_WIDTH + 4} {_HEIGHT}",
+        width=_WIDTH + 4,
+        height=_HEIGHT,
+        class_="spark",
+        role="img",
+        aria_label=label,
+    )
+
+
+# ---------------------------------------------------------------- first step
+# What to do on a server on which nothing has happened yet, in the empty places of its pages.
+
+_COMMAND: Final = "lyra serve --load FILE.py"
+_FILE: Final = "def setup(kernel):\n    kernel.register_agent('helper', Agent('helper', model='…'))"
+
+
+def nothing_yet(call: HttpCall, what: str) -> Html:
+    """An empty place: what would be here, and the first step to it."""
+    agents = call.parts.chats.directory.agents().values()
+    if any(agent.declaration is not None for agent in agents):
+        talk = tag("a", "Talk to an agent", href=link(call, "chat"), class_="button")
+        return empty(what, more=tag("p", talk))
+    note = tag("p", "where the file has the agents:", class_="note")
+    look = tag("p", "To look around first, ", tag("code", "lyra demo --web"), " serves a team at work.", class_="note")
+    return empty(what, _COMMAND, more=[note, tag("pre", tag("code", _FILE)), look])
+
+
+# ---------------------------------------------------------------- past
+# The time before the server began, on pages that count calls: a first look does not wait until it has been read.
+
+_PAGE_WAIT_S: Final = 0.05
+
+
+async def past_note(call: HttpCall) -> Html | None:
+    """Have the past read; a sentence where the page is shown before that is done."""
+    records = call.parts.records
+    if call.headers.get("x-region"):
+        await records.load_past()
+        return None
+    if await records.load_past_within(_PAGE_WAIT_S):
+        return None
+    await records.load_recent()
+    return tag("p", "Older calls are still being read. They appear here by themselves.", class_="note", role="status")

@@ -17,7 +17,7 @@ from lyra.server.http.endpoint import RawAnswer, Streamed
 
 if TYPE_CHECKING:
     from lyra.core.clock import Clock
-    from lyra.server.gateway.key import KeySettings
+    from lyra.server.gateway.keys import KeySettings
 
 
 CACHE_HEADER: Final = "x-lyra-cache"

@@ -9,15 +9,16 @@ elsewhere.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from math import isinf
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+
+import msgspec
 
 from lyra.errors import ConfigError
 from lyra.models.tokens import BASE_TOKENS, IMAGE_TOKENS, MESSAGE_TOKENS, TOOLS_TOKENS
-from lyra.server.gateway.formats import ANSWER_BOUNDS
-from lyra.server.gateway.request import GatewayRequest
-from lyra.server.gateway.tool_bounds import BoundedTools, described_tokens, hosted_tool
+from lyra.server.gateway.request import ANSWER_BOUNDS, GatewayRequest
 
 ANSWER_TOKENS: Final = 32_768  # the bound of an answer where neither the request nor the money left sets a lower one
 # Models whose provider refuses a higher bound than this, by the beginning of their names.
@@ -320,3 +321,85 @@ def _only_shortens(management: Any) -> bool:
 
 def _unbounded(what: str, *, hint: str = "leave it out, or use a key without a budget") -> ConfigError:
     return ConfigError(f"what {what} costs is not known before the call, so the key's budget cannot hold it", hint=hint)
+
+
+# ---------------------------------------------------------------- tool bounds
+# The tools of a request that a budget can hold.
+
+_CLIENT_TOOLS: Final = frozenset({"", "function", "custom", "local_shell", "apply_patch"})
+# Tools of Anthropic's that the client runs: the most input tokens that the provider's own description of one adds. It
+# publishes 245 for the shell, 700 for the editor, 735 for the computer and 500 for the system prompt that comes with
+# it, and none for the memory. Each is allowed at least three times as many, for versions to come.
+_DESCRIBED_TOKENS: Final = {"bash": 1_000, "text_editor": 3_000, "computer": 4_000, "memory": 4_000}
+_DESCRIBED: Final = re.compile(rf"({'|'.join(_DESCRIBED_TOKENS)})_[0-9]{{8}}")  # with the date of its version
+_DECIDING: Final = ("type", "tools")  # the names in a tool that say who runs it
+_GROUP: Final = "namespace"  # tools of the client under one name
+_OPTIONAL_TOOLS: Final = frozenset({"web_search", "web_search_preview"})
+_FREE_CHOICES: Final = (None, "auto", "none")
+_entries: Final = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+class BoundedTools(NamedTuple):
+    """`kept` are the entries to send, None for all as they came; `left_out` are the types of the others; `unbounded` is
+    the type of a tool for which the request has to be refused."""
+
+    kept: list[msgspec.Raw] | None = None
+    left_out: tuple[str, ...] = ()
+    unbounded: str | None = None
+
+
+def bounded_tools(request: GatewayRequest) -> BoundedTools:
+    """Which tools of a request can be sent for a key with a budget."""
+    tools = request.value("tools")
+    if not isinstance(tools, list):
+        return BoundedTools()
+    are_of_client = [_is_of_client(tool) or bool(_described(request, tool)) for tool in tools]
+    hosted = [tool for tool, is_of_client in zip(tools, are_of_client, strict=True) if not is_of_client]
+    if not hosted:
+        return BoundedTools()
+    may_leave_out = (
+        request.format.name == "responses"
+        and len(hosted) < len(tools)
+        and request.value("tool_choice") in _FREE_CHOICES
+    )
+    needed = [tool for tool in hosted if not may_leave_out or _tool_type(tool) not in _OPTIONAL_TOOLS]
+    if needed:
+        return BoundedTools(unbounded=_tool_type(needed[0]))
+    raw = _entries.decode(request.raw("tools"))
+    kept = [entry for entry, is_of_client in zip(raw, are_of_client, strict=True) if is_of_client]
+    return BoundedTools(kept, tuple(sorted({_tool_type(tool) for tool in hosted})))
+
+
+def hosted_tool(tools: Any) -> str | None:
+    """The type of the first tool that the provider would run, of those that an item of a conversation brings."""
+    entries = tools if isinstance(tools, list) else []
+    return next((_tool_type(tool) for tool in entries if not _is_of_client(tool)), None)
+
+
+def described_tokens(request: GatewayRequest) -> int:
+    """The most input tokens that the provider's own descriptions of the client's tools add to a request."""
+    tools = request.value("tools")
+    kinds = [_described(request, tool) for tool in tools] if isinstance(tools, list) else []
+    return sum(_DESCRIBED_TOKENS[kind] for kind in kinds if kind)
+
+
+def _described(request: GatewayRequest, tool: Any) -> str:
+    """The kind of a tool that the client runs and the provider describes; "" for any other."""
+    match = _DESCRIBED.fullmatch(_tool_type(tool)) if request.format.vendor == "anthropic" else None
+    return "" if match is None else match[1]
+
+
+def _tool_type(tool: Any) -> str:
+    kind = tool.get("type") if isinstance(tool, dict) else ""
+    return str(kind or "")
+
+
+def _is_of_client(tool: Any) -> bool:
+    """Whether the client runs a tool, or all tools of a group. A name in capital letters hides a type from no provider
+    that reads it without regard to them."""
+    if isinstance(tool, dict) and any(name.casefold() in _DECIDING and name not in _DECIDING for name in tool):
+        return False
+    if _tool_type(tool) != _GROUP:
+        return _tool_type(tool) in _CLIENT_TOOLS
+    inner = tool.get("tools")
+    return isinstance(inner, list) and all(_tool_type(entry) in _CLIENT_TOOLS for entry in inner)

@@ -9,12 +9,14 @@ restart, and what was reserved for one that a crash cut off is charged.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from lyra.agents.turn.model_effect import StreamKeyFilter
 from lyra.core.budgets.budget import Budget, Usage
 from lyra.core.effect import Charged, Effect
 from lyra.core.policies.retry import Backoff, Retry
@@ -23,9 +25,10 @@ from lyra.models.client import stream_of
 from lyra.models.tokens import TOOLS_TOKENS, WORDY
 from lyra.models.usage import TokenUsage
 from lyra.models.wire.remote import RemoteProvider
-from lyra.server.gateway.answer_filter import AnswerFilter
 from lyra.server.gateway.bounds import (
+    BoundedTools,
     answer_least,
+    bounded_tools,
     choices,
     input_bound,
     output_bound,
@@ -33,15 +36,14 @@ from lyra.server.gateway.bounds import (
     thinking_beside,
 )
 from lyra.server.gateway.refusals import money_held, read_refusal
-from lyra.server.gateway.settlement import may_be_billed, spent
-from lyra.server.gateway.tool_bounds import BoundedTools, bounded_tools
+from lyra.server.gateway.targets import answer_headers, upstream_headers, upstream_url
 from lyra.server.gateway.translation.translated import TranslatedRequest
-from lyra.server.gateway.upstream import answer_headers, upstream_headers, upstream_url
 from lyra.server.gateway.usage import AnswerMeter
 from lyra.server.http.endpoint import RawAnswer
 
 if TYPE_CHECKING:
     from lyra.core.policies.breaker import Breaker
+    from lyra.core.secrets.known_keys import KnownKeys
     from lyra.models.pricing import Price
     from lyra.models.wire.http import UnreadAnswer
     from lyra.server.gateway.keys import GatewayKey
@@ -357,3 +359,77 @@ def _is_failure(error: ModelError) -> bool:
 def call_effect(payer: str, model: str) -> Effect:
     """The effect of calling one model with one key."""
     return Effect(forward, name=f"model:{payer}:{model}", retry=_RETRY, quote=quote)
+
+
+# ---------------------------------------------------------------- answer filter
+# AnswerFilter: masks the keys of the server's providers in the bytes of an answer on their way to a client.
+
+_BYTES_AS_TEXT: Final = "latin-1"  # a character for each byte; keys are sent in headers, so they are ASCII
+
+
+class AnswerFilter:
+    """One for each answer."""
+
+    __slots__ = ("_filter",)
+
+    def __init__(self, keys: KnownKeys) -> None:
+        self._filter = StreamKeyFilter(keys)
+
+    def feed(self, piece: bytes) -> bytes:
+        """The bytes that can be passed on by now."""
+        return self._filter.feed(piece.decode(_BYTES_AS_TEXT)).encode(_BYTES_AS_TEXT)
+
+    def flush(self) -> bytes:
+        """The bytes held back so far: no more comes."""
+        return self._filter.flush().encode(_BYTES_AS_TEXT)
+
+    def whole(self, body: bytes) -> bytes:
+        """The bytes of a whole answer."""
+        return self.feed(body) + self.flush()
+
+
+# ---------------------------------------------------------------- settlement
+# What a call through the gateway is charged, and whether a try that failed may be on the provider's bill.
+
+_log: Final = logging.getLogger("lyra.server.gateway")
+# Statuses by which a proxy in front of a provider says that it gave up waiting: the provider may have gone on.
+_GAVE_UP: Final = frozenset({408, 499, 502, 504, *range(520, 528)})
+
+
+def may_be_billed(error: BaseException) -> bool:
+    """Whether a provider may bill a try that ended so. A refusal with a status is free; so is what was never sent."""
+    if isinstance(error, ConfigError):
+        return False
+    if not isinstance(error, ModelError):
+        return True
+    status = error.fields.get("status")
+    if isinstance(status, int):
+        return status < 400 or status in _GAVE_UP
+    return not error.fields.get("unsent")
+
+
+def spent(call: GatewayCall, *, is_whole: bool) -> Usage:
+    """What a call is charged; sets what its record says that it cost."""
+    if call.request.format.is_free:
+        call.micro_usd = 0
+        return call.quoted
+    tokens = call.meter.tokens(call.quoted["input_tokens"], is_whole=is_whole)
+    price = call.target.price
+    call.micro_usd = None if price is None else price.cost(tokens)
+    usage = Usage.of_call(call.micro_usd or 0, tokens.total_input, tokens.output_tokens)
+    if not call.is_limited:
+        return usage
+    if tokens.estimated:
+        usage = call.quoted
+    elif usage["usd"] > call.quoted["usd"]:
+        _log.warning(
+            "%s told a usage of %s for a call that costs at most %s; the key is charged the latter",
+            call.target.name,
+            usage.usd,
+            call.quoted.usd,
+        )
+        usage = Usage.of_call(
+            *(min(usage[name], call.quoted[name]) for name in ("usd", "input_tokens", "output_tokens"))
+        )
+    call.micro_usd = usage["usd"]
+    return usage

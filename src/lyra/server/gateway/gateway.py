@@ -10,22 +10,27 @@ import asyncio
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
+from lyra.agents.session.records import new_span
+from lyra.agents.session.shared import runtime_of
+from lyra.core.event import ModelCalled
 from lyra.core.policies.retry import RETRYABLE, error_class
-from lyra.errors import ConfigError, LyraError, ModelError, Unauthenticated
+from lyra.core.trace_context import enclosing_span
+from lyra.errors import BudgetExceeded, ConfigError, LyraError, ModelError, Unauthenticated
 from lyra.kernel.base.waiting import looked_at
 from lyra.kernel.journal.rows import PASSING
-from lyra.server.gateway.agents import agent_of, ask_agent
 from lyra.server.gateway.answer_cache import CACHE_HEADER, AnswerCache, CacheSlot
 from lyra.server.gateway.call import GatewayCall, call_effect
 from lyra.server.gateway.keys import GatewayKey, KeyTable
-from lyra.server.gateway.record import call_record
-from lyra.server.gateway.refusals import failure_answer, failure_body
+from lyra.server.gateway.refusals import failure_answer, failure_body, money_held
 from lyra.server.gateway.relay import Relay
 from lyra.server.gateway.request import GatewayRequest
 from lyra.server.gateway.targets import ModelTarget, ModelTargets
-from lyra.server.gateway.token_count import estimated_count
+from lyra.server.gateway.translation.messages import read_messages
+from lyra.server.http.compat import anthropic, openai
 from lyra.server.http.endpoint import HttpCall, RawAnswer, Streamed
-from lyra.server.http.problems import store_lost, too_many
+from lyra.server.http.problems import HttpRefusal, store_lost, too_many
 from lyra.server.http.sse import sse_event
 from lyra.server.identity import Caller
 from lyra.server.token_limit import credential_of
@@ -33,6 +38,7 @@ from lyra.server.token_limit import credential_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from lyra.core.budgets.budget import Budget
     from lyra.core.effect import Effect
     from lyra.kernel.kernel import Kernel
     from lyra.server.http.parts import HttpParts
@@ -226,3 +232,96 @@ class Gateway:
 def _query(call: HttpCall) -> str:
     """The query that goes to the provider."""
     return "beta=true" if getattr(call.query, "beta", "") == "true" else ""
+
+
+# ---------------------------------------------------------------- record
+# The record of a call through the gateway: the same fields as an agent's call of a model, and the key.
+
+_BAD_RESPONSE: Final = "bad_response"  # the kind of error of what came with the status of a success and is no answer
+
+
+def call_record(kernel: Kernel, asked: GatewayCall, took_s: float, error: BaseException | None) -> ModelCalled:
+    """Return the record of a call that is over."""
+    tokens = asked.meter.tokens(asked.quoted["input_tokens"], is_whole=error is None)
+    is_billed = isinstance(error, LyraError) and bool(error.fields.get("billed"))
+    has_cost = error is None or is_billed or asked.meter.has_begun or isinstance(error, asyncio.CancelledError)
+    outer = enclosing_span()
+    settings = asked.key.settings
+    micro_usd = asked.micro_usd if has_cost else 0
+    read, written = (tokens.cache_read_tokens, tokens.cache_write_tokens) if has_cost else (0, 0)
+    return ModelCalled(
+        trace_id=outer.trace_id if outer is not None else f"{kernel.entropy.bits(128):032x}",
+        span_id=new_span(kernel),
+        agent=settings.payer,
+        model=asked.target.name,
+        input_tokens=tokens.total_input if has_cost else 0,
+        output_tokens=tokens.output_tokens if has_cost else 0,
+        cost_usd=None if micro_usd is None else micro_usd / 1_000_000,
+        latency_ms=int(took_s * 1000),
+        status=_status(error) if error is not None else "ok" if asked.meter.is_answer else _BAD_RESPONSE,
+        retries=asked.tries - 1,
+        parent_span=(outer.span_id or None) if outer is not None else None,
+        key="" if settings.is_token else settings.name,
+        team=settings.team,
+        estimated=tokens.estimated and has_cost,
+        cache_read_tokens=read,
+        cache_write_tokens=written,
+        total_input_tokens=tokens.total_input if read or written else 0,
+    )
+
+
+def _status(error: BaseException) -> str:
+    return str(error.fields.get("kind") or error.code) if isinstance(error, LyraError) else "cancelled"
+
+
+# ---------------------------------------------------------------- agents
+# Agents behind the gateway: a model `agent/NAME`, or the bare name of an agent, is answered by that agent.
+
+_COMPAT: Final = {
+    endpoint.path: endpoint for endpoint in (*openai.ENDPOINTS, *anthropic.ENDPOINTS) if endpoint.method == "POST"
+}
+_PREFIX: Final = "agent/"
+
+
+def agent_of(call: HttpCall, model: str) -> str:
+    """The agent that a model's name means; "" where it means none."""
+    if model.startswith(_PREFIX):
+        return model.removeprefix(_PREFIX)
+    return model if "/" not in model and model in call.parts.chats.directory.agents() else ""
+
+
+async def ask_agent(call: HttpCall, key: GatewayKey, agent: str) -> Any:
+    """The answer of an agent, in the form of the endpoint that was asked."""
+    key.settings.require(f"{_PREFIX}{agent}")
+    compat = _COMPAT.get(call.endpoint.path)
+    if compat is None:
+        raise HttpRefusal(404, "agents are asked by /v1/chat/completions or /v1/messages")
+    call.endpoint = compat
+    call.take_body(call.raw_body)
+    call.parent = key.process
+    try:
+        return await compat.handler(call)
+    except BudgetExceeded as error:
+        if held := _held(error, key.process.budget):
+            raise money_held(held) from error
+        raise
+
+
+def _held(error: BudgetExceeded, budget: Budget) -> int:
+    """Return what calls in flight hold of a key's budget, where that alone is why the money is not there; else 0."""
+    asked, limit = error.fields.get("asked"), error.fields.get("limit")
+    if error.fields.get("dimension") != "usd" or not isinstance(asked, int) or not isinstance(limit, int):
+        return 0
+    left, unspent = budget.spendable("usd"), budget.spendable("usd", with_reserved=True)
+    would_fit = error.fields.get("used", 0) + asked <= limit and asked <= (unspent or 0)
+    return (unspent or 0) - (left or 0) if would_fit else 0
+
+
+# ---------------------------------------------------------------- token count
+# The tokens of a request to a model whose provider does not count them beforehand: Lyra's own estimate.
+
+
+def estimated_count(kernel: Kernel, request: GatewayRequest, model: str) -> RawAnswer:
+    """The answer of `/v1/messages/count_tokens`; rather too many than too few."""
+    tokens = runtime_of(kernel).estimate(model, read_messages(request.data()))
+    return RawAnswer(msgspec.json.encode({"input_tokens": tokens}))

@@ -12,7 +12,7 @@ from lyra.core.budgets.money import Money
 from lyra.errors import LyraError, ModelError, RateLimited
 from lyra.models.wire.faults import UNREADABLE, of_status, retry_after
 from lyra.models.wire.http import usual_sentence
-from lyra.server.gateway.upstream import answer_headers
+from lyra.server.gateway.targets import answer_headers
 from lyra.server.http.endpoint import RawAnswer
 from lyra.server.http.problems import HttpProblem, error_body, problem_of
 

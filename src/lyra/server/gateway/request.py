@@ -9,15 +9,19 @@ in another spelling: parsers differ in which of two they take, and whether `Mode
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Final
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from unicodedata import normalize
 
 import msgspec
 
 from lyra.errors import ConfigError
+from lyra.models.usage import TokenUsage, count_of
 from lyra.models.wire.faults import UNREADABLE
-from lyra.server.gateway.formats import ANSWER_BOUNDS, WireFormat
+
+if TYPE_CHECKING:
+    from lyra.models.wire.remote import Reader
+
 
 _MODEL_CHARS_MAX: Final = 300
 _ADDED_BYTES_MAX: Final = 200  # braces, the bound of the answer, the wish for the usage; a model's name gets shorter
@@ -132,3 +136,93 @@ def _strings(text: bytes | msgspec.Raw) -> int:
     """Count the strings in a JSON text, names included."""
     plain = bytes(text).replace(b"\\\\", b"")
     return (plain.count(b'"') - plain.count(b'\\"')) // 2
+
+
+# ---------------------------------------------------------------- formats
+# The wire formats that the gateway takes, one row each: where the fields are that it has to know.
+
+# The names under which providers take the most tokens of an answer. Servers that speak a vendor's format often take
+# those of others beside it.
+ANSWER_BOUNDS: Final = (
+    *("max_completion_tokens", "max_tokens", "max_output_tokens"),
+    *("max_new_tokens", "max_tokens_to_sample", "num_predict", "n_predict"),
+)
+
+
+class WireFormat(NamedTuple):
+    """`limits` are the fields that bound the tokens of an answer; the first is the one that is added where none is
+    given. `reader` makes a reader of streams."""
+
+    name: str
+    vendor: str
+    path: str  # below the provider's base URL
+    limits: tuple[str, ...]
+    usage: Callable[[dict[str, Any]], TokenUsage]
+    reader: Callable[[], Reader] | None = None
+    is_free: bool = False  # providers take nothing for it
+
+
+def _openai_usage(usage: dict[str, Any]) -> TokenUsage:
+    """Usage as OpenAI writes it, in its three forms."""
+    into = usage.get("prompt_tokens", usage.get("input_tokens"))
+    out = usage.get("completion_tokens", usage.get("output_tokens"))
+    details = usage.get("prompt_tokens_details") or usage.get("input_tokens_details") or {}
+    answer = usage.get("completion_tokens_details") or usage.get("output_tokens_details") or {}
+    return TokenUsage(
+        count_of(into),
+        count_of(out),
+        cache_read_tokens=count_of(_of(details, "cached_tokens")),
+        reasoning_tokens=count_of(_of(answer, "reasoning_tokens")),
+    )
+
+
+def _anthropic_usage(usage: dict[str, Any]) -> TokenUsage:
+    return TokenUsage(
+        count_of(usage.get("input_tokens")),
+        count_of(usage.get("output_tokens")),
+        cache_read_tokens=count_of(usage.get("cache_read_input_tokens")),
+        cache_write_tokens=count_of(usage.get("cache_creation_input_tokens")),
+        cached_apart=True,
+    )
+
+
+def _of(details: Any, field: str) -> Any:
+    return details.get(field) if isinstance(details, dict) else None
+
+
+def _chat_reader() -> Reader:
+    from lyra.models.providers.openai_chat import ChatReader
+
+    return ChatReader()
+
+
+def _responses_reader() -> Reader:
+    from lyra.models.providers.openai_responses import ResponsesReader
+
+    return ResponsesReader()
+
+
+def _messages_reader() -> Reader:
+    from lyra.models.providers.anthropic import AnthropicReader
+
+    return AnthropicReader()
+
+
+FORMATS: Final = {
+    "chat": WireFormat(
+        "chat",
+        "openai",
+        "chat/completions",
+        ("max_completion_tokens", "max_tokens"),
+        _openai_usage,
+        _chat_reader,
+    ),
+    "responses": WireFormat(
+        "responses", "openai", "responses", ("max_output_tokens",), _openai_usage, _responses_reader
+    ),
+    "messages": WireFormat("messages", "anthropic", "v1/messages", ("max_tokens",), _anthropic_usage, _messages_reader),
+    "count_tokens": WireFormat(
+        "count_tokens", "anthropic", "v1/messages/count_tokens", (), _anthropic_usage, is_free=True
+    ),
+    "embeddings": WireFormat("embeddings", "openai", "embeddings", (), _openai_usage),
+}

@@ -19,7 +19,7 @@ from lyra.models.stream import Completion, Fold, StreamEvent
 from lyra.models.tokens import WORDY, answer_tokens
 from lyra.models.usage import TokenUsage
 from lyra.models.wire.faults import UNREADABLE
-from lyra.server.gateway.formats import WireFormat
+from lyra.server.gateway.request import WireFormat
 
 _EVENT_BYTES_MAX: Final = 256 * 1024
 _EVENT_END: Final = re.compile(rb"(\r\n\r\n|\n\n|\r\r)")

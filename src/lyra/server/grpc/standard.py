@@ -16,8 +16,7 @@ from grpc_health.v1.health import SERVICE_NAME
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 from lyra.errors import LyraError
-from lyra.server.grpc.guard import CallGuard
-from lyra.server.grpc.statuses import end_of
+from lyra.server.grpc.guard import CallGuard, end_of
 
 _REFLECTION: Final = ("grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection")
 

@@ -9,23 +9,35 @@ that its client reads, and none as a traceback.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Collection, Mapping
+import re
+from collections.abc import Awaitable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, urlencode
 
 import msgspec
 
 from lyra.core.codec import to_plain
 from lyra.core.limits import SERVER_LOGIN_S, SERVER_MESSAGE_BYTES_MAX
 from lyra.core.secrets.redact import redact
-from lyra.errors import LyraError, Overloaded, Unauthenticated
+from lyra.errors import ConfigError, LyraError, Overloaded, Unauthenticated
 from lyra.observe.otel.requests import request_span
 from lyra.server.act_record import outcome_of, record_act
 from lyra.server.http.api.nodes import NODE_ROUTE
-from lyra.server.http.asgi_scope import base_url, client_of, has_no_body, headers_of, own_path, query_of
-from lyra.server.http.compat.vendor_paths import VendorPathMissed, VendorPaths
 from lyra.server.http.connection import SECURITY_HEADERS
-from lyra.server.http.endpoint import Endpoint, HttpCall, PathTable, RawAnswer, RouteMatch, Streamed
+from lyra.server.http.endpoint import (
+    Endpoint,
+    HttpCall,
+    PageRequest,
+    PathTable,
+    ProblemPage,
+    RawAnswer,
+    RouteMatch,
+    Streamed,
+    query_text,
+    same_page,
+    wants_page,
+    with_slash,
+)
 from lyra.server.http.guard import (
     LOOPBACK_HOSTS,
     Authenticator,
@@ -36,7 +48,6 @@ from lyra.server.http.guard import (
 )
 from lyra.server.http.logins import CookiePlace, begin_login
 from lyra.server.http.mounted_nodes import mounted_nodes
-from lyra.server.http.page_request import PageRequest, ProblemPage, query_text, same_page, wants_page, with_slash
 from lyra.server.http.parts import HttpParts
 from lyra.server.http.problems import HttpRefusal, error_body, problem_of, store_lost, vendor_of
 from lyra.server.http.routes import ENDPOINTS
@@ -311,7 +322,7 @@ def make_app(
     the headers that gives the user instead. With neither, the tokens are those of `lyra serve`. `hosts` are the names
     under which it is reached; "*" takes any. The secrets of webhooks are derived from `webhook_key`, else from a key in
     the data folder; `inside` names addresses (`host:port`) of this network that webhooks may reach. `endpoints` is
-    the table of what can be asked, and `problem_page` shows errors to people; `lyra.server.site` has both."""
+    the table of what can be asked, and `problem_page` shows errors to people; `lyra.server.site` has the first."""
     if tokens is None and authenticate is None:
         tokens, _ = TokenTable.load(None)
     known = tokens if tokens is None or isinstance(tokens, TokenTable) else TokenTable(tokens)
@@ -324,3 +335,105 @@ def make_app(
         requests_per_minute=requests_per_minute,
     )
     return HttpApp(HttpParts(kernel, endpoints, webhook_key=webhook_key, inside=inside), guard, problem_page)
+
+
+# ---------------------------------------------------------------- asgi scope
+# What the ASGI scope of a request says: its path, headers, query, client and whether it has a body.
+
+_QUERY_FIELDS_MAX: Final = 100
+_BAD_ESCAPE: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
+
+
+def client_of(scope: Any) -> str:
+    """The address of the client; "" where it is not known."""
+    client = scope.get("client")
+    return str(client[0]) if client else ""
+
+
+def has_no_body(scope: Any, headers: Mapping[str, str]) -> bool:
+    length = headers.get("content-length", "0" if scope["method"] == "GET" else "")
+    return length == "0" and "transfer-encoding" not in headers
+
+
+def headers_of(scope: Any) -> dict[str, str]:
+    """The headers by their names in lower case; one that may stand once and stands twice is refused by being joined."""
+    headers: dict[str, str] = {}
+    for name, value in scope["headers"]:
+        key = name.decode("latin-1")
+        text = value.decode("latin-1")
+        headers[key] = f"{headers[key]}, {text}" if key in headers else text
+    return headers
+
+
+def own_path(scope: Any) -> str:
+    """The path below the place where the application is mounted, as it was sent: with its escapes."""
+    root = scope.get("root_path", "")
+    raw = scope.get("raw_path")
+    path: str = scope["path"] if raw is None else raw.partition(b"?")[0].decode("latin-1")
+    return path[len(root) :] if root and path.startswith(root) else path
+
+
+def base_url(scope: Any, headers: Mapping[str, str]) -> str:
+    """The address under which the client reaches the application, also behind a proxy that does TLS."""
+    forwarded = headers.get("x-forwarded-proto", "") == "https"
+    scheme = "https" if forwarded else scope.get("scheme", "http")
+    return f"{scheme}://{headers.get('host', '')}{scope.get('root_path', '')}"
+
+
+def query_of(text: bytes) -> list[tuple[str, str]]:
+    if not text:
+        return []
+    if _BAD_ESCAPE.search(text):
+        raise ConfigError("the query has a % that escapes nothing")
+    try:
+        return parse_qsl(
+            text.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=_QUERY_FIELDS_MAX
+        )
+    except ValueError:
+        raise ConfigError("the query cannot be read") from None
+
+
+# ---------------------------------------------------------------- vendor paths
+# The paths of vendors' APIs, all below `/v1/`: what a client is told whose base URL does not lead to them.
+
+_ROOT: Final = "/v1"
+
+
+class VendorPathMissed(HttpRefusal):
+    """A request beside the paths of vendors' APIs; `meant_path` is the one that its client means."""
+
+    def __init__(self, message: str, meant_path: str, hint: str = "") -> None:
+        super().__init__(404, message, hint=hint)
+        self.meant_path = meant_path
+
+
+class VendorPaths:
+    """The paths of one server."""
+
+    __slots__ = ("_names", "_table")
+
+    def __init__(self, endpoints: Iterable[Endpoint]) -> None:
+        known = [endpoint for endpoint in endpoints if endpoint.path.startswith(f"{_ROOT}/")]
+        self._table = PathTable(known)
+        self._names = tuple(dict.fromkeys(endpoint.path for endpoint in known))
+
+    def check(self, match: RouteMatch | None, method: str, path: str) -> None:
+        """Refuse a request that no endpoint takes, and that is meant for a vendor's API."""
+        if match is not None and method in match.methods:
+            return
+        if path.startswith(f"{_ROOT}/"):
+            if match is None:
+                raise self._unknown(path)
+        elif self._takes(method, f"{_ROOT}{path}"):
+            raise VendorPathMissed(f"the base URL of the client lacks {_ROOT} at its end", f"{_ROOT}{path}")
+
+    def _unknown(self, path: str) -> VendorPathMissed:
+        hint = f"there are {', '.join(self._names)}"
+        shorter = path.removeprefix(_ROOT)
+        if self._table.match(shorter) is not None:
+            return VendorPathMissed(f"the base URL of the client has {_ROOT} at its end, once too often", shorter, hint)
+        return VendorPathMissed("there is no such path", path, hint)
+
+    def _takes(self, method: str, path: str) -> bool:
+        match = self._table.match(path)
+        return match is not None and method in match.methods

@@ -27,8 +27,7 @@ from lyra.errors import ConfigError, Denied, Unauthenticated
 from lyra.server.http.logins import FORM_FIELD, FORM_HEADER, CookiePlace, LoginTable
 from lyra.server.http.problems import HttpRefusal, too_many
 from lyra.server.identity import OPERATOR, USER, Caller, TokenTable
-from lyra.server.request_window import RequestWindow
-from lyra.server.token_limit import TokenLimit, credential_of
+from lyra.server.token_limit import RequestWindow, TokenLimit, credential_of
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel

@@ -10,7 +10,6 @@ from typing import Final
 
 from lyra.server.http.api import (
     agents,
-    events,
     history,
     interrupts,
     nodes,
@@ -22,7 +21,6 @@ from lyra.server.http.api import (
     system,
     timelines,
     traces,
-    tree,
     webhooks,
 )
 from lyra.server.http.compat import anthropic, openai
@@ -31,7 +29,6 @@ from lyra.server.http.endpoint import Endpoint
 ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     *system.ENDPOINTS,
     *processes.ENDPOINTS,
-    *tree.ENDPOINTS,
     *agents.ENDPOINTS,
     *sessions.ENDPOINTS,
     *runs.ENDPOINTS,
@@ -41,9 +38,8 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     *traces.ENDPOINTS,
     *services.ENDPOINTS,
     *nodes.ENDPOINTS,
-    *events.ENDPOINTS,
-    *webhooks.ENDPOINTS,
     *history.ENDPOINTS,
+    *webhooks.ENDPOINTS,
     *openai.ENDPOINTS,
     *anthropic.ENDPOINTS,
 )

@@ -1,4 +1,4 @@
-"""Open protocols by which agents and front ends of others talk to agents of Lyra.
+"""Open protocols: agents of Lyra for other programs, by A2A (`a2a`), AG-UI (`agui`) and MCP (`mcp`).
 
-Start with `routes`, the table of what they ask.
+Each folder has a table of endpoints, which `lyra.server.site` lists. Start with `a2a.routes`.
 """

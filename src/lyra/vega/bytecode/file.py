@@ -119,8 +119,7 @@ def _exact(key: Any, number: int) -> Any:
     raise _damaged("it has a constant of an unknown kind")
 
 
-# ---------------------------------------------------------------- disassembler
-# A program as people read it: functions, constants, one instruction a line.
+# ---------------- A program as people read it: functions, constants, one instruction a line
 
 
 def disassemble(program: Program) -> str:

@@ -154,12 +154,13 @@ class Checker:
         return members
 
 
-# ---------------------------------------------------------------- nodes
-# Imported nodes in the checker: a node is a function of its inputs that gives a record of its outputs.
+# ---------------- Imported nodes in the checker: a node is a function of its inputs that gives a record of its outputs
+# Its parameters are the inputs in their order. A `decimal` takes an int, a float, a text or money; as an output it is a
+# text, since no other kind of Vega holds it exactly.
 
 
 def binding_of_node(node: ImportedNode) -> Binding:
-    """What the name of an imported node stands for."""
+    """Return what the name of an imported node stands for."""
     signature = Signature(
         tuple((entry.name, _kind(entry.kind)) for entry in node.inputs),
         frozenset(entry.name for entry in node.inputs if not entry.is_required),

@@ -23,53 +23,30 @@ from lyra.vega.checker.types import (
     of_word,
 )
 from lyra.vega.stdlib.table import GLOBALS, LIBRARY, METHODS
-from lyra.vega.syntax.ast import (
-    Argument,
-    Binary,
-    Block,
-    Call,
-    Expression,
-    Field,
-    Index,
-    Interpolation,
-    Lambda,
-    ListLiteral,
-    Literal,
-    MapLiteral,
-    MethodCall,
-    Name,
-    Parameter,
-    Path,
-    TypeLiteral,
-    Unary,
-)
+from lyra.vega.syntax import ast
 
 NOT_CALLED: Final = ("agent", "supervisor")
 _FIELDS: Final[dict[str, dict[str, ValueKind]]] = {
-    "response": {"status": ValueKind("int"), "body": STR, "headers": ValueKind("map")},
+    "response": {"status": ValueKind("int"), "body": STR, "headers": ValueKind("map")}
 }
 _SCALARS: Final = ("null", "bool", "int", "float", "money", "duration", "str")
 
 
-def kind_of(check: ModuleCheck, node: Expression) -> ValueKind:
+def kind_of(check: ModuleCheck, node: ast.Expression) -> ValueKind:
     return check.kind_rules[type(node)](check, node)
 
 
 # ---------------------------------------------------------------- values and names
 
 
-def _kind_of_literal(check: ModuleCheck, node: Literal) -> ValueKind:
-    return kind_of_literal(node.value)
-
-
-def _kind_of_interpolation(check: ModuleCheck, node: Interpolation) -> ValueKind:
+def _kind_of_interpolation(check: ModuleCheck, node: ast.Interpolation) -> ValueKind:
     for part in node.parts:
-        if isinstance(part, Expression):
+        if isinstance(part, ast.Expression):
             kind_of(check, part)
     return STR
 
 
-def _kind_of_name(check: ModuleCheck, node: Name) -> ValueKind:
+def _kind_of_name(check: ModuleCheck, node: ast.Name) -> ValueKind:
     binding = check.scope.find(node.name)
     if binding is None:
         if node.name not in GLOBALS:
@@ -85,7 +62,7 @@ def _kind_of_name(check: ModuleCheck, node: Name) -> ValueKind:
     return binding.kind
 
 
-def _kind_of_path(check: ModuleCheck, node: Path) -> ValueKind:
+def _kind_of_path(check: ModuleCheck, node: ast.Path) -> ValueKind:
     binding = member_of(check, node)
     if binding is not None and binding.role in NOT_CALLED:
         hint = f"start it with `spawn {node.module}::{node.name}`"
@@ -93,8 +70,8 @@ def _kind_of_path(check: ModuleCheck, node: Path) -> ValueKind:
     return binding.kind if binding is not None else ANY
 
 
-def member_of(check: ModuleCheck, node: Path) -> Binding | None:
-    """What `module::name` stands for; None if it is unknown, which is reported, or if the imported file was not
+def member_of(check: ModuleCheck, node: ast.Path) -> Binding | None:
+    """Return what `module::name` stands for; None if it is unknown, which is reported, or if the imported file was not
     read."""
     module = check.scope.find(node.module)
     if module is not None and module.role == "import":
@@ -104,7 +81,8 @@ def member_of(check: ModuleCheck, node: Path) -> Binding | None:
     elif node.module in LIBRARY:
         known = LIBRARY[node.module]
     else:
-        modules = {name for name in check.scope.all_names() if _is_import(check, name)} | set(LIBRARY)
+        bindings = {name: check.scope.find(name) for name in check.scope.all_names()}
+        modules = {name for name, binding in bindings.items() if binding and binding.role == "import"} | set(LIBRARY)
         near = nearest(node.module, modules)
         hint = f"did you mean `{near}`?" if near else None
         if module is not None:
@@ -120,43 +98,34 @@ def member_of(check: ModuleCheck, node: Path) -> Binding | None:
     return entry if isinstance(entry, Binding) else Binding("function", ValueKind("function"), of_entry(entry))
 
 
-def _is_import(check: ModuleCheck, name: str) -> bool:
-    binding = check.scope.find(name)
-    return binding is not None and binding.role == "import"
-
-
-def _kind_of_list(check: ModuleCheck, node: ListLiteral) -> ValueKind:
+def _kind_of_list(check: ModuleCheck, node: ast.ListLiteral) -> ValueKind:
     kinds: set[ValueKind] = set()
     for item in node.items:  # a comprehension would cost a frame for each level of nesting
         kinds.add(kind_of(check, item))
     return ValueKind("list", (kinds.pop(),)) if len(kinds) == 1 else ValueKind("list", (ANY,))
 
 
-def _kind_of_map(check: ModuleCheck, node: MapLiteral) -> ValueKind:
+def _kind_of_map(check: ModuleCheck, node: ast.MapLiteral) -> ValueKind:
     seen: set[tuple[type, Any]] = set()
     keys: set[ValueKind] = set()
     values: set[ValueKind] = set()
     for key, value in node.entries:
-        if isinstance(key, Name) and check.scope.find(key.name) is None:
+        if isinstance(key, ast.Name) and check.scope.find(key.name) is None:
             check.error_on(key, f"unknown name `{key.name}`", f'a key that is a text stands in quotes: `"{key.name}"`')
         else:
             keys.add(kind_of(check, key))
         values.add(kind_of(check, value))
-        if isinstance(key, Literal) and isinstance(key.value, (str, int)):
+        if isinstance(key, ast.Literal) and isinstance(key.value, (str, int)):
             if (type(key.value), key.value) in seen:
                 check.warn(key.at, key.end, "this key is given twice", "the last value wins")
             seen.add((type(key.value), key.value))
     return ValueKind("map", (keys.pop() if len(keys) == 1 else ANY, values.pop() if len(values) == 1 else ANY))
 
 
-def _kind_of_type_literal(check: ModuleCheck, node: TypeLiteral) -> ValueKind:
-    return check.kind_of_type(node.type)
-
-
 # ---------------------------------------------------------------- operators
 
 
-def _kind_of_unary(check: ModuleCheck, node: Unary) -> ValueKind:
+def _kind_of_unary(check: ModuleCheck, node: ast.Unary) -> ValueKind:
     kind = kind_of(check, node.operand)
     if node.operator == "!":
         if kind.name not in ("any", "bool"):
@@ -168,9 +137,9 @@ def _kind_of_unary(check: ModuleCheck, node: Unary) -> ValueKind:
     return kind
 
 
-def _kind_of_binary(check: ModuleCheck, node: Binary) -> ValueKind:
+def _kind_of_binary(check: ModuleCheck, node: ast.Binary) -> ValueKind:
     chain = [node]
-    while isinstance(chain[-1].left, Binary):
+    while isinstance(chain[-1].left, ast.Binary):
         chain.append(chain[-1].left)
     kind = kind_of(check, chain[-1].left)
     for link in reversed(chain):
@@ -178,7 +147,7 @@ def _kind_of_binary(check: ModuleCheck, node: Binary) -> ValueKind:
     return kind
 
 
-def _kind_of_operation(check: ModuleCheck, node: Binary, left: ValueKind, right: ValueKind) -> ValueKind:
+def _kind_of_operation(check: ModuleCheck, node: ast.Binary, left: ValueKind, right: ValueKind) -> ValueKind:
     kind = of_operator(node.operator, left, right)
     if kind is None:
         hint = _mix_hint(node.operator, left, right)
@@ -191,7 +160,7 @@ def _kind_of_operation(check: ModuleCheck, node: Binary, left: ValueKind, right:
     return kind
 
 
-def _kind_of_index(check: ModuleCheck, node: Index) -> ValueKind:
+def _kind_of_index(check: ModuleCheck, node: ast.Index) -> ValueKind:
     target, index = kind_of(check, node.target), kind_of(check, node.index)
     if target.name not in ("any", "list", "map", "str"):
         check.fault(node, f"{an(target)} has no items", "only lists and maps have `[…]`")
@@ -201,7 +170,7 @@ def _kind_of_index(check: ModuleCheck, node: Index) -> ValueKind:
     if target.name == "map" and target.inner:
         check.wanted(node.index, target.inner[0], index, "the key of this map")
     if target.fields:
-        key = node.index.value if isinstance(node.index, Literal) else None
+        key = node.index.value if isinstance(node.index, ast.Literal) else None
         return _kind_of_record_field(check, target, key, node.index.at, node.index.end) if isinstance(key, str) else ANY
     return target.inner[-1] if target.inner else ANY
 
@@ -215,7 +184,7 @@ def _kind_of_record_field(check: ModuleCheck, kind: ValueKind, name: str, offset
     return known.get(name, ANY)
 
 
-def _kind_of_field(check: ModuleCheck, node: Field) -> ValueKind:
+def _kind_of_field(check: ModuleCheck, node: ast.Field) -> ValueKind:
     kind = kind_of(check, node.target)
     if kind.fields:
         return _kind_of_record_field(check, kind, node.name, node.end - len(node.name), node.end)
@@ -235,12 +204,12 @@ def _kind_of_field(check: ModuleCheck, node: Field) -> ValueKind:
 # ---------------------------------------------------------------- calls
 
 
-def _kind_of_call(check: ModuleCheck, node: Call) -> ValueKind:
+def _kind_of_call(check: ModuleCheck, node: ast.Call) -> ValueKind:
     callee = node.callee
     name = ""
     signature: Signature | None = None
     kind = ANY
-    if isinstance(callee, Name):
+    if isinstance(callee, ast.Name):
         name, binding = callee.name, check.scope.find(callee.name)
         if binding is None and name in GLOBALS:
             signature = of_entry(GLOBALS[name])
@@ -249,7 +218,7 @@ def _kind_of_call(check: ModuleCheck, node: Call) -> ValueKind:
         else:
             kind = kind_of(check, callee)
             signature = binding.signature if binding is not None else None
-    elif isinstance(callee, Path):
+    elif isinstance(callee, ast.Path):
         name, member = f"{callee.module}::{callee.name}", member_of(check, callee)
         if member is not None and member.role in NOT_CALLED:
             check.error_on(callee, f"`{name}` is {ROLES[member.role]} and cannot be called", f"`spawn {name}`")
@@ -257,10 +226,10 @@ def _kind_of_call(check: ModuleCheck, node: Call) -> ValueKind:
             kind, signature = member.kind, member.signature
     else:
         kind = kind_of(check, callee)
-        if isinstance(callee, Lambda):
+        if isinstance(callee, ast.Lambda):
             name = f"|{', '.join(parameter.name for parameter in callee.parameters)}|"
             signature = check.signature(callee.parameters, None)
-    given: list[tuple[Argument, ValueKind]] = []
+    given: list[tuple[ast.Argument, ValueKind]] = []
     for argument in node.arguments:  # a loop: a comprehension costs a frame for each level of nesting
         given.append((argument, kind_of(check, argument.value)))  # noqa: PERF401
     if signature is not None:
@@ -271,9 +240,9 @@ def _kind_of_call(check: ModuleCheck, node: Call) -> ValueKind:
     return ANY
 
 
-def _kind_of_method_call(check: ModuleCheck, node: MethodCall) -> ValueKind:
+def _kind_of_method_call(check: ModuleCheck, node: ast.MethodCall) -> ValueKind:
     kind = kind_of(check, node.target)
-    given: list[tuple[Argument, ValueKind]] = []
+    given: list[tuple[ast.Argument, ValueKind]] = []
     for argument in node.arguments:  # a loop: a comprehension costs a frame for each level of nesting
         given.append((argument, kind_of(check, argument.value)))  # noqa: PERF401
     methods = methods_of(kind.name)
@@ -298,12 +267,14 @@ def _kind_of_method_call(check: ModuleCheck, node: MethodCall) -> ValueKind:
     return ANY
 
 
-def _kind_of_lambda(check: ModuleCheck, node: Lambda) -> ValueKind:
+def _kind_of_lambda(check: ModuleCheck, node: ast.Lambda) -> ValueKind:
     check_function_body(check, node.parameters, node.body, ANY)
     return ValueKind("function")
 
 
-def check_function_body(check: ModuleCheck, parameters: list[Parameter], body: Block, result: ValueKind) -> None:
+def check_function_body(
+    check: ModuleCheck, parameters: list[ast.Parameter], body: ast.Block, result: ValueKind
+) -> None:
     """Parameters, their defaults and the body, in a scope of their own."""
     outer, context = check.scope, check.context
     check.scope = CheckScope(outer)
@@ -329,7 +300,7 @@ _ANYHOW: Final = Signature((), frozenset(), of_word("any"))
 
 @cache
 def methods_of(kind: str) -> Mapping[str, Signature]:
-    """What may stand behind the dot of a value of that kind; nothing when that is not known."""
+    """Return what may stand behind the dot of a value of that kind; nothing when that is not known."""
     if kind not in METHODS:
         return {}
     rows = {name: of_entry(entry, is_method=True) for name, entry in LIBRARY.get(kind, {}).items()}
@@ -356,18 +327,18 @@ def _mix_hint(sign: str, left: ValueKind, right: ValueKind) -> str | None:
 
 
 KINDS: Final[dict[type, Callable[[ModuleCheck, Any], ValueKind]]] = {
-    Literal: _kind_of_literal,
-    Interpolation: _kind_of_interpolation,
-    Name: _kind_of_name,
-    Path: _kind_of_path,
-    ListLiteral: _kind_of_list,
-    MapLiteral: _kind_of_map,
-    TypeLiteral: _kind_of_type_literal,
-    Lambda: _kind_of_lambda,
-    Unary: _kind_of_unary,
-    Binary: _kind_of_binary,
-    Index: _kind_of_index,
-    Field: _kind_of_field,
-    Call: _kind_of_call,
-    MethodCall: _kind_of_method_call,
+    ast.Literal: lambda _, node: kind_of_literal(node.value),
+    ast.Interpolation: _kind_of_interpolation,
+    ast.Name: _kind_of_name,
+    ast.Path: _kind_of_path,
+    ast.ListLiteral: _kind_of_list,
+    ast.MapLiteral: _kind_of_map,
+    ast.TypeLiteral: lambda check, node: check.kind_of_type(node.type),
+    ast.Lambda: _kind_of_lambda,
+    ast.Unary: _kind_of_unary,
+    ast.Binary: _kind_of_binary,
+    ast.Index: _kind_of_index,
+    ast.Field: _kind_of_field,
+    ast.Call: _kind_of_call,
+    ast.MethodCall: _kind_of_method_call,
 }

@@ -147,7 +147,7 @@ class ModuleCheck:
         self.problems.append(self.source.problem(offset, end, message, hint=hint, severity="warning"))
 
     def name_place(self, node: SyntaxNode, name: str) -> tuple[int, int]:
-        """Where a declaration's own name stands: behind its keyword."""
+        """Return the place of a declaration's own name: behind its keyword."""
         words = [word.start() for word in _WORD.finditer(self.source.text, node.at, node.end) if word[0] == name]
         offset = words[-1] if words and isinstance(node, Import) else words[0] if words else node.at
         return offset, offset + len(name)
@@ -294,7 +294,7 @@ def _heading(name: str, order: list[str]) -> str:
 
 @cache
 def of_entry(entry: LibraryEntry, *, is_method: bool = False) -> Signature:
-    """How a library function is called; as a method its first parameter is the value before the dot."""
+    """Return how a library function is called; as a method its first parameter is the value before the dot."""
     rows = entry.parameters[1:] if is_method else entry.parameters
     first_optional = entry.required - (1 if is_method else 0)
     parameters = tuple((name, of_word(kind)) for name, kind in rows)

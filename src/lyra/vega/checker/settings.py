@@ -18,19 +18,7 @@ from lyra.vega.bytecode.program import SPELLINGS
 from lyra.vega.checker.expressions import kind_of, member_of
 from lyra.vega.checker.scope import ModuleCheck, nearest
 from lyra.vega.checker.types import ValueKind, accepts
-from lyra.vega.syntax.ast import (
-    Agent,
-    Argument,
-    Call,
-    Expression,
-    ListLiteral,
-    Literal,
-    Name,
-    Path,
-    Tool,
-    TypeLiteral,
-    Unary,
-)
+from lyra.vega.syntax import ast
 
 PRIORITIES: Final = ("realtime", "high", "normal", "low", "idle")
 
@@ -96,11 +84,11 @@ _WANTED: Final[dict[str, tuple[str, ValueKind]]] = {
 }
 
 
-def check_supervision(check: ModuleCheck, settings: dict[str, Expression], places: dict[str, int]) -> None:
+def check_supervision(check: ModuleCheck, settings: dict[str, ast.Expression], places: dict[str, int]) -> None:
     _check_settings(check, "supervision", settings, places, SUPERVISION)
 
 
-def check_agent_settings(check: ModuleCheck, agent: Agent) -> None:
+def check_agent_settings(check: ModuleCheck, agent: ast.Agent) -> None:
     check.own_tools = frozenset(tool.name for tool in agent.tools)
     for name, value in agent.fields.items():
         offset = agent.places[name]
@@ -124,7 +112,7 @@ def check_agent_settings(check: ModuleCheck, agent: Agent) -> None:
             _check_setting(check, name, value, takes)
 
 
-def check_tool_settings(check: ModuleCheck, tool: Tool) -> None:
+def check_tool_settings(check: ModuleCheck, tool: ast.Tool) -> None:
     _check_settings(check, "a tool", tool.settings, tool.places, TOOL_SETTINGS)
 
 
@@ -134,7 +122,7 @@ def check_tool_settings(check: ModuleCheck, tool: Tool) -> None:
 def _check_settings(
     check: ModuleCheck,
     what: str,
-    settings: Mapping[str, Expression],
+    settings: Mapping[str, ast.Expression],
     places: Mapping[str, int],
     table: Mapping[str, str],
 ) -> None:
@@ -154,7 +142,7 @@ def _unknown_setting(check: ModuleCheck, offset: int, name: str, what: str, tabl
     )
 
 
-def _check_setting(check: ModuleCheck, name: str, value: Expression, takes: str) -> None:
+def _check_setting(check: ModuleCheck, name: str, value: ast.Expression, takes: str) -> None:
     form, _, rest = takes.partition(" ")
     rule = _FORMS.get(takes) or _FORMS.get(form)
     if rule is not None:
@@ -163,7 +151,7 @@ def _check_setting(check: ModuleCheck, name: str, value: Expression, takes: str)
         _check_value(check, name, value, form, rest)
 
 
-def _check_value(check: ModuleCheck, name: str, value: Expression, form: str, rest: str) -> None:
+def _check_value(check: ModuleCheck, name: str, value: ast.Expression, form: str, rest: str) -> None:
     words, wanted = _WANTED[form]
     kind = kind_of(check, value)
     if not accepts(wanted, kind) or kind.name == "null":
@@ -177,27 +165,27 @@ def _check_value(check: ModuleCheck, name: str, value: Expression, form: str, re
         check.error_on(value, f"`{name}` is at most {bounds[1]}")
 
 
-def _check_word(check: ModuleCheck, name: str, value: Expression, rest: str) -> None:
+def _check_word(check: ModuleCheck, name: str, value: ast.Expression, rest: str) -> None:
     known = rest.split()
-    word = value.name if isinstance(value, Name) else value.value if isinstance(value, Literal) else None
+    word = value.name if isinstance(value, ast.Name) else value.value if isinstance(value, ast.Literal) else None
     if word in known:
         return
     near = nearest(word, known) if isinstance(word, str) else None
     check.error_on(value, f"`{name}` is one of {', '.join(known)}", f"did you mean `{near}`?" if near else None)
 
 
-def _check_words(check: ModuleCheck, name: str, value: Expression, rest: str) -> None:
+def _check_words(check: ModuleCheck, name: str, value: ast.Expression, rest: str) -> None:
     for item in _items_of(check, name, value, "words"):
         _check_word(check, name, item, rest)
 
 
-def _check_texts(check: ModuleCheck, name: str, value: Expression, _: str) -> None:
+def _check_texts(check: ModuleCheck, name: str, value: ast.Expression, _: str) -> None:
     for item in _items_of(check, name, value, "texts"):
         _check_value(check, name, item, "text", "")
 
 
-def _check_text_or_texts(check: ModuleCheck, name: str, value: Expression, _: str) -> None:
-    if isinstance(value, ListLiteral):
+def _check_text_or_texts(check: ModuleCheck, name: str, value: ast.Expression, _: str) -> None:
+    if isinstance(value, ast.ListLiteral):
         _check_texts(check, name, value, "")
         return
     kind = kind_of(check, value)
@@ -205,8 +193,8 @@ def _check_text_or_texts(check: ModuleCheck, name: str, value: Expression, _: st
         check.error_on(value, f"`{name}` is a text or a list of texts")
 
 
-def _items_of(check: ModuleCheck, name: str, value: Expression, what: str) -> list[Expression]:
-    if isinstance(value, ListLiteral):
+def _items_of(check: ModuleCheck, name: str, value: ast.Expression, what: str) -> list[ast.Expression]:
+    if isinstance(value, ast.ListLiteral):
         return value.items
     kind = kind_of(check, value) if what == "texts" else None
     if kind is None or not accepts(ValueKind("list"), kind):
@@ -214,17 +202,17 @@ def _items_of(check: ModuleCheck, name: str, value: Expression, what: str) -> li
     return []
 
 
-def _check_duration_or_int(check: ModuleCheck, name: str, value: Expression, _: str) -> None:
+def _check_duration_or_int(check: ModuleCheck, name: str, value: ast.Expression, _: str) -> None:
     if kind_of(check, value).name not in ("any", "int", "duration"):
         check.error_on(value, f"`{name}` is a duration, such as `60s`")
 
 
-def _check_memory(check: ModuleCheck, name: str, value: Expression, _: str) -> None:
-    if isinstance(value, Call) and isinstance(value.callee, Name) and value.callee.name == "window":
+def _check_memory(check: ModuleCheck, name: str, value: ast.Expression, _: str) -> None:
+    if isinstance(value, ast.Call) and isinstance(value.callee, ast.Name) and value.callee.name == "window":
         _check_arguments(check, "window", value, ("int 1",), at_least=1)
     else:
         hint = "the last ten messages: `memory window(10)`"
-        word = value.name if isinstance(value, Name) else None
+        word = value.name if isinstance(value, ast.Name) else None
         if word not in ("none", "conversation"):
             near = nearest(word, ("none", "conversation", "window")) if word else None
             check.error_on(
@@ -234,16 +222,16 @@ def _check_memory(check: ModuleCheck, name: str, value: Expression, _: str) -> N
             )
 
 
-def _check_backoff(check: ModuleCheck, name: str, value: Expression, _: str) -> None:
-    if isinstance(value, Call) and isinstance(value.callee, Name) and value.callee.name in _BACKOFFS:
+def _check_backoff(check: ModuleCheck, name: str, value: ast.Expression, _: str) -> None:
+    if isinstance(value, ast.Call) and isinstance(value.callee, ast.Name) and value.callee.name in _BACKOFFS:
         _check_arguments(check, value.callee.name, value, _BACKOFFS[value.callee.name], at_least=1)
         return
-    callee = value.callee if isinstance(value, Call) else value
+    callee = value.callee if isinstance(value, ast.Call) else value
     _check_word(check, name, callee, " ".join(_BACKOFFS))
 
 
-def _check_arguments(check: ModuleCheck, form: str, call: Call, takes: tuple[str, ...], *, at_least: int) -> None:
-    given: list[Argument] = call.arguments
+def _check_arguments(check: ModuleCheck, form: str, call: ast.Call, takes: tuple[str, ...], *, at_least: int) -> None:
+    given: list[ast.Argument] = call.arguments
     if not at_least <= len(given) <= len(takes):
         count = f"{at_least} to {len(takes)} arguments" if at_least < len(takes) else "one argument"
         check.error_on(call, f"`{form}` takes {count}")
@@ -254,24 +242,24 @@ def _check_arguments(check: ModuleCheck, form: str, call: Call, takes: tuple[str
         _check_value(check, form, argument.value, kind, rest)
 
 
-def _check_type_field(check: ModuleCheck, name: str, value: Expression, _: str) -> None:
-    assert isinstance(value, TypeLiteral), name
+def _check_type_field(check: ModuleCheck, name: str, value: ast.Expression, _: str) -> None:
+    assert isinstance(value, ast.TypeLiteral), name
     kind_of(check, value)
 
 
-def _check_tools(check: ModuleCheck, name: str, value: Expression, _: str) -> None:
+def _check_tools(check: ModuleCheck, name: str, value: ast.Expression, _: str) -> None:
     for item in _items_of(check, name, value, "tools"):
-        if isinstance(item, Literal) and isinstance(item.value, str):
+        if isinstance(item, ast.Literal) and isinstance(item.value, str):
             continue  # one of the host's tools, by its name
-        if isinstance(item, Path):
+        if isinstance(item, ast.Path):
             member_of(check, item)
-        elif not isinstance(item, Name):
+        elif not isinstance(item, ast.Name):
             check.error_on(item, "a tool is given by its name")
         else:
             _check_tool_name(check, item)
 
 
-def _check_tool_name(check: ModuleCheck, item: Name) -> None:
+def _check_tool_name(check: ModuleCheck, item: ast.Name) -> None:
     binding = check.scope.find(item.name)
     if item.name in check.own_tools:
         return
@@ -288,17 +276,17 @@ def _is_tool(check: ModuleCheck, name: str) -> bool:
     return binding is not None and binding.role in ("tool", "function", "import")
 
 
-def _check_capabilities(check: ModuleCheck, name: str, value: Expression, _: str) -> None:
+def _check_capabilities(check: ModuleCheck, name: str, value: ast.Expression, _: str) -> None:
     for item in _items_of(check, name, value, "capabilities"):
-        if isinstance(item, Path):
+        if isinstance(item, ast.Path):
             _check_capability(check, item, f"{item.module}.{item.name}")
-        elif isinstance(item, Literal) and isinstance(item.value, str):
+        elif isinstance(item, ast.Literal) and isinstance(item.value, str):
             _check_capability_text(check, item, item.value)
         else:
             check.error_on(item, "a capability is written `fs::read`", 'or as a text: `"fs.read:/project/**"`')
 
 
-def _check_capability(check: ModuleCheck, item: Path, written: str) -> None:
+def _check_capability(check: ModuleCheck, item: ast.Path, written: str) -> None:
     from lyra.core.rights.capability import VERBS, Capability  # few programs name one, and all wait for imports
 
     try:
@@ -311,7 +299,7 @@ def _check_capability(check: ModuleCheck, item: Path, written: str) -> None:
         check.error_on(item, f"`{written.replace('.', '::')}` is no known capability", hint)
 
 
-def _check_capability_text(check: ModuleCheck, item: Literal, written: str) -> None:
+def _check_capability_text(check: ModuleCheck, item: ast.Literal, written: str) -> None:
     """A text may name a capability that only the user's own tools know, but it has to be well formed."""
     from lyra.core.rights.capability import Capability
 
@@ -324,16 +312,20 @@ def _check_capability_text(check: ModuleCheck, item: Literal, written: str) -> N
 _OWN_CAPABILITY: Final = 'one that only your own tools know is a text: `"tickets.close"`'
 
 
-def _number(value: Expression) -> float | None:
+def _number(value: ast.Expression) -> float | None:
     """The number that is written there, if one is."""
-    if isinstance(value, Unary) and isinstance(value.operand, Literal) and type(value.operand.value) in (int, float):
+    if (
+        isinstance(value, ast.Unary)
+        and isinstance(value.operand, ast.Literal)
+        and type(value.operand.value) in (int, float)
+    ):
         return float(-value.operand.value)
-    if isinstance(value, Literal) and type(value.value) in (int, float):
+    if isinstance(value, ast.Literal) and type(value.value) in (int, float):
         return float(value.value)
     return None
 
 
-_FORMS: Final[dict[str, Callable[[ModuleCheck, str, Expression, str], None]]] = {
+_FORMS: Final[dict[str, Callable[[ModuleCheck, str, ast.Expression, str], None]]] = {
     "word": _check_word,
     "words": _check_words,
     "texts": _check_texts,

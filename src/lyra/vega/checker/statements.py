@@ -18,100 +18,73 @@ from lyra.vega.checker.scope import ROLES, Binding, CheckContext, CheckScope, Mo
 from lyra.vega.checker.settings import check_agent_settings, check_supervision, check_tool_settings
 from lyra.vega.checker.types import ANY, STR, ValueKind, an
 from lyra.vega.stdlib.table import ERRORS, GLOBALS
-from lyra.vega.syntax.ast import (
-    Agent,
-    Assign,
-    Binary,
-    Block,
-    Break,
-    Call,
-    Const,
-    Continue,
-    Declaration,
-    Defer,
-    Expression,
-    ExpressionStatement,
-    For,
-    ForIn,
-    Function,
-    If,
-    Import,
-    Lambda,
-    Let,
-    Mock,
-    Name,
-    Parallel,
-    Return,
-    Send,
-    Session,
-    Statement,
-    Supervisor,
-    Test,
-    Throw,
-    Tool,
-    Try,
-    While,
-)
+from lyra.vega.syntax import ast
 from lyra.vega.syntax.facts import ends, own_parts
 
 # What `catch` may name although no statement of the program throws it.
 CATCH_NAMES: Final = frozenset({row.catch for row in CODES.values()}) | frozenset(ERRORS)
 _ROLES: Final[dict[type, str]] = {
-    Function: "function",
-    Tool: "tool",
-    Agent: "agent",
-    Supervisor: "supervisor",
-    Import: "import",
+    ast.Function: "function",
+    ast.Tool: "tool",
+    ast.Agent: "agent",
+    ast.Supervisor: "supervisor",
+    ast.Import: "import",
 }
-_ONLY_TOP: Final = {Agent: "an agent", Supervisor: "a supervisor", Import: "an import", Test: "a test", Tool: "a tool"}
+_ONLY_TOP: Final = {
+    ast.Agent: "an agent",
+    ast.Supervisor: "a supervisor",
+    ast.Import: "an import",
+    ast.Test: "a test",
+    ast.Tool: "a tool",
+}
 _ITERABLE: Final = ("any", "list", "map", "str", "stream")
 _ALONE: Final = "what is a whole statement runs beside others: put this into a function and call it here"
 
 
-def _asks(statement: Statement) -> bool:
-    return any(isinstance(part, Send) for part in own_parts(statement))
+def _asks(statement: ast.Statement) -> bool:
+    return any(isinstance(part, ast.Send) for part in own_parts(statement))
 
 
 # ---------------------------------------------------------------- blocks
 
 
-def check_block(check: ModuleCheck, block: Block, scope: CheckScope | None = None) -> None:
+def check_block(check: ModuleCheck, block: ast.Block, scope: CheckScope | None = None) -> None:
     outer = check.scope
     check.scope = scope or CheckScope(outer)
     check_statements(check, block.statements)
     check.scope = outer
 
 
-def check_statements(check: ModuleCheck, statements: Sequence[Statement]) -> None:
+def check_statements(check: ModuleCheck, statements: Sequence[ast.Statement]) -> None:
     _declare_hoisted(check, statements)
     ended, told = False, False
     for statement in statements:
-        if ended and not told and not isinstance(statement, Declaration):
+        if ended and not told and not isinstance(statement, ast.Declaration):
             check.warn(statement.at, statement.end, "this is never reached")
             told = True
         _CHECKS[type(statement)](check, statement)
         ended = ended or ends(statement)
 
 
-def _declare_hoisted(check: ModuleCheck, statements: Sequence[Statement]) -> None:
+def _declare_hoisted(check: ModuleCheck, statements: Sequence[ast.Statement]) -> None:
     """Make the declarations of a block known before its statements are looked at."""
-    check.agents.update(statement.name for statement in statements if isinstance(statement, Agent))
+    check.agents.update(statement.name for statement in statements if isinstance(statement, ast.Agent))
     for statement in statements:
         role = _ROLES.get(type(statement))
         if role is None:
             continue
-        if isinstance(statement, Import):
+        if isinstance(statement, ast.Import):
             if statement.name:
                 check.declare(statement, statement.name, check.resolve_import(statement))
             check.has_foreign_tools = check.has_foreign_tools or statement.kind == "mcp"
-        elif isinstance(statement, (Function, Tool)):
+        elif isinstance(statement, (ast.Function, ast.Tool)):
             signature = check.signature(statement.parameters, statement.result)
             check.declare(statement, statement.name, Binding(role, ValueKind("function"), signature))
-        elif isinstance(statement, (Agent, Supervisor)):
+        elif isinstance(statement, (ast.Agent, ast.Supervisor)):
             check.declare(statement, statement.name, Binding(role))
 
 
-def _check_block_within(check: ModuleCheck, block: Block, scope: CheckScope | None = None, **changes: Any) -> None:
+def _check_block_within(check: ModuleCheck, block: ast.Block, scope: CheckScope | None = None, **changes: Any) -> None:
     """A block in a changed context."""
     context = check.context
     check.context = msgspec.structs.replace(context, **changes)
@@ -119,7 +92,7 @@ def _check_block_within(check: ModuleCheck, block: Block, scope: CheckScope | No
     check.context = context
 
 
-def check_condition(check: ModuleCheck, node: Expression, word: str) -> None:
+def check_condition(check: ModuleCheck, node: ast.Expression, word: str) -> None:
     kind = kind_of(check, node)
     if kind.name not in ("any", "bool"):
         check.fault(node, f"the condition of `{word}` is a bool, not {an(kind)}")
@@ -128,8 +101,8 @@ def check_condition(check: ModuleCheck, node: Expression, word: str) -> None:
 # ---------------------------------------------------------------- values
 
 
-def _check_let(check: ModuleCheck, node: Let) -> None:
-    calls_itself = isinstance(node.value, Lambda) and check.scope.find(node.name) is None
+def _check_let(check: ModuleCheck, node: ast.Let) -> None:
+    calls_itself = isinstance(node.value, ast.Lambda) and check.scope.find(node.name) is None
     if calls_itself:  # by the name that will hold it
         check.scope.names[node.name] = Binding("variable")
     kind = kind_of(check, node.value) if node.value is not None else ValueKind("null")
@@ -144,23 +117,23 @@ def _check_let(check: ModuleCheck, node: Let) -> None:
         binding = Binding("variable")
     else:
         binding = Binding("variable", _kept_kind(check, node, kind))
-    if isinstance(node.value, Lambda) and node.name not in check.assigned:
+    if isinstance(node.value, ast.Lambda) and node.name not in check.assigned:
         binding.signature = check.signature(node.value.parameters, None)  # it holds this function for good
     check.declare(node, node.name, binding)
 
 
-def _kept_kind(check: ModuleCheck, node: Let | Const, kind: ValueKind) -> ValueKind:
+def _kept_kind(check: ModuleCheck, node: ast.Let | ast.Const, kind: ValueKind) -> ValueKind:
     """The kind of a variable as it stays. What a list or map holds may change without an assignment, so only that it is
     one is kept; the answer of a node has its fields as long as no statement assigns one."""
     value = node.value
-    if isinstance(value, Call) and isinstance(value.callee, Name) and node.name not in check.changed:
+    if isinstance(value, ast.Call) and isinstance(value.callee, ast.Name) and node.name not in check.changed:
         callee = check.scope.find(value.callee.name)
         if callee is not None and callee.role == "import" and kind.fields:
             return kind
     return ValueKind(kind.name)
 
 
-def _check_const(check: ModuleCheck, node: Const) -> None:
+def _check_const(check: ModuleCheck, node: ast.Const) -> None:
     kind = kind_of(check, node.value)
     declared = check.kind_of_type(node.type)
     check.wanted(node.value, declared, kind, f"`{node.name}`")
@@ -168,10 +141,10 @@ def _check_const(check: ModuleCheck, node: Const) -> None:
     check.declare(node, node.name, Binding("constant", kept))
 
 
-def _check_assign(check: ModuleCheck, node: Assign) -> None:
+def _check_assign(check: ModuleCheck, node: ast.Assign) -> None:
     kind = kind_of(check, node.value)
     target = node.target
-    if not isinstance(target, Name):
+    if not isinstance(target, ast.Name):
         wanted = kind_of(check, target)
         check.wanted(node.value, wanted, kind, "what is stored here")
         return
@@ -187,13 +160,13 @@ def _check_assign(check: ModuleCheck, node: Assign) -> None:
         check.wanted(node.value, binding.kind, kind, f"`{target.name}`")
 
 
-def _check_expression(check: ModuleCheck, node: ExpressionStatement) -> None:
+def _check_expression(check: ModuleCheck, node: ast.ExpressionStatement) -> None:
     kind_of(check, node.value)
-    if isinstance(node.value, Binary) and node.value.operator == "==":
+    if isinstance(node.value, ast.Binary) and node.value.operator == "==":
         check.warn(node.value.at, node.value.end, "this compares, and nothing uses the answer", "to assign write `=`")
 
 
-def _check_return(check: ModuleCheck, node: Return) -> None:
+def _check_return(check: ModuleCheck, node: ast.Return) -> None:
     kind = kind_of(check, node.value) if node.value is not None else ValueKind("null")
     if check.context.in_defer:
         check.error(node.at, node.at + 6, "`return` cannot stand in `defer`", "the function has returned already")
@@ -203,13 +176,13 @@ def _check_return(check: ModuleCheck, node: Return) -> None:
         check.wanted(node.value, check.context.result, kind, "what this function gives")
 
 
-def _check_jump(check: ModuleCheck, node: Break | Continue) -> None:
-    word = "break" if isinstance(node, Break) else "continue"
+def _check_jump(check: ModuleCheck, node: ast.Break | ast.Continue) -> None:
+    word = "break" if isinstance(node, ast.Break) else "continue"
     if not check.context.in_loop:
         check.error(node.at, node.at + len(word), f"`{word}` stands outside a loop")
 
 
-def _check_throw(check: ModuleCheck, node: Throw) -> None:
+def _check_throw(check: ModuleCheck, node: ast.Throw) -> None:
     if node.value is not None:
         kind_of(check, node.value)
 
@@ -217,9 +190,9 @@ def _check_throw(check: ModuleCheck, node: Throw) -> None:
 # ---------------------------------------------------------------- branches and loops
 
 
-def _check_if(check: ModuleCheck, node: If) -> None:
-    step: Block | If | None = node
-    while isinstance(step, If):
+def _check_if(check: ModuleCheck, node: ast.If) -> None:
+    step: ast.Block | ast.If | None = node
+    while isinstance(step, ast.If):
         check_condition(check, step.condition, "if")
         check_block(check, step.then)
         step = step.otherwise
@@ -227,17 +200,21 @@ def _check_if(check: ModuleCheck, node: If) -> None:
         check_block(check, step)
 
 
-def _check_while(check: ModuleCheck, node: While) -> None:
+def _check_while(check: ModuleCheck, node: ast.While) -> None:
     check_condition(check, node.condition, "while")
     _check_block_within(check, node.body, in_loop=True)
 
 
-def _check_for(check: ModuleCheck, node: For) -> None:
+def _check_for(check: ModuleCheck, node: ast.For) -> None:
     outer = check.scope
     check.scope = CheckScope(outer)
     start = node.start
-    if isinstance(start, Assign) and isinstance(start.target, Name) and check.scope.find(start.target.name) is None:
-        _check_let(check, Let(start.target.name, None, start.value, at=start.at, end=start.end))  # the loop's own
+    if (
+        isinstance(start, ast.Assign)
+        and isinstance(start.target, ast.Name)
+        and check.scope.find(start.target.name) is None
+    ):
+        _check_let(check, ast.Let(start.target.name, None, start.value, at=start.at, end=start.end))  # the loop's own
     elif start is not None:
         _CHECKS[type(start)](check, start)
     if node.condition is not None:
@@ -248,7 +225,7 @@ def _check_for(check: ModuleCheck, node: For) -> None:
     check.scope = outer
 
 
-def _check_for_in(check: ModuleCheck, node: ForIn) -> None:
+def _check_for_in(check: ModuleCheck, node: ast.ForIn) -> None:
     kind = kind_of(check, node.source)
     if kind.name not in _ITERABLE:
         hint = "count with `for let i = 0; i < n; i = i + 1 {`" if kind.name == "int" else None
@@ -264,7 +241,7 @@ def _check_for_in(check: ModuleCheck, node: ForIn) -> None:
 # ---------------------------------------------------------------- scopes
 
 
-def _check_try(check: ModuleCheck, node: Try) -> None:
+def _check_try(check: ModuleCheck, node: ast.Try) -> None:
     _check_block_within(check, node.body, in_try=check.context.in_try or bool(node.catches))
     seen: set[str] = set()
     for catch in node.catches:
@@ -285,25 +262,21 @@ def _check_try(check: ModuleCheck, node: Try) -> None:
         check_block(check, node.finally_body)
 
 
-def _check_parallel(check: ModuleCheck, node: Parallel) -> None:
+def _check_parallel(check: ModuleCheck, node: ast.Parallel) -> None:
     """Its names are seen after it, so it has no scope of its own."""
     check_statements(check, node.body.statements)
     asking = [part for part in node.body.statements if _asks(part)]
     for statement in asking[:-1]:  # nothing waits for the last
-        if not isinstance(getattr(statement, "value", None), Send):
+        if not isinstance(getattr(statement, "value", None), ast.Send):
             check.warn(statement.at, statement.end, "what follows in `parallel` waits for this statement", _ALONE)
 
 
-def _check_session(check: ModuleCheck, node: Session) -> None:
+def _check_session(check: ModuleCheck, node: ast.Session) -> None:
     check.wanted(node.budget, ValueKind("money"), kind_of(check, node.budget), "the budget of a session")
     check_block(check, node.body)
 
 
-def _check_defer(check: ModuleCheck, node: Defer) -> None:
-    _check_block_within(check, node.body, in_defer=True, in_loop=False)
-
-
-def _check_mock(check: ModuleCheck, node: Mock) -> None:
+def _check_mock(check: ModuleCheck, node: ast.Mock) -> None:
     offset, end = check.name_place(node, node.agent)
     binding = check.scope.find(node.agent)
     if not check.context.in_test:
@@ -318,18 +291,18 @@ def _check_mock(check: ModuleCheck, node: Mock) -> None:
 # ---------------------------------------------------------------- declarations
 
 
-def _check_function(check: ModuleCheck, node: Function) -> None:
+def _check_function(check: ModuleCheck, node: ast.Function) -> None:
     if check.scope is not check.top:
         _check_declared_body(check, node)
 
 
-def _check_declared_body(check: ModuleCheck, node: Function | Tool) -> None:
-    if isinstance(node, Tool):
+def _check_declared_body(check: ModuleCheck, node: ast.Function | ast.Tool) -> None:
+    if isinstance(node, ast.Tool):
         check_tool_settings(check, node)
     check_function_body(check, node.parameters, node.body, _result_kind(check, node))
 
 
-def _result_kind(check: ModuleCheck, node: Function | Tool) -> ValueKind:
+def _result_kind(check: ModuleCheck, node: ast.Function | ast.Tool) -> ValueKind:
     """The kind of the result. A wrong type was reported when the name was declared."""
     told = len(check.problems)
     kind = check.kind_of_type(node.result)
@@ -337,29 +310,29 @@ def _result_kind(check: ModuleCheck, node: Function | Tool) -> ValueKind:
     return kind
 
 
-def _check_top_only(check: ModuleCheck, node: Statement) -> None:
+def _check_top_only(check: ModuleCheck, node: ast.Statement) -> None:
     if check.scope is not check.top:
         end = node.at + len(check.source.text[node.at :].split(maxsplit=1)[0])
         check.error(node.at, end, f"{_ONLY_TOP[type(node)]} is declared at the top level")
 
 
-def check_bodies(check: ModuleCheck, statements: Sequence[Statement]) -> None:
+def check_bodies(check: ModuleCheck, statements: Sequence[ast.Statement]) -> None:
     """The insides of the top level's declarations."""
     for node in statements:
-        if isinstance(node, (Function, Tool)):
+        if isinstance(node, (ast.Function, ast.Tool)):
             _check_declared_body(check, node)
-        elif isinstance(node, Agent):
+        elif isinstance(node, ast.Agent):
             check_agent_settings(check, node)
             _check_agent_tools(check, node)
-        elif isinstance(node, Supervisor):
+        elif isinstance(node, ast.Supervisor):
             _check_supervisor(check, node)
-        elif isinstance(node, Test):
+        elif isinstance(node, ast.Test):
             check.context = CheckContext(in_test=True)
             check_block(check, node.body)
             check.context = CheckContext()
 
 
-def _check_agent_tools(check: ModuleCheck, agent: Agent) -> None:
+def _check_agent_tools(check: ModuleCheck, agent: ast.Agent) -> None:
     seen: set[str] = set()
     for tool in agent.tools:
         if tool.name in seen:
@@ -370,7 +343,7 @@ def _check_agent_tools(check: ModuleCheck, agent: Agent) -> None:
         _check_declared_body(check, tool)
 
 
-def _check_supervisor(check: ModuleCheck, node: Supervisor) -> None:
+def _check_supervisor(check: ModuleCheck, node: ast.Supervisor) -> None:
     check_supervision(check, node.settings, node.places)
     seen: set[str] = set()
     for child in node.children:
@@ -384,28 +357,28 @@ def _check_supervisor(check: ModuleCheck, node: Supervisor) -> None:
 
 
 _CHECKS: Final[dict[type, Callable[[ModuleCheck, Any], None]]] = {
-    Let: _check_let,
-    Const: _check_const,
-    Assign: _check_assign,
-    ExpressionStatement: _check_expression,
-    Return: _check_return,
-    Break: _check_jump,
-    Continue: _check_jump,
-    Throw: _check_throw,
-    If: _check_if,
-    While: _check_while,
-    For: _check_for,
-    ForIn: _check_for_in,
-    Block: check_block,
-    Try: _check_try,
-    Parallel: _check_parallel,
-    Session: _check_session,
-    Defer: _check_defer,
-    Mock: _check_mock,
-    Function: _check_function,
-    Agent: _check_top_only,
-    Supervisor: _check_top_only,
-    Import: _check_top_only,
-    Tool: _check_top_only,
-    Test: _check_top_only,
+    ast.Let: _check_let,
+    ast.Const: _check_const,
+    ast.Assign: _check_assign,
+    ast.ExpressionStatement: _check_expression,
+    ast.Return: _check_return,
+    ast.Break: _check_jump,
+    ast.Continue: _check_jump,
+    ast.Throw: _check_throw,
+    ast.If: _check_if,
+    ast.While: _check_while,
+    ast.For: _check_for,
+    ast.ForIn: _check_for_in,
+    ast.Block: check_block,
+    ast.Try: _check_try,
+    ast.Parallel: _check_parallel,
+    ast.Session: _check_session,
+    ast.Defer: lambda check, node: _check_block_within(check, node.body, in_defer=True, in_loop=False),
+    ast.Mock: _check_mock,
+    ast.Function: _check_function,
+    ast.Agent: _check_top_only,
+    ast.Supervisor: _check_top_only,
+    ast.Import: _check_top_only,
+    ast.Tool: _check_top_only,
+    ast.Test: _check_top_only,
 }

@@ -191,10 +191,6 @@ def _added(left: ValueKind, right: ValueKind) -> ValueKind | None:
     return None
 
 
-def _subtracted(left: ValueKind, right: ValueKind) -> ValueKind | None:
-    return left if left.name == right.name and left.name in ("money", "duration") else None
-
-
 def _multiplied(left: ValueKind, right: ValueKind) -> ValueKind | None:
     for amount, factor in ((left, right), (right, left)):
         if amount.name in ("money", "duration") and factor.name == "int":
@@ -210,7 +206,7 @@ _COMPARISONS: Final = ("<", "<=", ">", ">=")
 _RULES: Final[dict[str, Callable[[ValueKind, ValueKind], ValueKind | None]]] = {
     **dict.fromkeys(_COMPARISONS, _compared),
     "+": _added,
-    "-": _subtracted,
+    "-": lambda left, right: left if left.name == right.name and left.name in ("money", "duration") else None,
     "*": _multiplied,
     "/": _divided,
     "%": _divided,
@@ -249,7 +245,7 @@ def signature_text(name: str, row: LibraryEntry) -> str:
 
 
 def takes_text(takes: str) -> str:
-    """What a setting takes, from the word for it in the checker's tables."""
+    """Describe what a setting takes, from the word for it in the checker's tables."""
     text = _TAKES.get(takes)
     if text is not None:
         return text

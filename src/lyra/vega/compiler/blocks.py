@@ -5,14 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from lyra.vega.bytecode.opcodes import (
-    OP_CELL,
-    OP_CELL_OF,
-    OP_CELL_SET,
-    OP_GLOBAL_SET,
-    OP_SET_FIELD,
-    OP_STORE,
-)
+from lyra.vega.bytecode.opcodes import OP_CELL, OP_CELL_OF, OP_CELL_SET, OP_GLOBAL_SET, OP_SET_FIELD, OP_STORE
 from lyra.vega.compiler.emitter import FunctionCode
 from lyra.vega.compiler.expressions import compile_closure, compile_expression, compile_into, compile_operand
 from lyra.vega.plan.names import Variable

@@ -1,4 +1,4 @@
-"""Calls to register code: of known functions, of values, with named arguments, of methods."""
+"""Calls and references to register code: of known functions, values, methods, the library, imported nodes."""
 
 from __future__ import annotations
 
@@ -153,8 +153,9 @@ CALLS: Final[dict[type, Callable[[FunctionCode, Any, int | None], int]]] = {
 }
 
 
-# ---------------------------------------------------------------- library
-# Calls of the standard library, of host functions and of the prelude to register code.
+# ---------------- Calls of the standard library, of host functions and of the prelude to register code
+# A pure function is one instruction; one that calls a lambda is Vega source of the prelude, compiled into the program
+# when it is used; everything else is an effect that the host answers.
 
 # Functions that only the prelude calls.
 PRIVATE: Final = {"list::sorted": LibraryEntry((("xs", "list"),), 1, "list", "pure", "")}
@@ -272,26 +273,16 @@ def library_value(out: FunctionCode, node: ast.SyntaxNode, module: str, name: st
     return into
 
 
-# ---------------------------------------------------------------- references
-# Names and paths as values to register code: variables, functions, agents, imports, the library.
+# ---------------- Names and paths as values to register code: variables, functions, agents, imports, the library
 
 
-def _compile_name(out: FunctionCode, node: ast.Name, into: int | None) -> int:
+def _compile_reference(out: FunctionCode, node: ast.Name | ast.Path, into: int | None) -> int:
     meaning = out.module.meanings.get(id(node))
     if isinstance(meaning, Variable):
         return compile_variable(out, meaning, into)
     if isinstance(meaning, Symbol):
         return compile_symbol(out, node, meaning, into)
-    return library_value(out, node, "", node.name, into)
-
-
-def _compile_path(out: FunctionCode, node: ast.Path, into: int | None) -> int:
-    meaning = out.module.meanings.get(id(node))
-    if isinstance(meaning, Variable):
-        return compile_variable(out, meaning, into)
-    if isinstance(meaning, Symbol):
-        return compile_symbol(out, node, meaning, into)
-    return library_value(out, node, node.module, node.name, into)
+    return library_value(out, node, node.module if isinstance(node, ast.Path) else "", node.name, into)
 
 
 def compile_symbol(out: FunctionCode, node: ast.SyntaxNode, symbol: Symbol, into: int | None) -> int:
@@ -307,13 +298,15 @@ def compile_symbol(out: FunctionCode, node: ast.SyntaxNode, symbol: Symbol, into
 
 
 REFERENCES: Final[dict[type, Callable[[FunctionCode, Any, int | None], int]]] = {
-    ast.Name: _compile_name,
-    ast.Path: _compile_path,
+    ast.Name: _compile_reference,
+    ast.Path: _compile_reference,
 }
 
 
-# ---------------------------------------------------------------- node imports
-# `import node`: the rows of a program's imports that hold nodes, and the arguments of their calls.
+# ---------------- `import node`: the rows of a program's imports that hold nodes, and the arguments of their calls
+# A row is [`node`, the target as written, the name that the call goes by, the file, its text, the names of its inputs]:
+# a compiled file and a durable run keep the node as it was. A node that the host could not read has the first three
+# only, and can be called by position alone.
 
 
 def import_node(linker: Linker, module: ModuleScope, symbol: Symbol) -> None:
@@ -354,8 +347,7 @@ def compile_node_arguments(out: FunctionCode, node: ast.Call, symbol: Symbol) ->
     return first, count
 
 
-# ---------------------------------------------------------------- arguments
-# Which argument of a call goes to which parameter, and the run of registers that holds them.
+# ---------------- Which argument of a call goes to which parameter, and the run of registers that holds them
 
 
 def compile_arguments(out: FunctionCode, node: ast.Call, parameters: list[ast.Parameter], name: str) -> int:
@@ -363,7 +355,8 @@ def compile_arguments(out: FunctionCode, node: ast.Call, parameters: list[ast.Pa
     order = match_arguments(out, node, [parameter.name for parameter in parameters], name)
     for index, parameter in enumerate(parameters):
         if index not in order and parameter.default is None:
-            raise out.fail(node, f"`{name}` needs `{parameter.name}`", _signature(parameters))
+            hint = f"its parameters are ({', '.join(parameter.name for parameter in parameters)})"
+            raise out.fail(node, f"`{name}` needs `{parameter.name}`", hint)
     first = out.register(max(len(parameters), 1))
     for index, argument in order.items():
         compile_into(out, argument, first + index)
@@ -386,7 +379,3 @@ def match_arguments(out: FunctionCode, node: ast.Call, names: list[str], name: s
             raise out.fail(argument, f"`{names[index]}` is given twice")
         order[index] = argument.value
     return order
-
-
-def _signature(parameters: list[ast.Parameter]) -> str:
-    return f"its parameters are ({', '.join(parameter.name for parameter in parameters)})"

@@ -2,8 +2,8 @@
 
 `compile_module` resolves the names of a file and of what it imports, then compiles every function into register code.
 The Linker keeps the one list of functions and globals that all files of a program share. A function is compiled by
-functions over one `FunctionCode`: `expressions`, `library`, `references`, `calls`, `blocks`, `processes`, `control`,
-`statements`, `early_calls` and `functions`, each built on those before it; what leads back up (an expression may hold a
+functions over one `FunctionCode`: `expressions`, `calls`, `blocks`, `processes`, `control`, `statements`
+and `early_calls`, each built on those before it; what leads back up (an expression may hold a
 block) goes through the tables of `RULES`. Mistakes that the checker reports too (unknown names, wrong arguments) are
 CheckErrors here as well, so that a tree that was never checked cannot become wrong code. Next: `bytecode.file` writes a
 Program to a file, `machine.vm` runs it.
@@ -286,7 +286,7 @@ class Linker:
     def prelude(self, full: str) -> tuple[int, int, int]:
         """A library function written in Vega: its index, how many parameters it has and needs."""
         if full not in self.preludes:
-            from lyra.vega.stdlib.prelude import PRELUDE
+            from lyra.vega.stdlib.table import PRELUDE
             from lyra.vega.syntax.parser import parse
 
             source = Source(f"<library {full}>", PRELUDE[full])
@@ -458,8 +458,7 @@ def type_text(written: ast.Type | None) -> str:
     return f"{written.name}[{', '.join(type_text(part) for part in written.parameters)}]"
 
 
-# ---------------------------------------------------------------- plan of
-# The plan of a source: it is compiled, and the compiler notes which calls overlap.
+# ---------------- The plan of a source: it is compiled, and the compiler notes which calls overlap
 
 
 def plan_of(

@@ -36,13 +36,7 @@ from lyra.vega.bytecode.opcodes import (
 )
 from lyra.vega.compiler.blocks import bind_variable, compile_block, compile_statement, enter_scope
 from lyra.vega.compiler.emitter import Finally, FunctionCode, LoopExits
-from lyra.vega.compiler.expressions import (
-    compile_closure,
-    compile_expression,
-    compile_into,
-    jump_if_false,
-    loop_while,
-)
+from lyra.vega.compiler.expressions import compile_closure, compile_expression, compile_into, jump_if_false, loop_while
 from lyra.vega.syntax import ast
 
 
@@ -59,10 +53,6 @@ def _compile_if(out: FunctionCode, node: ast.If) -> None:
     if type(branch) is ast.Block:
         compile_block(out, branch)
     out.patch_all(ends)
-
-
-def _compile_while(out: FunctionCode, node: ast.While) -> None:
-    _compile_loop(out, node.condition, node.body, None)
 
 
 def _compile_for(out: FunctionCode, node: ast.For) -> None:
@@ -324,7 +314,7 @@ def _compile_session(out: FunctionCode, node: ast.Session) -> None:
 
 CONTROL: Final[dict[type, Callable[[FunctionCode, Any], None]]] = {
     ast.If: _compile_if,
-    ast.While: _compile_while,
+    ast.While: lambda out, node: _compile_loop(out, node.condition, node.body, None),
     ast.For: _compile_for,
     ast.ForIn: _compile_for_in,
     ast.Break: _compile_break,

@@ -105,7 +105,7 @@ def _compile_stretch(out: FunctionCode, stretch: Stretch) -> None:
     _look_ahead(out, stretch, error)
     start = len(out.code)
     value = _compile_in_turn(out, stretch)
-    _end_group(out, group)
+    out.emit(OP_PAR_JOIN, group + 1, group, out.other(_END))
     past = out.jump()
     out.handle(start, len(out.code), error, past)
     out.emit(OP_PAR_JOIN, group + 1, group, out.other(_END))
@@ -127,10 +127,6 @@ def _compile_in_turn(out: FunctionCode, stretch: Stretch) -> int:
     out.at(stretch.statements[-1])
     compile_into(out, stretch.end, value)
     return value
-
-
-def _end_group(out: FunctionCode, group: int) -> None:
-    out.emit(OP_PAR_JOIN, group + 1, group, out.other(_END))
 
 
 def _finish_stretch(out: FunctionCode, statement: ast.Statement, value: int) -> None:
@@ -385,6 +381,9 @@ EARLY_CALLS: Final[dict[type, Callable[[FunctionCode, Any, int | None], int]]] =
 
 # ---------------------------------------------------------------- overlap
 # Which functions are worth running beside others: those that wait for an answer and touch nothing shared.
+# In `parallel { }` a call of a declared function is a process of its own when the function may wait, and neither it nor
+# what it calls receives messages or changes a global, a parameter or what these hold. A function under examination
+# counts as free of effects, so that recursion ends.
 
 # Methods and library functions that change the value they are given.
 _CHANGING: Final = frozenset({"push", "pop", "insert", "remove", "set", "add"})

@@ -89,10 +89,6 @@ def compile_into(out: FunctionCode, node: ast.Expression, register: int) -> None
     out.next_register = mark
 
 
-def _compile_literal(out: FunctionCode, node: ast.Literal, into: int | None) -> int:
-    return out.constant(node.value, into)
-
-
 def _compile_interpolation(out: FunctionCode, node: ast.Interpolation, into: int | None) -> int:
     into = out.target(into)
     mark = out.next_register
@@ -112,10 +108,6 @@ def _compile_interpolation(out: FunctionCode, node: ast.Interpolation, into: int
     out.emit(OP_JOIN, into, first, held)
     out.next_register = mark
     return into
-
-
-def _compile_list_literal(out: FunctionCode, node: ast.ListLiteral, into: int | None) -> int:
-    return _compile_items(out, node, node.items, into, OP_LIST, OP_LIST_ADD)
 
 
 def _compile_map_literal(out: FunctionCode, node: ast.MapLiteral, into: int | None) -> int:
@@ -377,9 +369,9 @@ def _has_block(node: Any) -> bool:
 
 
 EXPRESSIONS: Final[dict[type, Callable[[FunctionCode, Any, int | None], int]]] = {
-    ast.Literal: _compile_literal,
+    ast.Literal: lambda out, node, into: out.constant(node.value, into),
     ast.Interpolation: _compile_interpolation,
-    ast.ListLiteral: _compile_list_literal,
+    ast.ListLiteral: lambda out, node, into: _compile_items(out, node, node.items, into, OP_LIST, OP_LIST_ADD),
     ast.MapLiteral: _compile_map_literal,
     ast.Lambda: _compile_lambda,
     ast.Unary: _compile_unary,

@@ -100,11 +100,14 @@ def _compile_arm_body(out: FunctionCode, arm: ast.Arm, into: int | None) -> None
         out.constant(None, into)
 
 
-def _compile_match(out: FunctionCode, node: ast.Match, into: int | None) -> int:
+def _compile_arms(out: FunctionCode, node: ast.Match | ast.Receive, into: int | None) -> int:
     into = out.target(into)
     mark = out.next_register
     result = out.register()
-    compile_match_arms(out, node, result)
+    if isinstance(node, ast.Match):
+        compile_match_arms(out, node, result)
+    else:
+        compile_receive_arms(out, node, result)
     out.move(into, result)
     out.next_register = mark
     return into
@@ -128,16 +131,6 @@ def compile_match_arms(out: FunctionCode, node: ast.Match, result: int | None) -
     out.emit(OP_NO_MATCH, subject)
     out.patch_all(ends)
     out.next_register = mark
-
-
-def _compile_receive(out: FunctionCode, node: ast.Receive, into: int | None) -> int:
-    into = out.target(into)
-    mark = out.next_register
-    result = out.register()
-    compile_receive_arms(out, node, result)
-    out.move(into, result)
-    out.next_register = mark
-    return into
 
 
 def compile_receive_arms(out: FunctionCode, node: ast.Receive, result: int | None) -> None:
@@ -317,8 +310,8 @@ def _compile_called_setting(out: FunctionCode, node: ast.Call, into: int) -> Non
 
 
 PROCESSES: Final[dict[type, Callable[[FunctionCode, Any, int | None], int]]] = {
-    ast.Match: _compile_match,
-    ast.Receive: _compile_receive,
+    ast.Match: _compile_arms,
+    ast.Receive: _compile_arms,
     ast.Send: compile_send,
     ast.Await: _compile_await,
     ast.Spawn: compile_spawn,

@@ -104,7 +104,7 @@ def saved(job: VegaJob) -> dict[str, Any]:
 
 
 def _used(world: World, scope: Budget) -> dict[str, int]:
-    """What was spent in a session, without what the run's record knows of."""
+    """Return what was spent in a session, without what the run's record knows of."""
     used = scope.usage.to_data()
     for dimension, amount in (world.record.paid(scope.name) if world.record is not None else {}).items():
         used[dimension] -= amount
@@ -131,8 +131,11 @@ def restored(world: World, job: VegaJob, data: dict[str, Any]) -> Fiber:
     return from_data(world.linked, data["fiber"])
 
 
-# ---------------------------------------------------------------- resume
-# How a run resumes: no process does anything new before all processes have replayed their journals.
+# ---------------- How a run resumes: no process does anything new before all processes have replayed their journals
+# Processes see each other's sessions, questions and agents. So the Vega processes replay first, each held where it
+# would do something new; calls and conversations of agents begin behind them, because the process that asks decides
+# what they may spend. A process that replays for too long holds up its own calls only: a call goes on once its caller
+# has come to it, never outside the sessions that it was made in.
 
 _ROUNDS: Final = 64  # of the loop, before the looks have pauses between them
 _PAUSE_S: Final = 0.005

@@ -25,8 +25,7 @@ from lyra.vega.bytecode import file as bytecode
 from lyra.vega.durable import record
 from lyra.vega.durable.checkpoints import ReplayBarrier, start_saving
 from lyra.vega.durable.record import MAIN, DurableRecord, PidsByCall, RunState
-from lyra.vega.runtime.agents.plan import models_of
-from lyra.vega.runtime.agents.setting_versions import SettingVersions
+from lyra.vega.runtime.agents.plan import SettingVersions, models_of
 from lyra.vega.runtime.driver import PROGRAMS, agent_front, vega_process
 from lyra.vega.runtime.run import MAILBOX_MESSAGES, DeadlockWatch, value_of
 from lyra.vega.runtime.world import RunOptions, World
@@ -177,7 +176,7 @@ class RunExecution:
         self._record.migrate(facts, lambda _: migration.done())
 
     async def _ended(self, main: Handle) -> Exit:
-        """How the main process ended, once that is in the store, however long there is no room in it."""
+        """Return how the main process ended, once that is in the store, however long there is no room in it."""
         assert self._unfit is not None
         while True:
             end = self.kernel.tasks.start(main.wait(), name="vega main")
@@ -213,7 +212,7 @@ class RunExecution:
 
     @property
     def lack(self) -> LyraError | None:
-        """What this machine lacks, where that has ended this execution: the run waits for one that has it."""
+        """Return what this machine lacks, where that has ended this execution: the run waits for one that has it."""
         return self._unfit.result() if self._unfit is not None and self._unfit.done() else None
 
     def _expect(self, before: DurableRun) -> None:
@@ -347,7 +346,7 @@ def prepare(world: World, before: DurableRun, migration: ProgramMigration | None
 
 
 def arguments_of(before: DurableRun, state: ProcessState) -> Any:
-    """What a process was started with."""
+    """Return what a process was started with."""
     created = state.created
     return codec.decode(before.space.get_blob(created.blob) if created.blob else bytes(created.args))
 
@@ -377,7 +376,7 @@ async def end(space: Space, before: DurableRun) -> None:
     while not before.is_over:
         if not before.owner and await _owned(kernel):
             break
-        await _pause()
+        await asyncio.sleep(_LOOK_S)
         before = type(before)(space)
     else:
         return
@@ -398,7 +397,3 @@ async def _owned(kernel: Kernel) -> bool:
     except Conflict:
         return False
     return True
-
-
-async def _pause() -> None:
-    await asyncio.sleep(_LOOK_S)

@@ -20,7 +20,7 @@ from lyra.core import codec
 from lyra.errors import StoreFull
 from lyra.vega.bytecode.file import content_hash
 from lyra.vega.bytecode.program import Program
-from lyra.vega.runtime.agents.setting_versions import SettingChange
+from lyra.vega.runtime.agents.plan import SettingChange
 
 if TYPE_CHECKING:
     from lyra.core.budgets.budget import Usage
@@ -37,16 +37,7 @@ class RunState:
 
     NAME: ClassVar[str] = "vega"
     KINDS: ClassVar[frozenset[str]] = frozenset(
-        {
-            "run.began",
-            "run.printed",
-            "run.packed",
-            "run.migrated",
-            "run.named",
-            "run.paid",
-            "run.learned",
-            "run.ended",
-        }
+        {"run.began", "run.printed", "run.packed", "run.migrated", "run.named", "run.paid", "run.learned", "run.ended"}
     )
 
     def __init__(self) -> None:
@@ -117,7 +108,7 @@ class RunState:
 
 
 def state_of(reason: str, error: Any) -> str:
-    """How a run stands whose main process ended like that."""
+    """Return the state of a run whose main process ended like that."""
     if reason == "cancelled":
         return "cancelled"
     return "finished" if reason == "normal" and error is None else "failed"
@@ -193,7 +184,7 @@ class DurableRecord:
         self._kernel.fact(self._state, pid, "run.named", {"name": name, "pid": pid})
 
     def paid(self, session: str) -> dict[str, int]:
-        """What conversations were paid in a session so far."""
+        """Return what conversations were paid in a session so far."""
         return self._state.paid.get(session, {})
 
     def pay(self, sessions: list[str], usage: Usage) -> None:
@@ -203,7 +194,7 @@ class DurableRecord:
 
     @property
     def learned(self) -> dict[str, tuple[float, int]]:
-        """How models count tokens: what calls are expected to cost depends on it."""
+        """Return how models count tokens: what calls are expected to cost depends on it."""
         return self._state.learned
 
     def learn(self, model: str, rate: float, missed: int) -> None:
@@ -222,7 +213,7 @@ class DurableRecord:
         kernel.fact(state, "", "run.packed", {"blob": blob, "lines": len(state.lines)})
 
     def _committed(self, seq: int) -> None:
-        """What is in the store now may be shown."""
+        """Show what is in the store now."""
         unsaid = self._unsaid
         while unsaid and unsaid[0][0] <= seq:
             _, say, text = unsaid.popleft()
@@ -239,6 +230,10 @@ def _nowhere(_: str) -> None:
 
 # ---------------------------------------------------------------- pids
 # The pids of a durable run: saved values hold them, so they are the same however often the run was killed.
+# A kernel numbers processes by the rows of its journal, and a run that was killed has other rows. Here a pid says which
+# call made the process: `p4` was made by the call 4 of the main process, `p4.0` by the first call of `p4`, `p2_1.0-0`
+# by a call made ahead or in a `parallel`. Saving a process is a call that is not counted: when it happens is not the
+# program's to say. A run that was begun by rows goes on with them.
 
 BY_CALL: Final = "call"  # what a run keeps of how its processes are numbered
 PID: Final = re.compile(r"\bp\d+(?:[-_.]\w+)*")

@@ -34,7 +34,7 @@ from lyra.vega.bytecode.program import Program
 from lyra.vega.durable.record import MAIN, RunState, state_of
 
 if TYPE_CHECKING:
-    from lyra.vega.runtime.agents.setting_versions import SettingChange
+    from lyra.vega.runtime.agents.plan import SettingChange
 
 __all__ = ["STATES", "DamagedRun", "DurableRun", "RunQuestion", "Runs", "file_of"]
 
@@ -103,7 +103,7 @@ class Runs:
                 yield run
 
     def all(self) -> Iterator[DurableRun | DamagedRun]:
-        """The same with those that cannot be read, each in its place."""
+        """Yield every run, with those that cannot be read, each in its place."""
         for name in self.names:
             try:
                 run = self._run(name)
@@ -167,7 +167,7 @@ class DurableRun:
         return self._folded[1]
 
     def brief(self) -> dict[str, Any]:
-        """How it stands, in short; of one that is over from its last row alone, however much it did."""
+        """Return its state in short; of one that is over from its last row alone, however much it did."""
         last = self.space.last_seq()
         ended = next(self.space.read(after=last - 1, kind="run.ended"), None) if last else None
         began = next(self.space.read(upto=1, kind="run.began"), None) if self.space.first_seq() == 1 else None
@@ -213,7 +213,7 @@ class DurableRun:
 
     @property
     def began(self) -> dict[str, Any]:
-        """How it was started: id, file, hash, model, budget, args, folder, settings."""
+        """Return how it was started: id, file, hash, model, budget, args, folder, settings."""
         assert self.facts.began is not None
         return self.facts.began
 
@@ -246,7 +246,7 @@ class DurableRun:
     @property
     def setting_changes(self) -> list[SettingChange]:
         """The settings of agents that migrations changed, in order."""
-        from lyra.vega.runtime.agents.setting_versions import SettingChange
+        from lyra.vega.runtime.agents.plan import SettingChange
 
         kept = [row for migration in self.facts.migrations for row in migration["renewals"]]
         return [SettingChange.from_data(row) for row in kept]
@@ -292,7 +292,7 @@ class DurableRun:
 
     @property
     def error(self) -> BaseException | None:
-        """What ended it, of a run that failed."""
+        """Return what ended it, of a run that failed."""
         ended = self.main.exit
         if ended is None or (ended.error is None and ended.reason == "normal"):
             return None
@@ -300,7 +300,7 @@ class DurableRun:
 
     @property
     def value(self) -> Any:
-        """What `main` returned, as the journal holds it."""
+        """Return what `main` returned, as the journal holds it."""
         ended = self.main.exit
         if ended is None:
             return None
@@ -308,7 +308,7 @@ class DurableRun:
 
     @property
     def spent(self) -> dict[str, int]:
-        """What all its processes together have used: micro-dollars, tokens, calls."""
+        """Return what all its processes together have used: micro-dollars, tokens, calls."""
         total = dict(self.fold.spent)
         for state in self.fold.processes.values():
             for dimension, amount in state.spent.items():
@@ -321,7 +321,7 @@ class DurableRun:
 
     @property
     def lines(self) -> int:
-        """How many it has printed."""
+        """Return how many lines it has printed."""
         return len(self.facts.lines) + sum(count for _, count in self.facts.packed)
 
     def questions(self) -> list[RunQuestion]:

@@ -24,53 +24,19 @@ from lyra.vega.format.layout import (
     nest,
     only_broken,
 )
-from lyra.vega.syntax.ast import (
-    Argument,
-    Arm,
-    Await,
-    Binary,
-    Block,
-    Call,
-    Expression,
-    ExpressionStatement,
-    Field,
-    Index,
-    Interpolation,
-    Lambda,
-    ListLiteral,
-    ListPattern,
-    Literal,
-    MapLiteral,
-    Match,
-    MethodCall,
-    Name,
-    NamePattern,
-    Parameter,
-    Path,
-    Pattern,
-    Receive,
-    Return,
-    Send,
-    Spawn,
-    SyntaxNode,
-    Type,
-    TypeLiteral,
-    Unary,
-    VariantPattern,
-    Wildcard,
-)
+from lyra.vega.syntax import ast
 from lyra.vega.syntax.expressions import POWERS
 
 _SEND, _PREFIX, _POSTFIX = 1, 8, 9
-_OPEN: Final = (Lambda, Match, Receive, Spawn)  # as a part of anything else they stand in parentheses
-_SIMPLE_KEYS: Final = (Literal, Interpolation, Name)
+_OPEN: Final = (ast.Lambda, ast.Match, ast.Receive, ast.Spawn)  # as a part of anything else they stand in parentheses
+_SIMPLE_KEYS: Final = (ast.Literal, ast.Interpolation, ast.Name)
 
 
-def format_value(state: FormatState, node: Expression) -> Doc:
+def format_value(state: FormatState, node: ast.Expression) -> Doc:
     return _VALUES[type(node)](state, node)
 
 
-def _format_literal(state: FormatState, node: SyntaxNode) -> str:
+def _format_literal(state: FormatState, node: ast.SyntaxNode) -> str:
     """As it is written; what may stand between a sign and its number is left out."""
     sign = "-" if state.text[node.at] == "-" else ""
     return sign + state.comments.token_up_to(node.end)
@@ -79,32 +45,32 @@ def _format_literal(state: FormatState, node: SyntaxNode) -> str:
 # ---------------------------------------------------------------- parentheses
 
 
-def _format_operand(state: FormatState, node: Expression, least: int) -> Doc:
+def _format_operand(state: FormatState, node: ast.Expression, least: int) -> Doc:
     """A part of something that binds with `least`; in parentheses where it would be read differently."""
     needs = isinstance(node, _OPEN) or _power(node) < least
     doc = format_value(state, node)
     return ["(", doc, ")"] if needs or _is_wrapped(state, node) else doc
 
 
-def _is_wrapped(state: FormatState, node: Expression) -> bool:
+def _is_wrapped(state: FormatState, node: ast.Expression) -> bool:
     """Whether an operator expression stands in parentheses of its own in the source."""
-    if not isinstance(node, (Binary, Send)):
+    if not isinstance(node, (ast.Binary, ast.Send)):
         return False
     return state.comments.is_wrapped(node.at, node.end)
 
 
-def format_first(state: FormatState, node: Expression) -> Doc:
+def format_first(state: FormatState, node: ast.Expression) -> Doc:
     """An expression at a place where `{` would begin a block and `match` a statement."""
     doc = format_value(state, node)
-    return ["(", doc, ")"] if isinstance(_leftmost(node), (MapLiteral, Match, Receive)) else doc
+    return ["(", doc, ")"] if isinstance(_leftmost(node), (ast.MapLiteral, ast.Match, ast.Receive)) else doc
 
 
-def _format_body(state: FormatState, node: Expression) -> Doc:
+def _format_body(state: FormatState, node: ast.Expression) -> Doc:
     """An expression at a place where a block could stand instead."""
     left = _leftmost(node)
-    is_plain = isinstance(left, MapLiteral) and bool(left.entries) and isinstance(left.entries[0][0], _SIMPLE_KEYS)
+    is_plain = isinstance(left, ast.MapLiteral) and bool(left.entries) and isinstance(left.entries[0][0], _SIMPLE_KEYS)
     doc = format_value(state, node)
-    return ["(", doc, ")"] if isinstance(left, MapLiteral) and not is_plain else doc
+    return ["(", doc, ")"] if isinstance(left, ast.MapLiteral) and not is_plain else doc
 
 
 # ---------------------------------------------------------------- items between brackets
@@ -137,12 +103,12 @@ def _format_items(
     return group(indent(SOFT, *join([LINE], lines)), SOFT, is_broken=is_broken) if lines else ""
 
 
-def _format_list(state: FormatState, node: ListLiteral) -> Doc:
+def _format_list(state: FormatState, node: ast.ListLiteral) -> Doc:
     return ["[", _format_items(state, node.items, lambda item: format_value(state, item), node.end - 1), "]"]
 
 
-def _format_map(state: FormatState, node: MapLiteral) -> Doc:
-    def entry(pair: tuple[Expression, Expression]) -> Doc:
+def _format_map(state: FormatState, node: ast.MapLiteral) -> Doc:
+    def entry(pair: tuple[ast.Expression, ast.Expression]) -> Doc:
         return [format_value(state, pair[0]), ": ", format_value(state, pair[1])]
 
     # A map that begins on a new line in the source stays so.
@@ -150,20 +116,20 @@ def _format_map(state: FormatState, node: MapLiteral) -> Doc:
     return ["{", _format_items(state, node.entries, entry, node.end - 1, is_broken=is_broken), "}"]
 
 
-def _format_arguments(state: FormatState, arguments: list[Argument], end: int) -> Doc:
-    def argument(node: Argument) -> Doc:
+def _format_arguments(state: FormatState, arguments: list[ast.Argument], end: int) -> Doc:
+    def argument(node: ast.Argument) -> Doc:
         return [node.name, ": ", format_value(state, node.value)] if node.name else format_value(state, node.value)
 
     return ["(", _format_items(state, arguments, argument, end - 1), ")"]
 
 
-def format_parameters(state: FormatState, parameters: list[Parameter], offset: int) -> Doc:
+def format_parameters(state: FormatState, parameters: list[ast.Parameter], offset: int) -> Doc:
     """Those of a declaration that begins at `at`."""
     end = state.comments.sign_behind(")", parameters[-1].end if parameters else offset)
     return ["(", _format_items(state, parameters, lambda parameter: _format_parameter(state, parameter), end), ")"]
 
 
-def _format_parameter(state: FormatState, node: Parameter) -> Doc:
+def _format_parameter(state: FormatState, node: ast.Parameter) -> Doc:
     doc: list[Doc] = [node.name]
     if node.type is not None:
         doc += [": ", format_type(state, node.type)]
@@ -175,30 +141,10 @@ def _format_parameter(state: FormatState, node: Parameter) -> Doc:
 # ---------------------------------------------------------------- values
 
 
-def _format_name(state: FormatState, node: Name) -> Doc:
-    return node.name
-
-
-def _format_path(state: FormatState, node: Path) -> Doc:
-    return f"{node.module}::{node.name}"
-
-
-def _format_type_literal(state: FormatState, node: TypeLiteral) -> Doc:
-    return format_type(state, node.type)
-
-
-def _format_unary(state: FormatState, node: Unary) -> Doc:
-    return [node.operator, _format_operand(state, node.operand, _PREFIX)]
-
-
-def _format_await(state: FormatState, node: Await) -> Doc:
-    return ["await ", _format_operand(state, node.operand, _PREFIX)]
-
-
-def _format_binary(state: FormatState, node: Binary) -> Doc:
+def _format_binary(state: FormatState, node: ast.Binary) -> Doc:
     """`a + b + c`: a chain of one power breaks together, before its signs."""
     power, chain = POWERS[node.operator], [node]
-    while isinstance(left := chain[-1].left, Binary) and POWERS[left.operator] == power:
+    while isinstance(left := chain[-1].left, ast.Binary) and POWERS[left.operator] == power:
         if _is_wrapped(state, left):
             break
         chain.append(left)
@@ -209,11 +155,11 @@ def _format_binary(state: FormatState, node: Binary) -> Doc:
     return group(first, indent(*steps))
 
 
-def _format_send(state: FormatState, node: Send) -> Doc:
+def _format_send(state: FormatState, node: ast.Send) -> Doc:
     sign = " <~ " if node.is_stream else " <- "
     target = _format_operand(state, node.target, _SEND + 1)
     # A limit behind a message that ends with a send would belong to that one.
-    is_open = isinstance(node.message, (Send, Lambda)) and (node.timeout is not None or node.budget is not None)
+    is_open = isinstance(node.message, (ast.Send, ast.Lambda)) and (node.timeout is not None or node.budget is not None)
     message = format_value(state, node.message)
     doc: list[Doc] = [target, sign, ["(", message, ")"] if is_open else message]
     limits = [(name, value) for name, value in (("timeout", node.timeout), ("budget", node.budget)) if value]
@@ -222,37 +168,33 @@ def _format_send(state: FormatState, node: Send) -> Doc:
     return group(*doc)
 
 
-def _format_index(state: FormatState, node: Index) -> Doc:
+def _format_index(state: FormatState, node: ast.Index) -> Doc:
     return [_format_operand(state, node.target, _POSTFIX), "[", format_value(state, node.index), "]"]
 
 
-def _format_field(state: FormatState, node: Field) -> Doc:
-    return [_format_operand(state, node.target, _POSTFIX), ".", node.name]
-
-
-def _format_method(state: FormatState, node: MethodCall) -> Doc:
+def _format_method(state: FormatState, node: ast.MethodCall) -> Doc:
     target = _format_operand(state, node.target, _POSTFIX)
     return [target, ".", node.name, _format_arguments(state, node.arguments, node.end)]
 
 
-def _format_call(state: FormatState, node: Call) -> Doc:
+def _format_call(state: FormatState, node: ast.Call) -> Doc:
     callee = _format_operand(state, node.callee, _POSTFIX)
-    if isinstance(node.callee, Field):  # without parentheses it would be a method
+    if isinstance(node.callee, ast.Field):  # without parentheses it would be a method
         callee = ["(", callee, ")"]
     return [callee, _format_arguments(state, node.arguments, node.end)]
 
 
-def _format_lambda(state: FormatState, node: Lambda) -> Doc:
+def _format_lambda(state: FormatState, node: ast.Lambda) -> Doc:
     head: Doc = ["|", *join([", "], [_format_parameter(state, parameter) for parameter in node.parameters]), "| "]
     if state.text[node.body.at] == "{" and not _is_value_body(node.body):
         return [head, format_block(state, node.body)]
     value = node.body.statements[0]
-    assert isinstance(value, Return)
+    assert isinstance(value, ast.Return)
     assert value.value is not None
     return [head, _format_body(state, value.value)]
 
 
-def _format_spawn(state: FormatState, node: Spawn) -> Doc:
+def _format_spawn(state: FormatState, node: ast.Spawn) -> Doc:
     doc: list[Doc] = ["spawn ", "async " if node.is_async else "", "fn " if node.is_function else ""]
     doc.append(format_value(state, node.target))
     if node.supervision is not None:
@@ -264,18 +206,18 @@ def _format_spawn(state: FormatState, node: Spawn) -> Doc:
 # ---------------------------------------------------------------- match and receive
 
 
-def _format_match(state: FormatState, node: Match) -> Doc:
+def _format_match(state: FormatState, node: ast.Match) -> Doc:
     return ["match ", format_first(state, node.subject), " ", _format_arms(state, node.arms, node.end - 1)]
 
 
-def _format_receive(state: FormatState, node: Receive) -> Doc:
+def _format_receive(state: FormatState, node: ast.Receive) -> Doc:
     arms = list(node.arms)
     if node.after is not None and node.after_body is not None:
         arms.append(node.after_body)
     return ["receive ", _format_arms(state, arms, node.end - 1, after=node.after)]
 
 
-def _format_arms(state: FormatState, arms: list[Arm], end: int, after: Expression | None = None) -> Doc:
+def _format_arms(state: FormatState, arms: list[ast.Arm], end: int, after: ast.Expression | None = None) -> Doc:
     lines: list[Doc] = []
     last = -1
     for arm in arms:
@@ -305,25 +247,25 @@ def _format_arms(state: FormatState, arms: list[Arm], end: int, after: Expressio
     return ["{", nest(*lines), HARD, "}"] if lines else "{}"
 
 
-def _format_arm_body(state: FormatState, arm: Arm) -> Doc:
+def _format_arm_body(state: FormatState, arm: ast.Arm) -> Doc:
     if state.text[arm.body.at] == "{" and not arm.is_value:
         return format_block(state, arm.body)
     return [_format_inline(state, arm.body.statements[0]), ","]
 
 
-def _format_pattern(state: FormatState, node: Pattern) -> Doc:
-    if isinstance(node, NamePattern):
+def _format_pattern(state: FormatState, node: ast.Pattern) -> Doc:
+    if isinstance(node, ast.NamePattern):
         return node.name
-    if isinstance(node, Wildcard):
+    if isinstance(node, ast.Wildcard):
         return "_"
-    if isinstance(node, VariantPattern):
+    if isinstance(node, ast.VariantPattern):
         return [node.variant, "(", _format_pattern(state, node.inner), ")"]
-    if isinstance(node, ListPattern):
+    if isinstance(node, ast.ListPattern):
         return ["[", *join([", "], [_format_pattern(state, item) for item in node.items]), "]"]
     return _format_literal(state, node)
 
 
-def format_type(state: FormatState, node: Type) -> Doc:
+def format_type(state: FormatState, node: ast.Type) -> Doc:
     inner = [format_type(state, part) for part in node.parameters]
     if node.fields:
         fields = [[name, ": ", format_type(state, part)] for name, part in node.fields.items()]
@@ -338,7 +280,7 @@ def format_type(state: FormatState, node: Type) -> Doc:
 
 
 def format_settings(
-    state: FormatState, settings: dict[str, Expression], places: dict[str, int], opened: int, closed: int
+    state: FormatState, settings: dict[str, ast.Expression], places: dict[str, int], opened: int, closed: int
 ) -> Doc:
     """`{ name value … }`: on one line if it was begun there and fits."""
     lines: list[Doc] = []
@@ -363,62 +305,59 @@ def format_settings(
 
 def _format_inline(state: FormatState, statement: Any) -> Doc:
     """A statement without its `;`, as an arm holds it."""
-    if isinstance(statement, ExpressionStatement):
+    if isinstance(statement, ast.ExpressionStatement):
         return _format_body(state, statement.value)
     doc = format_statement(state, statement)
     assert isinstance(doc, list)
     return doc[:-1]  # without its `;`
 
 
-def _is_value_body(body: Block) -> bool:
+def _is_value_body(body: ast.Block) -> bool:
     """Whether a lambda's body is one expression: its Return begins where the body does."""
-    return len(body.statements) == 1 and isinstance(body.statements[0], Return) and body.statements[0].at == body.at
+    return len(body.statements) == 1 and isinstance(body.statements[0], ast.Return) and body.statements[0].at == body.at
 
 
-def _power(node: Expression) -> int:
-    if isinstance(node, Binary):
+def _power(node: ast.Expression) -> int:
+    if isinstance(node, ast.Binary):
         return POWERS[node.operator]
-    if isinstance(node, Send):
+    if isinstance(node, ast.Send):
         return _SEND
-    return _PREFIX if isinstance(node, (Unary, Await)) or _is_negative(node) else 10
+    # The smallest int is one literal with a sign in it.
+    is_negative = isinstance(node, ast.Literal) and type(node.value) is int and node.value < 0
+    return _PREFIX if isinstance(node, (ast.Unary, ast.Await)) or is_negative else 10
 
 
-def _is_negative(node: Expression) -> bool:
-    """The smallest int is one literal with a sign in it."""
-    return isinstance(node, Literal) and type(node.value) is int and node.value < 0
-
-
-def _leftmost(node: Expression) -> Expression:
+def _leftmost(node: ast.Expression) -> ast.Expression:
     """The expression that a text begins with."""
     while True:
-        if isinstance(node, Binary):
+        if isinstance(node, ast.Binary):
             node = node.left
-        elif isinstance(node, Call):
+        elif isinstance(node, ast.Call):
             node = node.callee
-        elif isinstance(node, (Send, Index, Field, MethodCall)):
+        elif isinstance(node, (ast.Send, ast.Index, ast.Field, ast.MethodCall)):
             node = node.target
         else:
             return node
 
 
 _VALUES: Final[dict[type, Callable[[FormatState, Any], Doc]]] = {
-    Literal: _format_literal,
-    Interpolation: _format_literal,
-    Name: _format_name,
-    Path: _format_path,
-    TypeLiteral: _format_type_literal,
-    ListLiteral: _format_list,
-    MapLiteral: _format_map,
-    Lambda: _format_lambda,
-    Unary: _format_unary,
-    Binary: _format_binary,
-    Index: _format_index,
-    Field: _format_field,
-    Call: _format_call,
-    MethodCall: _format_method,
-    Spawn: _format_spawn,
-    Send: _format_send,
-    Await: _format_await,
-    Match: _format_match,
-    Receive: _format_receive,
+    ast.Literal: _format_literal,
+    ast.Interpolation: _format_literal,
+    ast.Name: lambda _, node: node.name,
+    ast.Path: lambda _, node: f"{node.module}::{node.name}",
+    ast.TypeLiteral: lambda state, node: format_type(state, node.type),
+    ast.ListLiteral: _format_list,
+    ast.MapLiteral: _format_map,
+    ast.Lambda: _format_lambda,
+    ast.Unary: lambda state, node: [node.operator, _format_operand(state, node.operand, _PREFIX)],
+    ast.Binary: _format_binary,
+    ast.Index: _format_index,
+    ast.Field: lambda state, node: [_format_operand(state, node.target, _POSTFIX), ".", node.name],
+    ast.Call: _format_call,
+    ast.MethodCall: _format_method,
+    ast.Spawn: _format_spawn,
+    ast.Send: _format_send,
+    ast.Await: lambda state, node: ["await ", _format_operand(state, node.operand, _PREFIX)],
+    ast.Match: _format_match,
+    ast.Receive: _format_receive,
 }

@@ -2,8 +2,7 @@
 
 Four spaces, one statement a line, lines of at most 100 columns where the source allows it, at most one empty line in a
 row. Every comment is kept. Formatting what is formatted changes nothing, and the tree of the result is the tree of the
-source. `layout` fits text into lines, `comments` hands out comments, `blocks` writes the lines of a block,
-`expressions` values, `statements` statements and declarations.
+source. Statements and declarations are here, values in `expressions`; `layout` keeps comments and fits text into lines.
 """
 
 from __future__ import annotations
@@ -15,38 +14,7 @@ from typing import Any, Final
 from lyra.errors import ParseError
 from lyra.vega.format.expressions import format_first, format_parameters, format_settings, format_type, format_value
 from lyra.vega.format.layout import HARD, Comments, Doc, FormatState, braces, format_block, format_lines, nest, render
-from lyra.vega.syntax.ast import (
-    Agent,
-    Assign,
-    Block,
-    Break,
-    Child,
-    Const,
-    Continue,
-    Defer,
-    Expression,
-    ExpressionStatement,
-    For,
-    ForIn,
-    Function,
-    If,
-    Import,
-    Let,
-    Match,
-    Mock,
-    MockReply,
-    Parallel,
-    Receive,
-    Return,
-    Session,
-    Statement,
-    Supervisor,
-    Test,
-    Throw,
-    Tool,
-    Try,
-    While,
-)
+from lyra.vega.syntax import ast
 from lyra.vega.syntax.lexer import lex
 from lyra.vega.syntax.parser import parse_all
 from lyra.vega.syntax.source import Source, source_error
@@ -68,8 +36,7 @@ def format_source(text: str, name: str = "<vega>") -> str:
     return render(lines, WIDTH).lstrip("\n") + "\n" if lines else ""
 
 
-# ---------------------------------------------------------------- statements
-# Statements and declarations as documents: one function each, found by the kind of node.
+# ---------------- Statements and declarations as documents: one function each, found by the kind of node
 
 _NAMED_ERROR: Final = re.compile(r"throw\s+Error\b")
 
@@ -79,11 +46,7 @@ _NAMED_ERROR: Final = re.compile(r"throw\s+Error\b")
 # ---------------------------------------------------------------- statements
 
 
-def _format_let(state: FormatState, node: Let) -> Doc:
-    return [*_format_let_open(state, node), ";"]
-
-
-def _format_let_open(state: FormatState, node: Let) -> list[Doc]:
+def _format_let_open(state: FormatState, node: ast.Let) -> list[Doc]:
     doc: list[Doc] = ["let ", node.name]
     if node.type is not None:
         doc += [": ", format_type(state, node.type)]
@@ -92,29 +55,17 @@ def _format_let_open(state: FormatState, node: Let) -> list[Doc]:
     return doc
 
 
-def _format_assign(state: FormatState, node: Assign) -> Doc:
-    return [format_first(state, node.target), " = ", format_value(state, node.value), ";"]
-
-
-def _format_expression(state: FormatState, node: ExpressionStatement) -> Doc:
-    if isinstance(node.value, (Match, Receive)):
+def _format_expression(state: FormatState, node: ast.ExpressionStatement) -> Doc:
+    if isinstance(node.value, (ast.Match, ast.Receive)):
         return format_value(state, node.value)
     return [format_first(state, node.value), ";"]
 
 
-def _format_break(state: FormatState, _: Break) -> Doc:
-    return ["break", ";"]
-
-
-def _format_continue(state: FormatState, _: Continue) -> Doc:
-    return ["continue", ";"]
-
-
-def _format_return(state: FormatState, node: Return) -> Doc:
+def _format_return(state: FormatState, node: ast.Return) -> Doc:
     return ["return ", format_value(state, node.value), ";"] if node.value is not None else ["return", ";"]
 
 
-def _format_throw(state: FormatState, node: Throw) -> Doc:
+def _format_throw(state: FormatState, node: ast.Throw) -> Doc:
     if node.value is None:
         return ["throw ", node.error, "()" if node.error.isupper() else "", ";"]
     if node.error == "Error" and not _NAMED_ERROR.match(state.text, node.at):
@@ -122,10 +73,10 @@ def _format_throw(state: FormatState, node: Throw) -> Doc:
     return ["throw ", node.error, "(", format_value(state, node.value), ")", ";"]
 
 
-def _format_if(state: FormatState, node: If) -> Doc:
+def _format_if(state: FormatState, node: ast.If) -> Doc:
     doc: list[Doc] = []
-    step: Block | If | None = node
-    while isinstance(step, If):
+    step: ast.Block | ast.If | None = node
+    while isinstance(step, ast.If):
         doc += ["if ", format_first(state, step.condition), " ", format_block(state, step.then)]
         step = step.otherwise
         if step is not None:
@@ -135,13 +86,13 @@ def _format_if(state: FormatState, node: If) -> Doc:
     return doc
 
 
-def _format_while(state: FormatState, node: While) -> Doc:
+def _format_while(state: FormatState, node: ast.While) -> Doc:
     return ["while ", format_first(state, node.condition), " ", format_block(state, node.body)]
 
 
-def _format_for(state: FormatState, node: For) -> Doc:
+def _format_for(state: FormatState, node: ast.For) -> Doc:
     doc: list[Doc] = ["for "]
-    if isinstance(node.start, Let):
+    if isinstance(node.start, ast.Let):
         doc += _format_let_open(state, node.start)
     elif node.start is not None:
         doc.append(_format_clause(state, node.start))
@@ -154,19 +105,19 @@ def _format_for(state: FormatState, node: For) -> Doc:
     return [*doc, " ", format_block(state, node.body)]
 
 
-def _format_clause(state: FormatState, node: Statement) -> Doc:
+def _format_clause(state: FormatState, node: ast.Statement) -> Doc:
     """An assignment or expression in the head of `for`."""
-    if isinstance(node, Assign):
+    if isinstance(node, ast.Assign):
         return [format_first(state, node.target), " = ", format_value(state, node.value)]
-    assert isinstance(node, ExpressionStatement)
+    assert isinstance(node, ast.ExpressionStatement)
     return format_first(state, node.value)
 
 
-def _format_for_in(state: FormatState, node: ForIn) -> Doc:
+def _format_for_in(state: FormatState, node: ast.ForIn) -> Doc:
     return ["for ", node.name, " in ", format_first(state, node.source), " ", format_block(state, node.body)]
 
 
-def _format_try(state: FormatState, node: Try) -> Doc:
+def _format_try(state: FormatState, node: ast.Try) -> Doc:
     doc: list[Doc] = ["try ", format_block(state, node.body)]
     for catch in node.catches:
         binding = f"({catch.binding})" if catch.binding else ""
@@ -176,20 +127,12 @@ def _format_try(state: FormatState, node: Try) -> Doc:
     return doc
 
 
-def _format_parallel(state: FormatState, node: Parallel) -> Doc:
-    return ["parallel ", format_block(state, node.body)]
-
-
-def _format_session(state: FormatState, node: Session) -> Doc:
+def _format_session(state: FormatState, node: ast.Session) -> Doc:
     return ["session budget ", format_first(state, node.budget), " ", format_block(state, node.body)]
 
 
-def _format_defer(state: FormatState, node: Defer) -> Doc:
-    return ["defer ", format_block(state, node.body)]
-
-
-def _format_mock(state: FormatState, node: Mock) -> Doc:
-    def reply(node: MockReply) -> Doc:
+def _format_mock(state: FormatState, node: ast.Mock) -> Doc:
+    def reply(node: ast.MockReply) -> Doc:
         return ["on ", state.comments.string_in(node.at), " reply ", format_value(state, node.reply)]
 
     return [f"mock {node.agent} ", braces(state, format_lines(state, node.replies, node.end - 1, reply))]
@@ -198,18 +141,14 @@ def _format_mock(state: FormatState, node: Mock) -> Doc:
 # ---------------------------------------------------------------- declarations
 
 
-def _format_head(state: FormatState, node: Function | Tool) -> list[Doc]:
+def _format_head(state: FormatState, node: ast.Function | ast.Tool) -> list[Doc]:
     doc: list[Doc] = [node.name, format_parameters(state, node.parameters, node.at)]
     if node.result is not None:
         doc += [" -> ", format_type(state, node.result)]
     return doc
 
 
-def _format_function(state: FormatState, node: Function) -> Doc:
-    return ["fn ", *_format_head(state, node), " ", format_block(state, node.body)]
-
-
-def _format_tool(state: FormatState, node: Tool) -> Doc:
+def _format_tool(state: FormatState, node: ast.Tool) -> Doc:
     doc: list[Doc] = ["tool ", *_format_head(state, node)]
     if not node.settings:
         return [*doc, " ", format_block(state, node.body)]
@@ -217,7 +156,7 @@ def _format_tool(state: FormatState, node: Tool) -> Doc:
     return [*doc, nest(*[part for line in lines for part in (HARD, line)]), HARD, format_block(state, node.body)]
 
 
-def _format_agent(state: FormatState, node: Agent) -> Doc:
+def _format_agent(state: FormatState, node: ast.Agent) -> Doc:
     parts: list[Any] = [_FieldLine(state, node, name) for name in node.fields]
     parts = sorted([*parts, *node.tools], key=lambda part: part.at)
 
@@ -227,45 +166,41 @@ def _format_agent(state: FormatState, node: Agent) -> Doc:
     return [f"agent {node.name} ", braces(state, format_lines(state, parts, node.end - 1, write))]
 
 
-def _format_supervisor(state: FormatState, node: Supervisor) -> Doc:
+def _format_supervisor(state: FormatState, node: ast.Supervisor) -> Doc:
     parts: list[Any] = [_SettingLine(name, node.settings[name], place) for name, place in node.places.items()]
     parts = sorted([*parts, *node.children], key=lambda part: part.at)
 
     def write(part: Any) -> Doc:
-        if isinstance(part, Child):
+        if isinstance(part, ast.Child):
             return [f"child {part.name} = ", "fn " if part.is_function else "", format_value(state, part.target)]
         return [part.name, " ", format_value(state, part.value)]
 
     return [f"supervisor {node.name} ", braces(state, format_lines(state, parts, node.end - 1, write))]
 
 
-def _format_const(state: FormatState, node: Const) -> Doc:
+def _format_const(state: FormatState, node: ast.Const) -> Doc:
     kind: Doc = [": ", format_type(state, node.type)] if node.type is not None else ""
     return ["const ", node.name, kind, " = ", format_value(state, node.value), ";"]
 
 
-def _format_import(state: FormatState, node: Import) -> Doc:
+def _format_import(state: FormatState, node: ast.Import) -> Doc:
     words = {"vega": "", "mcp": "tools from mcp "}.get(node.kind, f"{node.kind} ")
     target = state.comments.string_in(node.at)
     alias = f" as {node.name}" if state.comments.has_word("as", node.at, node.end) else ""
     return f"import {words}{target}{alias};"
 
 
-def _format_test(state: FormatState, node: Test) -> Doc:
-    return ["test ", state.comments.string_in(node.at), " ", format_block(state, node.body)]
-
-
 class _SettingLine:
     """A setting of a supervisor as a line of its block."""
 
-    def __init__(self, name: str, value: Expression, offset: int) -> None:
+    def __init__(self, name: str, value: ast.Expression, offset: int) -> None:
         self.name, self.value, self.at, self.end = name, value, offset, value.end
 
 
 class _FieldLine:
     """A field of an agent as a line of its block: a value, or settings in braces."""
 
-    def __init__(self, state: FormatState, agent: Agent, name: str) -> None:
+    def __init__(self, state: FormatState, agent: ast.Agent, name: str) -> None:
         self.name, self.value, self.at = name, agent.fields[name], agent.places[name]
         if isinstance(self.value, dict):
             self.opened, closed = state.comments.brace_behind(self.at)
@@ -282,28 +217,28 @@ class _FieldLine:
 
 # Each kind of statement → its rule.
 STATEMENTS: Final[dict[type, Callable[[FormatState, Any], Doc]]] = {
-    Let: _format_let,
-    Const: _format_const,
-    Assign: _format_assign,
-    ExpressionStatement: _format_expression,
-    Break: _format_break,
-    Continue: _format_continue,
-    Return: _format_return,
-    Throw: _format_throw,
-    If: _format_if,
-    While: _format_while,
-    For: _format_for,
-    ForIn: _format_for_in,
-    Block: format_block,
-    Try: _format_try,
-    Parallel: _format_parallel,
-    Session: _format_session,
-    Defer: _format_defer,
-    Mock: _format_mock,
-    Function: _format_function,
-    Tool: _format_tool,
-    Agent: _format_agent,
-    Supervisor: _format_supervisor,
-    Import: _format_import,
-    Test: _format_test,
+    ast.Let: lambda state, node: [*_format_let_open(state, node), ";"],
+    ast.Const: _format_const,
+    ast.Assign: lambda state, node: [format_first(state, node.target), " = ", format_value(state, node.value), ";"],
+    ast.ExpressionStatement: _format_expression,
+    ast.Break: lambda *_: ["break", ";"],
+    ast.Continue: lambda *_: ["continue", ";"],
+    ast.Return: _format_return,
+    ast.Throw: _format_throw,
+    ast.If: _format_if,
+    ast.While: _format_while,
+    ast.For: _format_for,
+    ast.ForIn: _format_for_in,
+    ast.Block: format_block,
+    ast.Try: _format_try,
+    ast.Parallel: lambda state, node: ["parallel ", format_block(state, node.body)],
+    ast.Session: _format_session,
+    ast.Defer: lambda state, node: ["defer ", format_block(state, node.body)],
+    ast.Mock: _format_mock,
+    ast.Function: lambda state, node: ["fn ", *_format_head(state, node), " ", format_block(state, node.body)],
+    ast.Tool: _format_tool,
+    ast.Agent: _format_agent,
+    ast.Supervisor: _format_supervisor,
+    ast.Import: _format_import,
+    ast.Test: lambda state, node: ["test ", state.comments.string_in(node.at), " ", format_block(state, node.body)],
 }

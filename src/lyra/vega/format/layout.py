@@ -147,8 +147,9 @@ def _fits(first: DocNode, room: int, rest: list[_Todo]) -> bool:
     return False
 
 
-# ---------------------------------------------------------------- comments
-# The comments of a source, handed out in order while it is written anew.
+# ---------------- The comments of a source, handed out in order while it is written anew
+# A comment in the middle of an expression is put before its statement. So every comment is taken exactly once, and
+# where it then stands it stays.
 
 _BETWEEN: Final = re.compile(r"[ \t,;]*\Z")
 _LINE_END: Final = re.compile(r"[ \t\r]*(?:\n|\Z)")
@@ -231,7 +232,7 @@ class Comments:
 
 
 def _pairs(lexed: Lexed) -> dict[int, int]:
-    """Where each `{` finds its `}`."""
+    """Return the place of the `}` for each `{`."""
     pairs: dict[int, int] = {}
     opened: list[int] = []
     for kind, start in zip(lexed.tokens.kinds, lexed.tokens.starts, strict=True):
@@ -242,8 +243,7 @@ def _pairs(lexed: Lexed) -> dict[int, int]:
     return pairs
 
 
-# ---------------------------------------------------------------- blocks
-# The lines of a block with their comments, and the state that all functions of the formatter work on.
+# ---------------- The lines of a block with their comments, and the state that all functions of the formatter work on
 
 
 class FormatState(NamedTuple):

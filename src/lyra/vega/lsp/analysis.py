@@ -23,8 +23,9 @@ from lyra.vega.syntax.lexer import Lexed, lex
 from lyra.vega.syntax.parser import GRAMMAR, Parsed, parse_all, parse_module
 from lyra.vega.syntax.source import Diagnostic, Source
 
-# ---------------------------------------------------------------- imports
-# Checking a file without checking again what it imports, as long as that has not changed.
+# ---------------- Checking a file without checking again what it imports, as long as that has not changed
+# What a file declares depends on its text and those it imports, so it is found out once for these texts. Files that
+# import each other in a circle depend on which was asked first: they are checked every time.
 
 # A file → all texts that what is known of it depends on, by path.
 Reach = Callable[[str], "dict[str, str]"]
@@ -135,7 +136,7 @@ class Analysis:
         return checker.kinds
 
     def check(self) -> list[Diagnostic]:
-        """What the checker says of the tree."""
+        """Run the checker over the tree."""
         return ImportingChecker(self.source, self.load, self._imports).run(self.module.statements)
 
     def forget_kinds(self) -> None:
@@ -143,7 +144,7 @@ class Analysis:
         self.__dict__.pop("kinds", None)
 
     def kind_of(self, symbol: SourceSymbol) -> ValueKind:
-        """What is known of a symbol's value."""
+        """Return what is known of a symbol's value."""
         node = symbol.node
         if isinstance(node, (ast.Let, ast.Const, ast.Parameter)) and node.type is not None:
             return self._kind_of_type(node.type)
@@ -187,6 +188,8 @@ class _KindRecorder(ImportingChecker):
 
 # ---------------------------------------------------------------- reparse
 # The tree of a changed text, made from the one before: only the statements around the change are read again.
+# Statements before the change stay, those behind it move. If the piece between is wrong in any way, the whole text is
+# read, so that mistakes are told as ever. The old tree becomes part of the new one and is not to be used again.
 
 
 def reparsed(before: Parsed, old: str, new: str) -> Parsed | None:
@@ -225,7 +228,7 @@ def reparsed(before: Parsed, old: str, new: str) -> Parsed | None:
 
 
 def _common_start(old: str, new: str) -> int:
-    """How many characters both begin with; by halving, since slices compare quicker than characters in a loop."""
+    """Count the characters both begin with; by halving, since slices compare quicker than characters in a loop."""
     low, high = 0, min(len(old), len(new))
     while low < high:
         middle = (low + high + 1) // 2
@@ -237,7 +240,7 @@ def _common_start(old: str, new: str) -> int:
 
 
 def _common_end(old: str, new: str, start: int) -> int:
-    """How many characters both end with, behind the common start."""
+    """Count the characters both end with, behind the common start."""
     low, high = 0, min(len(old), len(new)) - start
     while low < high:
         middle = (low + high + 1) // 2

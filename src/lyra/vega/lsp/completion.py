@@ -276,7 +276,7 @@ def _error(asked: _CompletionRequest) -> list[Item] | None:
 
 
 def _nothing(asked: _CompletionRequest) -> list[Item] | None:
-    """Where a new name is being invented."""
+    """Offer nothing where a new name is being invented."""
     context = asked.context
     last, two = context.before(), context.before(2)
     invents = last.kind in ("let", "const", "agent", "supervisor", "tool") or (
@@ -287,7 +287,7 @@ def _nothing(asked: _CompletionRequest) -> list[Item] | None:
 
 
 def _anything(asked: _CompletionRequest) -> list[Item]:
-    """Where a statement or an expression may stand."""
+    """Offer all that may stand for a statement or an expression."""
     context = asked.context
     items = [_item(asked.known, symbol) for symbol in asked.known.index.visible(asked.offset).values()]
     items += [_library_item(name, entry) for name, entry in GLOBALS.items()]
@@ -366,10 +366,7 @@ TOP_SNIPPETS: Final[dict[str, tuple[str, str]]] = {
         ),
     ),
     "fn": ("a function", "fn ${1:name}($2) {\n    $0\n}\n"),
-    "tool": (
-        "a tool",
-        "tool ${1:name}(${2:path}: str) -> str capabilities [${3:fs::read}] {\n    $0\n}\n",
-    ),
+    "tool": ("a tool", "tool ${1:name}(${2:path}: str) -> str capabilities [${3:fs::read}] {\n    $0\n}\n"),
     "supervisor": (
         "a tree of processes",
         (

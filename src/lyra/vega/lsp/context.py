@@ -51,12 +51,12 @@ class CursorContext(NamedTuple):
 
     @property
     def inside(self) -> str:
-        """What the innermost bracket belongs to."""
+        """Return what the innermost bracket belongs to."""
         return self.opened[-1].what if self.opened else ""
 
     @property
     def block(self) -> str:
-        """What the innermost brace belongs to."""
+        """Return what the innermost brace belongs to."""
         return next((bracket.what for bracket in reversed(self.opened) if bracket.sign == "{"), "")
 
 
@@ -82,7 +82,8 @@ def context_at(text: str, offset: int) -> CursorContext:
         return CursorContext(
             tokens, "", _brackets(tokens), text[begin:].lstrip('"') if is_string else None, not is_string
         )
-    if lexed.comments and _ends_in_comment(text[start:], lexed.comments[-1]):
+    comment_at, comment = lexed.comments[-1] if lexed.comments else (0, "")
+    if comment.startswith("//") and start + comment_at + len(comment) == len(text):
         return CursorContext(tokens, "", [], None, is_comment=True)
     word = ""
     if tokens and tokens[-1].end == offset and tokens[-1].is_word:
@@ -93,14 +94,9 @@ def context_at(text: str, offset: int) -> CursorContext:
 
 
 def _open_expression(lexed: Lexed) -> int | None:
-    """Where the expression of a `${` that is never closed begins."""
+    """Return the start of the expression of a `${` that is never closed."""
     starts = [problem.at + 2 for problem in lexed.problems if problem.message == _NEVER_CLOSED]
     return starts[-1] if starts else None
-
-
-def _ends_in_comment(text: str, comment: tuple[int, str]) -> bool:
-    offset, body = comment
-    return body.startswith("//") and offset + len(body) == len(text)
 
 
 def _brackets(tokens: list[CursorToken]) -> list[OpenBracket]:
@@ -119,7 +115,7 @@ def _brackets(tokens: list[CursorToken]) -> list[OpenBracket]:
 
 
 def _owner(tokens: list[CursorToken], index: int, opened: list[OpenBracket]) -> str:
-    """What a bracket belongs to, by the words before it."""
+    """Return what a bracket belongs to, by the words before it."""
     before = tokens[index - 1] if index else CursorToken("", "", 0, 0)
     two = tokens[index - 2] if index > 1 else CursorToken("", "", 0, 0)
     inside = opened[-1].what if opened else ""

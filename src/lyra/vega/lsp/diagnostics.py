@@ -75,7 +75,7 @@ def _remark(problem: Diagnostic, source: Source) -> Remark:
 
 
 def _compiled(analysis: Analysis) -> list[Diagnostic]:
-    """What only the compiler sees."""
+    """Return the problems that only the compiler sees."""
     from lyra.vega.compiler.compiler import compile_module
 
     try:
@@ -136,7 +136,7 @@ def _reached(node: ast.Import, analysis: Analysis) -> set[str]:
 
 
 def fixes_of(remark: Remark, text: str) -> list[Fix]:
-    """What would mend it, where that is certain enough; of several words that may be meant, one fix each."""
+    """Return what would mend it, where that is certain enough; of several words that may be meant, one fix each."""
     written = text[remark.at : remark.end]
     if remark.hint.startswith("did you mean") and _WORD.fullmatch(written):
         return [Fix(remark.at, remark.end, meant, f"Change to `{meant}`") for meant in _QUOTED.findall(remark.hint)]

@@ -214,7 +214,7 @@ def _rename(ls: VegaLanguageServer, params: types.RenameParams) -> types.Workspa
 
 
 def _actions(ls: VegaLanguageServer, params: types.CodeActionParams) -> list[types.CodeAction]:
-    """What would mend the mistakes in a range."""
+    """Return what would mend the mistakes in a range."""
     opened = _known(ls, params)
     if opened is None:
         return []
@@ -320,7 +320,7 @@ def formatted(text: str) -> list[tuple[int, int, str]]:
 
 
 def _common(old: list[str], other: list[str]) -> int:
-    """How many lines at the beginning are equal."""
+    """Count the lines at the beginning that are equal."""
     count = 0
     for left, right in zip(old, other, strict=False):
         if left != right:

@@ -1,4 +1,4 @@
-"""What an editor shows about the word under the pointer: its type, what it costs, what it does."""
+"""What an editor shows about the word under the pointer, and about the call in which the cursor is."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _word_at(text: str, offset: int) -> tuple[int, int, str] | None:
 
 
 def _word(known: Analysis, offset: int, start: int, end: int, word: str) -> Hover | None:
-    """What is no name of the program: settings, models, modules, methods, errors, keywords."""
+    """Describe what is no name of the program: settings, models, modules, methods, errors, keywords."""
     setting = known.index.settings.get(start)
     if setting is not None:
         return Hover(start, end, setting_text(*setting))
@@ -224,8 +224,7 @@ def _agent_of(project: Project, known: Analysis, value: ast.Expression | None) -
     return declared.source, meaning[1].node
 
 
-# ---------------------------------------------------------------- signature
-# Which function is being called at the cursor, and which of its parameters comes next.
+# ---------------- Which function is being called at the cursor, and which of its parameters comes next
 
 
 class Help(NamedTuple):

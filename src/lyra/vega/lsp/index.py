@@ -1,6 +1,6 @@
 """Which name means what: questions about the names of one file.
 
-`walk` finds them. Who looks into other files is `project`.
+One walk over the tree notes them. `project` looks into other files.
 """
 
 from __future__ import annotations
@@ -77,8 +77,9 @@ class SymbolScope:
         return None
 
 
-# ---------------------------------------------------------------- walk
-# A walk over a tree that notes every declaration and every use of a name, and where each is written.
+# ---------------- A walk over a tree that notes every declaration and every use of a name, and where each is written
+# Scopes are those of the resolver, but nothing is complained about: a tree with holes, as while it is typed, gives the
+# names that are there.
 
 # Settings whose values are words of their own, not names.
 _WORD_FORMS: Final = frozenset({"word", "words", "memory", "backoff", "capabilities"})
@@ -123,11 +124,11 @@ class Walk:
     # ---------------------------------------------------------------- places
 
     def symbol_of(self, node: ast.SyntaxNode) -> SourceSymbol | None:
-        """What a node declares."""
+        """Return what a node declares."""
         return self._declared.get(id(node))
 
     def word_from(self, offset: int, name: str) -> tuple[int, int]:
-        """Where a word first stands at or behind an offset; in a string's `${…}` it is looked for in the text."""
+        """Find where a word first stands at or behind an offset; in a string's `${…}` it is looked for in the text."""
         starts, values = self.tokens.starts, self.tokens.values
         index = bisect_left(starts, offset)
         if index < len(starts) and starts[index] == offset:
@@ -471,7 +472,7 @@ class SymbolIndex(Walk):
         return [(use.at, use.end) for use in self.uses if use.symbol is symbol]
 
     def exported(self, name: str) -> SourceSymbol | None:
-        """What `name` means to who imports this file."""
+        """Return what `name` means to a file that imports this one."""
         symbol = self.top.names.get(name)
         return None if symbol is None or symbol.role == "import" else symbol
 
@@ -480,7 +481,7 @@ class SymbolIndex(Walk):
         return min(inside, key=lambda scope: scope.end - scope.at, default=self.top)
 
     def visible(self, offset: int) -> dict[str, SourceSymbol]:
-        """What can be named at an offset."""
+        """Return what can be named at an offset."""
         symbols: dict[str, SourceSymbol] = {}
         scope: SymbolScope | None = self.scope_at(offset)
         in_body = scope is not None and scope.owner is not None

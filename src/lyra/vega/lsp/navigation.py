@@ -1,4 +1,4 @@
-"""From a name to where it is declared, and back to everywhere it is used; across files that import each other."""
+"""From a name to its declaration and to all its uses, across files; the outline of a file; giving a name another."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def meaning(project: Project, path: str, offset: int) -> tuple[str, SourceSymbol
 
 
 def definition(project: Project, path: str, offset: int) -> Place | None:
-    """Where the name under an offset is declared; of an import, the file."""
+    """Find where the name under an offset is declared; of an import, the file."""
     known = project.analysis(path)
     for node in known.imports() if known is not None else ():
         if node.at <= offset <= node.end:
@@ -82,8 +82,7 @@ def highlights(project: Project, path: str, offset: int) -> list[tuple[int, int]
     return [(place.at, place.end) for place in references(project, path, offset) if place.path == path]
 
 
-# ---------------------------------------------------------------- outline
-# What a file declares, as a tree: the outline of an editor.
+# ---------------- What a file declares, as a tree: the outline of an editor
 
 
 class OutlineEntry(NamedTuple):
@@ -135,8 +134,9 @@ def _entry(index: SymbolIndex, node: ast.SyntaxNode) -> OutlineEntry | None:
     return OutlineEntry(symbol.name, symbol.role, node.at, node.end, symbol.at, symbol.end, inside)
 
 
-# ---------------------------------------------------------------- rename
-# Giving a symbol another name, everywhere at once, or saying why not.
+# ---------------- Giving a symbol another name, everywhere at once, or saying why not
+# A name is refused where it would change what the program means: the changed texts are read again, and every name in
+# them must still mean the declaration it meant before.
 
 _NAME: Final = re.compile(r"[^\W\d]\w*")
 
@@ -146,7 +146,7 @@ class RenameRefused(ValueError):
 
 
 def prepare(project: Project, path: str, offset: int) -> tuple[Place, str] | None:
-    """What would be renamed: its place under the offset and its name; None where nothing can be."""
+    """Return what would be renamed: its place under the offset and its name; None where nothing can be."""
     index = project.index(path)
     target = meaning(project, path, offset)
     if index is None or target is None or _has_no_name(target[1]):

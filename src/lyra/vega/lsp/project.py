@@ -20,8 +20,10 @@ from lyra.vega.lsp.analysis import Analysis, Imports
 from lyra.vega.lsp.index import MemberReference, SourceSymbol, SymbolIndex
 from lyra.vega.syntax import ast
 
-# ---------------------------------------------------------------- document
-# A text that an editor changes, and the positions an editor speaks of.
+# ---------------- A text that an editor changes, and the positions an editor speaks of
+# A place is an offset in characters; an editor says line and column from 0, in units of the encoding agreed on. Lines
+# end with `\n`, `\r\n` or `\r` and nothing else, as the protocol has it. Positions outside the text are moved to its
+# edge.
 
 UTF8: Final = "utf-8"
 UTF16: Final = "utf-16"
@@ -77,7 +79,7 @@ class LineOffsets:
         return start + _characters(text, character, self.encoding)
 
     def units(self, offset: int, end: int) -> int:
-        """How long a piece of one line is."""
+        """Return the length of a piece of one line."""
         return end - offset if self._is_plain else _units(self.text[offset:end], self.encoding)
 
     def position(self, offset: int) -> Position:
@@ -87,7 +89,7 @@ class LineOffsets:
 
 
 def _units(text: str, encoding: str) -> int:
-    """How long a text is in units of an encoding."""
+    """Return the length of a text in units of an encoding."""
     if encoding == UTF32:
         return len(text)
     if encoding == UTF8:
@@ -96,7 +98,7 @@ def _units(text: str, encoding: str) -> int:
 
 
 def _characters(text: str, units: int, encoding: str) -> int:
-    """How many characters the first `units` units are; a position inside a character is its beginning."""
+    """Count the characters in the first `units` units; a position inside a character is its beginning."""
     used = 0
     for index, char in enumerate(text):
         used += _units(char, encoding)
@@ -240,7 +242,7 @@ class Project:
         return self.read_node(path, text) if self.read_node is not None and path.endswith(NODE_FILES) else (path, text)
 
     def node(self, target: str, importing: str) -> ImportedNode | None:
-        """What an imported node declares; None where it cannot be read."""
+        """Return what an imported node declares; None where it cannot be read."""
         loaded = self.load(target, importing)
         return loaded.node if isinstance(loaded, NodeFile) else None
 

@@ -19,6 +19,8 @@ from pygls.lsp.server import LanguageServer
 
 from lyra._version import __version__
 from lyra.core.imported_node import NodeFile
+from lyra.errors import SourceError
+from lyra.vega.checker.checker import Load
 from lyra.vega.lsp import wire
 from lyra.vega.lsp.analysis import Analysis
 from lyra.vega.lsp.diagnostics import diagnose
@@ -47,7 +49,7 @@ class VegaLanguageServer(LanguageServer):
     # ---------------------------------------------------------------- texts
 
     def begin(self, params: types.InitializeParams) -> None:
-        """What the client said at first: its folders. The encoding was chosen by then."""
+        """Take what the client said at first: its folders. The encoding was chosen by then."""
         folders = [folder.uri for folder in params.workspace_folders or []] or [params.root_uri or ""]
         self.project.folders = [path_of(uri) for uri in folders if uri.startswith("file:")]
         self.project.encoding = str(
@@ -113,8 +115,8 @@ class VegaLanguageServer(LanguageServer):
             await asyncio.sleep(left_s)
 
     async def overlaps(self, path: str) -> list[tuple[int, str]]:
-        """What overlaps in a file, by line: the plan of a whole program, made in a thread and kept for its texts."""
-        from lyra.vega.lsp import lens
+        """Return what overlaps in a file, by line: the plan of a whole program, made in a thread and kept for its
+        texts."""
 
         await self.rest(path)
         analysis = self.project.analysis(path)
@@ -123,7 +125,7 @@ class VegaLanguageServer(LanguageServer):
         texts, load = self.project.kept(path)
         known = self._lenses.get(path)
         if known is None or known[0] != texts:
-            lines = await asyncio.to_thread(lens.overlaps, analysis.text, path, load)
+            lines = await asyncio.to_thread(overlaps, analysis.text, path, load)
             known = self._lenses[path] = (texts, lines)
         return known[1]
 
@@ -174,3 +176,32 @@ def _change(change: types.TextDocumentContentChangeEvent) -> TextChange:
         start, end = change.range.start, change.range.end
         return TextChange(change.text, Position(start.line, start.character), Position(end.line, end.character))
     return TextChange(change.text)
+
+
+# ---------------- Lines above calls that say what they overlap with, from the plan of automatic parallelism
+
+
+def overlaps(text: str, name: str, load: Load | None = None) -> list[tuple[int, str]]:
+    """(line from 1, text) for every call that may run beside others, in order of place. It takes a while for a long
+    text, and it changes no shared state, so a thread may ask for it."""
+    try:
+        from lyra.vega.compiler.compiler import plan_of  # an editor asks for it when the first text is open
+
+        groups = plan_of(text, name, load=load).to_data()["groups"]
+    except (ImportError, SourceError):
+        return []
+    return sorted(
+        {
+            (int(call["line"]), _text(call, group["calls"]))
+            for group in groups
+            for call in group["calls"]
+            if call["file"] == name
+        }
+    )
+
+
+def _text(call: dict[str, Any], group: list[dict[str, Any]]) -> str:
+    beside = ["the other turns of its loop"] if call["in_loop"] else []
+    for file, line in sorted({(other["file"], other["line"]) for other in group} - {(call["file"], call["line"])}):
+        beside.append(f"line {line}" if file == call["file"] else f"{file.rpartition('/')[2]}:{line}")
+    return f"overlaps with {', '.join(beside or ['another call of this line'])}"

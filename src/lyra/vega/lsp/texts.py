@@ -138,7 +138,7 @@ def comment_above(source: Source, comments: list[tuple[int, str]], start: int) -
 
 
 def agent_card(source: Source, agent: ast.Agent) -> str:
-    """What matters about an agent before one calls it: who answers, what it costs, what it may do."""
+    """Describe what matters about an agent before a call: who answers, what it costs, what it may do."""
     rows: list[tuple[str, str]] = []
     models = model_names(agent)
     for model in models:
@@ -163,7 +163,7 @@ def agent_card(source: Source, agent: ast.Agent) -> str:
 
 
 def answer_type(source: Source, agent: ast.Agent) -> str:
-    """What a call of an agent gives: text, or what its `output` says."""
+    """Return what a call of an agent gives: text, or what its `output` says."""
     output = agent.fields.get("output")
     return "str" if output is None else _written(source, output)
 
@@ -188,7 +188,7 @@ def model_names(agent: ast.Agent) -> list[str]:
 
 
 def price_line(model: str, path: str = "") -> str:
-    """What a thousand tokens cost, by the price table and the settings that hold at a path; unknown is said to be
+    """Say what a thousand tokens cost, by the price table and the settings that hold at a path; unknown is said to be
     unknown."""
     from lyra.errors import ConfigError
     from lyra.models.names import model_name

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from lyra.vega.lsp.analysis import Analysis
-from lyra.vega.lsp.index import SourceSymbol
 from lyra.vega.stdlib.table import LIBRARY
 from lyra.vega.syntax import ast
 from lyra.vega.syntax.lexer import KEYWORDS, Tokens
@@ -64,13 +63,10 @@ def coloured(analysis: Analysis) -> list[Coloured]:
         put(member.at, member.end - member.at, kind, *(("defaultLibrary",) if member.module is None else ()))
     for use in index.uses:
         if analysis.text[use.at : use.end] == use.symbol.name:
-            put(use.at, use.end - use.at, _ROLES[use.symbol.role], *_modifiers(use.at, use.symbol))
+            modifiers = ["declaration"] if use.at == use.symbol.at else []
+            modifiers += ["readonly"] if use.symbol.role == "constant" else []
+            put(use.at, use.end - use.at, _ROLES[use.symbol.role], *modifiers)
     return [tokens[offset] for offset in sorted(tokens)]
-
-
-def _modifiers(offset: int, symbol: SourceSymbol) -> list[str]:
-    modifiers = ["declaration"] if offset == symbol.at else []
-    return [*modifiers, "readonly"] if symbol.role == "constant" else modifiers
 
 
 def _keywords(tokens: Tokens, put: object) -> None:

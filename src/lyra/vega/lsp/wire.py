@@ -1,4 +1,4 @@
-"""From plain data to the types of the protocol: positions, ranges, remarks, items."""
+"""From plain data to the types of the protocol (positions, ranges, remarks), and the protocol as pygls speaks it."""
 
 from __future__ import annotations
 
@@ -124,8 +124,9 @@ def numbers(lines: LineOffsets, tokens: list[Coloured]) -> list[int]:
     return packed
 
 
-# ---------------------------------------------------------------- protocol
-# The Language Server Protocol as pygls speaks it, with what a rude or broken client needs.
+# ---------------- The Language Server Protocol as pygls speaks it, with what a rude or broken client needs
+# A request that cannot be understood is answered with an error; one before `initialize` or after `shutdown` is refused
+# with its own code. Texts are kept by `project`, so pygls keeps none.
 
 REQUEST_FAILED = -32803  # the request was understood, and cannot be done
 

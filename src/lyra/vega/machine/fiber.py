@@ -231,8 +231,12 @@ _DEEP: Final = frozenset({list, dict, Closure, Ok, Err, Builder, Cell})
 MISS: Final = object()  # the generated code gave up: the machine makes the same call instruction by instruction
 
 
-# ---------------------------------------------------------------- early calls
-# Calls made ahead of their turn, as the plain data of a fiber.
+# ---------------- Calls made ahead of their turn, as the plain data of a fiber
+# An EarlyCallGroup belongs to a stretch without barriers. The n-th time the program comes to a `site` it takes the n-th
+# call of the site, if that is the very call it makes now; else it makes it then and there. So an early call can save
+# time and never changes what the program sees. The host finds its own part by the number of the group and the key of
+# the call. A Process with a pid of its own stands for an agent that is asked before its `spawn` (`promised`); the spawn
+# puts the real one in its place.
 
 OPEN: Final = "open"  # started, and the program has not come to it
 REFUSED: Final = "refused"  # the host would not start it: it is made when its turn comes
@@ -355,6 +359,6 @@ class EarlyCallGroup:
         return group
 
     def fill(self, parts: list[Any]) -> None:
-        """What `parts` gave, back where it was."""
+        """Put what `parts` gave back where it was."""
         for call, arguments in zip([call for calls in self.calls.values() for call in calls], parts, strict=True):
             call.arguments = arguments

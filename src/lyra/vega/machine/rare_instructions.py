@@ -119,7 +119,7 @@ def called_named(
 
 @functools.cache
 def _method(kind: str, name: str) -> tuple[Callable[..., Any] | str | None, int, int]:
-    """What a method does and how many values, its own among them, it takes."""
+    """Return what a method does and how many values, its own among them, it takes."""
     full = METHODS.get(kind, {}).get(name, f"{kind}::{name}")
     module, _, function = full.partition("::")
     row = entry(module, function)
@@ -130,7 +130,7 @@ def _method(kind: str, name: str) -> tuple[Callable[..., Any] | str | None, int,
 
 
 def method(value: Any, name: str, count: int) -> Callable[..., Any] | str | None:
-    """What `value.name(…)` does: a library function, the name of an effect, or None for a map's own function."""
+    """Return what `value.name(…)` does: a library function, the name of an effect, or None for a map's own function."""
     method, least, most = _method(kind_of(value), name)
     if method is None and not (
         type(value) is list and entry("list", name)
@@ -358,7 +358,7 @@ def _group(value: Any) -> EarlyCallGroup:
 
 
 def _asked(r: list[Any], first: int, kind: str, flags: int) -> list[Any]:
-    """What a call in a run of registers, behind its group, asks."""
+    """Return what a call in a run of registers, behind its group, asks."""
     if kind == "send":
         return list(send("send", r, first + 1, flags).arguments)
     return [r[first + 1], copied(r[first + 2]), list(r[first + 3])]

@@ -73,7 +73,7 @@ def lines_changed(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
 
 
 def _under_new_names(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, str]:
-    """Where one file is gone and one has come, it has another name."""
+    """Give a file its new name where one file is gone and one has come."""
     gone, come = [file for file in old if file not in new], [file for file in new if file not in old]
     name = {gone[0]: come[0]} if len(gone) == len(come) == 1 else {}
     return {name.get(file, file): text for file, text in old.items()}
@@ -134,12 +134,9 @@ class Owners:
         function = program.functions[index]
         file = program.files[function.file] if function.file < len(program.files) else ""
         lines = {line for pc in range(len(function.places)) if (line := function.place(pc)[0])}
-        owners = {self._owner_of(file, line) for line in lines}
+        spans, outside = self._spans.get(file, []), ("top level", f"of {file}")
+        owners = {next((part for first, last, part in spans if first <= line <= last), outside) for line in lines}
         return owners.pop() if len(owners) == 1 else ("top level", f"of {file}")
-
-    def _owner_of(self, file: str, line: int) -> tuple[str, str]:
-        spans = self._spans.get(file, [])
-        return next((part for first, last, part in spans if first <= line <= last), ("top level", f"of {file}"))
 
 
 def _part(statement: Any) -> tuple[str, str]:

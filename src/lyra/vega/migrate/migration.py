@@ -34,7 +34,7 @@ from lyra.vega.durable.record import MAIN, ProgramMigration
 from lyra.vega.machine.link import link
 from lyra.vega.migrate.changes import Owners, SourceChange, changes, is_same_code, lines_changed
 from lyra.vega.migrate.rehearsal import Rehearsal, describe_effect
-from lyra.vega.runtime.agents.setting_versions import HARMLESS, difference
+from lyra.vega.runtime.agents.plan import HARMLESS, difference
 from lyra.vega.runtime.rights import Rights, settings_of
 from lyra.vega.values.values import UNSET
 
@@ -50,8 +50,8 @@ _LINES_MAX: Final = 60
 def migrated(
     run: DurableRun, program: Program, sources: Mapping[str, str], *, say: Callable[[str], str] | None = None
 ) -> ProgramMigration | None:
-    """How a run goes on with a program: None where its code is the same. ConfigError with what changed and why that is
-    not safe, where it is not. `say` has the words of a command about the run, as its caller has to give it."""
+    """Decide how a run goes on with a program: None where its code is the same. ConfigError with what changed and why
+    that is not safe, where it is not. `say` has the words of a command about the run, as its caller has to give it."""
     if content_hash(program) == run.hash:
         return None
     before = run.program()
@@ -220,7 +220,7 @@ class _Case:
             self.migration.setting_changes.append(setting_change)
 
     def _settings(self, program: Program, function: int) -> dict[str, Any] | None:
-        """What an agent's declaration comes to with the variables that the main process has."""
+        """Return an agent's settings with the variables that the main process has."""
         known = [*self._old.globals, *[UNSET] * (len(program.globals) - len(self._old.globals))]
         return settings_of(link(program, is_hashed=False), function, known[: len(program.globals)])
 
@@ -281,8 +281,9 @@ class _Case:
     def _lines(self, pid: str) -> None:
         """Whether it prints what was printed; lines before its checkpoint are not printed again."""
         count, new = self.run.facts.printed.get(pid, 0), self._new.printed.get(pid, {})
+        first = int(self._saved[pid]["printed"]) if pid in self._saved else 0
         for number, line in self._printed(pid, count).items():
-            if number < count and number >= self._before_checkpoint(pid) and new.get(number) != line:
+            if first <= number < count and new.get(number) != line:
                 self._differs(pid, "", f"printed {line[:80]!r} where it would print {str(new.get(number))[:80]!r}")
                 return
 
@@ -293,9 +294,6 @@ class _Case:
         if len(rows) != count:
             return self._old.printed.get(pid, {})
         return {number: str(codec.decode(data)["text"]) for number, data in enumerate(rows)}
-
-    def _before_checkpoint(self, pid: str) -> int:
-        return int(self._saved[pid]["printed"]) if pid in self._saved else 0
 
     def _differs(self, pid: str, place: str, problem: str) -> None:
         problem = problem if problem.startswith(f"process {pid} ") else f"process {pid} {problem}"
@@ -352,7 +350,7 @@ class _Case:
         return functions
 
     def told(self) -> str:
-        """What changed, and why that is not safe."""
+        """Describe what changed, and why that is not safe."""
         lines = [f"  {change}: {why}" for change, why in self.verdicts()][:_SHOWN_MAX]
         if len(self.changes) > _SHOWN_MAX:
             lines.append(f"  … and {len(self.changes) - _SHOWN_MAX} more")
@@ -395,7 +393,7 @@ def _offered(program: Program) -> Iterable[int]:
 
 
 def _offer(program: Program, agent: str, shared: Iterable[str]) -> list[Any]:
-    """What a model is told of the tools of an agent: its own, and those that several may share."""
+    """Return what a model is told of the tools of an agent: its own, and those that several may share."""
     info = program.agents.get(agent)
     linked = link(program, is_hashed=False)
     tools = [*([] if info is None else info.tools), *(program.tools[name] for name in shared if name in program.tools)]

@@ -118,7 +118,7 @@ class Rehearsal(ReplayRecord):
             self.entered[pid].add(index)
 
     def paid(self, session: str) -> dict[str, int]:
-        """What the next execution will find: a process that was saved in a session counts on it."""
+        """Return what the next execution will find: a process that was saved in a session counts on it."""
         return self._paid.get(session, {})
 
     def print(self, pid: str, number: int, text: str) -> None:
@@ -183,7 +183,7 @@ class Rehearsal(ReplayRecord):
 
 
 def _in_words(error: LyraError) -> str:
-    """What a process does in place of what the run did there."""
+    """Describe what a process does in place of what the run did there."""
     if not isinstance(error, Divergence) or "expected" not in error.fields:
         return error.message
     does, did = (describe_effect(*str(error.fields[word]).split(" ", 1)) for word in ("actual", "expected"))
@@ -340,7 +340,8 @@ _PLAIN: Final = {
 
 
 def describe_effect(kind: str, name: str = "") -> str:
-    """What a process does, by the kind and the name of its effect; one that has no words yet as it is called."""
+    """Describe what a process does, by the kind and the name of its effect; one that has no words yet as it is
+    called."""
     if kind == "spawn":
         agent = name.removeprefix("agent:").partition("~")[0]
         return f"asks {agent}" if name.startswith("agent:") else _STARTS.get(fixed_name(name), "starts a process")

@@ -95,11 +95,6 @@ class Aliases:
             key = self._above[key]
         return key
 
-    def _join(self, key: int, other: int) -> None:
-        first, second = self._class(key), self._class(other)
-        if first != second:
-            self._above[second] = first
-
     def learn_map(self, result: Variable, value: ast.Call, node: ast.ForIn, module: ModuleScope) -> None:
         """A loop that is not in the file, and the list that it makes, which has what was in the call it stands for."""
         self._alone.add(id(result))
@@ -207,7 +202,9 @@ class Aliases:
 
     def _link(self, key: int, sources: list[int], *, is_part: bool = False) -> None:
         for source in sources:
-            self._join(key, source)
+            first, second = self._class(key), self._class(source)
+            if first != second:
+                self._above[second] = first
             if not is_part:
                 self._given.setdefault(key, []).append(source)
 
@@ -244,7 +241,7 @@ class Aliases:
         return []
 
     def _result(self, node: ast.Call, module: ModuleScope, todo: list[Any]) -> list[int]:
-        """What the value of a call may hold; its arguments, where one cannot see into it, go on the list."""
+        """Return what the value of a call may hold; its arguments, where one cannot see into it, go on the list."""
         if self.is_scalar(node, module):
             return []
         meaning = module.meanings.get(id(node.callee))
@@ -353,6 +350,9 @@ def _is_text(output: Any) -> bool:
 
 # ---------------------------------------------------------------- targets
 # Which agents a process value may stand for: found by following variables and parameters back to `spawn`.
+# A variable stands for what every value given to it stands for, a parameter for what every call gives it, and its
+# default; anything else is not known. When a process was started is seen only where it is *held*: printed, compared,
+# kept in a list, handed on. One that is only asked may as well be another.
 
 _NAMES_MAX: Final = 20  # names for one process, one given to the next: more are not followed
 Given = tuple[ModuleScope, ast.Expression | None]  # where a value comes from; None: it is not known
@@ -415,8 +415,8 @@ class Targets:
         return frozenset(agents) or None
 
     def process(self, node: Any, module: ModuleScope) -> int | None:
-        """What tells one process from another: the `spawn` it comes from, under whatever names; None where several may
-        be meant."""
+        """Return what tells one process from another: the `spawn` it comes from, under whatever names; None where
+        several may be meant."""
         value: Any = node
         for _ in range(_NAMES_MAX):
             meaning = module.meanings.get(id(value)) if isinstance(value, (ast.Name, ast.Path)) else None

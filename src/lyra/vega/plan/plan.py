@@ -13,8 +13,8 @@ from lyra.vega.plan.summaries import EFFECTS, Summaries
 from lyra.vega.syntax import ast
 from lyra.vega.syntax.facts import children
 
-# ---------------------------------------------------------------- notes
-# What the compiler found out about every call: with which others it overlaps, or why it does not.
+# ---------------- What the compiler found out about every call: with which others it overlaps, or why it does not
+# Kept while a program is compiled, so a plan shows the code that runs and not an opinion about it.
 
 _Key = tuple[str, int, int]  # file, and where a call begins and ends
 

@@ -141,15 +141,16 @@ def svg_of(plan: OverlapPlan, *, embedded: bool = False) -> str:
     return canvas.document(plan.name, width, y + _MARGIN, _STYLE)
 
 
-# ---------------------------------------------------------------- python
-# The plan of a Python file's `@lyra.parallel` functions, in the same words as a Vega program's.
+# ---------------- The plan of a Python file's `@lyra.parallel` functions, in the same words as a Vega program's
 
 
 def plan_of_python(text: str, name: str) -> OverlapPlan:
     """The plan of a source that is not imported; ParseError when it is no Python."""
     plan = plan_of(text, name)
     groups = [
-        Overlapping(function=function, step=step, calls=tuple(_early(call, name) for call in calls))
+        Overlapping(
+            function=function, step=step, calls=tuple(_planned(call, name, unless=_unless(call)) for call in calls)
+        )
         for function, step, calls in plan.groups
     ]
     alone = [Alone(_planned(call, name), why) for _, call, why in plan.alone]
@@ -160,12 +161,8 @@ def plan_of_python(text: str, name: str) -> OverlapPlan:
     return OverlapPlan(name, tuple(groups), tuple(sorted(alone, key=lambda note: note.call.line)))
 
 
-def _early(call: CallSite, name: str) -> PlannedCall:
-    return _planned(call, name, unless=_unless(call))
-
-
 def _unless(call: CallSite) -> str:
-    """What decides when the function runs: whom it asks, and where that one lives."""
+    """Say what decides when the function runs: whom it asks, and where that one lives."""
     more = "the agent has a memory, a limit, a prompt made anew for each call, or tools that do more than read"
     asked = call.node.value if isinstance(call.node, ast.Await) else call.node
     if isinstance(asked, ast.Call) and isinstance(asked.func, ast.Attribute) and asked.func.attr == "send":

@@ -172,7 +172,7 @@ class Summaries:
         return self._questions(symbol, _CALLS_MAX) <= 1
 
     def _questions(self, symbol: Symbol, depth: int) -> int:
-        """How many questions a call of a function asks at most; 2 stands for more."""
+        """Count the questions that a call of a function asks at most; 2 stands for more."""
         if not depth:
             return 2
         count = 0

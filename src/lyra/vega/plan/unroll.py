@@ -126,8 +126,9 @@ def _begun_with(node: Any, first: ast.Expression) -> Any:
     return replace(node, left=first) if isinstance(node, ast.Binary) else replace(node, target=first)
 
 
-# ---------------------------------------------------------------- slices
-# The part of a stretch that one look ahead has to run.
+# ---------------- The part of a stretch that one look ahead has to run
+# For one level: the calls whose questions are put now, the assignments these need, the branches and loops around both,
+# and what those need in turn: a backward slice. Calls of lower levels are waited for; higher ones are left out.
 
 _LOOPS = (ast.While, ast.For, ast.ForIn)
 _VALUES = (ast.Let, ast.Const, ast.Assign)

@@ -256,7 +256,7 @@ class RecordedAnswers:
         self._add_unheard(row.name if row.form == "wait" else self._replies.answering(f"~{pid}:{row.key}"))
 
     def _add_unheard(self, answering: str) -> None:
-        """What a process has under way answers a call whose caller gave up."""
+        """Note that what a process has under way answers a call whose caller gave up."""
         for key in self._open.get(answering, ()):
             self._late.add((answering, key))
             self._add(answering, rows.Finished(key, error={"code": "cut_off"}))
@@ -336,7 +336,7 @@ class _ForkDoor(Door):
         return await super().perform(process, key, effect, args, kwargs)
 
     def _expire_of(self, process: Process) -> Callable[[], None] | None:
-        """What ends the time of the call that a process answers."""
+        """Return the function that ends the time of the call that a process answers."""
         turns = self.turns.get(process.pid)
         return turns[0].expire if turns else None
 
@@ -396,6 +396,8 @@ def _same(step: TimelineStep) -> tuple[str, ...]:
 
 # ---------------------------------------------------------------- fork run
 # A fork as a run of its own: its journal is written beside that of the other run, and executed to its end.
+# Which servers, nodes and loop it has is for the caller to say; the program, model, arguments and budget are those that
+# the store keeps.
 
 # What a program may import that only a command line starts for it, and in words.
 _OUTSIDE: Final = {"mcp": "MCP servers", "node": "nodes"}
@@ -429,7 +431,7 @@ class RunFork:
         return list(self.began.get("settings", ()))
 
     def options(self) -> dict[str, Any]:
-        """How the run was started: what `RunOptions` takes."""
+        """Return how the run was started: what `RunOptions` takes."""
         from lyra.core.budgets.money import Money
 
         began = self.began
@@ -461,7 +463,7 @@ class RunFork:
 
 
 def started_outside(program: Program) -> str:
-    """What a program imports that only a command line starts for it; "" where that is nothing."""
+    """Name what a program imports that only a command line starts for it; "" where that is nothing."""
     kinds = {kind for kind, *_ in program.imports}
     return " and ".join(words for kind, words in _OUTSIDE.items() if kind in kinds)
 

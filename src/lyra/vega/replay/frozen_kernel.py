@@ -82,7 +82,7 @@ class RecordedReplay(JournalAnswers):
         return self.taken if type(key) is int else self.beside.setdefault(key.rpartition("/")[0], [])
 
     def of_branch(self, path: str) -> list[Any]:
-        """What the journal answered a call that was made beside others: where it was made again, that."""
+        """Return what the journal answered a call that was made beside others: where it was made again, that."""
         return self.beside.get(f"{path}.again") or self.beside.get(path, [])
 
     def _real(self, key: Any) -> Any:
@@ -143,7 +143,7 @@ class FrozenWorld(World):
 
 
 def depth_of(seed: Any) -> int:
-    """How deep a process that began like this is in the calls of the process that waits for it."""
+    """Return how deep a process that began like this is in the calls of the process that waits for it."""
     return int(seed.get("depth", 0)) if type(seed) is dict else 0
 
 
@@ -213,8 +213,7 @@ class PrintlessRecord(ReplayRecord):
         """Not shown: the step of the timeline has it."""
 
 
-# ---------------------------------------------------------------- virtual loop
-# A loop on which waiting takes no time: when no task is ready, its clock jumps to the next timer.
+# ---------------- A loop on which waiting takes no time: when no task is ready, its clock jumps to the next timer
 
 _FOR_EVER_S: Final = 1e9
 
@@ -255,8 +254,8 @@ def run_in_virtual_time(work: Callable[[asyncio.Event], Awaitable[None]]) -> Non
         runner.run(main())
 
 
-# ---------------------------------------------------------------- silent effects
-# Effects that change nothing but the fiber that asks for them, so that a replay answers them at once.
+# ---------------- Effects that change nothing but the fiber that asks for them, so that a replay answers them at once
+# A replay has no time to save: it says that no call is made ahead.
 
 SILENT: Final = frozenset({"ahead_begin", "ahead_start", "ahead_promise", "ahead_look", "ahead_end"})
 

@@ -164,7 +164,7 @@ class RunJournal:
     # ------------------------------------------------------------ questions
 
     def seed(self, pid: str) -> Any:
-        """What a process began with, as the journal has it; None for the main one."""
+        """Return what a process began with, as the journal has it; None for the main one."""
         return codec.decode(self._arguments(self.processes[pid]))[1]
 
     def saved(self, pid: str, key: int) -> dict[str, Any] | None:
@@ -228,8 +228,7 @@ class RunJournal:
                 )
 
 
-# ---------------------------------------------------------------- describe
-# An effect in words: what a timeline says of it.
+# ---------------- An effect in words: what a timeline says of it
 
 
 def described(journal: RunJournal, pid: str, fiber: Fiber, effect: VmEffect) -> TimelineStep:
@@ -282,8 +281,9 @@ def _whole(message: Any) -> str:
         return ""
 
 
-# ---------------------------------------------------------------- order
-# The order of a timeline: that in which the program comes to its effects.
+# ---------------- The order of a timeline: that in which the program comes to its effects
+# Steps are in the order of the rows that answered them. Those of a function that was called ahead of its turn stand
+# between the step before the call and the call's own, however early they were answered.
 
 
 def in_program_order(steps: Iterable[TimelineStep], pids: Iterable[str]) -> list[TimelineStep]:

@@ -123,7 +123,7 @@ class Player:
         return standing
 
     def state(self, pid: str) -> tuple[str, str, bool]:
-        """What it waits for, why it ended and whether it is over, without waking it."""
+        """Return what it waits for, why it ended and whether it is over, without waking it."""
         standing = self._standing.get(pid)
         if standing is not None:
             return standing.at, standing.ended, standing.is_over
@@ -165,7 +165,7 @@ class Player:
         return (file, line) if line else self._last_place(pid or self.in_view)
 
     def _last_place(self, pid: str) -> tuple[str, int]:
-        """Where a process did what it did last."""
+        """Return the place of the last step of a process."""
         for number in range(self.position, -1, -1):
             step = self.timeline.step(number)
             if step is not None and step.pid == pid and step.line:
@@ -202,7 +202,7 @@ class Player:
         return WatchExpression(text, self.variables_of)
 
     def value(self, text: str, pid: str | None = None) -> Any:
-        """What an expression comes to here."""
+        """Evaluate an expression here."""
         standing = self.standing(self.in_view if pid is None else pid)
         if standing is None:
             raise ConfigError("nothing has begun yet", hint="`step` begins it")
@@ -218,7 +218,7 @@ class Player:
 
     @property
     def _seq_of_mail(self) -> int:
-        """The same for messages: those to a supervised process are passed on to it, a little after they were sent."""
+        """Return the row of a message: one to a supervised process is passed on to it, a little after it was sent."""
         if self.position >= len(self.timeline):
             return self.seq
         return max(self.seq, self.timeline.steps[self.position].seq - 1)
@@ -232,7 +232,7 @@ class Player:
         return self.timeline.agent_history.agent(pid, self.seq)
 
     def answers(self, pid: str) -> list[TimelineStep]:
-        """What the program has asked an agent and been answered so far."""
+        """Return what the program has asked an agent and been answered so far."""
         return [step for step in self.timeline.steps[: self.position] if step.target == pid and step.agent]
 
     def mailbox(self, pid: str) -> list[Any]:
@@ -438,7 +438,7 @@ class Player:
         return True
 
     def _lines_before(self) -> int:
-        """How many lines lie between the last answer and here."""
+        """Count the lines between the last answer and here."""
         position, lines = self.position, 0
         if self.timeline.steps[position - 1].kind == END:
             return 0

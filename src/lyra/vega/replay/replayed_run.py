@@ -40,7 +40,7 @@ class ReplayedRun:
         self._player = Player(self.timeline)
 
     def position(self, seq: int) -> int:
-        """How many effects of the program had happened after a row."""
+        """Count the effects of the program that had happened after a row."""
         steps = self.timeline.steps
         return next((step.number for step in steps if step.seq > seq), len(steps))
 

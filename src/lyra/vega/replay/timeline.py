@@ -168,11 +168,11 @@ class Timeline:
         return len(self.steps)
 
     def spent(self, position: int) -> Spent:
-        """What all steps before a position cost."""
+        """Return what all steps before a position cost."""
         return self._total[min(position, len(self.steps))]
 
     def output(self, position: int, limit: int | None = None) -> list[str]:
-        """What was printed before a position; the last `limit` lines of it."""
+        """Return what was printed before a position; the last `limit` lines of it."""
         upto = bisect_right(self._printed, position - 1)
         first = 0 if limit is None else max(0, upto - limit)
         return [self.steps[number].message for number in self._printed[first:upto]]
@@ -245,8 +245,10 @@ def _listed(
     return f"{ends[0]}{', '.join(parts)}{', …' if is_more else ''}{ends[1]}"
 
 
-# ---------------------------------------------------------------- replies
-# Which row of a journal has what a model said to a call.
+# ---------------- Which row of a journal has what a model said to a call
+# The reply of a call without memory is what a model said last to its own process. A call with memory is a turn: it
+# begins when the conversation takes the question, by caller and key or by the stream's name, and ends when it takes the
+# next. So it does not matter how many calls were under way at the same time.
 
 _MODEL: Final = "model:"
 _ASK: Final = "lyra.ask"  # the key of a question to a conversation
@@ -303,7 +305,7 @@ class Replies:
     # ------------------------------------------------------------ questions
 
     def question_at(self, pid: str, seq: int) -> str:
-        """What a conversation was answering when it wrote a row; "" for who holds none."""
+        """Return what a conversation was answering when it wrote a row; "" for one that holds none."""
         turns = self._turns.get(pid, [])
         index = bisect_right(turns, seq, key=lambda turn: turn[0])
         return turns[index - 1][1] if index else ""
@@ -343,8 +345,7 @@ _ROWS: Final[dict[str, Callable[[Replies, int, str, Any], None]]] = {
 }
 
 
-# ---------------------------------------------------------------- run in store
-# A durable Vega run found by its id in an open store, and its journal as steps.
+# ---------------- A durable Vega run found by its id in an open store, and its journal as steps
 
 _SAVED: Final = {"value", "heap"}  # the keys of a value as `machine.snapshot` saves it
 _MESSAGE: Final = "vega"  # the first of the two parts of a message from one process to another

@@ -218,8 +218,8 @@ def _scopes(module: ast.Module) -> Iterator[tuple[ast.SyntaxNode, tuple[int, int
             todo += [(inner, holder) for inner in node.values()]
 
 
-# ---------------------------------------------------------------- evaluate
-# A Vega expression over the variables in view: for `print`, and for breakpoints with a condition.
+# ---------------- A Vega expression over the variables in view: for `print`, and for breakpoints with a condition
+# It runs on copies, as a function of the variables that it names; what needs an effect is refused.
 
 _FUEL: Final = 1_000_000
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -314,6 +314,8 @@ def _moved(function: Function, offset: int) -> Function:
 
 # ---------------------------------------------------------------- traps
 # Stopping the machine at the next line: instructions that begin a line are replaced by one that hands out an effect.
+# The first instruction of every line is `PAR_BEGIN` into no register, which changes nothing; the caller sees the
+# effect, puts the fiber back by one instruction, and runs it on with that one trap lifted.
 
 _TRAP: Final = (OP_PAR_BEGIN, -1, 0, 0)
 _TRAP_FUEL: Final = 65_536

@@ -192,12 +192,8 @@ def _output(player: Player, height: int) -> list[Line]:
 # ---------------------------------------------------------------- columns
 def _plain(text: str) -> str:
     """One line that does nothing to a terminal."""
-    text = text[:_LOOKED].replace("\t", "    ")
-    return text if text.isprintable() else "".join(char if char.isprintable() else _visible(char) for char in text)
-
-
-def _visible(char: str) -> str:
-    return "⏎" if char == "\n" else "·"
+    text = text[:_LOOKED].replace("\t", "    ").replace("\n", "⏎")
+    return text if text.isprintable() else "".join(char if char.isprintable() else "·" for char in text)
 
 
 def _columns(char: str) -> int:

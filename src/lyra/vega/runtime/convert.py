@@ -88,8 +88,7 @@ def _key(key: Any) -> Any:
     return key if type(key) is int or type(key) is Process else str(key)
 
 
-# ---------------------------------------------------------------- durations
-# Durations and back-offs of Vega settings as the kernel takes them.
+# ---------------- Durations and back-offs of Vega settings as the kernel takes them
 
 
 def seconds(value: Any, what: str) -> float:
@@ -114,8 +113,7 @@ def backoff(value: Any) -> Backoff:
     return Backoff(kind=kind, initial_s=initial, max_s=most)
 
 
-# ---------------------------------------------------------------- output
-# Types as they are written in Vega (`str`, `list[int]`, `{name: str, age: int}`) as JSON schemas.
+# ---------------- Types as they are written in Vega (`str`, `list[int]`, `{name: str, age: int}`) as JSON schemas
 
 _SCHEMAS: Final[dict[str, dict[str, Any]]] = {
     "str": {"type": "string"},
@@ -133,7 +131,7 @@ _SCHEMAS: Final[dict[str, dict[str, Any]]] = {
 
 
 def schema_of_type(text: str) -> Any:
-    """What lyra's Agent takes as `output`: the schema of a type as it is written; plain text for `str`."""
+    """Return what lyra's Agent takes as `output`: the schema of a type as it is written; plain text for `str`."""
     schema = type_schema(parsed_type(text))
     return str if schema == {"type": "string"} else schema
 

@@ -19,7 +19,7 @@ from lyra.errors import AgentFailed, Divergence, VegaError
 from lyra.kernel.programs.context import Context, OwnContext
 from lyra.vega.machine.fiber import WAIT, Done, Fiber, OutOfFuel, VmEffect
 from lyra.vega.machine.vm import run
-from lyra.vega.runtime.agents.setting_versions import plan_of_call
+from lyra.vega.runtime.agents.plan import plan_of_call
 from lyra.vega.runtime.agents.slot import CRASH
 from lyra.vega.runtime.agents.undeclared_tools import ProcessPrograms
 from lyra.vega.runtime.early_calls import give_up
@@ -35,8 +35,9 @@ if TYPE_CHECKING:
     from lyra.vega.runtime.job import ProcessSaver
 
 
-# ---------------------------------------------------------------- agent
-# The process of an agent: it lives, crashes and is restarted as supervision says.
+# ---------------- The process of an agent: it lives, crashes and is restarted as supervision says
+# Calls do not run in it. Without memory each call is a process of its own; with memory one process holds the
+# conversation.
 
 
 @named(VEGA_AGENT)

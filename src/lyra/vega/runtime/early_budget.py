@@ -136,8 +136,7 @@ class RecordedBudget(Budget):
             self._pay(usage)
 
 
-# ---------------------------------------------------------------- speculative
-# Early calls of one process that are under way: what the host remembers of them.
+# ---------------- Early calls of one process that are under way: what the host remembers of them
 
 
 class SpeculativeCall:
@@ -180,7 +179,7 @@ class SpeculativeCall:
 
     @property
     def took_s(self) -> float:
-        """How long it would have taken line by line."""
+        """Return how long it would have taken line by line."""
         return self.ended_s - self.began_s - self.idle_s + self.won_s
 
     @property

@@ -20,12 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lyra.agents.session.open_questions import scopes
 from lyra.core.budgets.budget import NOTHING
 from lyra.core.budgets.early_budget import is_limited
-from lyra.core.limits import (
-    VEGA_AHEAD_CALLS_MAX,
-    VEGA_AHEAD_DEPTH_MAX,
-    VEGA_AHEAD_FUNCTIONS_MAX,
-    VEGA_AHEAD_SLICES_MAX,
-)
+from lyra.core.limits import VEGA_AHEAD_CALLS_MAX, VEGA_AHEAD_DEPTH_MAX, VEGA_AHEAD_FUNCTIONS_MAX, VEGA_AHEAD_SLICES_MAX
 from lyra.errors import AgentFailed, Divergence, LyraError, VegaError
 from lyra.kernel.process.call_keys import name_branch
 from lyra.vega.machine.fiber import REFUSED, EarlyCall, EarlyCallGroup, NotEarly
@@ -147,7 +142,7 @@ def _path(group: EarlyCallGroup, key: str) -> str:
 
 
 def _may_start(job: VegaJob, call: EarlyCall, group_calls: SpeculativeCalls, *, asks_once: bool) -> bool:
-    """What only the run knows: who is asked, and whether money allows to look ahead."""
+    """Decide what only the run knows: who is asked, and whether money allows to look ahead."""
     limited = is_limited(scopes.get()[-1])
     if limited and (group_calls.has_gap or not call.in_order):
         return False  # a call before it comes later, and its cost is not known
@@ -232,7 +227,7 @@ async def _called(job: VegaJob, early: SpeculativeCall) -> Any:
 
 
 def _depth(job: VegaJob) -> int:
-    """How deep a function is that its caller waits for, whichever process it runs in."""
+    """Return how deep a function is that its caller waits for, whichever process it runs in."""
     return job.fiber.depth + 1
 
 

@@ -44,7 +44,7 @@ class _FilePlace:
         self.path = path
 
     def look(self) -> str:
-        """Where it really lies; OSError where nothing does."""
+        """Find where it really lies; OSError where nothing does."""
         fd = self._folder.open(self.path, _PATH)
         try:
             path = _true(fd)

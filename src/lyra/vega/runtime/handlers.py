@@ -1,4 +1,4 @@
-"""The table of effects: what the machine hands out, and the function that answers it."""
+"""The table of effects, each with the function that answers it, and the answers for `parallel` and budgets."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def _budget_reserve(job: VegaJob, amount: Money) -> None:
     scope = scopes.get()[-1]
 
     def missing() -> int | None:
-        """What is left, where that is not enough."""
+        """Return what is left, where that is not enough."""
         return None if scope.covers("usd", int(amount)) else int(scope.remaining("usd") or 0)
 
     entry = upcoming(job.process)

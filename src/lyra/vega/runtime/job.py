@@ -1,4 +1,7 @@
-"""A Job: one Vega process at work: its fiber, the kernel's ctx, and what its open effects have to remember."""
+"""A Job is one Vega process at work: its fiber, the kernel's ctx, and what its open effects have to remember.
+
+Also the protocols of what a durable run adds to it: the record, the saver of processes, the barrier of a resume.
+"""
 
 from __future__ import annotations
 
@@ -227,7 +230,7 @@ class JobState:
         self.mocked: dict[str, list[str]] = {}  # streams of mocks: their words, last first
 
     def told_at(self, key: Any) -> int:
-        """How often the program has told its trace something since the effect before this one."""
+        """Count how often the program has told its trace something since the effect before this one."""
         self.told = (key, self.told[1] + 1 if self.told[0] == key else 1)
         return self.told[1]
 
@@ -256,6 +259,8 @@ class SupervisedChild(NamedTuple):
 
 # ---------------------------------------------------------------- durability
 # What a durable run gives to its World: the record, the saver of processes, and the barrier of a run that resumes.
+# `lyra.vega.durable` has the implementations, a replay has records that write nothing, and a run without a journal
+# none.
 
 
 class RunRecord(Protocol):
@@ -268,7 +273,7 @@ class RunRecord(Protocol):
         """A process was registered under a name."""
 
     def paid(self, session: str) -> dict[str, int]:
-        """What conversations have spent in a session so far."""
+        """Return what conversations have spent in a session so far."""
 
     def pay(self, sessions: list[str], usage: Usage) -> None:
         """A conversation spends in these sessions."""

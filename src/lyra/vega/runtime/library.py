@@ -155,10 +155,6 @@ def _env(job: VegaJob, name: Any, default: Any = None) -> Any:
     return default if value is None else value
 
 
-def _env_has(job: VegaJob, name: Any) -> bool:
-    return _variable(job, name) is not None
-
-
 def _variable(job: VegaJob, name: Any) -> str | None:
     """A variable of the environment; keys of providers are hidden."""
     job.ctx.grant.check(Capability("env.read", need_text(name, "a variable's name")))
@@ -308,7 +304,7 @@ LIBRARY: Final[dict[str, Callable[..., Any]]] = {
     "math::random": _random,
     "math::random_int": _random_int,
     "env::get": _env,
-    "env::has": _env_has,
+    "env::has": lambda job, name: _variable(job, name) is not None,
     "env::args": _arguments,
     "trace::span": _span,
     "trace::event": _event,

@@ -241,7 +241,7 @@ class LightProcesses:
     # ------------------------------------------------------------ steps
 
     def handle_outcome(self, fiber: ScheduledFiber, outcome: Any) -> None:
-        """What a light process came to, other than waiting."""
+        """Handle what a light process came to, other than waiting."""
         if outcome is OUT_OF_FUEL:
             fiber.state = "ready"
             self._scheduler.give_way(fiber)

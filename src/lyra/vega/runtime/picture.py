@@ -110,7 +110,7 @@ class _PictureEntry:
 
     @property
     def weight(self) -> tuple[bool, bool, int, int, bool]:
-        """How much a process is worth a line, compared with others."""
+        """Return how much a process is worth a line, compared with others."""
         busy = self.state in ("working", "restarting", "running", "failed") or bool(self.waits)
         return (self.kind == "main", busy, self.micro_usd, self.calls + self.restarts, self.kind != "function")
 
@@ -324,7 +324,7 @@ _HEARD: Final[dict[str, Callable[[Picture, str, Any], None]]] = {
 
 
 def _key(process: Process) -> str:
-    """What stays the same when a process is started again: its guard's pid, or its name below its supervisor."""
+    """Return what stays the same when a process is started again: its guard's pid, or its name below its supervisor."""
     if process.known_as == process.pid and process.name is not None and process.parent is not None:
         return f"{process.parent.pid}/{process.name}"
     return process.known_as

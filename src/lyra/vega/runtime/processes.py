@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from lyra.vega.runtime.world import World
 
 
-# ---------------------------------------------------------------- heirs
-# Handles on the children of a `supervisor`, which go on working after a restart.
+# ---------------- Handles on the children of a `supervisor`, which go on working after a restart
+# A handle on a child that has crashed reaches the process that was started in its place; while the supervisor waits
+# before it starts that, so does the program. A durable run journals which process that was.
 
 _HEIR: Final = "heir"  # the name of the reading in the journal
 _PAUSE_S: Final = 0.005  # between two looks for a process that is being restarted
@@ -384,7 +385,7 @@ def flags(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def supervision(settings: Mapping[str, Any] | None) -> Supervision:
-    """What happens to one process when it crashes; unsaid, three restarts within a minute."""
+    """Return what happens to one process when it crashes; unsaid, three restarts within a minute."""
     kernel_flags = flags(settings or {})
     if kernel_flags["strategy"] in ("restart_all", "rest_for_one", "one_for_all"):  # of one child that is the same
         kernel_flags["strategy"] = "restart"

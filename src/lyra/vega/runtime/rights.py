@@ -119,7 +119,7 @@ def _declared(linked: LinkedProgram) -> Iterable[Mapping[str, Any]]:
 
 
 def settings_of(linked: LinkedProgram, function: int, globals_: list[Any] | None = None) -> dict[str, Any] | None:
-    """What a function of settings gives, with these variables; None where it cannot be known."""
+    """Return what a function of settings gives, with these variables; None where it cannot be known."""
     if function < 0:
         return None
     variables = [UNSET] * len(linked.program.globals) if globals_ is None else globals_[:]

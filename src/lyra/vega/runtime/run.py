@@ -122,7 +122,7 @@ def load_file(target: str, importing: str) -> tuple[str, str] | None:
 
 
 def reading_nodes(load: Load, nodes: NodeHost | None) -> Load:
-    """The same `load`, which answers the target of an `import node` with what the node declares."""
+    """Return a `load` that also answers the target of an `import node` with what the node declares."""
     if nodes is None:
         return load
 
@@ -217,7 +217,7 @@ async def _stop(world: World, main: str) -> None:
 
 
 def value_of(world: World, ended: Exit) -> Any:
-    """What the main process came to."""
+    """Return what the main process came to."""
     if ended.error is not None:
         if isinstance(ended.error, VegaError):
             raise ended.error
@@ -233,12 +233,14 @@ def value_of(world: World, ended: Exit) -> Any:
 
 
 def _place(world: World) -> tuple[str, int, int]:
-    """Where the main process stood when it was ended from outside, or ended itself with a reason."""
+    """Return the place of the main process when it was ended from outside, or ended itself with a reason."""
     return world.main.fiber.place() if world.main is not None else ("", 0, 0)
 
 
-# ---------------------------------------------------------------- deadlock
-# A run that can never go on: every process waits for a message, and no process is left to send one.
+# ---------------- A run that can never go on: every process waits for a message, and no process is left to send one
+# Deadlock is raised only where it is sure: on a kernel of the run alone, without a journal, when each live process
+# waits in a `receive` without `after`. A timer, a call, a command or a sleep is something else, and then the run waits
+# on.
 
 _FIRST_S: Final = 0.25
 _LONGEST_S: Final = 16.0

@@ -158,7 +158,7 @@ class ThreadedLightProcesses(LightProcesses):
         super().handle_outcome(fiber, outcome)
 
     def _done(self, fiber: ScheduledFiber, effect: VmEffect) -> Any:
-        """What workers leave to the loop's thread and a light process may have; None: it takes more than that."""
+        """Do what workers leave to the loop's thread and a light process may have; None: it takes more than that."""
         if effect.kind == "send":
             target, message, timeout, budget = effect.arguments
             return (timeout is None and budget is None and self.post(target, message)) or None

@@ -29,8 +29,7 @@ from lyra.vega.machine.fiber import Fiber
 from lyra.vega.machine.link import LinkedProgram, link
 from lyra.vega.machine.pure.switch import PureTier
 from lyra.vega.machine.snapshot import value_from_data, value_to_data
-from lyra.vega.runtime.agents.plan import AgentPlan
-from lyra.vega.runtime.agents.setting_versions import SettingVersions, is_alike, name_plan
+from lyra.vega.runtime.agents.plan import AgentPlan, SettingVersions, is_alike, name_plan
 from lyra.vega.runtime.agents.slot import AgentSlot
 from lyra.vega.runtime.agents.undeclared_tools import ProcessPrograms, UndeclaredTools
 from lyra.vega.runtime.light_processes import LightProcesses, ScheduledFiber
@@ -243,8 +242,8 @@ class World:
         slots: list[int] | None = None,
         maker: KernelProcess | None = None,
     ) -> Any:
-        """What a process begins with, each time that it is started. A process that `maker` started when the program had
-        fewer variables begins with those."""
+        """Return what a process begins with, each time that it is started. A process that `maker` started when the
+        program had fewer variables begins with those."""
         full = self._seed(fiber, function, arguments, slots, None)
         entry = upcoming(maker) if maker is not None and self.shorter else None
         if entry is None or entry.kind != "spawn":
@@ -289,7 +288,7 @@ class World:
     # ------------------------------------------------------------ agents and functions of the host
 
     def plan(self, name: str, settings: dict[str, Any]) -> AgentPlan:
-        """What an agent's settings come to; made once, so that equal ones share their limits."""
+        """Return what an agent's settings come to; made once, so that equal ones share their limits."""
         key = (name, codec.canonical(value_to_data(settings)))
         plan = self.plans.get(key)
         if plan is None:
@@ -310,7 +309,7 @@ class World:
         return any(timed or limit.strategy != "queue" for limit in limits)
 
     def wanted_s(self) -> float:
-        """How many seconds of time won should be given back before a call whose agent is not known: the longest wait
+        """Return the seconds of time won to give back before a call whose agent is not known: the longest wait
         that a time-dependent limit of any agent asks for."""
         if self.has_crashed:
             return inf
@@ -367,7 +366,7 @@ class World:
         return slot
 
     def names_of(self, pid: str) -> tuple[str, ...]:
-        """What the program calls a process: its agent, and the names that it was registered with."""
+        """Return what the program calls a process: its agent, and the names that it was registered with."""
         slot, expected = self.agent_slots.get(pid), self.expected.get(pid)
         agent = (slot.plan.name,) if slot is not None else () if expected is None else (expected[0],)
         return (*agent, *(name for name, holder in self.names.items() if holder == pid))

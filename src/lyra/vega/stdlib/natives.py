@@ -1,4 +1,7 @@
-"""The pure functions of the library by their full name: what the LIBRARY instruction calls."""
+"""The pure functions of the library by their full name: what the LIBRARY instruction calls.
+
+`strings` and `lists` have their own files; regular expressions, numbers, JSON, durations and results are here.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +21,8 @@ from lyra.vega.stdlib.table import GLOBALS, LIBRARY
 from lyra.vega.values.operators import less, negate
 from lyra.vega.values.values import INT_MAX, INT_MIN, WORK, Duration, Err, Fault, Ok, checked, kind_of, shown
 
-# ---------------------------------------------------------------- regex
-# `regex::…`: patterns as in Python, matched in time that grows with the text, never exponentially.
+# ---------------- `regex::…`: patterns as in Python, matched in time that grows with the text, never exponentially
+# Back references and look-around cannot be matched so and are refused. A bound on steps keeps even a large text short.
 
 
 class Pattern:
@@ -68,10 +71,6 @@ def _compiled(function: str, text: Any, pattern: Any) -> Pattern:
     return _pattern(pattern)
 
 
-def _matches(text: Any, pattern: Any) -> bool:
-    return _compiled("regex::matches", text, pattern).first(text) is not None
-
-
 def _find(text: Any, pattern: Any) -> list[Any] | None:
     match = _compiled("regex::find", text, pattern).first(text)
     if match is None:
@@ -105,7 +104,7 @@ def _split(text: Any, pattern: Any) -> list[str]:
 
 
 _REGEX: Final[dict[str, Callable[..., Any]]] = {
-    "regex::matches": _matches,
+    "regex::matches": lambda text, pattern: _compiled("regex::matches", text, pattern).first(text) is not None,
     "regex::find": _find,
     "regex::find_all": _find_all,
     "regex::replace": _replace,
@@ -113,8 +112,7 @@ _REGEX: Final[dict[str, Callable[..., Any]]] = {
 }
 
 
-# ---------------------------------------------------------------- maths
-# `math::…`.
+# ---------------- `math::…`
 
 
 def _number(value: Any, function: str) -> Any:
@@ -297,13 +295,7 @@ _OTHERS: Final[dict[str, Callable[..., Any]]] = {
     "result::unwrap": _result_unwrap,
 }
 
-NATIVES: Final[dict[str, Callable[..., Any]]] = {
-    **strings.FUNCTIONS,
-    **lists.FUNCTIONS,
-    **_MATHS,
-    **_REGEX,
-    **_OTHERS,
-}
+NATIVES: Final[dict[str, Callable[..., Any]]] = {**strings.FUNCTIONS, **lists.FUNCTIONS, **_MATHS, **_REGEX, **_OTHERS}
 
 _MISSING = [
     f"{module}::{name}"

@@ -205,8 +205,7 @@ FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
 }
 
 
-# ---------------------------------------------------------------- arguments
-# Checking what a library function was given.
+# ---------------- Checking what a library function was given
 
 
 def need(value: Any, kind: str, function: str) -> Any:

@@ -9,29 +9,6 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from lyra.vega.syntax import ast
-from lyra.vega.syntax.ast import (
-    Assign,
-    Block,
-    Break,
-    Call,
-    Continue,
-    ExpressionStatement,
-    Field,
-    For,
-    ForIn,
-    If,
-    Index,
-    Literal,
-    MethodCall,
-    Name,
-    Parallel,
-    Return,
-    Session,
-    Statement,
-    SyntaxNode,
-    Throw,
-    While,
-)
 
 # How fields that never hold a node are declared.
 _PLAIN: Final = frozenset({"Any", "bool", "int", "str", "dict[str, int]", "list[tuple[int, str]]"})
@@ -47,12 +24,12 @@ def _part_names(kind: type) -> tuple[str, ...]:
     return tuple(name for name in getattr(kind, "__struct_fields__", ()) if declared[name] not in _PLAIN)
 
 
-def parts_of(node: SyntaxNode) -> list[Any]:
+def parts_of(node: ast.SyntaxNode) -> list[Any]:
     """The parts of a node: nodes, or lists and dicts of them."""
     return [part for name in _part_names(type(node)) if (part := getattr(node, name)) is not None]
 
 
-def every_node(roots: Sequence[SyntaxNode]) -> Iterator[SyntaxNode]:
+def every_node(roots: Sequence[ast.SyntaxNode]) -> Iterator[ast.SyntaxNode]:
     """All nodes below these, in no particular order; with a stack of its own, so depth is no concern."""
     todo: list[Any] = list(roots)
     while todo:
@@ -79,79 +56,75 @@ class NamesInUse(NamedTuple):
     thrown: frozenset[str]
 
 
-def names_in_use(statements: Sequence[Statement]) -> NamesInUse:
+def names_in_use(statements: Sequence[ast.Statement]) -> NamesInUse:
     assigned: set[str] = set()
     changed: set[str] = set()
     thrown: set[str] = set()
     for node in every_node(statements):
-        if type(node) is Assign:
+        if type(node) is ast.Assign:
             whole = _whole(node.target)
-            if type(whole) is Name:
+            if type(whole) is ast.Name:
                 (assigned if whole is node.target else changed).add(whole.name)
-        elif type(node) is MethodCall and node.name in _CHANGING_METHODS:
+        elif type(node) is ast.MethodCall and node.name in _CHANGING_METHODS:
             whole = _whole(node.target)
-            if type(whole) is Name:
+            if type(whole) is ast.Name:
                 changed.add(whole.name)
-        elif type(node) is Throw:
+        elif type(node) is ast.Throw:
             thrown.add(node.error)
     return NamesInUse(frozenset(assigned), frozenset(changed), frozenset(thrown))
 
 
-def _whole(target: SyntaxNode) -> SyntaxNode:
+def _whole(target: ast.SyntaxNode) -> ast.SyntaxNode:
     """`a` of `a.b[0].c`."""
-    while isinstance(target, Field | Index):
+    while isinstance(target, ast.Field | ast.Index):
         target = target.target
     return target
 
 
-def ends(statement: Statement) -> bool:
+def ends(statement: ast.Statement) -> bool:
     """Whether nothing behind this statement is ever reached."""
-    if isinstance(statement, (Return, Throw, Break, Continue)):
+    if isinstance(statement, (ast.Return, ast.Throw, ast.Break, ast.Continue)):
         return True
-    if isinstance(statement, (Block, Session, Parallel)):
-        inside = statement.statements if isinstance(statement, Block) else statement.body.statements
+    if isinstance(statement, (ast.Block, ast.Session, ast.Parallel)):
+        inside = statement.statements if isinstance(statement, ast.Block) else statement.body.statements
         return any(ends(block) for block in inside)
-    if isinstance(statement, (While, For)):
-        return _is_endless(statement) and not _breaks(statement.body)
-    step: Statement | None = statement
-    while isinstance(step, If):
+    if isinstance(statement, (ast.While, ast.For)):
+        condition = statement.condition
+        is_endless = condition is None or (isinstance(condition, ast.Literal) and condition.value is True)
+        return is_endless and not _breaks(statement.body)
+    step: ast.Statement | None = statement
+    while isinstance(step, ast.If):
         if not ends(step.then):
             return False
         step = step.otherwise
         if step is None:
             return False
-        if isinstance(step, Block):
+        if isinstance(step, ast.Block):
             return ends(step)
-    if isinstance(statement, ExpressionStatement) and isinstance(statement.value, Call):
+    if isinstance(statement, ast.ExpressionStatement) and isinstance(statement.value, ast.Call):
         callee = statement.value.callee
         return getattr(callee, "module", "") == "process" and getattr(callee, "name", "") == "exit"
     return False
 
 
-def _is_endless(loop: While | For) -> bool:
-    condition = loop.condition
-    return condition is None or (isinstance(condition, Literal) and condition.value is True)
-
-
-def _breaks(body: Block) -> bool:
+def _breaks(body: ast.Block) -> bool:
     """Whether a `break` leaves the loop that has this body; one inside another loop leaves that."""
     todo: list[Any] = [body]
     while todo:
         item = todo.pop()
         kind: type = type(item)
-        if kind is Break:
+        if kind is ast.Break:
             return True
         if kind is list or kind is tuple:
             todo += item
         elif kind is dict:
             todo += item.values()
-        elif kind is not str and kind not in (While, For, ForIn):
+        elif kind is not str and kind not in (ast.While, ast.For, ast.ForIn):
             todo += parts_of(item)
     return False
 
 
-# ---------------------------------------------------------------- walk
-# Walking trees: the parts of a node, and everything below it, in the order of the source.
+# ---------------- Walking trees: the parts of a node, and everything below it, in the order of the source
 
 _CLOSED = (ast.Lambda, ast.Function, ast.Agent, ast.Tool, ast.Supervisor, ast.Test, ast.Type)
 

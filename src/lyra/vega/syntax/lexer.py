@@ -15,8 +15,10 @@ from lyra.core.limits import MONEY_MICRO_USD_MAX, VEGA_PROBLEMS_MAX
 from lyra.vega.syntax.source import Diagnostic, Source
 from lyra.vega.values.values import INT_MAX, UNITS, Duration
 
-# ---------------------------------------------------------------- tokens
-# The words and signs of Vega, and what a lexer hands to a parser.
+# ---------------- The words and signs of Vega, and what a lexer hands to a parser
+# A token is one index into four lists side by side: kind, value, start and end. The kind of a keyword or sign is its
+# own text; the rest are in `KINDS`. Only words that start a construct, or go on with one, are keywords; `model`,
+# `timeout`, `in` and the like are names that a construct asks for at their place.
 
 # What stands in a message for a kind that is not its own text.
 KINDS: Final[dict[str, str]] = {

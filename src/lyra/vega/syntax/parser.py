@@ -1,9 +1,9 @@
 """From a source to its tree: `parse`.
 
 The parser is functions over one `Cursor`, which holds the tokens, the place in them and the mistakes so far. They are
-in `types`, `expressions`, `simple_statements`, `patterns`, `statements` and `declarations`; each file builds on those
-before it. A rule that leads back up (a lambda holds a block) goes through the cursor's `Grammar`, which is put together
-here. The parser knows the shape of a program only; the checker knows names and types.
+in `expressions`, `patterns`, `statements` and, for declarations, here; each file builds on those before it. A rule that
+leads back up (a lambda holds a block) goes through the cursor's `Grammar`, which is put together here. The parser knows
+the shape of a program only; the checker knows names and types.
 """
 
 from __future__ import annotations
@@ -14,22 +14,7 @@ from typing import Final, NamedTuple
 
 from lyra.core.limits import VEGA_NESTING_MAX, VEGA_PROBLEMS_MAX, VEGA_SOURCE_CHARS_MAX
 from lyra.errors import ParseError
-from lyra.vega.syntax.ast import (
-    Agent,
-    Child,
-    Const,
-    Expression,
-    Function,
-    Import,
-    Module,
-    Parameter,
-    Statement,
-    Supervisor,
-    Test,
-    Tool,
-    Type,
-    TypeLiteral,
-)
+from lyra.vega.syntax import ast
 from lyra.vega.syntax.cursor import Cursor, Grammar, Stop
 from lyra.vega.syntax.expressions import (
     EXPRESSIONS,
@@ -44,44 +29,43 @@ from lyra.vega.syntax.patterns import MATCHES
 from lyra.vega.syntax.source import Diagnostic, Source, source_error
 from lyra.vega.syntax.statements import STATEMENTS, parse_block, parse_statements
 
-# ---------------------------------------------------------------- declarations
-# Declarations: functions, tools, agents, supervisors, constants, imports and tests.
+# ---------------- Declarations: functions, tools, agents, supervisors, constants, imports and tests
 
 _STEM = re.compile(r"([^\W\d]\w*)(?:\.\w+)?\Z")
 
 
-def _parse_head(cursor: Cursor, what: str) -> tuple[str, list[Parameter], Type | None]:
+def _parse_head(cursor: Cursor, what: str) -> tuple[str, list[ast.Parameter], ast.Type | None]:
     name = cursor.name(f"the name of a {what}")
     cursor.expect("(", f"after the {what}'s name")
     parameters = parse_parameters(cursor, ")")
     return name, parameters, parse_type(cursor) if cursor.take("->") else None
 
 
-def _parse_function(cursor: Cursor) -> Statement:
+def _parse_function(cursor: Cursor) -> ast.Statement:
     offset = cursor.starts[cursor.i]
     cursor.i += 1
     name, parameters, result = _parse_head(cursor, "function")
     if cursor.kinds[cursor.i] == ":":
         cursor.fail_here("write the return type after `->`", f"write `fn {name}(…) -> type {{`")
     body = parse_block(cursor, "before the body of the function")
-    return Function(name, parameters, result, body, at=offset, end=cursor.ends[cursor.i - 1])
+    return ast.Function(name, parameters, result, body, at=offset, end=cursor.ends[cursor.i - 1])
 
 
-def _parse_tool(cursor: Cursor) -> Tool:
+def _parse_tool(cursor: Cursor) -> ast.Tool:
     offset = cursor.starts[cursor.i]
     cursor.i += 1
     name, parameters, result = _parse_head(cursor, "tool")
     settings, places = parse_settings(cursor, "{")
     body = parse_block(cursor, "before the body of the tool")
-    return Tool(name, parameters, result, settings, body, places, at=offset, end=cursor.ends[cursor.i - 1])
+    return ast.Tool(name, parameters, result, settings, body, places, at=offset, end=cursor.ends[cursor.i - 1])
 
 
-def _parse_agent(cursor: Cursor) -> Statement:
+def _parse_agent(cursor: Cursor) -> ast.Statement:
     offset = cursor.starts[cursor.i]
     cursor.i += 1
     name = cursor.name("the name of an agent")
     cursor.open_brace("after the agent's name")
-    agent = Agent(name, {}, {}, [], at=offset)
+    agent = ast.Agent(name, {}, {}, [], at=offset)
     depth, braces = cursor.depth, len(cursor.braces)
     while cursor.kinds[cursor.i] != "}":
         if cursor.kinds[cursor.i] == "end":
@@ -96,7 +80,7 @@ def _parse_agent(cursor: Cursor) -> Statement:
     return agent
 
 
-def _parse_agent_part(cursor: Cursor, agent: Agent) -> None:
+def _parse_agent_part(cursor: Cursor, agent: ast.Agent) -> None:
     if cursor.kinds[cursor.i] == "tool":
         agent.tools.append(_parse_tool(cursor))
         return
@@ -106,7 +90,7 @@ def _parse_agent_part(cursor: Cursor, agent: Agent) -> None:
         cursor.note(place, cursor.ends[cursor.i - 1], f"`{name}` is given twice")
     if name == "output":
         start = cursor.starts[cursor.i]
-        value: Expression | dict[str, Expression] = TypeLiteral(
+        value: ast.Expression | dict[str, ast.Expression] = ast.TypeLiteral(
             parse_type(cursor), at=start, end=cursor.ends[cursor.i - 1]
         )
     elif cursor.kinds[cursor.i] == "{" and not cursor.is_map():
@@ -137,14 +121,14 @@ def _recover_field(cursor: Cursor, braces: int) -> None:
             return
 
 
-def _parse_supervisor(cursor: Cursor) -> Statement:
+def _parse_supervisor(cursor: Cursor) -> ast.Statement:
     offset = cursor.starts[cursor.i]
     cursor.i += 1
     name = cursor.name("the name of a supervisor")
     cursor.open_brace("after the supervisor's name")
-    settings: dict[str, Expression] = {}
+    settings: dict[str, ast.Expression] = {}
     places: dict[str, int] = {}
-    children: list[Child] = []
+    children: list[ast.Child] = []
     while cursor.kinds[cursor.i] not in ("}", "end"):
         if cursor.is_word("child") and cursor.kinds[cursor.i + 2] == "=":
             children.append(_parse_child(cursor))
@@ -158,10 +142,10 @@ def _parse_supervisor(cursor: Cursor) -> Statement:
         while cursor.kinds[cursor.i] in (",", ";"):
             cursor.i += 1
     cursor.close_brace("after the children")
-    return Supervisor(name, settings, children, places, at=offset, end=cursor.ends[cursor.i - 1])
+    return ast.Supervisor(name, settings, children, places, at=offset, end=cursor.ends[cursor.i - 1])
 
 
-def _parse_child(cursor: Cursor) -> Child:
+def _parse_child(cursor: Cursor) -> ast.Child:
     offset = cursor.starts[cursor.i]
     cursor.i += 1
     name = cursor.name("the name of a child")
@@ -171,10 +155,10 @@ def _parse_child(cursor: Cursor) -> Child:
     end = cursor.ends[cursor.i - 1]
     while cursor.kinds[cursor.i] in (",", ";"):
         cursor.i += 1
-    return Child(name, target, is_function, at=offset, end=end)
+    return ast.Child(name, target, is_function, at=offset, end=end)
 
 
-def _parse_const(cursor: Cursor) -> Statement:
+def _parse_const(cursor: Cursor) -> ast.Statement:
     offset = cursor.starts[cursor.i]
     cursor.i += 1
     name = cursor.name("the name of a constant")
@@ -182,10 +166,10 @@ def _parse_const(cursor: Cursor) -> Statement:
     cursor.expect("=", "after the constant's name", "a constant has a value")
     value = parse_expression(cursor)
     cursor.semicolon("this `const`")
-    return Const(name, kind, value, at=offset, end=cursor.ends[cursor.i - 1])
+    return ast.Const(name, kind, value, at=offset, end=cursor.ends[cursor.i - 1])
 
 
-def _parse_import(cursor: Cursor) -> Statement:
+def _parse_import(cursor: Cursor) -> ast.Statement:
     offset, kind, name = cursor.starts[cursor.i], "vega", ""
     cursor.i += 1
     if cursor.is_word("tools"):
@@ -213,18 +197,18 @@ def _parse_import(cursor: Cursor) -> Statement:
             cursor.note(cursor.starts[place], cursor.ends[place], "this import needs a name", "add `as name`")
         name = stem[1] if stem else "_"
     cursor.semicolon("this `import`")
-    return Import(kind, target, name, at=offset, end=cursor.ends[cursor.i - 1])
+    return ast.Import(kind, target, name, at=offset, end=cursor.ends[cursor.i - 1])
 
 
-def _parse_test(cursor: Cursor) -> Statement:
+def _parse_test(cursor: Cursor) -> ast.Statement:
     offset, name = cursor.starts[cursor.i], cursor.values[cursor.i + 1]
     cursor.i += 2
     body = parse_block(cursor, "after the test's name")
-    return Test(name, body, at=offset, end=cursor.ends[cursor.i - 1])
+    return ast.Test(name, body, at=offset, end=cursor.ends[cursor.i - 1])
 
 
 # The keyword that begins a declaration → its rule. `test` is a keyword only before a string.
-DECLARATIONS: Final[dict[str, Callable[[Cursor], Statement]]] = {
+DECLARATIONS: Final[dict[str, Callable[[Cursor], ast.Statement]]] = {
     "fn": _parse_function,
     "tool": _parse_tool,
     "agent": _parse_agent,
@@ -241,12 +225,12 @@ GRAMMAR: Final = Grammar({**EXPRESSIONS, **MATCHES}, {**STATEMENTS, **DECLARATIO
 class Parsed(NamedTuple):
     """The tree, as far as it could be read, and every mistake in it."""
 
-    module: Module
+    module: ast.Module
     problems: list[Diagnostic]
     is_unfinished: bool = False  # it breaks off: with more text it might be right
 
 
-def parse(text: str, name: str = "<vega>") -> Module:
+def parse(text: str, name: str = "<vega>") -> ast.Module:
     """The tree of a source; ParseError with all mistakes in `fields["problems"]`."""
     parsed = parse_all(Source(name, text))
     if parsed.problems:
@@ -256,7 +240,7 @@ def parse(text: str, name: str = "<vega>") -> Module:
 
 def parse_all(source: Source) -> Parsed:
     """The tree and the mistakes of a source, without raising."""
-    empty = Module([], [], at=0, end=len(source.text))
+    empty = ast.Module([], [], at=0, end=len(source.text))
     if len(source.text) > VEGA_SOURCE_CHARS_MAX:
         return Parsed(empty, [source.problem(0, 1, f"a source has at most {VEGA_SOURCE_CHARS_MAX} characters")])
     lexed = lex(source)
@@ -268,7 +252,7 @@ def parse_all(source: Source) -> Parsed:
     except RecursionError:  # the caller was deep already
         cursor.note(0, 1, "this is nested too deeply", f"at most {VEGA_NESTING_MAX} levels")
         statements = []
-    module = Module(statements, lexed.comments, at=0, end=len(source.text))
+    module = ast.Module(statements, lexed.comments, at=0, end=len(source.text))
     is_unfinished = cursor.is_unfinished and not lexed.problems
     return Parsed(module, _together(lexed.problems, cursor.problems), is_unfinished)
 
@@ -280,8 +264,8 @@ def _together(lexical: list[Diagnostic], syntactical: list[Diagnostic]) -> list[
     return sorted(lexical + kept, key=lambda problem: problem.at)[:VEGA_PROBLEMS_MAX]
 
 
-def parse_module(cursor: Cursor) -> list[Statement]:
-    statements: list[Statement] = []
+def parse_module(cursor: Cursor) -> list[ast.Statement]:
+    statements: list[ast.Statement] = []
     while True:
         parse_statements(cursor, statements)
         if cursor.kinds[cursor.i] == "end":

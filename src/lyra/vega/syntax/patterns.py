@@ -1,4 +1,4 @@
-"""`match` and `receive`: their arms and the patterns in them."""
+"""`match` and `receive`: their arms, the patterns in them, and the statements without a block that an arm may hold."""
 
 from __future__ import annotations
 
@@ -7,30 +7,7 @@ from typing import Any, Final
 
 from lyra.core.checking.check import did_you_mean
 from lyra.core.limits import VEGA_NESTING_MAX
-from lyra.vega.syntax.ast import (
-    Arm,
-    Assign,
-    Block,
-    Break,
-    Call,
-    Continue,
-    Expression,
-    ExpressionStatement,
-    Field,
-    Index,
-    ListPattern,
-    LiteralPattern,
-    Match,
-    Name,
-    NamePattern,
-    Pattern,
-    Receive,
-    Return,
-    Statement,
-    Throw,
-    VariantPattern,
-    Wildcard,
-)
+from lyra.vega.syntax import ast
 from lyra.vega.syntax.cursor import Cursor
 from lyra.vega.syntax.expressions import CONSTANTS, parse_expression
 from lyra.vega.values.values import INT_MAX, Duration
@@ -39,27 +16,27 @@ VARIANTS: Final = ("Ok", "Err")
 _JUMPS: Final = frozenset({"return", "throw", "break", "continue"})
 
 
-def parse_match(cursor: Cursor) -> Expression:
+def parse_match(cursor: Cursor) -> ast.Expression:
     offset = cursor.starts[cursor.i]
     cursor.i += 1
     subject = parse_expression(cursor)
     cursor.open_brace("after the value to match")
-    arms: list[Arm] = []
+    arms: list[ast.Arm] = []
     while cursor.kinds[cursor.i] != "}":
         arms.append(_parse_arm(cursor, _parse_pattern(cursor)))
         if not _step_between_arms(cursor, arms[-1]):
             break
     cursor.close_brace("after the arms of `match`")
-    return Match(subject, arms, at=offset, end=cursor.ends[cursor.i - 1])
+    return ast.Match(subject, arms, at=offset, end=cursor.ends[cursor.i - 1])
 
 
-def parse_receive(cursor: Cursor) -> Expression:
+def parse_receive(cursor: Cursor) -> ast.Expression:
     offset = cursor.starts[cursor.i]
     cursor.i += 1
     cursor.open_brace("after `receive`")
-    arms: list[Arm] = []
-    after: Expression | None = None
-    after_body: Arm | None = None
+    arms: list[ast.Arm] = []
+    after: ast.Expression | None = None
+    after_body: ast.Arm | None = None
     while cursor.kinds[cursor.i] != "}":
         if after_body is not None:
             cursor.fail_here("`after` is the last arm of `receive`", "put the patterns before it")
@@ -67,17 +44,17 @@ def parse_receive(cursor: Cursor) -> Expression:
         if cursor.is_word("after") and cursor.kinds[cursor.i + 1] != "=>":
             cursor.i += 1
             after = parse_expression(cursor)
-            arm = after_body = _parse_arm(cursor, Wildcard(at=start, end=cursor.ends[cursor.i - 1]))
+            arm = after_body = _parse_arm(cursor, ast.Wildcard(at=start, end=cursor.ends[cursor.i - 1]))
         else:
             arm = _parse_arm(cursor, _parse_pattern(cursor))
             arms.append(arm)
         if not _step_between_arms(cursor, arm):
             break
     cursor.close_brace("after the arms of `receive`")
-    return Receive(arms, after, after_body, at=offset, end=cursor.ends[cursor.i - 1])
+    return ast.Receive(arms, after, after_body, at=offset, end=cursor.ends[cursor.i - 1])
 
 
-def _step_between_arms(cursor: Cursor, arm: Arm) -> bool:
+def _step_between_arms(cursor: Cursor, arm: ast.Arm) -> bool:
     """Step over the `,` between two arms; a block needs none."""
     if cursor.take(","):
         return True
@@ -94,37 +71,37 @@ def _step_between_arms(cursor: Cursor, arm: Arm) -> bool:
     return cursor.expected("`,` or `}`", where="after an arm")
 
 
-def _parse_arm(cursor: Cursor, pattern: Pattern) -> Arm:
+def _parse_arm(cursor: Cursor, pattern: ast.Pattern) -> ast.Arm:
     cursor.expect("=>", "after the pattern")
     start, kind = cursor.starts[cursor.i], cursor.kinds[cursor.i]
     if kind == "{" and not cursor.is_map():
-        return Arm(
+        return ast.Arm(
             pattern, cursor.grammar.block(cursor, "of the arm"), False, at=pattern.at, end=cursor.ends[cursor.i - 1]
         )
     statement = parse_jump(cursor) if kind in _JUMPS else parse_simple(cursor)
     end = cursor.ends[cursor.i - 1]
-    body = Block([statement], at=start, end=end)
-    return Arm(pattern, body, isinstance(statement, ExpressionStatement), at=pattern.at, end=end)
+    body = ast.Block([statement], at=start, end=end)
+    return ast.Arm(pattern, body, isinstance(statement, ast.ExpressionStatement), at=pattern.at, end=end)
 
 
 # ---------------------------------------------------------------- patterns
 
 
-def _parse_pattern(cursor: Cursor) -> Pattern:
+def _parse_pattern(cursor: Cursor) -> ast.Pattern:
     cursor.depth += 1
     if cursor.depth > VEGA_NESTING_MAX:
         cursor.too_deep()
     i, offset, kind = cursor.i, cursor.starts[cursor.i], cursor.kinds[cursor.i]
-    pattern: Pattern
+    pattern: ast.Pattern
     if kind == "name":
         pattern = _parse_named(cursor)
     elif kind == "[":
         pattern = _parse_items(cursor)
     elif kind in ("string", "int", "float", "money", "duration", "-"):
-        pattern = LiteralPattern(_literal_value(cursor), at=offset, end=cursor.ends[cursor.i - 1])
+        pattern = ast.LiteralPattern(_literal_value(cursor), at=offset, end=cursor.ends[cursor.i - 1])
     elif kind in CONSTANTS:
         cursor.i = i + 1
-        pattern = LiteralPattern(CONSTANTS[kind], at=offset, end=cursor.ends[i])
+        pattern = ast.LiteralPattern(CONSTANTS[kind], at=offset, end=cursor.ends[i])
     elif kind == "template":
         cursor.fail_here("a pattern's string has no `${…}` in it", "bind a name and compare it in the arm")
     else:
@@ -135,12 +112,12 @@ def _parse_pattern(cursor: Cursor) -> Pattern:
     return pattern
 
 
-def _parse_named(cursor: Cursor) -> Pattern:
+def _parse_named(cursor: Cursor) -> ast.Pattern:
     i, offset, name = cursor.i, cursor.starts[cursor.i], cursor.values[cursor.i]
     cursor.i = i + 1
     if cursor.kinds[cursor.i] != "(":
         end = cursor.ends[i]
-        return Wildcard(at=offset, end=end) if name == "_" else NamePattern(name, at=offset, end=end)
+        return ast.Wildcard(at=offset, end=end) if name == "_" else ast.NamePattern(name, at=offset, end=end)
     if name not in VARIANTS:
         near = did_you_mean(name, VARIANTS)
         hint = f"did you mean `{near}`?" if near else "only `Ok(p)` and `Err(p)` have parts"
@@ -150,19 +127,19 @@ def _parse_named(cursor: Cursor) -> Pattern:
     inner = _parse_pattern(cursor)
     cursor.take(",")
     cursor.close(")", opened, "after the pattern")
-    return VariantPattern(name, inner, at=offset, end=cursor.ends[cursor.i - 1])
+    return ast.VariantPattern(name, inner, at=offset, end=cursor.ends[cursor.i - 1])
 
 
-def _parse_items(cursor: Cursor) -> Pattern:
+def _parse_items(cursor: Cursor) -> ast.Pattern:
     offset = cursor.starts[cursor.i]
     cursor.i += 1
-    items: list[Pattern] = []
+    items: list[ast.Pattern] = []
     while cursor.kinds[cursor.i] != "]":
         items.append(_parse_pattern(cursor))
         if not cursor.take(","):
             break
     cursor.close("]", offset, "after the patterns of the list")
-    return ListPattern(items, at=offset, end=cursor.ends[cursor.i - 1])
+    return ast.ListPattern(items, at=offset, end=cursor.ends[cursor.i - 1])
 
 
 def _literal_value(cursor: Cursor) -> Any:
@@ -182,47 +159,47 @@ def _literal_value(cursor: Cursor) -> Any:
     return Duration(-value.nanoseconds) if isinstance(value, Duration) else -value
 
 
-MATCHES: Final[dict[str, Callable[[Cursor], Expression]]] = {"match": parse_match, "receive": parse_receive}
+MATCHES: Final[dict[str, Callable[[Cursor], ast.Expression]]] = {"match": parse_match, "receive": parse_receive}
 
 
 # ---------------------------------------------------------------- simple statements
 # Statements without a block, as an arm of `match` may hold them too: assignments, expressions and jumps.
 
 
-def parse_simple(cursor: Cursor) -> Statement:
+def parse_simple(cursor: Cursor) -> ast.Statement:
     offset = cursor.starts[cursor.i]
     value = parse_expression(cursor)
     if cursor.kinds[cursor.i] != "=":
-        return ExpressionStatement(value, at=offset, end=cursor.ends[cursor.i - 1])
-    if not isinstance(value, (Name, Index, Field)):
+        return ast.ExpressionStatement(value, at=offset, end=cursor.ends[cursor.i - 1])
+    if not isinstance(value, (ast.Name, ast.Index, ast.Field)):
         cursor.fail(value.at, value.end, "this cannot be assigned to", "a name, `list[i]`, `map[key]` or `value.field`")
     cursor.i += 1
     new = parse_expression(cursor)
-    return Assign(value, new, at=offset, end=cursor.ends[cursor.i - 1])
+    return ast.Assign(value, new, at=offset, end=cursor.ends[cursor.i - 1])
 
 
-def parse_jump(cursor: Cursor) -> Statement:
+def parse_jump(cursor: Cursor) -> ast.Statement:
     offset, kind = cursor.starts[cursor.i], cursor.kinds[cursor.i]
     cursor.i += 1
     if kind == "break":
-        return Break(at=offset, end=cursor.ends[cursor.i - 1])
+        return ast.Break(at=offset, end=cursor.ends[cursor.i - 1])
     if kind == "continue":
-        return Continue(at=offset, end=cursor.ends[cursor.i - 1])
+        return ast.Continue(at=offset, end=cursor.ends[cursor.i - 1])
     if kind == "return":
         bare = cursor.kinds[cursor.i] in (";", "}", ",", "end")
         value = None if bare else parse_expression(cursor)
-        return Return(value, at=offset, end=cursor.ends[cursor.i - 1])
+        return ast.Return(value, at=offset, end=cursor.ends[cursor.i - 1])
     thrown = parse_expression(cursor)
     error, text = _thrown(thrown)
-    if error and isinstance(thrown, Call) and (len(thrown.arguments) > 1 or any(a.name for a in thrown.arguments)):
+    if error and isinstance(thrown, ast.Call) and (len(thrown.arguments) > 1 or any(a.name for a in thrown.arguments)):
         cursor.note(thrown.at, thrown.end, "an error carries one text", f'write `throw {error}("text")`')
-    return Throw(text, error or "Error", at=offset, end=cursor.ends[cursor.i - 1])
+    return ast.Throw(text, error or "Error", at=offset, end=cursor.ends[cursor.i - 1])
 
 
-def _thrown(value: Expression) -> tuple[str, Expression | None]:
+def _thrown(value: ast.Expression) -> tuple[str, ast.Expression | None]:
     """The error's name and its text: `Name("text")`, `Name`; ("", value) for a plain text."""
-    if isinstance(value, Call) and isinstance(value.callee, Name) and value.callee.name[:1].isupper():
+    if isinstance(value, ast.Call) and isinstance(value.callee, ast.Name) and value.callee.name[:1].isupper():
         return value.callee.name, value.arguments[0].value if value.arguments else None
-    if isinstance(value, Name) and value.name[:1].isupper() and not value.name.isupper():
+    if isinstance(value, ast.Name) and value.name[:1].isupper() and not value.name.isupper():
         return value.name, None
     return "", value

@@ -6,27 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from lyra.core.limits import VEGA_NESTING_MAX
-from lyra.vega.syntax.ast import (
-    Assign,
-    Block,
-    Catch,
-    Defer,
-    Expression,
-    ExpressionStatement,
-    For,
-    ForIn,
-    If,
-    Let,
-    Match,
-    Mock,
-    MockReply,
-    Parallel,
-    Receive,
-    Session,
-    Statement,
-    Try,
-    While,
-)
+from lyra.vega.syntax import ast
 from lyra.vega.syntax.cursor import Cursor, Stop
 from lyra.vega.syntax.expressions import parse_expression, parse_type
 from lyra.vega.syntax.patterns import parse_jump, parse_match, parse_receive, parse_simple
@@ -35,21 +15,21 @@ from lyra.vega.syntax.patterns import parse_jump, parse_match, parse_receive, pa
 _NO_CONTINUATION: Final = frozenset({"name", "string", "template", "int", "float", "money", "duration", "true", "null"})
 
 
-def parse_block(cursor: Cursor, what: str) -> Block:
+def parse_block(cursor: Cursor, what: str) -> ast.Block:
     offset = cursor.open_brace(what)
     cursor.depth += 1
     if cursor.depth > VEGA_NESTING_MAX:
         cursor.too_deep()
-    statements: list[Statement] = []
+    statements: list[ast.Statement] = []
     parse_statements(cursor, statements)
     if cursor.kinds[cursor.i] == "end":
         cursor.fail_unclosed()
     cursor.close_brace("after the block")
     cursor.depth -= 1
-    return Block(statements, at=offset, end=cursor.ends[cursor.i - 1])
+    return ast.Block(statements, at=offset, end=cursor.ends[cursor.i - 1])
 
 
-def parse_statements(cursor: Cursor, statements: list[Statement]) -> None:
+def parse_statements(cursor: Cursor, statements: list[ast.Statement]) -> None:
     """All statements up to a `}` or the end; one that is wrong is left out."""
     rules, kinds, depth, braces = cursor.grammar.statements, cursor.kinds, cursor.depth, len(cursor.braces)
     while (kind := kinds[cursor.i]) != "}" and kind != "end":
@@ -67,7 +47,7 @@ def parse_statements(cursor: Cursor, statements: list[Statement]) -> None:
 # ---------------------------------------------------------------- without a keyword
 
 
-def _parse_unkeyed(cursor: Cursor) -> Statement:
+def _parse_unkeyed(cursor: Cursor) -> ast.Statement:
     i, offset = cursor.i, cursor.starts[cursor.i]
     if cursor.kinds[i] == "name" and cursor.kinds[i + 1] in _NO_CONTINUATION:
         if cursor.values[i] == "test" and cursor.kinds[i + 1] == "string":
@@ -78,33 +58,33 @@ def _parse_unkeyed(cursor: Cursor) -> Statement:
         if hint is not None:
             cursor.fail_here(f"`{cursor.values[i]}` begins no statement", hint)
     statement = parse_simple(cursor)
-    if isinstance(statement, ExpressionStatement) and isinstance(statement.value, (Match, Receive)):
+    if isinstance(statement, ast.ExpressionStatement) and isinstance(statement.value, (ast.Match, ast.Receive)):
         cursor.take(";")
     else:
-        cursor.semicolon("this assignment" if isinstance(statement, Assign) else "this expression")
+        cursor.semicolon("this assignment" if isinstance(statement, ast.Assign) else "this expression")
     statement.at, statement.end = offset, cursor.ends[cursor.i - 1]
     return statement
 
 
-def _parse_match_statement(cursor: Cursor) -> Statement:
+def _parse_match_statement(cursor: Cursor) -> ast.Statement:
     """As a statement it ends with its `}`, whatever follows."""
     offset = cursor.starts[cursor.i]
     value = parse_match(cursor) if cursor.kinds[cursor.i] == "match" else parse_receive(cursor)
     cursor.take(";")
-    return ExpressionStatement(value, at=offset, end=cursor.ends[cursor.i - 1])
+    return ast.ExpressionStatement(value, at=offset, end=cursor.ends[cursor.i - 1])
 
 
 # ---------------------------------------------------------------- values and jumps
 
 
-def _parse_let(cursor: Cursor) -> Statement:
+def _parse_let(cursor: Cursor) -> ast.Statement:
     statement = _parse_let_open(cursor)
     cursor.semicolon("this `let`")
     statement.end = cursor.ends[cursor.i - 1]
     return statement
 
 
-def _parse_let_open(cursor: Cursor) -> Let:
+def _parse_let_open(cursor: Cursor) -> ast.Let:
     offset = cursor.starts[cursor.i]
     cursor.i += 1
     if cursor.kinds[cursor.i] in ("[", "{"):
@@ -112,10 +92,10 @@ def _parse_let_open(cursor: Cursor) -> Let:
     name = cursor.name("the name of a variable")
     kind = parse_type(cursor) if cursor.take(":") else None
     value = parse_expression(cursor) if cursor.take("=") else None
-    return Let(name, kind, value, at=offset, end=cursor.ends[cursor.i - 1])
+    return ast.Let(name, kind, value, at=offset, end=cursor.ends[cursor.i - 1])
 
 
-def _parse_jump_statement(cursor: Cursor) -> Statement:
+def _parse_jump_statement(cursor: Cursor) -> ast.Statement:
     word = cursor.kinds[cursor.i]
     statement = parse_jump(cursor)
     cursor.semicolon(f"`{word}`" if word in ("break", "continue") else f"this `{word}`")
@@ -126,9 +106,9 @@ def _parse_jump_statement(cursor: Cursor) -> Statement:
 # ---------------------------------------------------------------- branches and loops
 
 
-def _parse_if(cursor: Cursor) -> Statement:
-    chain: list[tuple[int, Expression, Block]] = []
-    last: Block | If | None = None
+def _parse_if(cursor: Cursor) -> ast.Statement:
+    chain: list[tuple[int, ast.Expression, ast.Block]] = []
+    last: ast.Block | ast.If | None = None
     while True:
         offset = cursor.starts[cursor.i]
         cursor.i += 1
@@ -141,12 +121,12 @@ def _parse_if(cursor: Cursor) -> Statement:
             break
     end = cursor.ends[cursor.i - 1]
     for offset, condition, then in reversed(chain):
-        last = If(condition, then, last, at=offset, end=end)
-    assert isinstance(last, If)
+        last = ast.If(condition, then, last, at=offset, end=end)
+    assert isinstance(last, ast.If)
     return last
 
 
-def _parse_condition(cursor: Cursor, word: str) -> Expression:
+def _parse_condition(cursor: Cursor, word: str) -> ast.Expression:
     if cursor.kinds[cursor.i] == "{" and not cursor.is_map():
         cursor.fail_here(f"`{word}` has no condition")
     condition = parse_expression(cursor)
@@ -155,15 +135,15 @@ def _parse_condition(cursor: Cursor, word: str) -> Expression:
     return condition
 
 
-def _parse_while(cursor: Cursor) -> Statement:
+def _parse_while(cursor: Cursor) -> ast.Statement:
     offset = cursor.starts[cursor.i]
     cursor.i += 1
     condition = _parse_condition(cursor, "while")
     body = parse_block(cursor, "after the condition of `while`")
-    return While(condition, body, at=offset, end=cursor.ends[cursor.i - 1])
+    return ast.While(condition, body, at=offset, end=cursor.ends[cursor.i - 1])
 
 
-def _parse_for(cursor: Cursor) -> Statement:
+def _parse_for(cursor: Cursor) -> ast.Statement:
     offset = cursor.starts[cursor.i]
     cursor.i += 1
     i = cursor.i
@@ -171,10 +151,10 @@ def _parse_for(cursor: Cursor) -> Statement:
         cursor.i = i + 2
         source = parse_expression(cursor)
         body = parse_block(cursor, "after the head of `for`")
-        return ForIn(cursor.values[i], source, body, at=offset, end=cursor.ends[cursor.i - 1])
+        return ast.ForIn(cursor.values[i], source, body, at=offset, end=cursor.ends[cursor.i - 1])
     if cursor.kinds[i] == "(" and (cursor.kinds[i + 1] in ("let", ";") or cursor.kinds[i + 2] in ("name", "=")):
         return _parse_parenthesised_for(cursor, offset)
-    start: Statement | None = None
+    start: ast.Statement | None = None
     if cursor.kinds[i] == "let":
         start = _parse_let_open(cursor)
     elif cursor.kinds[i] != ";":
@@ -186,15 +166,15 @@ def _parse_for(cursor: Cursor) -> Statement:
     cursor.expect(";", "after the condition of `for`")
     step = None if cursor.kinds[cursor.i] == "{" else parse_simple(cursor)
     body = parse_block(cursor, "after the head of `for`")
-    return For(start, condition, step, body, at=offset, end=cursor.ends[cursor.i - 1])
+    return ast.For(start, condition, step, body, at=offset, end=cursor.ends[cursor.i - 1])
 
 
-def _parse_parenthesised_for(cursor: Cursor, offset: int) -> Statement:
+def _parse_parenthesised_for(cursor: Cursor, offset: int) -> ast.Statement:
     hint = "write `for x in list {` or `for let i = 0; i < n; i = i + 1 {`"
     cursor.note(cursor.starts[cursor.i], cursor.ends[cursor.i], "`for` takes no parentheses", hint)
     while cursor.kinds[cursor.i] not in ("{", "}", "end"):
         cursor.i += 1
-    return For(
+    return ast.For(
         None, None, None, parse_block(cursor, "after the head of `for`"), at=offset, end=cursor.ends[cursor.i - 1]
     )
 
@@ -202,15 +182,11 @@ def _parse_parenthesised_for(cursor: Cursor, offset: int) -> Statement:
 # ---------------------------------------------------------------- scopes
 
 
-def _parse_plain_block(cursor: Cursor) -> Statement:
-    return parse_block(cursor, "")
-
-
-def _parse_try(cursor: Cursor) -> Statement:
+def _parse_try(cursor: Cursor) -> ast.Statement:
     offset = cursor.starts[cursor.i]
     cursor.i += 1
     body = parse_block(cursor, "after `try`")
-    catches: list[Catch] = []
+    catches: list[ast.Catch] = []
     while cursor.kinds[cursor.i] == "catch":
         catches.append(_parse_catch(cursor))
     finally_body = parse_block(cursor, "after `finally`") if cursor.take("finally") else None
@@ -218,10 +194,10 @@ def _parse_try(cursor: Cursor) -> Statement:
         cursor.note(
             offset, offset + 3, "this `try` has neither `catch` nor `finally`", "add `catch Error(reason) { … }`"
         )
-    return Try(body, catches, finally_body, at=offset, end=cursor.ends[cursor.i - 1])
+    return ast.Try(body, catches, finally_body, at=offset, end=cursor.ends[cursor.i - 1])
 
 
-def _parse_catch(cursor: Cursor) -> Catch:
+def _parse_catch(cursor: Cursor) -> ast.Catch:
     offset = cursor.starts[cursor.i]
     cursor.i += 1
     if cursor.kinds[cursor.i] in ("(", "{"):
@@ -233,22 +209,22 @@ def _parse_catch(cursor: Cursor) -> Catch:
         binding = cursor.name("the name for the reason")
         cursor.close(")", opened, "after the name")
     body = parse_block(cursor, "after `catch`")
-    return Catch(error, binding, body, at=offset, end=cursor.ends[cursor.i - 1])
+    return ast.Catch(error, binding, body, at=offset, end=cursor.ends[cursor.i - 1])
 
 
-def _parse_parallel(cursor: Cursor) -> Statement:
+def _parse_parallel(cursor: Cursor) -> ast.Statement:
     offset = cursor.starts[cursor.i]
     cursor.i += 1
-    return Parallel(parse_block(cursor, "after `parallel`"), at=offset, end=cursor.ends[cursor.i - 1])
+    return ast.Parallel(parse_block(cursor, "after `parallel`"), at=offset, end=cursor.ends[cursor.i - 1])
 
 
-def _parse_defer(cursor: Cursor) -> Statement:
+def _parse_defer(cursor: Cursor) -> ast.Statement:
     offset = cursor.starts[cursor.i]
     cursor.i += 1
-    return Defer(parse_block(cursor, "after `defer`"), at=offset, end=cursor.ends[cursor.i - 1])
+    return ast.Defer(parse_block(cursor, "after `defer`"), at=offset, end=cursor.ends[cursor.i - 1])
 
 
-def _parse_session(cursor: Cursor) -> Statement:
+def _parse_session(cursor: Cursor) -> ast.Statement:
     offset = cursor.starts[cursor.i]
     cursor.i += 1
     if not cursor.is_word("budget"):
@@ -256,10 +232,10 @@ def _parse_session(cursor: Cursor) -> Statement:
     cursor.i += 1
     budget = parse_expression(cursor)
     body = parse_block(cursor, "after the budget")
-    return Session(budget, body, at=offset, end=cursor.ends[cursor.i - 1])
+    return ast.Session(budget, body, at=offset, end=cursor.ends[cursor.i - 1])
 
 
-def _parse_mock(cursor: Cursor) -> Statement:
+def _parse_mock(cursor: Cursor) -> ast.Statement:
     offset = cursor.starts[cursor.i]
     cursor.i += 1
     agent = cursor.values[cursor.i]
@@ -267,7 +243,7 @@ def _parse_mock(cursor: Cursor) -> Statement:
         cursor.expected("the name of an agent", where="after `mock`")
     cursor.i += 1
     cursor.open_brace("after the agent")
-    replies: list[MockReply] = []
+    replies: list[ast.MockReply] = []
     while cursor.kinds[cursor.i] != "}":
         start = cursor.starts[cursor.i]
         if not cursor.is_word("on"):
@@ -281,21 +257,21 @@ def _parse_mock(cursor: Cursor) -> Statement:
             cursor.expected("`reply`", where="after the pattern")
         cursor.i += 1
         reply = parse_expression(cursor)
-        replies.append(MockReply(pattern, reply, at=start, end=cursor.ends[cursor.i - 1]))
+        replies.append(ast.MockReply(pattern, reply, at=start, end=cursor.ends[cursor.i - 1]))
         while cursor.kinds[cursor.i] in (",", ";"):
             cursor.i += 1
     cursor.close_brace("after the replies")
-    return Mock(agent, replies, at=offset, end=cursor.ends[cursor.i - 1])
+    return ast.Mock(agent, replies, at=offset, end=cursor.ends[cursor.i - 1])
 
 
-def _fail_stray(cursor: Cursor) -> Statement:
+def _fail_stray(cursor: Cursor) -> ast.Statement:
     word = cursor.kinds[cursor.i]
     owner = {"else": "if", "catch": "try", "finally": "try"}[word]
     cursor.fail_here(f"this `{word}` belongs to no `{owner}`")
 
 
 # The first token of a statement → its rule; a token that is not here begins an expression or an assignment.
-STATEMENTS: Final[dict[str, Callable[[Cursor], Statement]]] = {
+STATEMENTS: Final[dict[str, Callable[[Cursor], ast.Statement]]] = {
     "name": _parse_unkeyed,
     "let": _parse_let,
     "if": _parse_if,
@@ -308,7 +284,7 @@ STATEMENTS: Final[dict[str, Callable[[Cursor], Statement]]] = {
     "return": _parse_jump_statement,
     "throw": _parse_jump_statement,
     "try": _parse_try,
-    "{": _parse_plain_block,
+    "{": lambda cursor: parse_block(cursor, ""),
     "parallel": _parse_parallel,
     "session": _parse_session,
     "defer": _parse_defer,

@@ -271,7 +271,7 @@ def shown(value: Any) -> str:
 
 
 def shown_with_id(value: Any) -> str:
-    """The same for a reader of a run's records, who tells processes, futures and streams apart by their ids."""
+    """Render a value for a reader of a run's records, who tells processes, futures and streams apart by their ids."""
     if type(value) is Process:
         return f"<process {value.pid}>"
     if type(value) is Future or type(value) is Stream:
@@ -459,8 +459,8 @@ def _shell(value: Any, memo: dict[int, Any]) -> Any:
     return new
 
 
-# ---------------------------------------------------------------- errors
-# Errors on their way between a Vega program and the rest of Lyra.
+# ---------------- Errors on their way between a Vega program and the rest of Lyra
+# What Lyra raises becomes a Fault with the catch name of its code; what a program does not catch becomes a VegaError.
 
 
 def fault_of(error: BaseException) -> Fault:
@@ -484,8 +484,11 @@ def uncaught(error: BaseException, file: str = "", line: int = 0, column: int = 
     return VegaError.of(ErrorValue(fault.name, fault.text, file, line, column))
 
 
-# ---------------------------------------------------------------- fuel
-# The fuel that a step of the machine costs for the size of the data it works on.
+# ---------------- The fuel that a step of the machine costs for the size of the data it works on
+# One instruction may walk a list of a million items. Functions that do such things add to `WORK.units` what that comes
+# to in calls and loop turns, and the machine takes it off the fuel of the process: a count and no clock, so that a run
+# in virtual time is the same every time. An item that Python looks at is about one unit; copied items and characters
+# are many to a unit.
 
 BULK: Final = 5  # a shift: so many items that are copied together are one loop turn, as a power of two
 CHARS: Final = 9  # a shift: so many characters that are copied together are one loop turn, as a power of two

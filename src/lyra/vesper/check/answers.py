@@ -31,7 +31,7 @@ class AnswerReader:
 
     # ------------------------------------------------------------ success
     def success_of(self, value: Any, path: Path, scope: NameScope) -> tuple[tuple[str, TypedExpression], ...]:
-        """The success fields of a return; all that are required must be there."""
+        """Return the success fields of a return; all that are required must be there."""
         if value is None:
             value = {}
         if not isinstance(value, dict):
@@ -53,7 +53,7 @@ class AnswerReader:
         return tuple(fields)
 
     def check_fit(self, expression: TypedExpression, declared: ValueType, path: Path) -> None:
-        """A remark where a value can never have its declared type."""
+        """Remark on a value that can never have its declared type."""
         if isinstance(expression, Constant):
             self._check_constant(expression, declared, path)
             return
@@ -77,7 +77,7 @@ class AnswerReader:
 
     # ------------------------------------------------------------ errors
     def error_of(self, value: Any, path: Path, scope: NameScope) -> ErrorAnswer:
-        """The error of a return: a code, or a mapping with a code."""
+        """Return the error of a return: a code, or a mapping with a code."""
         if isinstance(value, str):
             return ErrorAnswer(self._code(value, path, scope))
         if not isinstance(value, dict):
@@ -123,7 +123,7 @@ class AnswerReader:
             self.state.error("undeclared_error", message, path, hint=hint, value=True)
 
     def declared_codes(self) -> tuple[str, ...] | None:
-        """The values of the error code's enum; None where the node does not list them."""
+        """Return the values of the error code's enum; None where the node does not list them."""
         for name in CODE_FIELDS:
             kind = without_null(self.error[name]) if name in self.error else None
             if isinstance(kind, EnumType):
@@ -134,7 +134,8 @@ class AnswerReader:
         return next((field for field in self.state.node.error if field.name in CODE_FIELDS), None)
 
     def may_be_integer(self, expression: TypedExpression) -> bool:
-        """Whether it comes from a quotient of integers, which is an integer where it is exact: only a run can tell."""
+        """Return whether it comes from a quotient of integers, which is an integer where it is exact: only a run can
+        tell."""
         if isinstance(expression, NodeVariable):
             return expression.name in self.state.quotients
         if not isinstance(expression, Arithmetic):

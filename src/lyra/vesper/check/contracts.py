@@ -20,27 +20,12 @@ import msgspec
 
 from lyra.core.checking.document import Path
 from lyra.errors import ParseError
+from lyra.vesper import ir
 from lyra.vesper.check.infer import Typing, pattern_problem
 from lyra.vesper.check.state import AMBIENT, CheckState, Element, NameScope, TextSite, UndefinedName
 from lyra.vesper.check.types import TypeTable, element_of, field_type, is_ordered, is_text
 from lyra.vesper.expressions.parser import KEYWORDS, parse_expression
 from lyra.vesper.expressions.terms import NameTerm, Term
-from lyra.vesper.ir import (
-    Compare,
-    Condition,
-    Constant,
-    Contract,
-    FieldOf,
-    FunctionCall,
-    Host,
-    IsNull,
-    Length,
-    Logic,
-    Membership,
-    NodeVariable,
-    Quantifier,
-    TypedExpression,
-)
 from lyra.vesper.loading import ERROR, WARNING
 from lyra.vesper.nodes.model import ContractText, FieldDeclaration, TypeDeclaration
 from lyra.vesper.nodes.reader import close_to
@@ -74,8 +59,8 @@ class ContractReader:
         self.state = state
         self.typing = typing
 
-    def contract(self, source: ContractText, scope: NameScope) -> Contract:
-        """A contract; without an expression where it cannot be judged."""
+    def contract(self, source: ContractText, scope: NameScope) -> ir.Contract:
+        """Return a contract; without an expression where it cannot be judged."""
         site = TextSite(source.path)
         if source.is_prose:
             return self._unverifiable(source, "it is a sentence", site, 0)
@@ -85,7 +70,7 @@ class ContractReader:
             if _is_prose(source.text, error):
                 return self._unverifiable(source, "it is a sentence", site, 0)
             self.state.syntax(error, site)
-            return Contract(source.text, None, "it cannot be read")
+            return ir.Contract(source.text, None, "it cannot be read")
         slots = len(self.state.olds), dict(self.state.old_slots)
         try:
             expression = self._typed(term, scope, site)
@@ -93,42 +78,42 @@ class ContractReader:
             del self.state.olds[slots[0] :]
             self.state.old_slots = slots[1]
             return self._unverifiable(source, str(error), site, error.offset)
-        return Contract(source.text, expression)
+        return ir.Contract(source.text, expression)
 
-    def _typed(self, term: Term, scope: NameScope, site: TextSite) -> TypedExpression:
+    def _typed(self, term: Term, scope: NameScope, site: TextSite) -> ir.TypedExpression:
         name = _undefined_bare(term, scope)
         if name is not None:
             message = f"the contract is unverifiable unless the embedding program has a predicate `{name}`"
             self.state.mark(WARNING, "unverifiable", message, site, term.start)
-            return Host(type=BOOLEAN, name=name, arguments=(), place=self.state.place(site, term.start))
+            return ir.Host(type=BOOLEAN, name=name, arguments=(), place=self.state.place(site, term.start))
         expression = self.typing.term(term, scope, site)
         self._boolean(expression, site, term)
         return expression
 
-    def _unverifiable(self, source: ContractText, reason: str, site: TextSite, offset: int) -> Contract:
+    def _unverifiable(self, source: ContractText, reason: str, site: TextSite, offset: int) -> ir.Contract:
         self.state.mark(WARNING, "unverifiable", f"the contract is unverifiable: {reason}", site, offset)
-        return Contract(source.text, None, reason)
+        return ir.Contract(source.text, None, reason)
 
-    def guard(self, value: object, path: tuple[str | int, ...], scope: NameScope) -> Condition:
-        """A guard: a condition, or the bare name of a predicate of the embedding program."""
+    def guard(self, value: object, path: tuple[str | int, ...], scope: NameScope) -> ir.Condition:
+        """Return a guard: a condition, or the bare name of a predicate of the embedding program."""
         if not isinstance(value, str):
             expression = self.typing.condition(value, path, scope)
-            return Condition(str(value).lower() if isinstance(value, bool) else str(value), expression)
+            return ir.Condition(str(value).lower() if isinstance(value, bool) else str(value), expression)
         site = TextSite(path)
         try:
             term = parse_expression(value)
         except ParseError as error:
             self.state.syntax(error, site)
-            return Condition(value, self.typing.value(None, path, scope))
+            return ir.Condition(value, self.typing.value(None, path, scope))
         name = _undefined_bare(term, scope)
         if name is not None:
             place = self.state.place(site, term.start)
-            return Condition(value, Host(type=BOOLEAN, name=name, arguments=(), place=place))
+            return ir.Condition(value, ir.Host(type=BOOLEAN, name=name, arguments=(), place=place))
         expression = self.typing.term(term, scope.changed(allows_hosts=True), site)
         self._boolean(expression, site, term)
-        return Condition(value, expression)
+        return ir.Condition(value, expression)
 
-    def _boolean(self, expression: TypedExpression, site: TextSite, term: Term) -> None:
+    def _boolean(self, expression: ir.TypedExpression, site: TextSite, term: Term) -> None:
         kind = without_null(expression.type)
         if kind not in (ANY, BOOLEAN, NULL):
             message = f"a condition is a boolean, not {describe(kind)}"
@@ -136,7 +121,7 @@ class ContractReader:
 
 
 def _undefined_bare(term: Term, scope: NameScope) -> str | None:
-    """The name of a term that is nothing but an undefined name."""
+    """Return the name of a term that is nothing but an undefined name."""
     if not isinstance(term, NameTerm):
         return None
     is_known = term.name in scope.names or term.name in scope.aliases or term.name in AMBIENT
@@ -144,7 +129,7 @@ def _undefined_bare(term: Term, scope: NameScope) -> str | None:
 
 
 def _is_prose(text: str, error: ParseError) -> bool:
-    """Whether a text is a sentence: two words in a row that are no keywords in the wrong case."""
+    """Return whether a text is a sentence: two words in a row that are no keywords in the wrong case."""
     if not error.fields.get("after_name"):
         return False
     upper = _LOWER_KEYWORD.sub(lambda match: match[0].upper(), text)
@@ -177,23 +162,23 @@ class Constraints:
         self.types = types
 
     def of_field(
-        self, field: FieldDeclaration, kind: ValueType, subject: TypedExpression | None = None
-    ) -> tuple[Condition, ...]:
-        """The checks of an input's or output's value; `subject` stands for it, `value` where there is none."""
-        target = subject or NodeVariable(type=kind, name="value", place=self.state.document.place(field.path))
+        self, field: FieldDeclaration, kind: ValueType, subject: ir.TypedExpression | None = None
+    ) -> tuple[ir.Condition, ...]:
+        """Return the checks of an input's or output's value; `subject` stands for it, `value` where there is none."""
+        target = subject or ir.NodeVariable(type=kind, name="value", place=self.state.document.place(field.path))
         checks = self._field(field, target, 0)
-        return tuple(Condition(text, self._unless_null(target, expression)) for text, expression in checks)
+        return tuple(ir.Condition(text, self._unless_null(target, expression)) for text, expression in checks)
 
-    def _unless_null(self, subject: TypedExpression, expression: TypedExpression) -> TypedExpression:
+    def _unless_null(self, subject: ir.TypedExpression, expression: ir.TypedExpression) -> ir.TypedExpression:
         if not isinstance(subject.type, Nullable):
             return expression
-        test = IsNull(type=BOOLEAN, operand=subject, place=expression.place)
-        return Logic(type=BOOLEAN, operator="or", left=test, right=expression, place=expression.place)
+        test = ir.IsNull(type=BOOLEAN, operand=subject, place=expression.place)
+        return ir.Logic(type=BOOLEAN, operator="or", left=test, right=expression, place=expression.place)
 
     def _field(
-        self, field: FieldDeclaration, subject: TypedExpression, depth: int
-    ) -> list[tuple[str, TypedExpression]]:
-        checks: list[tuple[str, TypedExpression]] = []
+        self, field: FieldDeclaration, subject: ir.TypedExpression, depth: int
+    ) -> list[tuple[str, ir.TypedExpression]]:
+        checks: list[tuple[str, ir.TypedExpression]] = []
         for value, path in field.constraints:
             check = self._constraint(value, path, subject, own_name=field.name)
             if check is not None:
@@ -202,8 +187,8 @@ class Constraints:
 
     # ------------------------------------------------------------ custom types
     def _of_type(
-        self, text: str, subject: TypedExpression, depth: int, path: Path
-    ) -> list[tuple[str, TypedExpression]]:
+        self, text: str, subject: ir.TypedExpression, depth: int, path: Path
+    ) -> list[tuple[str, ir.TypedExpression]]:
         if depth > TYPE_DEPTH_MAX or without_null(subject.type) == ANY:
             return []
         inner = _INNER.match(text)
@@ -221,17 +206,17 @@ class Constraints:
         return [name for name, declared in self.types.declarations.items() if declared.constraints]
 
     def _of_elements(
-        self, text: str, item: ValueType, subject: TypedExpression, depth: int, path: Path
-    ) -> list[tuple[str, TypedExpression]]:
+        self, text: str, item: ValueType, subject: ir.TypedExpression, depth: int, path: Path
+    ) -> list[tuple[str, ir.TypedExpression]]:
         name = f"item_{depth}"
-        element = NodeVariable(type=item, name=name, place=subject.place)
-        checks: list[tuple[str, TypedExpression]] = []
+        element = ir.NodeVariable(type=item, name=name, place=subject.place)
+        checks: list[tuple[str, ir.TypedExpression]] = []
         for label, body in self._of_type(text, element, depth + 1, path):
             inner = self._unless_null(element, body)
             checks.append(
                 (
                     label,
-                    Quantifier(
+                    ir.Quantifier(
                         type=BOOLEAN, kind="forall", name=name, collection=subject, body=inner, place=subject.place
                     ),
                 )
@@ -239,16 +224,16 @@ class Constraints:
         return checks
 
     def _of_custom(
-        self, declaration: TypeDeclaration, subject: TypedExpression, depth: int
-    ) -> list[tuple[str, TypedExpression]]:
-        checks: list[tuple[str, TypedExpression]] = []
+        self, declaration: TypeDeclaration, subject: ir.TypedExpression, depth: int
+    ) -> list[tuple[str, ir.TypedExpression]]:
+        checks: list[tuple[str, ir.TypedExpression]] = []
         if declaration.base is not None:
             checks += self._of_type(declaration.base.type, subject, depth + 1, declaration.path)
         for field in declaration.fields:
             kind = field_type(subject.type, field.name)
             if kind is None:
                 continue
-            target = FieldOf(type=kind, target=subject, name=field.name, place=subject.place)
+            target = ir.FieldOf(type=kind, target=subject, name=field.name, place=subject.place)
             checks += [
                 (f"{field.name}: {text}", self._unless_null(target, check))
                 for text, check in self._field(field, target, depth + 1)
@@ -261,8 +246,8 @@ class Constraints:
 
     # ------------------------------------------------------------ one constraint
     def _constraint(
-        self, value: Any, path: Path, subject: TypedExpression, *, own_name: str
-    ) -> tuple[str, TypedExpression] | None:
+        self, value: Any, path: Path, subject: ir.TypedExpression, *, own_name: str
+    ) -> tuple[str, ir.TypedExpression] | None:
         if isinstance(value, dict):
             key, item = next(iter(value.items()))
             return self._pair(key, item, path, subject)
@@ -280,8 +265,8 @@ class Constraints:
         return self._expression(value, path, subject, own_name)
 
     def _text_pair(
-        self, key: str, text: str, path: Path, subject: TypedExpression
-    ) -> tuple[str, TypedExpression] | None:
+        self, key: str, text: str, path: Path, subject: ir.TypedExpression
+    ) -> tuple[str, ir.TypedExpression] | None:
         if key == "pattern":
             return self._pair(key, text.strip("'\""), path, subject)
         try:
@@ -292,7 +277,9 @@ class Constraints:
         constant = self.typing.term(term, NameScope(names={}), TextSite(path, len(key) + 1))
         return self._pair(key, getattr(constant, "value", None), path, subject)
 
-    def _pair(self, key: str, value: Any, path: Path, subject: TypedExpression) -> tuple[str, TypedExpression] | None:
+    def _pair(
+        self, key: str, value: Any, path: Path, subject: ir.TypedExpression
+    ) -> tuple[str, ir.TypedExpression] | None:
         text = f"{key}: {value}"
         if key in _BOUNDS:
             return self._bound(text, _BOUNDS[key], value, path, subject)
@@ -307,12 +294,12 @@ class Constraints:
         return None
 
     def _bound(
-        self, text: str, operator: str, limit: Any, path: Path, subject: TypedExpression
-    ) -> tuple[str, TypedExpression] | None:
+        self, text: str, operator: str, limit: Any, path: Path, subject: ir.TypedExpression
+    ) -> tuple[str, ir.TypedExpression] | None:
         kind = without_null(subject.type)
         if kind == TIMESTAMP:
             limit_value = self.state.literal(limit, TIMESTAMP, path)
-            constant: TypedExpression = Constant(type=TIMESTAMP, value=limit_value)
+            constant: ir.TypedExpression = ir.Constant(type=TIMESTAMP, value=limit_value)
         else:
             constant = self.typing.value(limit, path, NameScope(names={}))
         if not is_ordered(kind, constant.type) or (constant.type != TIMESTAMP and not is_numeric(constant.type)):
@@ -321,8 +308,8 @@ class Constraints:
         return text, self._compare(operator, subject, constant, path)
 
     def _sized(
-        self, text: str, operator: str, limit: Any, path: Path, subject: TypedExpression
-    ) -> tuple[str, TypedExpression] | None:
+        self, text: str, operator: str, limit: Any, path: Path, subject: ir.TypedExpression
+    ) -> tuple[str, ir.TypedExpression] | None:
         kind = without_null(subject.type)
         is_sized = kind in (ANY, BYTES) or is_text(kind) or isinstance(kind, (Array, SetType, MapType))
         if not is_sized:
@@ -331,12 +318,12 @@ class Constraints:
         if not isinstance(limit, int) or isinstance(limit, bool) or limit < 0:
             self.state.error("bad_constraint", "a length is a whole number, 0 or more", path, value=True)
             return None
-        length = Length(type=INTEGER, target=subject, place=self.state.document.place(path))
-        return text, self._compare(operator, length, Constant(type=INTEGER, value=limit), path)
+        length = ir.Length(type=INTEGER, target=subject, place=self.state.document.place(path))
+        return text, self._compare(operator, length, ir.Constant(type=INTEGER, value=limit), path)
 
     def _pattern(
-        self, text: str, value: Any, path: Path, subject: TypedExpression
-    ) -> tuple[str, TypedExpression] | None:
+        self, text: str, value: Any, path: Path, subject: ir.TypedExpression
+    ) -> tuple[str, ir.TypedExpression] | None:
         kind = without_null(subject.type)
         if kind != ANY and not is_text(kind):
             self._misfit(text, path, kind)
@@ -348,28 +335,30 @@ class Constraints:
         if reason:
             self.state.error("bad_pattern", f"the pattern cannot be used: {reason}", path, value=True)
             return None
-        pattern = Constant(type=STRING, value=value)
+        pattern = ir.Constant(type=STRING, value=value)
         place = self.state.document.place(path)
-        return text, FunctionCall(type=BOOLEAN, function="matches", arguments=(subject, pattern), place=place)
+        return text, ir.FunctionCall(type=BOOLEAN, function="matches", arguments=(subject, pattern), place=place)
 
     def _one_of(
-        self, text: str, values: list[Any], path: Path, subject: TypedExpression
-    ) -> tuple[str, TypedExpression] | None:
+        self, text: str, values: list[Any], path: Path, subject: ir.TypedExpression
+    ) -> tuple[str, ir.TypedExpression] | None:
         collection = self.typing.value(values, path, NameScope(names={}))
         place = self.state.document.place(path)
-        return text, Membership(type=BOOLEAN, item=subject, collection=collection, place=place)
+        return text, ir.Membership(type=BOOLEAN, item=subject, collection=collection, place=place)
 
-    def _compare(self, operator: str, left: TypedExpression, right: TypedExpression, path: Path) -> TypedExpression:
+    def _compare(
+        self, operator: str, left: ir.TypedExpression, right: ir.TypedExpression, path: Path
+    ) -> ir.TypedExpression:
         place = self.state.document.place(path)
-        return Compare(type=BOOLEAN, operator=operator, left=left, right=right, place=place)
+        return ir.Compare(type=BOOLEAN, operator=operator, left=left, right=right, place=place)
 
     def _misfit(self, text: str, path: Path, kind: ValueType) -> None:
         self.state.error("bad_constraint", f"`{text[:80]}` does not fit a value of type {describe(kind)}", path)
 
     def _expression(
-        self, text: str, path: Path, subject: TypedExpression, own_name: str
-    ) -> tuple[str, TypedExpression] | None:
-        """A comparison with the value on its left, or any expression over `value`."""
+        self, text: str, path: Path, subject: ir.TypedExpression, own_name: str
+    ) -> tuple[str, ir.TypedExpression] | None:
+        """Return a comparison with the value on its left, or any expression over `value`."""
         lead = "value " if _COMPARISON.match(text) else ""
         site = TextSite(path, -len(lead))
         try:
@@ -379,9 +368,9 @@ class Constraints:
             return None
         kind = without_null(subject.type)
         element = Element("value", kind) if isinstance(kind, RecordType) else None
-        aliases: dict[str, TypedExpression] = {own_name: subject, "value": subject}
+        aliases: dict[str, ir.TypedExpression] = {own_name: subject, "value": subject}
         if element is None:
-            aliases.setdefault("length", Length(type=INTEGER, target=subject, place=subject.place))
+            aliases.setdefault("length", ir.Length(type=INTEGER, target=subject, place=subject.place))
         scope = NameScope(names={}, aliases=aliases, element=element, allows_hosts=True)
         expression = _over(subject, self.typing.term(term, scope, site))
         if without_null(expression.type) not in (ANY, BOOLEAN):
@@ -391,21 +380,21 @@ class Constraints:
         return text.strip(), expression
 
 
-def _over(subject: TypedExpression, expression: TypedExpression) -> TypedExpression:
-    """The expression with the subject in place of `value`, the element of a record's constraints."""
-    if isinstance(subject, NodeVariable) and subject.name == "value":
+def _over(subject: ir.TypedExpression, expression: ir.TypedExpression) -> ir.TypedExpression:
+    """Return the expression with the subject in place of `value`, the element of a record's constraints."""
+    if isinstance(subject, ir.NodeVariable) and subject.name == "value":
         return expression
-    replaced: TypedExpression = replace_name(expression, "value", lambda: subject)
+    replaced: ir.TypedExpression = replace_name(expression, "value", lambda: subject)
     return replaced
 
 
-def replace_name(expression: Any, name: str, value: Callable[[], TypedExpression]) -> Any:
-    """The expression with another one in place of a name."""
-    if isinstance(expression, NodeVariable):
+def replace_name(expression: Any, name: str, value: Callable[[], ir.TypedExpression]) -> Any:
+    """Return the expression with another one in place of a name."""
+    if isinstance(expression, ir.NodeVariable):
         return value() if expression.name == name else expression
     if isinstance(expression, tuple):
         return tuple(replace_name(item, name, value) for item in expression)
-    if isinstance(expression, TypedExpression):
+    if isinstance(expression, ir.TypedExpression):
         fields = {field: getattr(expression, field) for field in expression.__struct_fields__}
         changed = {field: replace_name(item, name, value) for field, item in fields.items()}
         return msgspec.structs.replace(expression, **changed)

@@ -31,6 +31,7 @@ from urllib.parse import urlsplit
 from lyra.core.checking.document import Path
 from lyra.core.rights.capability import Capability
 from lyra.errors import ConfigError, ParseError
+from lyra.vesper import ir
 from lyra.vesper.check.infer import QUERY_RESULT, Typing, map_of
 from lyra.vesper.check.rules import ErrorRules
 from lyra.vesper.check.sql import Sql, mentions_column
@@ -38,18 +39,6 @@ from lyra.vesper.check.state import CheckState, NameScope, TextSite
 from lyra.vesper.check.steps import Steps, always_returns, merge
 from lyra.vesper.expressions.parser import has_placeholder, parse_expression
 from lyra.vesper.expressions.terms import IndexTerm, MemberTerm, NameTerm, Term
-from lyra.vesper.ir import (
-    Constant,
-    EffectStep,
-    FieldOf,
-    ListOf,
-    Machine,
-    NodeVariable,
-    Step,
-    TemplateText,
-    TransitionStep,
-    TypedExpression,
-)
 from lyra.vesper.nodes.model import Setting, StepDeclaration
 from lyra.vesper.nodes.reader import close_to
 from lyra.vesper.sql.tables import query_tables, table_problem
@@ -74,7 +63,7 @@ _KINDS: Final = {
 class EffectLowering:
     """Lowers the effect steps of one node."""
 
-    def __init__(self, state: CheckState, steps: Steps, rules: ErrorRules, machines: dict[str, Machine]) -> None:
+    def __init__(self, state: CheckState, steps: Steps, rules: ErrorRules, machines: dict[str, ir.Machine]) -> None:
         self.state = state
         self.steps = steps
         self.typing = steps.typing
@@ -83,7 +72,7 @@ class EffectLowering:
         self.sql = Sql(state, steps.typing)
         self.http = HttpLowering(state, steps.typing)
 
-    def lower(self, _: Steps, step: StepDeclaration, scope: NameScope) -> Sequence[Step]:
+    def lower(self, _: Steps, step: StepDeclaration, scope: NameScope) -> Sequence[ir.Step]:
         if step.operation == "state_machine_transition":
             return self._transition(step, scope)
         kind = _KINDS.get(step.operation, step.operation)
@@ -96,7 +85,7 @@ class EffectLowering:
         extract = self._extract(step, output, output_type, kind, scope)
         if_found, if_empty = self._results(step, kind, scope)
         return [
-            EffectStep(
+            ir.EffectStep(
                 kind=kind,
                 capability=capability,
                 request=request,
@@ -115,7 +104,7 @@ class EffectLowering:
     # ------------------------------------------------------------ requests
     def _request(
         self, kind: str, step: StepDeclaration, scope: NameScope
-    ) -> tuple[TypedExpression, list[str], ValueType]:
+    ) -> tuple[ir.TypedExpression, list[str], ValueType]:
         match kind:
             case "db.query":
                 return self._query(step, scope)
@@ -134,10 +123,10 @@ class EffectLowering:
         values = {name: self._value(setting, scope) for name, setting in step.parameters.items()}
         return map_of(values), [step.operation], ANY
 
-    def _value(self, setting: Setting, scope: NameScope) -> TypedExpression:
+    def _value(self, setting: Setting, scope: NameScope) -> ir.TypedExpression:
         return self.typing.value(setting.value, setting.path, scope)
 
-    def _query(self, step: StepDeclaration, scope: NameScope) -> tuple[TypedExpression, list[str], ValueType]:
+    def _query(self, step: StepDeclaration, scope: NameScope) -> tuple[ir.TypedExpression, list[str], ValueType]:
         setting = step.settings["query"]
         if not isinstance(setting.value, str):
             self.state.error("wrong_form", "`query` is a text of SQL", setting.path, value=True)
@@ -148,11 +137,11 @@ class EffectLowering:
         named = {name: self._value(item, scope) for name, item in step.parameters.items()}
         query, values = self.sql.query_of(setting.value, setting.path, scope, named)
         capabilities = self._read_rights(query, setting) if query else []
-        request = map_of({"query": Constant(type=STRING, value=query), "values": map_of(values)})
+        request = map_of({"query": ir.Constant(type=STRING, value=query), "values": map_of(values)})
         return request, capabilities, Array(ANY)
 
     def _read_rights(self, query: str, setting: Setting) -> list[str]:
-        """The right for each table that a query reads."""
+        """Return the right for each table that a query reads."""
         try:
             return [f"database.read.{table}" for table in query_tables(query).tables] or ["database.read"]
         except SqlRefused as error:
@@ -170,14 +159,14 @@ class EffectLowering:
             return ""
         return setting.value
 
-    def _write(self, step: StepDeclaration, scope: NameScope) -> tuple[TypedExpression, list[str], ValueType]:
+    def _write(self, step: StepDeclaration, scope: NameScope) -> tuple[ir.TypedExpression, list[str], ValueType]:
         table, data = self._table(step), step.settings["data"]
         if not isinstance(data.value, dict) or not data.value:
             self.state.error("wrong_form", "`data` maps columns to values", data.path, value=True)
-        request = map_of({"table": Constant(type=STRING, value=table), "data": self._value(data, scope)})
+        request = map_of({"table": ir.Constant(type=STRING, value=table), "data": self._value(data, scope)})
         return request, [f"database.write.{table}"] if table else [], ANY
 
-    def _update(self, step: StepDeclaration, scope: NameScope) -> tuple[TypedExpression, list[str], ValueType]:
+    def _update(self, step: StepDeclaration, scope: NameScope) -> tuple[ir.TypedExpression, list[str], ValueType]:
         table, where, changes = self._table(step), step.settings["where"], step.settings["set"]
         if not isinstance(changes.value, dict) or not changes.value:
             self.state.error("wrong_form", "`set` maps columns to values", changes.path, value=True)
@@ -188,15 +177,15 @@ class EffectLowering:
         }
         request = map_of(
             {
-                "table": Constant(type=STRING, value=table),
+                "table": ir.Constant(type=STRING, value=table),
                 "where": self.sql.where(where.value, where.path, scope, table),
                 "set": map_of(values),
             }
         )
         return request, [f"database.write.{table}"] if table else [], ANY
 
-    def _change(self, column: str, value: Any, path: Path, scope: NameScope, table: str) -> TypedExpression:
-        """The new value of a column: arithmetic on the column itself is SQL, anything else is bound."""
+    def _change(self, column: str, value: Any, path: Path, scope: NameScope, table: str) -> ir.TypedExpression:
+        """Return the new value of a column: arithmetic on the column itself is SQL, anything else is bound."""
         if isinstance(value, dict) and list(value) == ["expression"]:
             value, path, is_row = value["expression"], (*path, "expression"), True
         else:
@@ -211,11 +200,11 @@ class EffectLowering:
             if term is not None and (is_row or mentions_column(term, column)):
                 return self.sql.row(term, TextSite(path), scope, table)
         bound = map_of({"p0": self.typing.value(value, path, scope)})
-        return map_of({"sql": Constant(type=STRING, value=":p0"), "values": bound})
+        return map_of({"sql": ir.Constant(type=STRING, value=":p0"), "values": bound})
 
     def _event(
         self, kind: str, step: StepDeclaration, scope: NameScope
-    ) -> tuple[TypedExpression, list[str], ValueType]:
+    ) -> tuple[ir.TypedExpression, list[str], ValueType]:
         setting = step.settings["event_type"]
         values = {"event_type": self._value(setting, scope)}
         for key in ("data", "handler"):
@@ -224,7 +213,7 @@ class EffectLowering:
         name = setting.value if isinstance(setting.value, str) and not has_placeholder(setting.value) else "*"
         return map_of(values), [f"events.{kind.removeprefix('event.')}.{name}"], ANY
 
-    def _node(self, step: StepDeclaration, scope: NameScope) -> tuple[TypedExpression, list[str], ValueType]:
+    def _node(self, step: StepDeclaration, scope: NameScope) -> tuple[ir.TypedExpression, list[str], ValueType]:
         setting = step.settings["node_id"]
         node_id = setting.value
         if not isinstance(node_id, str) or not (is_node_id(node_id) or is_node_id(f"{node_id}_v1")):
@@ -234,11 +223,11 @@ class EffectLowering:
             self.state.error("recursive_node", "the node calls itself", setting.path, value=True)
         inputs = step.settings.get("inputs")
         values = {key: self._value(item, scope) for key, item in step.parameters.items()}
-        parameters: TypedExpression = self._value(inputs, scope) if inputs is not None else map_of(values)
-        request = map_of({"node_id": Constant(type=STRING, value=node_id), "parameters": parameters})
+        parameters: ir.TypedExpression = self._value(inputs, scope) if inputs is not None else map_of(values)
+        request = map_of({"node_id": ir.Constant(type=STRING, value=node_id), "parameters": parameters})
         return request, [], ANY
 
-    def _agent(self, step: StepDeclaration, scope: NameScope) -> tuple[TypedExpression, list[str], ValueType]:
+    def _agent(self, step: StepDeclaration, scope: NameScope) -> tuple[ir.TypedExpression, list[str], ValueType]:
         agent = step.settings["agent"]
         prompt = step.settings.get("prompt") or step.settings.get("task") or step.settings.get("input")
         if prompt is None:
@@ -252,7 +241,7 @@ class EffectLowering:
         return map_of(values), [f"agents.call.{name}"], ANY
 
     # ------------------------------------------------------------ transitions
-    def _transition(self, step: StepDeclaration, scope: NameScope) -> Sequence[Step]:
+    def _transition(self, step: StepDeclaration, scope: NameScope) -> Sequence[ir.Step]:
         checks = self.steps.guards(step, scope)
         setting = step.settings["state_machine"]
         machine = self.machines.get(str(setting.value))
@@ -266,13 +255,13 @@ class EffectLowering:
         entity_setting = step.settings.get("entity")
         if entity_setting is None:
             self.state.warn("no_entity", "the transition has no `entity`: all executions share one state", step.path)
-            entity: TypedExpression = Constant(type=STRING, value=str(setting.value))
+            entity: ir.TypedExpression = ir.Constant(type=STRING, value=str(setting.value))
         else:
             entity = self._value(entity_setting, scope)
         output = self.steps.output(step)
         self.steps.write(output, STRING, scope)
         return [
-            TransitionStep(
+            ir.TransitionStep(
                 machine=str(setting.value),
                 entity=entity,
                 source=source,
@@ -284,11 +273,11 @@ class EffectLowering:
         ]
 
     def _check_move(
-        self, machine: Machine, source: TypedExpression, target: TypedExpression, step: StepDeclaration
+        self, machine: ir.Machine, source: ir.TypedExpression, target: ir.TypedExpression, step: StepDeclaration
     ) -> None:
         names = []
         for key, expression in (("from", source), ("to", target)):
-            if not isinstance(expression, Constant) or not isinstance(expression.value, str):
+            if not isinstance(expression, ir.Constant) or not isinstance(expression.value, str):
                 return
             names.append(expression.value)
             if expression.value not in machine.states:
@@ -303,10 +292,10 @@ class EffectLowering:
     # ------------------------------------------------------------ responses
     def _extract(
         self, step: StepDeclaration, output: str, kind: ValueType, effect: str, scope: NameScope
-    ) -> tuple[tuple[str, TypedExpression], ...]:
-        response = NodeVariable(type=kind, name=output)
+    ) -> tuple[tuple[str, ir.TypedExpression], ...]:
+        response = ir.NodeVariable(type=kind, name=output)
         alias = QUERY_RESULT if effect == "db.query" else "response"
-        extract: list[tuple[str, TypedExpression]] = []
+        extract: list[tuple[str, ir.TypedExpression]] = []
         if effect in ("db.query", "http.call") and output != alias:
             extract.append((alias, response))
             self.steps.write(alias, kind, scope)
@@ -327,8 +316,8 @@ class EffectLowering:
             self.steps.write(name, value.type, scope)
         return tuple(extract)
 
-    def _path(self, text: Any, path: Path, scope: NameScope, response: TypedExpression) -> TypedExpression:
-        """A value of the response: an expression, a template, or a path inside the response."""
+    def _path(self, text: Any, path: Path, scope: NameScope, response: ir.TypedExpression) -> ir.TypedExpression:
+        """Return a value of the response: an expression, a template, or a path inside the response."""
         if not isinstance(text, str) or has_placeholder(text):
             return self.typing.value(text, path, scope)
         text = text.removeprefix("$.")
@@ -339,11 +328,13 @@ class EffectLowering:
             return response
         root = _root(term)
         if root is not None and root not in scope.names and root not in scope.aliases:
-            names = scope.changed(aliases=scope.aliases | {root: FieldOf(type=ANY, target=response, name=root)})
+            names = scope.changed(aliases=scope.aliases | {root: ir.FieldOf(type=ANY, target=response, name=root)})
             return self.typing.term(term, names, TextSite(path))
         return self.typing.term(term, scope, TextSite(path))
 
-    def _results(self, step: StepDeclaration, kind: str, scope: NameScope) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
+    def _results(
+        self, step: StepDeclaration, kind: str, scope: NameScope
+    ) -> tuple[tuple[ir.Step, ...], tuple[ir.Step, ...]]:
         if "on_result" not in step.settings:
             return (), ()
         if kind != "db.query":
@@ -357,7 +348,7 @@ class EffectLowering:
 
     # ------------------------------------------------------------ rights and times
     def _covered(self, capabilities: list[str], step: StepDeclaration) -> str:
-        """The capability of the step; each that it needs is declared."""
+        """Return the capability of the step; each that it needs is declared."""
         declared = self.state.node.security.capabilities_required
         result = ""
         for capability in capabilities:
@@ -395,7 +386,7 @@ class HttpLowering:
         self.state = state
         self.typing = typing
 
-    def request(self, step: StepDeclaration, scope: NameScope) -> tuple[TypedExpression, list[str], ValueType]:
+    def request(self, step: StepDeclaration, scope: NameScope) -> tuple[ir.TypedExpression, list[str], ValueType]:
         provider = step.settings.get("provider")
         endpoint = step.settings.get("endpoint") or step.settings.get("url")
         name = provider.value if provider and isinstance(provider.value, str) else ""
@@ -405,10 +396,10 @@ class HttpLowering:
         if not name and not host:
             self.state.error("missing_key", "external_api_call has no `provider`", step.path)
         method = self._method(step)
-        values: dict[str, TypedExpression] = {
-            "provider": Constant(type=STRING, value=name or host),
-            "endpoint": self._endpoint(endpoint, scope) if endpoint else Constant(type=STRING, value=""),
-            "method": Constant(type=STRING, value=method),
+        values: dict[str, ir.TypedExpression] = {
+            "provider": ir.Constant(type=STRING, value=name or host),
+            "endpoint": self._endpoint(endpoint, scope) if endpoint else ir.Constant(type=STRING, value=""),
+            "method": ir.Constant(type=STRING, value=method),
         }
         headers = step.settings.get("headers")
         if headers is not None:
@@ -418,20 +409,20 @@ class HttpLowering:
         values["parameters"] = self._value(body, scope) if body is not None and not parameters else map_of(parameters)
         return map_of(values), [f"network.http_client.{name or host}"] if name or host else [], ANY
 
-    def _endpoint(self, setting: Setting, scope: NameScope) -> TypedExpression:
-        """A text, or a list in which texts of the file and values take turns: values are quoted on their own."""
+    def _endpoint(self, setting: Setting, scope: NameScope) -> ir.TypedExpression:
+        """Return a text, or a list in which texts of the file and values take turns: values are quoted on their own."""
         expression = self._value(setting, scope)
-        if isinstance(expression, Constant):
+        if isinstance(expression, ir.Constant):
             return expression
-        parts: list[TypedExpression] = []
-        for part in expression.parts if isinstance(expression, TemplateText) else (expression,):
+        parts: list[ir.TypedExpression] = []
+        for part in expression.parts if isinstance(expression, ir.TemplateText) else (expression,):
             if isinstance(part, str):
-                parts.append(Constant(type=STRING, value=part))
+                parts.append(ir.Constant(type=STRING, value=part))
                 continue
             if len(parts) % 2 == 0:
-                parts.append(Constant(type=STRING, value=""))
-            parts.append(TemplateText(type=STRING, parts=(part,)))
-        return ListOf(type=Array(STRING), items=tuple(parts))
+                parts.append(ir.Constant(type=STRING, value=""))
+            parts.append(ir.TemplateText(type=STRING, parts=(part,)))
+        return ir.ListOf(type=Array(STRING), items=tuple(parts))
 
     def _method(self, step: StepDeclaration) -> str:
         setting = step.settings.get("method")
@@ -443,7 +434,7 @@ class HttpLowering:
             return "POST"
         return method
 
-    def _value(self, setting: Setting, scope: NameScope) -> TypedExpression:
+    def _value(self, setting: Setting, scope: NameScope) -> ir.TypedExpression:
         return self.typing.value(setting.value, setting.path, scope)
 
 
@@ -455,7 +446,7 @@ _READ, _WRITE = "database.read.", "database.write."
 
 
 def matches(pattern: str, capability: str) -> bool:
-    """Whether a declared capability covers one that is needed."""
+    """Return whether a declared capability covers one that is needed."""
     wanted, parts = capability.split("."), pattern.split(".")
     for index, part in enumerate(parts):
         if part == "*" and index == len(parts) - 1:
@@ -467,8 +458,8 @@ def matches(pattern: str, capability: str) -> bool:
 
 
 def covering(capability: str, declared: Iterable[str]) -> str | None:
-    """The capability to ask for: the declared one that names the same thing, the needed one where a pattern covers it,
-    None where nothing does."""
+    """Return the capability to ask for: the declared one that names the same thing, the needed one where a pattern
+    covers it, None where nothing does."""
     declared = list(declared)
     if any(matches(pattern, capability) for pattern in declared):
         return capability
@@ -485,12 +476,12 @@ def covering(capability: str, declared: Iterable[str]) -> str | None:
 
 
 def overlap(required: str, denied: str) -> bool:
-    """Whether a denied capability covers a required one or a part of it."""
+    """Return whether a denied capability covers a required one or a part of it."""
     return matches(denied, required) or matches(required, denied)
 
 
 def denied_capability(text: str) -> Capability | None:
-    """The capability that a denial means; `network` means all of `network.*`. None where it means none."""
+    """Return the capability that a denial means; `network` means all of `network.*`. None where it means none."""
     for spelling in (text, f"{text}.*"):
         try:
             return Capability.parse(spelling)

@@ -14,6 +14,7 @@ from typing import Any, Final
 from lyra.core.checking.document import Path
 from lyra.core.linear_regex import BadPattern, RegexProgram
 from lyra.errors import ParseError
+from lyra.vesper import ir
 from lyra.vesper.check.state import AMBIENT, CheckState, NameScope, TextSite, UndefinedName
 from lyra.vesper.check.types import (
     aggregate_type,
@@ -46,30 +47,6 @@ from lyra.vesper.expressions.terms import (
     UnaryTerm,
     children,
     printed,
-)
-from lyra.vesper.ir import (
-    Aggregate,
-    Arithmetic,
-    Compare,
-    Constant,
-    FieldOf,
-    FunctionCall,
-    Host,
-    IsNull,
-    ItemOf,
-    Length,
-    ListOf,
-    Logic,
-    MapOf,
-    Membership,
-    Negate,
-    NodeVariable,
-    Not,
-    Old,
-    Projection,
-    Quantifier,
-    TemplateText,
-    TypedExpression,
 )
 from lyra.vesper.loading import ERROR, WARNING
 from lyra.vesper.nodes.reader import close_to
@@ -111,8 +88,8 @@ class Typing:
         self._projects = False  # inside the argument of an aggregate or the collection of a quantifier
 
     # ------------------------------------------------------------ texts
-    def expression(self, text: Any, path: Path, scope: NameScope) -> TypedExpression:
-        """A text of the file as an expression; `any` after a remark. Numbers and words stand for themselves."""
+    def expression(self, text: Any, path: Path, scope: NameScope) -> ir.TypedExpression:
+        """Return a text of the file as an expression; `any` after a remark. Numbers and words stand for themselves."""
         if not isinstance(text, str):
             return self.value(text, path, scope)
         site = TextSite(path)
@@ -123,14 +100,14 @@ class Typing:
             return _nothing()
         return self.term(term, scope, site)
 
-    def condition(self, text: Any, path: Path, scope: NameScope) -> TypedExpression:
-        """An expression that must be a boolean."""
+    def condition(self, text: Any, path: Path, scope: NameScope) -> ir.TypedExpression:
+        """Return an expression that must be a boolean."""
         expression = self.expression(text, path, scope)
         self._boolean(expression, TextSite(path), 0)
         return expression
 
-    def template(self, text: str, path: Path, scope: NameScope) -> TypedExpression:
-        """A template: the typed value of a single placeholder, else a text."""
+    def template(self, text: str, path: Path, scope: NameScope) -> ir.TypedExpression:
+        """Return a template: the typed value of a single placeholder, else a text."""
         site = TextSite(path)
         try:
             template = parse_template(text)
@@ -139,40 +116,42 @@ class Typing:
             return _nothing()
         place = self.state.place(site, 0)
         if template.text is not None:
-            return Constant(type=STRING, value=template.text, place=place)
+            return ir.Constant(type=STRING, value=template.text, place=place)
         if template.single is not None:
             return self.term(template.single, scope, site)
         parts = tuple(part if isinstance(part, str) else self._text_part(part, scope, site) for part in template.parts)
-        return TemplateText(type=STRING, parts=parts, place=place)
+        return ir.TemplateText(type=STRING, parts=parts, place=place)
 
-    def _text_part(self, term: Term, scope: NameScope, site: TextSite) -> TypedExpression:
+    def _text_part(self, term: Term, scope: NameScope, site: TextSite) -> ir.TypedExpression:
         expression = self.term(term, scope, site)
         kind = without_null(expression.type)
         if kind == BYTES or isinstance(kind, (Array, SetType, MapType, RecordType)):
             self._wrong("type", f"a value of type {describe(kind)} has no text", site, term.start)
         return expression
 
-    def value(self, value: Any, path: Path, scope: NameScope) -> TypedExpression:
-        """A value of the file; texts inside it are templates."""
+    def value(self, value: Any, path: Path, scope: NameScope) -> ir.TypedExpression:
+        """Return a value of the file; texts inside it are templates."""
         place = self.state.document.value_place(path)
         if isinstance(value, str):
             return self.template(value, path, scope)
         if isinstance(value, list):
             items = tuple(self.value(item, (*path, index), scope) for index, item in enumerate(value))
-            return ListOf(type=Array(_common_type(items)), items=items, place=place)
+            return ir.ListOf(type=Array(_common_type(items)), items=items, place=place)
         if isinstance(value, dict):
             return self.mapping({key: (item, (*path, key)) for key, item in value.items()}, scope, place)
         return self._constant(value, TextSite(path), 0)
 
-    def mapping(self, values: dict[str, tuple[Any, Path]], scope: NameScope, place: tuple[int, int] = (0, 0)) -> MapOf:
-        """A map written out."""
+    def mapping(
+        self, values: dict[str, tuple[Any, Path]], scope: NameScope, place: tuple[int, int] = (0, 0)
+    ) -> ir.MapOf:
+        """Return a map written out."""
         return map_of(
             {name: self.value(item, item_path, scope) for name, (item, item_path) in values.items()}, place=place
         )
 
     # ------------------------------------------------------------ terms
-    def term(self, term: Term, scope: NameScope, site: TextSite) -> TypedExpression:
-        """The expression of a term."""
+    def term(self, term: Term, scope: NameScope, site: TextSite) -> ir.TypedExpression:
+        """Return the expression of a term."""
         self._terms += 1
         if self._terms > TERMS_MAX:
             if self._terms == TERMS_MAX + 1:
@@ -191,7 +170,7 @@ class Typing:
                 return self.term(term.operand, scope, site)
             case ListTerm():
                 items = tuple(self.term(item, scope, site) for item in term.items)
-                return ListOf(type=Array(_common_type(items)), items=items, place=self.state.place(site, term.start))
+                return ir.ListOf(type=Array(_common_type(items)), items=items, place=self.state.place(site, term.start))
             case UnaryTerm():
                 return self._unary(term, scope, site)
             case BinaryTerm():
@@ -199,8 +178,8 @@ class Typing:
             case NullTestTerm():
                 operand = self.term(term.operand, scope, site)
                 place = self.state.place(site, term.start)
-                test = IsNull(type=BOOLEAN, operand=operand, place=place)
-                return Not(type=BOOLEAN, operand=test, place=place) if term.negated else test
+                test = ir.IsNull(type=BOOLEAN, operand=operand, place=place)
+                return ir.Not(type=BOOLEAN, operand=test, place=place) if term.negated else test
             case QuantifierTerm():
                 return self._quantifier(term, scope, site)
             case CallTerm():
@@ -209,18 +188,18 @@ class Typing:
                 return self._wrong("type", "* stands only in COUNT(*) of an aggregation", site, term.start)
         raise AssertionError(term)
 
-    def _wrong(self, code: str, message: str, site: TextSite, offset: int, *, hint: str = "") -> TypedExpression:
+    def _wrong(self, code: str, message: str, site: TextSite, offset: int, *, hint: str = "") -> ir.TypedExpression:
         self.state.mark(ERROR, code, message, site, offset, hint=hint)
         return _nothing(self.state.place(site, offset))
 
-    def _constant(self, value: Any, site: TextSite, offset: int) -> TypedExpression:
+    def _constant(self, value: Any, site: TextSite, offset: int) -> ir.TypedExpression:
         place = self.state.place(site, offset)
         if isinstance(value, int) and not isinstance(value, bool) and not INTEGER_MIN <= value <= INTEGER_MAX:
             return self._wrong("overflow", "the integer does not fit in 64 bits", site, offset)
-        return Constant(type=constant_type(value), value=value, place=place)
+        return ir.Constant(type=constant_type(value), value=value, place=place)
 
     # ------------------------------------------------------------ names and paths
-    def _name(self, term: NameTerm, scope: NameScope, site: TextSite) -> TypedExpression:
+    def _name(self, term: NameTerm, scope: NameScope, site: TextSite) -> ir.TypedExpression:
         place = self.state.place(site, term.start)
         element = scope.element
         if element is not None and element.is_first and _has_field(element.type, term.name, scope):
@@ -228,27 +207,27 @@ class Typing:
         if term.name in scope.aliases:
             return scope.aliases[term.name]
         if term.name in scope.names:
-            return NodeVariable(type=scope.names[term.name], name=term.name, place=place)
+            return ir.NodeVariable(type=scope.names[term.name], name=term.name, place=place)
         if element is not None and _has_field(element.type, term.name, scope):
             return self._element_field(term.name, scope, place)
         if term.name in AMBIENT:
             self.state.ambient.add(term.name)
-            return NodeVariable(type=ANY, name=term.name, place=place)
+            return ir.NodeVariable(type=ANY, name=term.name, place=place)
         return self._undefined(term.name, scope, site, term.start)
 
-    def _element_field(self, name: str, scope: NameScope, place: tuple[int, int]) -> TypedExpression:
+    def _element_field(self, name: str, scope: NameScope, place: tuple[int, int]) -> ir.TypedExpression:
         element = scope.element
         assert element is not None
-        target = NodeVariable(type=element.type, name=element.name, place=place)
-        return FieldOf(type=field_type(element.type, name) or ANY, target=target, name=name, place=place)
+        target = ir.NodeVariable(type=element.type, name=element.name, place=place)
+        return ir.FieldOf(type=field_type(element.type, name) or ANY, target=target, name=name, place=place)
 
-    def _undefined(self, name: str, scope: NameScope, site: TextSite, offset: int) -> TypedExpression:
+    def _undefined(self, name: str, scope: NameScope, site: TextSite, offset: int) -> ir.TypedExpression:
         if scope.is_contract:
             raise UndefinedName(name, offset)
         hint = close_to(name, {*scope.names, *scope.aliases})
         return self._wrong("undefined_name", f"`{name}` is not defined here", site, offset, hint=hint)
 
-    def _member(self, term: MemberTerm, scope: NameScope, site: TextSite) -> TypedExpression:
+    def _member(self, term: MemberTerm, scope: NameScope, site: TextSite) -> ir.TypedExpression:
         direct = self._prefixed(term, scope, site)
         if direct is not None:
             return direct
@@ -257,30 +236,30 @@ class Typing:
         kind = without_null(target.type)
         has_null = isinstance(target.type, Nullable)
         if (
-            isinstance(target, NodeVariable)
+            isinstance(target, ir.NodeVariable)
             and target.name == QUERY_RESULT
             and term.name != "length"
             and not self._projects
         ):
-            zero = Constant(type=INTEGER, value=0, place=place)
-            target = ItemOf(type=ANY, target=target, index=zero, place=place)
-            return FieldOf(type=ANY, target=target, name=term.name, place=place)
+            zero = ir.Constant(type=INTEGER, value=0, place=place)
+            target = ir.ItemOf(type=ANY, target=target, index=zero, place=place)
+            return ir.FieldOf(type=ANY, target=target, name=term.name, place=place)
         if isinstance(kind, RecordType):
             return self._record_field(term, target, kind, site, has_null=has_null)
         if term.name == "length":
             if kind != ANY and not (is_text(kind) or kind == BYTES or isinstance(kind, (Array, SetType, MapType))):
                 return self._wrong("type", f"a value of type {describe(kind)} has no length", site, term.end - 6)
-            return Length(type=nullable(INTEGER) if has_null else INTEGER, target=target, place=place)
+            return ir.Length(type=nullable(INTEGER) if has_null else INTEGER, target=target, place=place)
         if isinstance(kind, MapType):
-            return FieldOf(type=nullable(kind.value), target=target, name=term.name, place=place)
+            return ir.FieldOf(type=nullable(kind.value), target=target, name=term.name, place=place)
         if isinstance(kind, (Array, SetType)):
             return self._projection(term, target, kind.item, site)
         if kind == ANY:
-            return FieldOf(type=ANY, target=target, name=term.name, place=place)
+            return ir.FieldOf(type=ANY, target=target, name=term.name, place=place)
         offset = term.end - len(term.name)
         return self._wrong("unknown_field", f"a value of type {describe(kind)} has no fields", site, offset)
 
-    def _prefixed(self, term: MemberTerm, scope: NameScope, site: TextSite) -> TypedExpression | None:
+    def _prefixed(self, term: MemberTerm, scope: NameScope, site: TextSite) -> ir.TypedExpression | None:
         """`inputs.NAME`, and in postconditions `outputs.NAME`, where no variable has that name."""
         if not isinstance(term.target, NameTerm) or term.target.name in scope.names:
             return None
@@ -292,13 +271,13 @@ class Typing:
             return None
         place = self.state.place(site, term.start)
         if term.name in names:
-            return NodeVariable(type=names[term.name], name=term.name, place=place)
+            return ir.NodeVariable(type=names[term.name], name=term.name, place=place)
         offset = term.end - len(term.name)
         return self._wrong("unknown_field", f"there is no `{group}.{term.name}`", site, offset)
 
     def _record_field(
-        self, term: MemberTerm, target: TypedExpression, kind: RecordType, site: TextSite, *, has_null: bool
-    ) -> TypedExpression:
+        self, term: MemberTerm, target: ir.TypedExpression, kind: RecordType, site: TextSite, *, has_null: bool
+    ) -> ir.TypedExpression:
         place = self.state.place(site, term.start)
         field = kind.field(term.name)
         if field is None:
@@ -306,13 +285,13 @@ class Typing:
             offset = term.end - len(term.name)
             hint = close_to(term.name, names)
             return self._wrong("unknown_field", f"{describe(kind)} has no field `{term.name}`", site, offset, hint=hint)
-        return FieldOf(
+        return ir.FieldOf(
             type=nullable(field.type) if has_null else field.type, target=target, name=term.name, place=place
         )
 
     def _projection(
-        self, term: MemberTerm, target: TypedExpression, item: ValueType, site: TextSite
-    ) -> TypedExpression:
+        self, term: MemberTerm, target: ir.TypedExpression, item: ValueType, site: TextSite
+    ) -> ir.TypedExpression:
         inner = without_null(item)
         kind: ValueType | None = ANY
         if isinstance(inner, RecordType):
@@ -327,28 +306,28 @@ class Typing:
             message = f"the elements, of type {describe(inner)}, have no field `{term.name}`"
             return self._wrong("unknown_field", message, site, offset)
         kind = nullable(kind) if isinstance(item, Nullable) else kind
-        return Projection(type=Array(kind), target=target, name=term.name, place=self.state.place(site, term.start))
+        return ir.Projection(type=Array(kind), target=target, name=term.name, place=self.state.place(site, term.start))
 
-    def _index(self, term: IndexTerm, scope: NameScope, site: TextSite) -> TypedExpression:
+    def _index(self, term: IndexTerm, scope: NameScope, site: TextSite) -> ir.TypedExpression:
         target, index = self.term(term.target, scope, site), self.term(term.index, scope, site)
         kind, key = without_null(target.type), without_null(index.type)
         place = self.state.place(site, term.start)
         if isinstance(kind, Array):
             if key not in (ANY, INTEGER):
                 return self._wrong("type", f"an index is an integer, not {describe(key)}", site, term.index.start)
-            return ItemOf(type=nullable(kind.item), target=target, index=index, place=place)
+            return ir.ItemOf(type=nullable(kind.item), target=target, index=index, place=place)
         if isinstance(kind, (MapType, RecordType)):
             if key != ANY and not is_text(key):
                 return self._wrong("type", f"a key is a string, not {describe(key)}", site, term.index.start)
-            return ItemOf(
+            return ir.ItemOf(
                 type=nullable(kind.value) if isinstance(kind, MapType) else ANY, target=target, index=index, place=place
             )
         if kind == ANY:
-            return ItemOf(type=ANY, target=target, index=index, place=place)
+            return ir.ItemOf(type=ANY, target=target, index=index, place=place)
         return self._wrong("type", f"a value of type {describe(kind)} has no elements", site, term.target.end)
 
     # ------------------------------------------------------------ operators
-    def _unary(self, term: UnaryTerm, scope: NameScope, site: TextSite) -> TypedExpression:
+    def _unary(self, term: UnaryTerm, scope: NameScope, site: TextSite) -> ir.TypedExpression:
         place = self.state.place(site, term.start)
         inner = term.operand
         if term.operator == "-" and isinstance(inner, LiteralTerm) and _is_number(inner.value):
@@ -357,48 +336,48 @@ class Typing:
         operand = self.term(inner, scope, site)
         if term.operator == "NOT":
             self._boolean(operand, site, inner.start)
-            return Not(type=BOOLEAN, operand=operand, place=place)
+            return ir.Not(type=BOOLEAN, operand=operand, place=place)
         kind = without_null(operand.type)
         if kind != ANY and not is_numeric(kind):
             return self._wrong("type", f"a value of type {describe(kind)} has no sign", site, term.start)
-        return Negate(type=kind, operand=operand, place=place)
+        return ir.Negate(type=kind, operand=operand, place=place)
 
-    def _boolean(self, expression: TypedExpression, site: TextSite, offset: int) -> None:
+    def _boolean(self, expression: ir.TypedExpression, site: TextSite, offset: int) -> None:
         kind = without_null(expression.type)
         if kind not in (ANY, BOOLEAN, NULL):
             self._wrong("not_boolean", f"a condition is a boolean, not {describe(kind)}", site, offset)
 
-    def _binary(self, term: BinaryTerm, scope: NameScope, site: TextSite) -> TypedExpression:
+    def _binary(self, term: BinaryTerm, scope: NameScope, site: TextSite) -> ir.TypedExpression:
         place = self.state.place(site, term.start)
         left, right = self.term(term.left, scope, site), self.term(term.right, scope, site)
         if term.operator in _LOGIC:
             self._boolean(left, site, term.left.start)
             self._boolean(right, site, term.right.start)
-            return Logic(type=BOOLEAN, operator=_LOGIC[term.operator], left=left, right=right, place=place)
+            return ir.Logic(type=BOOLEAN, operator=_LOGIC[term.operator], left=left, right=right, place=place)
         if term.operator in ("IN", "CONTAINS"):
             pair = (left, right) if term.operator == "IN" else (right, left)
             return self._membership(term, *pair, site)
         if term.operator in ("==", "!="):
             self._check_equal(left, right, site, term.sign)
-            return Compare(type=BOOLEAN, operator=term.operator, left=left, right=right, place=place)
+            return ir.Compare(type=BOOLEAN, operator=term.operator, left=left, right=right, place=place)
         if term.operator in _ORDERS:
             if NULL in (left.type, right.type) or not is_ordered(left.type, right.type):
                 kinds = f"{describe(without_null(left.type))} and {describe(without_null(right.type))}"
                 return self._wrong("type", f"{kinds} have no order", site, term.sign)
-            return Compare(type=BOOLEAN, operator=term.operator, left=left, right=right, place=place)
+            return ir.Compare(type=BOOLEAN, operator=term.operator, left=left, right=right, place=place)
         kind = arithmetic_type(term.operator, left.type, right.type)
         if kind is None:
             kinds = f"{describe(without_null(left.type))} and {describe(without_null(right.type))}"
             return self._wrong("type", f"`{term.operator}` does not take {kinds}", site, term.sign)
-        return Arithmetic(type=kind, operator=term.operator, left=left, right=right, place=place)
+        return ir.Arithmetic(type=kind, operator=term.operator, left=left, right=right, place=place)
 
-    def _check_equal(self, left: TypedExpression, right: TypedExpression, site: TextSite, offset: int) -> None:
+    def _check_equal(self, left: ir.TypedExpression, right: ir.TypedExpression, site: TextSite, offset: int) -> None:
         if not may_equal(left.type, right.type):
             kinds = f"{describe(without_null(left.type))} and {describe(without_null(right.type))}"
             self.state.mark(WARNING, "never_equal", f"{kinds} are never equal", site, offset)
         for enum, other in ((left, right), (right, left)):
             kind = without_null(enum.type)
-            if not isinstance(kind, EnumType) or not isinstance(other, Constant):
+            if not isinstance(kind, EnumType) or not isinstance(other, ir.Constant):
                 continue
             if isinstance(other.value, str) and other.value not in kind.values:
                 hint = close_to(other.value, kind.values)
@@ -406,8 +385,8 @@ class Typing:
                 self.state.mark(WARNING, "never_equal", message, site, offset, hint=hint)
 
     def _membership(
-        self, term: BinaryTerm, item: TypedExpression, collection: TypedExpression, site: TextSite
-    ) -> TypedExpression:
+        self, term: BinaryTerm, item: ir.TypedExpression, collection: ir.TypedExpression, site: TextSite
+    ) -> ir.TypedExpression:
         kind, place = without_null(collection.type), self.state.place(site, term.start)
         inner: ValueType | None = None
         if isinstance(kind, (Array, SetType)):
@@ -420,18 +399,18 @@ class Typing:
             kinds = f"{describe(without_null(item.type))} in {describe(kind)}"
             return self._wrong("type", f"there is never {kinds}", site, term.sign)
         self._check_enum_members(item, collection, site, term.sign)
-        return Membership(type=BOOLEAN, item=item, collection=collection, place=place)
+        return ir.Membership(type=BOOLEAN, item=item, collection=collection, place=place)
 
     def _check_enum_members(
-        self, item: TypedExpression, collection: TypedExpression, site: TextSite, offset: int
+        self, item: ir.TypedExpression, collection: ir.TypedExpression, site: TextSite, offset: int
     ) -> None:
         kind = without_null(item.type)
-        if isinstance(kind, EnumType) and isinstance(collection, ListOf):
+        if isinstance(kind, EnumType) and isinstance(collection, ir.ListOf):
             for member in collection.items:
                 self._check_equal(item, member, site, offset)
 
     # ------------------------------------------------------------ quantifiers
-    def _quantifier(self, term: QuantifierTerm, scope: NameScope, site: TextSite) -> TypedExpression:
+    def _quantifier(self, term: QuantifierTerm, scope: NameScope, site: TextSite) -> ir.TypedExpression:
         if term.collection is None:
             plural = f"{term.name}s"
             collection = self._name(NameTerm(name=plural, start=term.start, end=term.end), scope, site)
@@ -445,12 +424,12 @@ class Typing:
         self,
         kind: str,
         name: str,
-        collection: TypedExpression,
+        collection: ir.TypedExpression,
         body: Term,
         scope: NameScope,
         site: TextSite,
         offset: int,
-    ) -> TypedExpression:
+    ) -> ir.TypedExpression:
         item = element_of(collection.type)
         if item is None:
             what = describe(without_null(collection.type))
@@ -458,17 +437,17 @@ class Typing:
         inner = self.term(body, scope.with_name(name, item), site)
         self._boolean(inner, site, body.start)
         place = self.state.place(site, offset)
-        return Quantifier(type=BOOLEAN, kind=kind, name=name, collection=collection, body=inner, place=place)
+        return ir.Quantifier(type=BOOLEAN, kind=kind, name=name, collection=collection, body=inner, place=place)
 
-    def _collection(self, term: Term, scope: NameScope, site: TextSite) -> TypedExpression:
-        """A term whose `query_result.field` is that of every row."""
+    def _collection(self, term: Term, scope: NameScope, site: TextSite) -> ir.TypedExpression:
+        """Return a term whose `query_result.field` is that of every row."""
         outer, self._projects = self._projects, True
         try:
             return self.term(term, scope, site)
         finally:
             self._projects = outer
 
-    def _all_or_any(self, term: CallTerm, scope: NameScope, site: TextSite) -> TypedExpression:
+    def _all_or_any(self, term: CallTerm, scope: NameScope, site: TextSite) -> ir.TypedExpression:
         """`all(user.balance >= 0)` is FORALL user IN users; of an array of booleans, all of it."""
         kind = "forall" if term.function == "all" else "exists"
         if len(term.arguments) != 1:
@@ -476,7 +455,7 @@ class Typing:
         body = term.arguments[0]
         name = _plural_root(body, scope)
         if name is not None:
-            collection = NodeVariable(
+            collection = ir.NodeVariable(
                 type=scope.names[f"{name}s"], name=f"{name}s", place=self.state.place(site, term.start)
             )
             return self._quantified(kind, name, collection, body, scope, site, body.start)
@@ -490,11 +469,11 @@ class Typing:
             message = f"`{term.function}` takes an array of booleans, or a condition on the singular of one"
             return self._wrong("type", message, site, body.start)
         place = self.state.place(site, term.start)
-        element = NodeVariable(type=item, name="item", place=place)
-        return Quantifier(type=BOOLEAN, kind=kind, name="item", collection=inner, body=element, place=place)
+        element = ir.NodeVariable(type=item, name="item", place=place)
+        return ir.Quantifier(type=BOOLEAN, kind=kind, name="item", collection=inner, body=element, place=place)
 
     # ------------------------------------------------------------ calls
-    def _call(self, term: CallTerm, scope: NameScope, site: TextSite) -> TypedExpression:
+    def _call(self, term: CallTerm, scope: NameScope, site: TextSite) -> ir.TypedExpression:
         name = term.function
         if name == "old":
             return self._old(term, scope, site)
@@ -506,11 +485,11 @@ class Typing:
             return self._built_in(term, scope, site)
         if scope.allows_hosts:
             arguments = tuple(self.term(argument, scope, site) for argument in term.arguments)
-            return Host(type=BOOLEAN, name=name, arguments=arguments, place=self.state.place(site, term.start))
+            return ir.Host(type=BOOLEAN, name=name, arguments=arguments, place=self.state.place(site, term.start))
         hint = close_to(name, (*FUNCTIONS, *AGGREGATES))
         return self._wrong("unknown_function", f"there is no function `{name}`", site, term.start, hint=hint)
 
-    def _old(self, term: CallTerm, scope: NameScope, site: TextSite) -> TypedExpression:
+    def _old(self, term: CallTerm, scope: NameScope, site: TextSite) -> ir.TypedExpression:
         if len(term.arguments) != 1:
             return self._wrong("arity", "`old` takes one argument", site, term.start)
         if scope.in_old:
@@ -524,9 +503,9 @@ class Typing:
             self.state.old_slots[text] = len(self.state.olds)
             self.state.olds.append(operand)
         slot = self.state.old_slots[text]
-        return Old(type=operand.type, slot=slot, operand=operand, place=self.state.place(site, term.start))
+        return ir.Old(type=operand.type, slot=slot, operand=operand, place=self.state.place(site, term.start))
 
-    def _aggregate(self, term: CallTerm, scope: NameScope, site: TextSite) -> TypedExpression:
+    def _aggregate(self, term: CallTerm, scope: NameScope, site: TextSite) -> ir.TypedExpression:
         function = term.function.lower()
         if len(term.arguments) != 1 or isinstance(term.arguments[0], StarTerm):
             return self._wrong("arity", f"`{term.function}` takes one collection", site, term.start)
@@ -540,9 +519,11 @@ class Typing:
         if kind is None:
             what = describe(without_null(item))
             return self._wrong("type", f"`{term.function}` does not take elements of type {what}", site, argument.start)
-        return Aggregate(type=kind, function=function, collection=collection, place=self.state.place(site, term.start))
+        return ir.Aggregate(
+            type=kind, function=function, collection=collection, place=self.state.place(site, term.start)
+        )
 
-    def _built_in(self, term: CallTerm, scope: NameScope, site: TextSite) -> TypedExpression:
+    def _built_in(self, term: CallTerm, scope: NameScope, site: TextSite) -> ir.TypedExpression:
         function = FUNCTIONS[term.function]
         place = self.state.place(site, term.start)
         if len(term.arguments) != len(function.parameters):
@@ -557,24 +538,24 @@ class Typing:
                 return self._wrong("type", message, site, source.start)
         if term.function == "len":
             kind = nullable(INTEGER) if isinstance(arguments[0].type, Nullable) else INTEGER
-            return Length(type=kind, target=arguments[0], place=place)
+            return ir.Length(type=kind, target=arguments[0], place=place)
         result = function.result or without_null(arguments[0].type)
         if term.function == "round":
             result = self._round_type(arguments[1], result, site, term.arguments[1].start)
         if term.function == "matches":
             self._check_pattern(arguments[1], site, term.arguments[1].start)
-        return FunctionCall(type=result, function=term.function, arguments=arguments, place=place)
+        return ir.FunctionCall(type=result, function=term.function, arguments=arguments, place=place)
 
-    def _round_type(self, scale: TypedExpression, result: ValueType, site: TextSite, offset: int) -> ValueType:
-        if not isinstance(scale, Constant) or not isinstance(scale.value, int):
+    def _round_type(self, scale: ir.TypedExpression, result: ValueType, site: TextSite, offset: int) -> ValueType:
+        if not isinstance(scale, ir.Constant) or not isinstance(scale.value, int):
             return result
         if not 0 <= scale.value <= SCALE_MAX:
             self._wrong("limit", f"a scale is from 0 to {SCALE_MAX}", site, offset)
             return result
         return DecimalType(scale.value)
 
-    def _check_pattern(self, pattern: TypedExpression, site: TextSite, offset: int) -> None:
-        if isinstance(pattern, Constant) and isinstance(pattern.value, str):
+    def _check_pattern(self, pattern: ir.TypedExpression, site: TextSite, offset: int) -> None:
+        if isinstance(pattern, ir.Constant) and isinstance(pattern.value, str):
             reason = pattern_problem(pattern.value)
             if reason:
                 self._wrong("bad_pattern", f"the pattern cannot be used: {reason}", site, offset)
@@ -590,7 +571,7 @@ _PARAMETERS: Final[dict[str, Callable[[ValueType], bool]]] = {
 
 
 def pattern_problem(pattern: str) -> str:
-    """Why a regular expression cannot be used; empty where it can."""
+    """Return why a regular expression cannot be used; empty where it can."""
     try:
         RegexProgram(pattern, size_max=PATTERN_SIZE_MAX)
     except BadPattern as error:
@@ -598,14 +579,14 @@ def pattern_problem(pattern: str) -> str:
     return ""
 
 
-def map_of(entries: dict[str, TypedExpression], *, place: tuple[int, int] = (0, 0)) -> MapOf:
-    """A map of expressions; its type is a record without a name."""
+def map_of(entries: dict[str, ir.TypedExpression], *, place: tuple[int, int] = (0, 0)) -> ir.MapOf:
+    """Return a map of expressions; its type is a record without a name."""
     kind = RecordType("", tuple(RecordField(name, value.type) for name, value in entries.items()))
-    return MapOf(type=kind, entries=tuple(entries.items()), place=place)
+    return ir.MapOf(type=kind, entries=tuple(entries.items()), place=place)
 
 
 def _has_field(kind: ValueType, name: str, scope: NameScope) -> bool:
-    """Whether a bare name can mean a field of the element. Elements of unknown type have every field."""
+    """Return whether a bare name can mean a field of the element. Elements of unknown type have every field."""
     inner = without_null(kind)
     if isinstance(inner, RecordType):
         return inner.field(name) is not None
@@ -613,7 +594,7 @@ def _has_field(kind: ValueType, name: str, scope: NameScope) -> bool:
 
 
 def _plural_root(term: Term, scope: NameScope) -> str | None:
-    """The first name in a term whose plural is the name of a collection."""
+    """Return the first name in a term whose plural is the name of a collection."""
     if isinstance(term, NameTerm):
         plural = scope.names.get(f"{term.name}s")
         is_collection = plural is not None and element_of(plural) is not None
@@ -627,7 +608,7 @@ def _first_name(term: Term) -> str:
     return next((name for child in children(term) if (name := _first_name(child))), "")
 
 
-def _common_type(items: tuple[TypedExpression, ...]) -> ValueType:
+def _common_type(items: tuple[ir.TypedExpression, ...]) -> ValueType:
     kinds = [item.type for item in items]
     result = kinds[0] if kinds else ANY
     for kind in kinds[1:]:
@@ -639,6 +620,6 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, Decimal)) and not isinstance(value, bool)
 
 
-def _nothing(place: tuple[int, int] = (0, 0)) -> TypedExpression:
-    """What stands for an expression with a mistake."""
-    return Constant(type=ANY, value=None, place=place)
+def _nothing(place: tuple[int, int] = (0, 0)) -> ir.TypedExpression:
+    """Return what stands for an expression with a mistake."""
+    return ir.Constant(type=ANY, value=None, place=place)

@@ -18,6 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from lyra.errors import ParseError
+from lyra.vesper import ir
 from lyra.vesper.check.answers import AnswerReader
 from lyra.vesper.check.contracts import Constraints, ContractReader
 from lyra.vesper.check.effects import EffectLowering
@@ -28,18 +29,6 @@ from lyra.vesper.check.state import CheckState, NameScope
 from lyra.vesper.check.steps import Steps, depth_of, parts_of
 from lyra.vesper.check.transforms import Transforms
 from lyra.vesper.check.types import TypeTable, common, nullable
-from lyra.vesper.ir import (
-    Condition,
-    Contract,
-    EffectStep,
-    Machine,
-    NodeInput,
-    NodeLimits,
-    NodeOutput,
-    NodeProgram,
-    NodeVariable,
-    TransitionStep,
-)
 from lyra.vesper.loading import ERROR, INFO, WARNING, Issue, error_of, sorted_issues
 from lyra.vesper.nodes.model import ContractText, FieldDeclaration, MachineDeclaration, Node, TypeDeclaration
 from lyra.vesper.nodes.reader import close_to
@@ -49,12 +38,12 @@ from lyra.vesper.values.types import ANY, BOOLEAN, STRING, RecordField, RecordTy
 
 
 def check(node: Node, *, strict: bool = False) -> list[Issue]:
-    """All remarks on a node, in order of place."""
+    """Return all remarks on a node, in order of place."""
     return _checked(node, strict=strict)[1]
 
 
 def check_text(text: str, file: str = "<text>", *, strict: bool = False) -> list[Issue]:
-    """All remarks on the text of a file; a text that is no YAML has one."""
+    """Return all remarks on the text of a file; a text that is no YAML has one."""
     try:
         node, issues = read_node(text, file)
     except ParseError as error:
@@ -62,16 +51,16 @@ def check_text(text: str, file: str = "<text>", *, strict: bool = False) -> list
     return check(node, strict=strict) if node is not None else issues
 
 
-def program_of(node: Node, *, strict: bool = False) -> NodeProgram:
-    """The program of a node; CheckError with all remarks in `fields["problems"]` where it has errors."""
+def program_of(node: Node, *, strict: bool = False) -> ir.NodeProgram:
+    """Return the program of a node; CheckError with all remarks in `fields["problems"]` where it has errors."""
     program, issues = _checked(node, strict=strict)
     if has_errors(issues):
         raise error_of(issues, node.file)
     return program
 
 
-def lowered(node: Node) -> NodeProgram:
-    """The program of a node that may have errors: to look at, not to run."""
+def lowered(node: Node) -> ir.NodeProgram:
+    """Return the program of a node that may have errors: to look at, not to run."""
     return lower_node(node)[0]
 
 
@@ -79,7 +68,7 @@ def has_errors(issues: Sequence[Issue]) -> bool:
     return any(issue.severity == ERROR for issue in issues)
 
 
-def _checked(node: Node, *, strict: bool) -> tuple[NodeProgram, list[Issue]]:
+def _checked(node: Node, *, strict: bool) -> tuple[ir.NodeProgram, list[Issue]]:
     program, state = lower_node(node)
     judge_program(program, state)
     issues = list(dict.fromkeys((*node.issues, *state.issues.items)))
@@ -109,8 +98,8 @@ _ERROR_RECORD: Final = RecordType(
 _NOT_DIGESTED: Final = frozenset({"place", "description", "digest", "intent", "idempotent", "audit"})
 
 
-def lower_node(node: Node) -> tuple[NodeProgram, CheckState]:
-    """The program of a node and the state of the check; after an error the program is not fit to run."""
+def lower_node(node: Node) -> tuple[ir.NodeProgram, CheckState]:
+    """Return the program of a node and the state of the check; after an error the program is not fit to run."""
     state = CheckState(node)
     return _Lowering(state).program(), state
 
@@ -124,7 +113,7 @@ class _Lowering:
         self.constraints = Constraints(state, self.typing, self.types)
         self.contracts = ContractReader(state, self.typing)
 
-    def program(self) -> NodeProgram:
+    def program(self) -> ir.NodeProgram:
         inputs = tuple(self._input(field) for field in self.node.inputs)
         success = tuple(self._output(field) for field in self.node.success)
         error = tuple(self._output(field) for field in self.node.error)
@@ -148,7 +137,7 @@ class _Lowering:
         self.state.end_names = dict(scope.names)
         node_rules = rules.of_node(NameScope(names=dict(names), inputs=names))
         preconditions, postconditions, invariants = self._contracts(names, success, error)
-        program = NodeProgram(
+        program = ir.NodeProgram(
             node_id=self.node.node_id,
             kind=self.node.kind,
             intent=self.node.intent,
@@ -167,7 +156,7 @@ class _Lowering:
             denied=self.node.security.denied_capabilities,
             ambient=tuple(sorted(self.state.ambient - {"error"} | self._error_ambient(flow))),
             limits=self._limits(),
-            pure=not any(isinstance(part, (EffectStep, TransitionStep)) for part in parts_of((flow, node_rules))),
+            pure=not any(isinstance(part, (ir.EffectStep, ir.TransitionStep)) for part in parts_of((flow, node_rules))),
             idempotency_key="idempotency_key" if "idempotency_key" in names else "",
             idempotent=self.node.idempotent,
             audit=self.node.security.audit_level,
@@ -179,17 +168,17 @@ class _Lowering:
 
     def _error_ambient(self, flow: Any) -> set[str]:
         """`error` is an ambient object only where steps read it: postconditions have one of their own."""
-        return {part.name for part in parts_of(flow) if isinstance(part, NodeVariable) and part.name == "error"} & (
+        return {part.name for part in parts_of(flow) if isinstance(part, ir.NodeVariable) and part.name == "error"} & (
             self.state.ambient
         )
 
     # ------------------------------------------------------------ fields
-    def _input(self, field: FieldDeclaration) -> NodeInput:
+    def _input(self, field: FieldDeclaration) -> ir.NodeInput:
         kind = self.types.of_field(field)
         default: Any = field.default
         if field.default is not msgspec.UNSET:
             default = self.state.literal(field.default, kind, (*field.path, "default"))
-        return NodeInput(
+        return ir.NodeInput(
             name=field.name,
             type=kind,
             required=field.required and field.default is msgspec.UNSET,
@@ -199,9 +188,9 @@ class _Lowering:
             description=field.description,
         )
 
-    def _output(self, field: FieldDeclaration) -> NodeOutput:
+    def _output(self, field: FieldDeclaration) -> ir.NodeOutput:
         kind = self.types.of_field(field)
-        return NodeOutput(name=field.name, type=kind, required=field.required, sensitive=self._is_sensitive(field))
+        return ir.NodeOutput(name=field.name, type=kind, required=field.required, sensitive=self._is_sensitive(field))
 
     def _is_sensitive(self, field: FieldDeclaration) -> bool:
         listed = self.node.security.sensitive_data
@@ -210,8 +199,8 @@ class _Lowering:
 
     # ------------------------------------------------------------ contracts
     def _contracts(
-        self, names: dict[str, ValueType], success: tuple[NodeOutput, ...], error: tuple[NodeOutput, ...]
-    ) -> tuple[tuple[Contract, ...], tuple[Contract, ...], tuple[Contract, ...]]:
+        self, names: dict[str, ValueType], success: tuple[ir.NodeOutput, ...], error: tuple[ir.NodeOutput, ...]
+    ) -> tuple[tuple[ir.Contract, ...], tuple[ir.Contract, ...], tuple[ir.Contract, ...]]:
         entry = NameScope(names=dict(names), inputs=names, is_contract=True, allows_hosts=True)
         after = dict(names)
         for output in success:
@@ -231,34 +220,34 @@ class _Lowering:
             self._all_of(contracts.invariants, self._invariant_scope(entry, success)),
         )
 
-    def _invariant_scope(self, entry: NameScope, success: tuple[NodeOutput, ...]) -> NameScope:
-        """What invariants may name: inputs, variables and success fields. A variable may change its type on the way,
-        and an invariant about one that has no value says nothing."""
+    def _invariant_scope(self, entry: NameScope, success: tuple[ir.NodeOutput, ...]) -> NameScope:
+        """Return what invariants may name: inputs, variables and success fields. A variable may change its type on the
+        way, and an invariant about one that has no value says nothing."""
         fields = {output.name: output.type for output in success}
         variables = dict.fromkeys(self.state.end_names, ANY)
         return entry.changed(names={**fields, **variables, **entry.names})
 
-    def _all_of(self, texts: tuple[ContractText, ...], scope: NameScope) -> tuple[Contract, ...]:
+    def _all_of(self, texts: tuple[ContractText, ...], scope: NameScope) -> tuple[ir.Contract, ...]:
         return tuple(self.contracts.contract(text, scope) for text in texts)
 
-    def _output_contracts(self, success: tuple[NodeOutput, ...]) -> list[Contract]:
-        """Constraints of outputs hold like postconditions."""
-        contracts: list[Contract] = []
+    def _output_contracts(self, success: tuple[ir.NodeOutput, ...]) -> list[ir.Contract]:
+        """Return the constraints of outputs as postconditions."""
+        contracts: list[ir.Contract] = []
         for field, output in zip(self.node.success, success, strict=True):
-            subject = NodeVariable(type=output.type, name=field.name, place=self.state.document.place(field.path))
+            subject = ir.NodeVariable(type=output.type, name=field.name, place=self.state.document.place(field.path))
             checks = self.constraints.of_field(field, output.type, subject)
-            contracts += [Contract(f"{field.name}: {check.text}", check.expression) for check in checks]
+            contracts += [ir.Contract(f"{field.name}: {check.text}", check.expression) for check in checks]
         return contracts
 
-    def _limits(self) -> NodeLimits:
+    def _limits(self) -> ir.NodeLimits:
         performance = self.node.performance
         time_s = float(performance.timeout_seconds or TIME_S_DEFAULT)
         memory_mb = performance.memory_limit_mb or MEMORY_MB_DEFAULT
-        return NodeLimits(time_s=min(time_s, TIME_S_MAX), memory_mb=min(memory_mb, MEMORY_MB_MAX))
+        return ir.NodeLimits(time_s=min(time_s, TIME_S_MAX), memory_mb=min(memory_mb, MEMORY_MB_MAX))
 
 
 def holds_sensitive(field: FieldDeclaration, types: tuple[TypeDeclaration, ...]) -> bool:
-    """Whether a field, or a field of a custom type in it, is declared sensitive: then the whole value is."""
+    """Return whether a field, or a field of a custom type in it, is declared sensitive: then the whole value is."""
     declared = {kind.name: kind for kind in types}
     rest = [field]
     while rest:
@@ -272,8 +261,8 @@ def holds_sensitive(field: FieldDeclaration, types: tuple[TypeDeclaration, ...])
     return False
 
 
-def digest_of(program: NodeProgram) -> str:
-    """A hash over everything that decides what a program does."""
+def digest_of(program: ir.NodeProgram) -> str:
+    """Return a hash over everything that decides what a program does."""
     plain = _plain(program)
     return hashlib.sha256(json.dumps(plain, sort_keys=True, ensure_ascii=True).encode()).hexdigest()
 
@@ -298,21 +287,21 @@ def _plain(value: Any) -> Any:
 # State machines: their states, and the moves that they allow.
 def machine_of(
     state: CheckState, contracts: ContractReader, declared: MachineDeclaration, names: dict[str, ValueType]
-) -> Machine:
-    """The machine of a declaration; a state that is not listed is an error."""
+) -> ir.Machine:
+    """Return the machine of a declaration; a state that is not listed is an error."""
     if not declared.states:
         state.error("missing_key", f"state machine `{declared.name}` has no states", declared.path)
     elif declared.initial not in declared.states:
         _unknown_state(state, declared, declared.initial, (*declared.path, "initial"))
     scope = NameScope(names=dict(names), inputs=names, allows_hosts=True)
-    moves: list[tuple[str, str, Condition | None]] = []
+    moves: list[tuple[str, str, ir.Condition | None]] = []
     for move in declared.moves:
         for key, name in (("from", move.source), ("to", move.target)):
             if declared.states and name not in declared.states:
                 _unknown_state(state, declared, name, (*move.path, key))
         guard = contracts.guard(move.guard.value, move.guard.path, scope) if move.guard else None
         moves.append((move.source, move.target, guard))
-    return Machine(name=declared.name, initial=declared.initial, states=declared.states, moves=tuple(moves))
+    return ir.Machine(name=declared.name, initial=declared.initial, states=declared.states, moves=tuple(moves))
 
 
 def _unknown_state(state: CheckState, declared: MachineDeclaration, name: str, path: tuple[str | int, ...]) -> None:

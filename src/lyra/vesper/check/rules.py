@@ -67,7 +67,7 @@ class ErrorRules:
         return tuple(rules)
 
     def of_step(self, step: StepDeclaration, scope: NameScope) -> tuple[ErrorRule, ...]:
-        """The rules of `on_error` in order, `*` last."""
+        """Return the rules of `on_error` in order, `*` last."""
         rules: list[ErrorRule] = []
         for index, (error, entry, path) in enumerate(self._entries(step)):
             compensation = self.steps.block(step.compensations.get(index, ()), scope.changed())
@@ -166,7 +166,7 @@ class ErrorRules:
 
     # ------------------------------------------------------------ retries
     def retry(self, entry: Any, path: Path, *, errors: tuple[str, ...] = ("*",)) -> StepRetry | None:
-        """A retry policy out of `retry_policy` or of a rule."""
+        """Return a retry policy out of `retry_policy` or of a rule."""
         if not isinstance(entry, dict):
             self.state.error("wrong_form", "a retry policy is a mapping", path, value=True)
             return None
@@ -199,7 +199,8 @@ class ErrorRules:
         return value
 
     def policy_of(self, step: StepDeclaration, rules: tuple[ErrorRule, ...]) -> StepRetry | None:
-        """The step's retry policy, or that of its first rule with one, for the errors of all its rules with one."""
+        """Return the step's retry policy, or that of its first rule with one, for the errors of all its rules with
+        one."""
         setting: Setting | None = step.settings.get("retry_policy")
         retries = [rule.retry for rule in rules if rule.retry is not None]
         named = tuple(error for retry in retries for error in retry.errors)

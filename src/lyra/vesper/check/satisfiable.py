@@ -13,25 +13,14 @@ from typing import Any, Final
 import msgspec
 
 from lyra.core.checking.document import Path
+from lyra.vesper import ir
 from lyra.vesper.check.state import CheckState
-from lyra.vesper.ir import (
-    Compare,
-    Constant,
-    FieldOf,
-    IsNull,
-    Length,
-    Logic,
-    NodeProgram,
-    NodeVariable,
-    Not,
-    TypedExpression,
-)
 from lyra.vesper.values.types import INTEGER, without_null
 
 _MIRROR: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
 
 
-def judge_contracts(program: NodeProgram, state: CheckState) -> None:
+def judge_contracts(program: ir.NodeProgram, state: CheckState) -> None:
     """Remarks on constant contracts, and on bounds of an input that contradict each other."""
     declared = state.node.contracts
     groups = (
@@ -49,22 +38,22 @@ def judge_contracts(program: NodeProgram, state: CheckState) -> None:
     _bounds(program, state)
 
 
-def folded(expression: TypedExpression) -> bool | None:
-    """True or false where an expression is constant; None where it depends on a value."""
+def folded(expression: ir.TypedExpression) -> bool | None:
+    """Return true or false where an expression is constant; None where it depends on a value."""
     match expression:
-        case Constant(value=bool() as value):
+        case ir.Constant(value=bool() as value):
             return value
-        case Not():
+        case ir.Not():
             inner = folded(expression.operand)
             return None if inner is None else not inner
-        case Logic():
+        case ir.Logic():
             return _folded_logic(expression)
-        case Compare(left=Constant() as left, right=Constant() as right):
+        case ir.Compare(left=ir.Constant() as left, right=ir.Constant() as right):
             return _compared(expression.operator, left.value, right.value)
     return None
 
 
-def _folded_logic(expression: Logic) -> bool | None:
+def _folded_logic(expression: ir.Logic) -> bool | None:
     left, right = folded(expression.left), folded(expression.right)
     if expression.operator == "implies":
         if left is False or right is True:
@@ -135,7 +124,7 @@ class _Range(msgspec.Struct):
             self.high, self.high_open = value, operator == "<"
 
 
-def _bounds(program: NodeProgram, state: CheckState) -> None:
+def _bounds(program: ir.NodeProgram, state: CheckState) -> None:
     ranges: dict[str, _Range] = {}
     reported: set[str] = set()
     for source in program.inputs:
@@ -149,7 +138,7 @@ def _bounds(program: NodeProgram, state: CheckState) -> None:
 
 
 def _narrow(
-    expression: TypedExpression,
+    expression: ir.TypedExpression,
     ranges: dict[str, _Range],
     reported: set[str],
     state: CheckState,
@@ -168,28 +157,28 @@ def _narrow(
             state.error("contradiction", f"no value of `{name}` is left: its bounds contradict each other", path)
 
 
-def _comparisons(expression: TypedExpression) -> list[tuple[str, TypedExpression, Any]]:
-    """The comparisons with constants that must all hold."""
+def _comparisons(expression: ir.TypedExpression) -> list[tuple[str, ir.TypedExpression, Any]]:
+    """Return the comparisons with constants that must all hold."""
     match expression:
-        case Logic(operator="and"):
+        case ir.Logic(operator="and"):
             return _comparisons(expression.left) + _comparisons(expression.right)
-        case Logic(operator="or", left=IsNull()):
+        case ir.Logic(operator="or", left=ir.IsNull()):
             return _comparisons(expression.right)  # a constraint of a value that may be null
-        case Compare(right=Constant() as right) if not isinstance(right.value, bool) and right.value is not None:
+        case ir.Compare(right=ir.Constant() as right) if not isinstance(right.value, bool) and right.value is not None:
             return [(expression.operator, expression.left, right.value)]
-        case Compare(left=Constant() as left) if not isinstance(left.value, bool) and left.value is not None:
+        case ir.Compare(left=ir.Constant() as left) if not isinstance(left.value, bool) and left.value is not None:
             return [(_MIRROR[expression.operator], expression.right, left.value)]
     return []
 
 
-def _path_text(expression: TypedExpression, value_name: str) -> str | None:
+def _path_text(expression: ir.TypedExpression, value_name: str) -> str | None:
     match expression:
-        case NodeVariable():
+        case ir.NodeVariable():
             return value_name if value_name and expression.name == "value" else expression.name
-        case FieldOf():
+        case ir.FieldOf():
             target = _path_text(expression.target, value_name)
             return f"{target}.{expression.name}" if target else None
-        case Length():
+        case ir.Length():
             target = _path_text(expression.target, value_name)
             return f"{target}.length" if target else None
     return None

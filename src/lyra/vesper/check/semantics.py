@@ -53,12 +53,12 @@ Fields = Mapping[str, NodeInput | NodeOutput]
 
 
 def alert_conditions(node: Node) -> tuple[TypedExpression, ...]:
-    """The conditions of a node's alerts, in order; of a node without errors."""
+    """Return the conditions of a node's alerts, in order; of a node without errors."""
     return _conditions(CheckState(node))
 
 
 def rate_of(text: str) -> tuple[int, str]:
-    """How many executions in which time; ValueError where the text is no rate."""
+    """Return how many executions in which time; ValueError where the text is no rate."""
     match = _RATE.match(text)
     if match is None or int(match[1]) < 1:
         raise ValueError(text)
@@ -168,7 +168,8 @@ def processors(_: NodeProgram, state: CheckState) -> None:
 
 
 def consistencies(_: NodeProgram, state: CheckState) -> None:
-    """Each write is committed before its step ends, which is `strong`, and more than `eventual` asks for."""
+    """Accept both: each write is committed before its step ends, which is `strong`, and more than `eventual` asks
+    for."""
     for step in state.node.all_steps():
         setting = step.settings.get("consistency")
         if setting is None or setting.value is None:
@@ -283,7 +284,7 @@ def duplicate_steps(_: NodeProgram, state: CheckState) -> None:
 
 # ------------------------------------------------------------------ flow
 def outputs(program: NodeProgram, state: CheckState) -> None:
-    """Every path returns, or the variables named like outputs are written."""
+    """Check that every path returns, or the variables named like outputs are written."""
     if not state.node.flow and not state.is_broken:
         state.warn("empty_flow", "the node has no steps", ("flow",) if state.has_path(("flow",)) else ())
     if always_returns(program.steps) or state.is_broken:
@@ -303,7 +304,7 @@ def outputs(program: NodeProgram, state: CheckState) -> None:
 
 
 def error_coverage(program: NodeProgram, state: CheckState) -> None:
-    """Codes that are declared and never answered."""
+    """Remark on codes that are declared and never answered."""
     answered = {*CODES, *state.codes, *(rule.code for rule in state.node.error_handling)}
     for output, field in zip(program.error, state.node.error, strict=True):
         kind = without_null(output.type)

@@ -36,7 +36,7 @@ _OPERATORS: Final = {"==": "=", "!=": "<>", "AND": "AND", "OR": "OR", "IN": "IN"
 
 
 def mentions_column(term: Term, column: str) -> bool:
-    """Whether a term is arithmetic on its own column: `balance - {amount}`, not the text `in-{place}`."""
+    """Return whether a term is arithmetic on its own column: `balance - {amount}`, not the text `in-{place}`."""
     if not isinstance(term, BinaryTerm) or term.operator not in ("+", "-", "*", "/", "%"):
         return False
     return _has_name(term, column)
@@ -60,8 +60,8 @@ class Sql:
     def query_of(
         self, text: str, path: Path, scope: NameScope, named: dict[str, TypedExpression]
     ) -> tuple[str, dict[str, TypedExpression]]:
-        """The query with parameters `:p0` …, and their values; an empty text after a remark. `named` are the values of
-        `:name` in the text."""
+        """Return the query with parameters `:p0` …, and their values; an empty text after a remark. `named` are the
+        values of `:name` in the text."""
         try:
             template = parse_template(text)
         except ParseError as error:
@@ -85,7 +85,7 @@ class Sql:
         return self._bound_query(marked, text, path, tokens, named, values), values
 
     def refused(self, error: SqlRefused, query: str, text: str, path: Path) -> None:
-        """The remark on a query that is not understood; `text` is the query as the file has it."""
+        """Remark on a query that is not understood; `text` is the query as the file has it."""
         before = query[: error.start]
         offset = len(before) if text.startswith(before) else 0
         self.state.mark(ERROR, "query_refused", error.message, TextSite(path), offset, hint=error.hint)
@@ -99,7 +99,7 @@ class Sql:
         named: dict[str, TypedExpression],
         values: dict[str, TypedExpression],
     ) -> str:
-        """The query with `:p0` for marks, for marks alone in quotes, and for names of `named`."""
+        """Return the query with `:p0` for marks, for marks alone in quotes, and for names of `named`."""
         used: dict[str, str] = {}
         parts, position = [], 0
         for token in tokens:
@@ -138,7 +138,7 @@ class Sql:
 
     # ------------------------------------------------------------ rows
     def where(self, value: object, path: Path, scope: NameScope, table: str) -> TypedExpression:
-        """The condition of an update: a mapping of columns to values, or an expression over the row."""
+        """Return the condition of an update: a mapping of columns to values, or an expression over the row."""
         if isinstance(value, dict) and value:
             values: dict[str, TypedExpression] = {}
             parts = []
@@ -163,7 +163,7 @@ class Sql:
         return self.row(term, site, scope, table)
 
     def row(self, term: Term, site: TextSite, scope: NameScope, table: str) -> TypedExpression:
-        """An expression over the columns of a row."""
+        """Return an expression over the columns of a row."""
         values: dict[str, TypedExpression] = {}
         self._table = table
         return _sql(self._row(term, site, scope, values), values)
@@ -200,7 +200,7 @@ class Sql:
         return "NULL"
 
     def _literal_template(self, text: str, site: TextSite, offset: int, scope: NameScope) -> TypedExpression:
-        """A quoted text inside a condition: a placeholder alone in it is the value itself."""
+        """Return a quoted text inside a condition: a placeholder alone in it is the value itself."""
         try:
             template = parse_template(text)
         except ParseError as error:
@@ -224,7 +224,8 @@ def _sql(text: str, values: dict[str, TypedExpression]) -> TypedExpression:
 
 
 def _column(table: str, name: str) -> str:
-    """A column with its table: SQLite would read an unknown name in double quotes that stands alone as a text."""
+    """Return a column with its table: SQLite would read an unknown name in double quotes that stands alone as a
+    text."""
     return f"{_quoted(table)}.{_quoted(name)}" if table and "." not in name else _quoted(name)
 
 

@@ -69,7 +69,7 @@ class CheckState:
 
     # ------------------------------------------------------------ remarks
     def error(self, code: str, message: str, path: Path, *, hint: str = "", value: bool = False) -> None:
-        """An error at a part's key, or at its value."""
+        """Add an error at a part's key, or at its value."""
         self._add(ERROR, code, message, path, hint, value)
 
     def warn(self, code: str, message: str, path: Path, *, hint: str = "", value: bool = False) -> None:
@@ -83,11 +83,11 @@ class CheckState:
         self.issues.add(severity, code, message, path=path, place=place, hint=hint)
 
     def mark(self, severity: str, code: str, message: str, site: TextSite, offset: int, *, hint: str = "") -> None:
-        """A remark at a character of an expression."""
+        """Add a remark at a character of an expression."""
         self.issues.add(severity, code, message, path=site.path, place=self.place(site, offset), hint=hint)
 
     def syntax(self, error: ParseError, site: TextSite) -> None:
-        """The remark for an expression that cannot be parsed."""
+        """Add the remark for an expression that cannot be parsed."""
         offset = int(error.fields.get("offset", 0))
         self.mark(ERROR, "expression_syntax", error.message, site, offset, hint=error.hint or "")
 
@@ -99,7 +99,7 @@ class CheckState:
         return path in self.document.places
 
     def literal(self, value: Any, kind: ValueType, path: Path) -> Any:
-        """A value of the file as a value of a type; None after a remark where it is none."""
+        """Return a value of the file as a value of a type; None after a remark where it is none."""
         if value is None:
             return None
         try:
@@ -117,7 +117,7 @@ _EXACT: Final = Context(
 
 
 def literal_value(value: Any, kind: ValueType) -> Any:
-    """The value of that type; ValueError where it is none."""
+    """Return the value of that type; ValueError where it is none."""
     if isinstance(kind, Nullable):
         return None if value is None else literal_value(value, kind.type)
     if kind == ANY:
@@ -255,7 +255,7 @@ class NameScope(msgspec.Struct):
     in_old: bool = False
 
     def changed(self, **changes: Any) -> NameScope:
-        """A copy with other values; its names can change without changing these."""
+        """Return a copy with other values; its names can change without changing these."""
         values = {name: getattr(self, name) for name in self.__struct_fields__}
         values["names"] = dict(self.names)
         return NameScope(**(values | changes))

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
+from lyra.vesper import ir
 from lyra.vesper.check.answers import AnswerReader
 from lyra.vesper.check.contracts import ContractReader
 from lyra.vesper.check.infer import Typing
@@ -20,24 +21,6 @@ from lyra.vesper.check.state import CheckState, NameScope
 from lyra.vesper.check.transforms import Transforms
 from lyra.vesper.check.types import common, element_of
 from lyra.vesper.expressions.parser import KEYWORDS, has_placeholder
-from lyra.vesper.ir import (
-    AssignStep,
-    BranchStep,
-    Condition,
-    EffectStep,
-    ErrorAnswer,
-    ForEachStep,
-    LoopStep,
-    MatrixProduct,
-    NodeVariable,
-    ParallelStep,
-    ReturnStep,
-    Rounded,
-    Step,
-    TransitionStep,
-    TypedExpression,
-    ValidateStep,
-)
 from lyra.vesper.nodes.model import Setting, StepDeclaration
 from lyra.vesper.nodes.reader import close_to
 from lyra.vesper.nodes.steps import CUSTOM, EFFECTS, OPERATIONS, operation_named
@@ -49,7 +32,7 @@ _ROUNDINGS: Final = ("half_even", "half_up", "down")
 _WALKS_MAX: Final = 200
 _GUARD_KEYS: Final = ("condition", "expression", "guard", "check")
 _NOT_IDENTIFIER: Final = re.compile(r"[^A-Za-z0-9_]+")
-Lower = Callable[["Steps", StepDeclaration, NameScope], Sequence[Step]]
+Lower = Callable[["Steps", StepDeclaration, NameScope], Sequence[ir.Step]]
 
 
 class Steps:
@@ -73,9 +56,9 @@ class Steps:
         self.lower_effect: Lower | None = None  # set by the part that knows effects
 
     # ------------------------------------------------------------ blocks
-    def block(self, declarations: Sequence[StepDeclaration], scope: NameScope) -> tuple[Step, ...]:
-        """The steps of a block. Those after a return are never reached."""
-        steps: list[Step] = []
+    def block(self, declarations: Sequence[StepDeclaration], scope: NameScope) -> tuple[ir.Step, ...]:
+        """Return the steps of a block. Those after a return are never reached."""
+        steps: list[ir.Step] = []
         is_over = False
         for declaration in declarations:
             if is_over:
@@ -84,7 +67,7 @@ class Steps:
             is_over = is_over or always_returns(steps)
         return tuple(steps)
 
-    def lower(self, step: StepDeclaration, scope: NameScope) -> Sequence[Step]:
+    def lower(self, step: StepDeclaration, scope: NameScope) -> Sequence[ir.Step]:
         operation = operation_named(step.operation)
         if operation is None:
             hint = close_to(step.operation, OPERATIONS)
@@ -107,7 +90,7 @@ class Steps:
             _may_be_skipped(before, scope)
         return steps
 
-    def _lowered(self, step: StepDeclaration, scope: NameScope) -> Sequence[Step]:
+    def _lowered(self, step: StepDeclaration, scope: NameScope) -> Sequence[ir.Step]:
         if step.operation in EFFECTS or step.operation.startswith(CUSTOM):
             assert self.lower_effect is not None
             return self.lower_effect(self, step, scope)
@@ -121,7 +104,7 @@ class Steps:
                 self.state.warn("no_effect", f"`{key}` has no effect on a step that does not act outside", path)
 
     # ------------------------------------------------------------ parts of steps
-    def guards(self, step: StepDeclaration, scope: NameScope, key: str = "guards") -> tuple[Condition, ...]:
+    def guards(self, step: StepDeclaration, scope: NameScope, key: str = "guards") -> tuple[ir.Condition, ...]:
         setting = step.settings.get(key)
         if setting is None or setting.value is None:
             return ()
@@ -140,11 +123,11 @@ class Steps:
             checks.append(self.contracts.guard(guard, guard_path, scope))
         return tuple(checks)
 
-    def base(self, step: StepDeclaration, guards: tuple[Condition, ...] = ()) -> dict[str, Any]:
+    def base(self, step: StepDeclaration, guards: tuple[ir.Condition, ...] = ()) -> dict[str, Any]:
         return {"name": step.name, "guards": guards, "place": self.state.document.place(step.path)}
 
     def output(self, step: StepDeclaration) -> str:
-        """The variable that a step writes: `output`, or the step's name."""
+        """Return the variable that a step writes: `output`, or the step's name."""
         setting = step.settings.get("output")
         if setting is None:
             return _NOT_IDENTIFIER.sub("_", step.name) or "step"
@@ -168,7 +151,7 @@ class Steps:
         scope.aliases = {alias: value for alias, value in scope.aliases.items() if alias != name}
 
     def parameters(self, step: StepDeclaration, scope: NameScope) -> NameScope:
-        """The scope with the step's free parameters as names."""
+        """Return the scope with the step's free parameters as names."""
         if not step.parameters:
             return scope
         values = {
@@ -176,22 +159,22 @@ class Steps:
         }
         return scope.changed(aliases=scope.aliases | values)
 
-    def value_of(self, setting: Setting, scope: NameScope) -> TypedExpression:
-        """An expression, or a template where the text has a placeholder."""
+    def value_of(self, setting: Setting, scope: NameScope) -> ir.TypedExpression:
+        """Return an expression, or a template where the text has a placeholder."""
         if isinstance(setting.value, str) and not has_placeholder(setting.value):
             return self.typing.expression(setting.value, setting.path, scope)
         return self.typing.value(setting.value, setting.path, scope)
 
     # ------------------------------------------------------------ operations
-    def validation(self, step: StepDeclaration, scope: NameScope) -> Sequence[Step]:
-        checks: tuple[Condition, ...] = ()
+    def validation(self, step: StepDeclaration, scope: NameScope) -> Sequence[ir.Step]:
+        checks: tuple[ir.Condition, ...] = ()
         for key in ("guards", "conditions", "condition", "rules", "checks"):
             checks += self.guards(step, scope, key)
         if not checks:
             self.state.error("missing_key", "the validation has no `guards`", step.path)
-        return [ValidateStep(checks=checks, failure=self._failure(step, scope), **self.base(step))]
+        return [ir.ValidateStep(checks=checks, failure=self._failure(step, scope), **self.base(step))]
 
-    def _failure(self, step: StepDeclaration, scope: NameScope) -> ErrorAnswer | None:
+    def _failure(self, step: StepDeclaration, scope: NameScope) -> ir.ErrorAnswer | None:
         setting = step.settings.get("return_error")
         if setting is not None:
             return self.answers.error_of(setting.value, setting.path, scope)
@@ -203,7 +186,7 @@ class Steps:
             return self.answers.error_of(setting.value["return_error"], (*setting.path, "return_error"), scope)
         return self.answers.error_of(setting.value, setting.path, scope)
 
-    def conditional(self, step: StepDeclaration, scope: NameScope) -> Sequence[Step]:
+    def conditional(self, step: StepDeclaration, scope: NameScope) -> Sequence[ir.Step]:
         guards = self.guards(step, scope)
         setting = step.settings["condition"]
         check = self.contracts.guard(setting.value, setting.path, scope)
@@ -214,10 +197,10 @@ class Steps:
         otherwise = self.block(step.blocks.get("else", ()), sides[1])
         is_over = always_returns(then), always_returns(otherwise)
         merge(scope, [side for side, over in zip(sides, is_over, strict=True) if not over] or [scope.changed()])
-        branch = BranchStep(condition=check.expression, then=then, otherwise=otherwise, **self.base(step, guards))
+        branch = ir.BranchStep(condition=check.expression, then=then, otherwise=otherwise, **self.base(step, guards))
         return [branch]
 
-    def arithmetic(self, step: StepDeclaration, scope: NameScope) -> Sequence[Step]:
+    def arithmetic(self, step: StepDeclaration, scope: NameScope) -> Sequence[ir.Step]:
         guards = self.guards(step, scope)
         inner = self.parameters(step, scope)
         setting = step.settings["expression"]
@@ -225,12 +208,14 @@ class Steps:
         is_quotient = self.answers.may_be_integer(value)
         value = self._rounded(step, value)
         name = self.bind(step, value.type, scope)
-        (self.state.quotients.add if is_quotient and not isinstance(value, Rounded) else self.state.quotients.discard)(
-            name
-        )
-        return [AssignStep(target=name, value=value, **self.base(step, guards))]
+        (
+            self.state.quotients.add
+            if is_quotient and not isinstance(value, ir.Rounded)
+            else self.state.quotients.discard
+        )(name)
+        return [ir.AssignStep(target=name, value=value, **self.base(step, guards))]
 
-    def _rounded(self, step: StepDeclaration, value: TypedExpression) -> TypedExpression:
+    def _rounded(self, step: StepDeclaration, value: ir.TypedExpression) -> ir.TypedExpression:
         scale, rounding = step.settings.get("scale"), step.settings.get("rounding")
         if rounding is not None and rounding.value not in _ROUNDINGS:
             self.state.error("unknown_word", f"`rounding` is one of {', '.join(_ROUNDINGS)}", rounding.path, value=True)
@@ -247,11 +232,11 @@ class Steps:
             self.state.error("type", f"a value of type {describe(kind)} has no scale", scale.path)
             return value
         mode = str(rounding.value) if rounding else "half_even"
-        return Rounded(
+        return ir.Rounded(
             type=DecimalType(scale.value), operand=value, scale=scale.value, rounding=mode, place=value.place
         )
 
-    def string_template(self, step: StepDeclaration, scope: NameScope) -> Sequence[Step]:
+    def string_template(self, step: StepDeclaration, scope: NameScope) -> Sequence[ir.Step]:
         guards = self.guards(step, scope)
         setting = step.settings["template"]
         if not isinstance(setting.value, str):
@@ -259,15 +244,15 @@ class Steps:
             return ()
         value = self.typing.template(setting.value, setting.path, self.parameters(step, scope))
         name = self.bind(step, value.type, scope)
-        return [AssignStep(target=name, value=value, **self.base(step, guards))]
+        return [ir.AssignStep(target=name, value=value, **self.base(step, guards))]
 
-    def data_transform(self, step: StepDeclaration, scope: NameScope) -> Sequence[Step]:
+    def data_transform(self, step: StepDeclaration, scope: NameScope) -> Sequence[ir.Step]:
         guards = self.guards(step, scope)
         value = self.transforms.transform(step, scope)
         name = self.bind(step, value.type, scope)
-        return [AssignStep(target=name, value=value, **self.base(step, guards))]
+        return [ir.AssignStep(target=name, value=value, **self.base(step, guards))]
 
-    def matrix_multiply(self, step: StepDeclaration, scope: NameScope) -> Sequence[Step]:
+    def matrix_multiply(self, step: StepDeclaration, scope: NameScope) -> Sequence[ir.Step]:
         guards = self.guards(step, scope)
         left, right = (self.value_of(step.settings[key], scope) for key in ("left", "right"))
         items = []
@@ -282,10 +267,10 @@ class Steps:
             items.append(without_null(item))
         kind = Array(Array(common(*items)))
         name = self.bind(step, kind, scope)
-        product = MatrixProduct(type=kind, left=left, right=right, place=left.place)
-        return [AssignStep(target=name, value=product, **self.base(step, guards))]
+        product = ir.MatrixProduct(type=kind, left=left, right=right, place=left.place)
+        return [ir.AssignStep(target=name, value=product, **self.base(step, guards))]
 
-    def returns(self, step: StepDeclaration, scope: NameScope) -> Sequence[Step]:
+    def returns(self, step: StepDeclaration, scope: NameScope) -> Sequence[ir.Step]:
         guards = self.guards(step, scope)
         success = step.settings.get("return_success") or step.settings.get("success")
         error = step.settings.get("return_error") or step.settings.get("error")
@@ -293,17 +278,17 @@ class Steps:
             self.state.error("wrong_form", "a return is a success or an error, not both", error.path)
         if error is not None:
             value = self.answers.error_of(error.value, error.path, scope)
-            return [ReturnStep(error=value, **self.base(step, guards))]
+            return [ir.ReturnStep(error=value, **self.base(step, guards))]
         if success is None:
             path = (*step.path, "parameters") if step.parameters else step.path
             if not step.parameters and self.state.node.success:
                 self.state.error("missing_key", "the return has neither `return_success` nor `return_error`", step.path)
-                return [ReturnStep(success=(), **self.base(step, guards))]
+                return [ir.ReturnStep(success=(), **self.base(step, guards))]
             success = Setting({name: setting.value for name, setting in step.parameters.items()}, path)
         fields = self.answers.success_of(success.value, success.path, scope)
-        return [ReturnStep(success=fields, **self.base(step, guards))]
+        return [ir.ReturnStep(success=fields, **self.base(step, guards))]
 
-    def for_each(self, step: StepDeclaration, scope: NameScope) -> Sequence[Step]:
+    def for_each(self, step: StepDeclaration, scope: NameScope) -> Sequence[ir.Step]:
         guards = self.guards(step, scope)
         collection = self.transforms.collection(step.settings["input"], scope)
         item = element_of(collection.type)
@@ -314,7 +299,7 @@ class Steps:
             item = ANY
         variable = self._variable(step)
         steps = self._repeated(step, scope, {variable: item})
-        return [ForEachStep(collection=collection, variable=variable, steps=steps, **self.base(step, guards))]
+        return [ir.ForEachStep(collection=collection, variable=variable, steps=steps, **self.base(step, guards))]
 
     def _variable(self, step: StepDeclaration) -> str:
         setting = step.settings.get("as")
@@ -325,9 +310,9 @@ class Steps:
             return "item"
         return setting.value
 
-    def _repeated(self, step: StepDeclaration, scope: NameScope, extra: dict[str, ValueType]) -> tuple[Step, ...]:
-        """The steps of a loop. Where a round changes types, a second walk starts with what it leaves. The number of
-        such walks is bounded, since loops inside loops multiply them."""
+    def _repeated(self, step: StepDeclaration, scope: NameScope, extra: dict[str, ValueType]) -> tuple[ir.Step, ...]:
+        """Return the steps of a loop. Where a round changes types, a second walk starts with what it leaves. The number
+        of such walks is bounded, since loops inside loops multiply them."""
         before = dict(scope.names)
         inner = scope.changed()
         inner.names.update(extra)
@@ -347,7 +332,7 @@ class Steps:
             self.state.warn("empty_block", f"{step.operation} has no steps", step.path)
         return steps
 
-    def loop(self, step: StepDeclaration, scope: NameScope) -> Sequence[Step]:
+    def loop(self, step: StepDeclaration, scope: NameScope) -> Sequence[ir.Step]:
         guards = self.guards(step, scope)
         setting = step.settings["condition"]
         before = set(scope.names)
@@ -365,28 +350,28 @@ class Steps:
                 "bad_value", f"`max_iterations` is a whole number from 1 to {ITERATIONS_MAX}", limit.path, value=True
             )
             count = ITERATIONS_DEFAULT
-        return [LoopStep(condition=check.expression, max_iterations=count, steps=steps, **self.base(step, guards))]
+        return [ir.LoopStep(condition=check.expression, max_iterations=count, steps=steps, **self.base(step, guards))]
 
-    def parallel(self, step: StepDeclaration, scope: NameScope) -> Sequence[Step]:
+    def parallel(self, step: StepDeclaration, scope: NameScope) -> Sequence[ir.Step]:
         guards = self.guards(step, scope)
         written: dict[str, str] = {}
-        steps: list[Step] = []
+        steps: list[ir.Step] = []
         sides: list[NameScope] = []
         for declaration in step.blocks.get("steps", ()):
             side = scope.changed()
             lowered = self.lower(declaration, side)
             steps += lowered
             sides.append(side)
-            if any(isinstance(part, ReturnStep) for part in lowered):
+            if any(isinstance(part, ir.ReturnStep) for part in lowered):
                 self.state.error("parallel", "a return cannot stand among parallel steps", declaration.path)
             self._check_parallel(declaration, lowered, written)
         for side in sides:
             for name, kind in side.names.items():
                 if scope.names.get(name) != kind:
                     scope.names[name] = kind
-        return [ParallelStep(steps=tuple(steps), **self.base(step, guards))]
+        return [ir.ParallelStep(steps=tuple(steps), **self.base(step, guards))]
 
-    def _check_parallel(self, declaration: StepDeclaration, steps: Sequence[Step], written: dict[str, str]) -> None:
+    def _check_parallel(self, declaration: StepDeclaration, steps: Sequence[ir.Step], written: dict[str, str]) -> None:
         reads, writes = names_in(steps), writes_of(steps)
         for name in sorted((reads | writes) & written.keys()):
             message = f"step `{declaration.name}` needs `{name}` of step `{written[name]}`, which runs at the same time"
@@ -428,19 +413,19 @@ def merge(scope: NameScope, sides: Sequence[NameScope]) -> None:
     scope.names.update(merged)
 
 
-def always_returns(steps: Sequence[Step]) -> bool:
-    """Whether the steps always end the node."""
+def always_returns(steps: Sequence[ir.Step]) -> bool:
+    """Return whether the steps always end the node."""
     return any(_returns(step) for step in steps)
 
 
-def _returns(step: Step) -> bool:
+def _returns(step: ir.Step) -> bool:
     if step.guards:
         return False
-    if isinstance(step, ReturnStep):
+    if isinstance(step, ir.ReturnStep):
         return True
-    if isinstance(step, BranchStep):
+    if isinstance(step, ir.BranchStep):
         return always_returns(step.then) and always_returns(step.otherwise)
-    if isinstance(step, EffectStep):
+    if isinstance(step, ir.EffectStep):
         return always_returns(step.found) and always_returns(step.empty)
     return False
 
@@ -449,7 +434,7 @@ def _returns(step: Step) -> bool:
 
 
 def parts_of(part: Any) -> Iterator[Any]:
-    """The part and everything inside it."""
+    """Yield the part and everything inside it."""
     rest = [part]
     while rest:
         item = rest.pop()
@@ -461,7 +446,7 @@ def parts_of(part: Any) -> Iterator[Any]:
 
 
 def depth_of(part: Any) -> int:
-    """How deep the expressions inside are, at most."""
+    """Return how deep the expressions inside are, at most."""
     deepest = 0
     rest = [(part, 0)]
     while rest:
@@ -469,27 +454,27 @@ def depth_of(part: Any) -> int:
         if isinstance(item, (list, tuple)):
             rest.extend((inner, depth) for inner in item)
         elif isinstance(item, msgspec.Struct):
-            depth = depth + 1 if isinstance(item, TypedExpression) else 0
+            depth = depth + 1 if isinstance(item, ir.TypedExpression) else 0
             deepest = max(deepest, depth)
             rest.extend((getattr(item, name), depth) for name in item.__struct_fields__)
     return deepest
 
 
 def names_in(part: Any) -> set[str]:
-    """All names that expressions inside mention."""
-    return {item.name for item in parts_of(part) if isinstance(item, NodeVariable)}
+    """Return all names that expressions inside mention."""
+    return {item.name for item in parts_of(part) if isinstance(item, ir.NodeVariable)}
 
 
 def writes_of(part: Any) -> set[str]:
-    """The variables that steps inside write."""
+    """Return the variables that steps inside write."""
     names: set[str] = set()
     for item in parts_of(part):
-        if isinstance(item, AssignStep):
+        if isinstance(item, ir.AssignStep):
             names.add(item.target)
-        elif isinstance(item, EffectStep):
+        elif isinstance(item, ir.EffectStep):
             names.update(name for name in (item.output, *(name for name, _ in item.extract)) if name)
-        elif isinstance(item, TransitionStep) and item.output:
+        elif isinstance(item, ir.TransitionStep) and item.output:
             names.add(item.output)
-        elif isinstance(item, ForEachStep):
+        elif isinstance(item, ir.ForEachStep):
             names.add(item.variable)
     return names

@@ -11,21 +11,12 @@ from typing import Any, Final
 
 from lyra.core.checking.document import Path
 from lyra.errors import ParseError
+from lyra.vesper import ir
 from lyra.vesper.check.infer import Typing, map_of
 from lyra.vesper.check.state import CheckState, Element, NameScope, TextSite
 from lyra.vesper.check.types import aggregate_type, common, element_of
 from lyra.vesper.expressions.parser import has_placeholder, parse_expression
 from lyra.vesper.expressions.terms import AGGREGATES, BinaryTerm, CallTerm, NameTerm, StarTerm, Term
-from lyra.vesper.ir import (
-    Aggregate,
-    Aggregation,
-    Constant,
-    Filter,
-    GroupBy,
-    MapOver,
-    Reduce,
-    TypedExpression,
-)
 from lyra.vesper.nodes.model import Setting, StepDeclaration
 from lyra.vesper.nodes.reader import close_to
 from lyra.vesper.values.names import is_identifier
@@ -41,8 +32,8 @@ class Transforms:
         self.state = state
         self.typing = typing
 
-    def transform(self, step: StepDeclaration, scope: NameScope) -> TypedExpression:
-        """The expression of a step."""
+    def transform(self, step: StepDeclaration, scope: NameScope) -> ir.TypedExpression:
+        """Return the expression of a step."""
         collection = self.collection(step.settings.get("input"), scope)
         item = element_of(collection.type)
         setting = step.settings["transform"]
@@ -57,38 +48,38 @@ class Transforms:
             self.state.error(
                 "unknown_word", f"`transform` is one of {', '.join(TRANSFORMS)}", setting.path, hint=hint, value=True
             )
-            return Constant(type=ANY, value=None)
+            return ir.Constant(type=ANY, value=None)
         return self._kinds[kind](self, step, scope, collection, item)
 
-    def collection(self, setting: Setting | None, scope: NameScope) -> TypedExpression:
-        """The input of a step: an expression, or a template with one placeholder."""
+    def collection(self, setting: Setting | None, scope: NameScope) -> ir.TypedExpression:
+        """Return the input of a step: an expression, or a template with one placeholder."""
         if setting is None:
-            return Constant(type=ANY, value=None)
+            return ir.Constant(type=ANY, value=None)
         if isinstance(setting.value, str) and has_placeholder(setting.value):
             return self.typing.template(setting.value, setting.path, scope)
         return self.typing.expression(setting.value, setting.path, scope)
 
     # ------------------------------------------------------------ kinds
     def _map(
-        self, step: StepDeclaration, scope: NameScope, collection: TypedExpression, item: ValueType
-    ) -> TypedExpression:
+        self, step: StepDeclaration, scope: NameScope, collection: ir.TypedExpression, item: ValueType
+    ) -> ir.TypedExpression:
         name, body = self._body(step, "function", scope, item)
-        return MapOver(type=Array(body.type), collection=collection, name=name, body=body, place=collection.place)
+        return ir.MapOver(type=Array(body.type), collection=collection, name=name, body=body, place=collection.place)
 
     def _filter(
-        self, step: StepDeclaration, scope: NameScope, collection: TypedExpression, item: ValueType
-    ) -> TypedExpression:
+        self, step: StepDeclaration, scope: NameScope, collection: ir.TypedExpression, item: ValueType
+    ) -> ir.TypedExpression:
         key = "condition" if "condition" in step.settings and "function" not in step.settings else "function"
         name, body = self._body(step, key, scope, item)
         self._boolean(body, step.settings.get(key))
-        return Filter(type=Array(item), collection=collection, name=name, body=body, place=collection.place)
+        return ir.Filter(type=Array(item), collection=collection, name=name, body=body, place=collection.place)
 
     def _reduce(
-        self, step: StepDeclaration, scope: NameScope, collection: TypedExpression, item: ValueType
-    ) -> TypedExpression:
+        self, step: StepDeclaration, scope: NameScope, collection: ir.TypedExpression, item: ValueType
+    ) -> ir.TypedExpression:
         setting = step.settings.get("initial")
-        initial: TypedExpression = (
-            self.typing.value(setting.value, setting.path, scope) if setting else Constant(type=ANY, value=None)
+        initial: ir.TypedExpression = (
+            self.typing.value(setting.value, setting.path, scope) if setting else ir.Constant(type=ANY, value=None)
         )
         if setting is None:
             self.state.error("missing_key", "reduce has no `initial`", step.path)
@@ -98,7 +89,7 @@ class Transforms:
         if common(kind, body.type) != kind:
             kind = common(kind, body.type)
             name, body = self._body(step, "function", scope.with_name(accumulator, kind), item)
-        return Reduce(
+        return ir.Reduce(
             type=common(kind, body.type),
             collection=collection,
             name=name,
@@ -109,17 +100,17 @@ class Transforms:
         )
 
     def _aggregate(
-        self, step: StepDeclaration, scope: NameScope, collection: TypedExpression, item: ValueType
-    ) -> TypedExpression:
+        self, step: StepDeclaration, scope: NameScope, collection: ir.TypedExpression, item: ValueType
+    ) -> ir.TypedExpression:
         setting = step.settings.get("function")
         if setting is not None and "aggregations" not in step.settings and "group_by" not in step.settings:
             return self._whole(step, setting, scope, collection, item)
         return self._group_by(step, scope, collection, item)
 
     def _whole(
-        self, step: StepDeclaration, setting: Setting, scope: NameScope, collection: TypedExpression, item: ValueType
-    ) -> TypedExpression:
-        """One aggregate over the whole collection: a function's name, with a field, or an expression."""
+        self, step: StepDeclaration, setting: Setting, scope: NameScope, collection: ir.TypedExpression, item: ValueType
+    ) -> ir.TypedExpression:
+        """Return one aggregate over the whole collection: a function's name, with a field, or an expression."""
         word = str(setting.value).strip()
         if word.upper() not in AGGREGATES:
             name = self._identifier(step, "as", "record")
@@ -129,18 +120,18 @@ class Transforms:
         field = step.settings.get("field")
         if field is not None:
             name, body = self._body(step, "field", scope, item, fields_first=True)
-            collection = MapOver(type=Array(body.type), collection=collection, name=name, body=body)
+            collection = ir.MapOver(type=Array(body.type), collection=collection, name=name, body=body)
             item = body.type
         kind = aggregate_type(word.lower(), item)
         if kind is None:
             what = describe(without_null(item))
             self.state.error("type", f"`{word}` does not take elements of type {what}", setting.path, value=True)
             kind = ANY
-        return Aggregate(type=kind, function=word.lower(), collection=collection, place=collection.place)
+        return ir.Aggregate(type=kind, function=word.lower(), collection=collection, place=collection.place)
 
     def _group_by(
-        self, step: StepDeclaration, scope: NameScope, collection: TypedExpression, item: ValueType
-    ) -> TypedExpression:
+        self, step: StepDeclaration, scope: NameScope, collection: ir.TypedExpression, item: ValueType
+    ) -> ir.TypedExpression:
         name = self._identifier(step, "as", "record")
         inner = scope.with_name(name, item)
         inner.element = Element(name, item, is_first=True)
@@ -158,7 +149,7 @@ class Transforms:
         if not aggregations:
             fields.append(RecordField("items", Array(item)))
         row = RecordType("", tuple(fields))
-        return GroupBy(
+        return ir.GroupBy(
             type=Array(row) if keys else row,
             collection=collection,
             name=name,
@@ -187,13 +178,13 @@ class Transforms:
 
     def _body(
         self, step: StepDeclaration, key: str, scope: NameScope, item: ValueType, *, fields_first: bool = False
-    ) -> tuple[str, TypedExpression]:
-        """The element's name and the expression for each element."""
+    ) -> tuple[str, ir.TypedExpression]:
+        """Return the element's name and the expression for each element."""
         name = self._identifier(step, "as", "record")
         setting = step.settings.get(key)
         if setting is None:
             self.state.error("missing_key", f"the transform has no `{key}`", step.path)
-            return name, Constant(type=ANY, value=None)
+            return name, ir.Constant(type=ANY, value=None)
         lambda_name = _lambda_name(setting.value)
         if lambda_name is not None:
             return lambda_name, self._lambda(setting, lambda_name, scope, item)
@@ -201,34 +192,34 @@ class Transforms:
         inner.element = Element(name, item, is_first=fields_first)
         return name, self._mapped(setting.value, setting.path, inner)
 
-    def _lambda(self, setting: Setting, name: str, scope: NameScope, item: ValueType) -> TypedExpression:
+    def _lambda(self, setting: Setting, name: str, scope: NameScope, item: ValueType) -> ir.TypedExpression:
         term = parse_expression(setting.value)
         assert isinstance(term, BinaryTerm)
         inner = scope.with_name(name, item)
         inner.element = Element(name, item)
         return self.typing.term(term.right, inner, TextSite(setting.path))
 
-    def _mapped(self, value: Any, path: Path, scope: NameScope) -> TypedExpression:
-        """A mapping of expressions is a record for each element; texts with placeholders are templates."""
+    def _mapped(self, value: Any, path: Path, scope: NameScope) -> ir.TypedExpression:
+        """Return a mapping of expressions is a record for each element; texts with placeholders are templates."""
         if isinstance(value, dict):
             return map_of({key: self._mapped(item, (*path, key), scope) for key, item in value.items()})
         if isinstance(value, str) and not has_placeholder(value):
             return self.typing.expression(value, path, scope)
         return self.typing.value(value, path, scope)
 
-    def _boolean(self, body: TypedExpression, setting: Setting | None) -> None:
+    def _boolean(self, body: ir.TypedExpression, setting: Setting | None) -> None:
         kind = without_null(body.type)
         if setting is not None and kind != ANY and describe(kind) not in ("boolean", "null"):
             message = f"a condition is a boolean, not {describe(kind)}"
             self.state.error("not_boolean", message, setting.path, value=True)
 
-    def _keys(self, step: StepDeclaration, scope: NameScope) -> list[tuple[str, TypedExpression]]:
+    def _keys(self, step: StepDeclaration, scope: NameScope) -> list[tuple[str, ir.TypedExpression]]:
         setting = step.settings.get("group_by")
         if setting is None:
             return []
         is_list = isinstance(setting.value, list)
         texts = setting.value if is_list else [setting.value]
-        keys: list[tuple[str, TypedExpression]] = []
+        keys: list[tuple[str, ir.TypedExpression]] = []
         for index, text in enumerate(texts):
             path = (*setting.path, index) if is_list else setting.path
             if not isinstance(text, str):
@@ -238,11 +229,11 @@ class Transforms:
             keys.append((text.strip().rpartition(".")[2], expression))
         return keys
 
-    def _aggregations(self, step: StepDeclaration, scope: NameScope) -> list[Aggregation]:
+    def _aggregations(self, step: StepDeclaration, scope: NameScope) -> list[ir.Aggregation]:
         setting = step.settings.get("aggregations")
         if setting is None:
             return []
-        aggregations: list[Aggregation] = []
+        aggregations: list[ir.Aggregation] = []
         if isinstance(setting.value, dict):
             entries = [(name, item, (*setting.path, name)) for name, item in setting.value.items()]
         elif isinstance(setting.value, list):
@@ -256,7 +247,7 @@ class Transforms:
                 aggregations.append(aggregation)
         return aggregations
 
-    def _aggregation(self, name: str, value: Any, path: Path, scope: NameScope) -> Aggregation | None:
+    def _aggregation(self, name: str, value: Any, path: Path, scope: NameScope) -> ir.Aggregation | None:
         if not name:
             self.state.error("missing_key", "the aggregation has no `output`", path)
             return None
@@ -284,7 +275,9 @@ class Transforms:
             return self._counted(name, term.function, path)
         return self._typed(name, term.function.lower(), argument, site, scope)
 
-    def _aggregation_of(self, name: str, function: str, text: str, path: Path, scope: NameScope) -> Aggregation | None:
+    def _aggregation_of(
+        self, name: str, function: str, text: str, path: Path, scope: NameScope
+    ) -> ir.Aggregation | None:
         if function not in AGGREGATES:
             self.state.error("unknown_word", f"`function` is one of {', '.join(AGGREGATES)}", path)
             return None
@@ -297,23 +290,23 @@ class Transforms:
             return None
         return self._typed(name, function.lower(), term, TextSite(path), scope)
 
-    def _counted(self, name: str, function: str, path: Path) -> Aggregation | None:
+    def _counted(self, name: str, function: str, path: Path) -> ir.Aggregation | None:
         if function.upper() != "COUNT":
             self.state.error("type", f"`{function}` needs a field", path, value=True)
             return None
-        return Aggregation(name, "count")
+        return ir.Aggregation(name, "count")
 
-    def _typed(self, name: str, function: str, term: Term, site: TextSite, scope: NameScope) -> Aggregation | None:
+    def _typed(self, name: str, function: str, term: Term, site: TextSite, scope: NameScope) -> ir.Aggregation | None:
         operand = self.typing.term(term, scope, site)
         if aggregate_type(function, operand.type) is None:
             what = describe(without_null(operand.type))
             self.state.error("type", f"`{function.upper()}` does not take values of type {what}", site.path, value=True)
             return None
-        return Aggregation(name, function, operand)
+        return ir.Aggregation(name, function, operand)
 
 
 def _lambda_name(value: Any) -> str | None:
-    """The parameter of `name => expression`."""
+    """Return the parameter of `name => expression`."""
     if not isinstance(value, str) or "=>" not in value:
         return None
     try:

@@ -78,7 +78,7 @@ class TypeTable:
 
     # ------------------------------------------------------------ fields
     def of_field(self, field: FieldDeclaration, *, optional_is_nullable: bool = True) -> ValueType:
-        """The declared type; with null where the field may be absent and has no default."""
+        """Return the declared type; with null where the field may be absent and has no default."""
         kind = self._field_type(field)
         has_value = field.default is not None and field.default is not msgspec.UNSET
         if optional_is_nullable and not field.required and not has_value and kind != ANY:
@@ -110,7 +110,7 @@ class TypeTable:
 
     # ------------------------------------------------------------ texts
     def read(self, text: str, path: Path) -> ValueType:
-        """The type of a text; `any` after a remark where there is none."""
+        """Return the type of a text; `any` after a remark where there is none."""
         match = _ENUM.match(text)
         if match is not None:
             values = tuple(value.strip().strip("'\"") for value in match[1].split(",") if value.strip())
@@ -127,7 +127,7 @@ class TypeTable:
         return ANY
 
     def _type(self, parts: list[str], path: Path, depth: int) -> tuple[ValueType | None, list[str]]:
-        """A type at the front of some parts, and the parts after it."""
+        """Return a type at the front of some parts, and the parts after it."""
         if not parts or depth > TYPE_DEPTH_MAX:
             return None, parts
         name, rest = parts[0], parts[1:]
@@ -165,7 +165,7 @@ class TypeTable:
         return (Array(first) if name == "array" else SetType(first)), rest[1:]
 
     def named(self, name: str, path: Path) -> ValueType | None:
-        """A built-in or custom type; None after a remark where there is none of that name."""
+        """Return a built-in or custom type; None after a remark where there is none of that name."""
         if name in SCALARS:
             return SCALARS[name]
         if name in self._known:
@@ -190,7 +190,7 @@ class TypeTable:
         return kind
 
     def _size(self, kind: ValueType) -> int:
-        """How many fields a type has, those inside it counted."""
+        """Return how many fields a type has, those inside it counted."""
         if isinstance(kind, Nullable):
             return self._size(kind.type)
         if isinstance(kind, (Array, SetType)):
@@ -223,7 +223,7 @@ class TypeTable:
 
 
 def _parts(text: str) -> list[str] | None:
-    """The words and marks of a type; None where a character fits neither."""
+    """Return the words and marks of a type; None where a character fits neither."""
     parts: list[str] = []
     position = 0
     text = text.rstrip()
@@ -249,7 +249,7 @@ def is_text(kind: ValueType) -> bool:
 
 
 def element_of(kind: ValueType) -> ValueType | None:
-    """The type of a collection's elements; None where it is no array or set."""
+    """Return the type of a collection's elements; None where it is no array or set."""
     kind = without_null(kind)
     if kind == ANY:
         return ANY
@@ -257,7 +257,7 @@ def element_of(kind: ValueType) -> ValueType | None:
 
 
 def common(left: ValueType, right: ValueType) -> ValueType:
-    """A type for values of both."""
+    """Return a type for values of both."""
     if left == right:
         return left
     if left == NULL or right == NULL:
@@ -274,7 +274,7 @@ def common(left: ValueType, right: ValueType) -> ValueType:
 
 
 def is_ordered(left: ValueType, right: ValueType) -> bool:
-    """Whether values of the two can stand in an order."""
+    """Return whether values of the two can stand in an order."""
     left, right = without_null(left), without_null(right)
     if ANY in (left, right):
         other = right if left == ANY else left
@@ -285,7 +285,7 @@ def is_ordered(left: ValueType, right: ValueType) -> bool:
 
 
 def may_equal(left: ValueType, right: ValueType) -> bool:
-    """Whether values of the two can be equal."""
+    """Return whether values of the two can be equal."""
     left, right = without_null(left), without_null(right)
     if left == right or left in (ANY, NULL) or right in (ANY, NULL):
         return True
@@ -303,7 +303,7 @@ def may_equal(left: ValueType, right: ValueType) -> bool:
 
 
 def arithmetic_type(operator: str, left: ValueType, right: ValueType) -> ValueType | None:
-    """The type of `left operator right`; None where there is none."""
+    """Return the type of `left operator right`; None where there is none."""
     left, right = without_null(left), without_null(right)
     if operator == "+" and is_text(left) and is_text(right):
         return STRING
@@ -322,7 +322,7 @@ def arithmetic_type(operator: str, left: ValueType, right: ValueType) -> ValueTy
 
 
 def misfit(actual: ValueType, declared: ValueType) -> str:
-    """Why values of a type cannot be values of another; empty where some can."""
+    """Return why values of a type cannot be values of another; empty where some can."""
     actual, declared = without_null(actual), without_null(declared)
     if actual in (ANY, NULL) or declared == ANY or actual == declared:
         return ""
@@ -359,7 +359,7 @@ def _record_misfit(actual: RecordType, declared: RecordType) -> str:
 
 
 def aggregate_type(function: str, item: ValueType) -> ValueType | None:
-    """The type of an aggregate over elements of a type; None where they cannot be aggregated so."""
+    """Return the type of an aggregate over elements of a type; None where they cannot be aggregated so."""
     inner = without_null(item)
     if function == "count":
         return INTEGER
@@ -384,7 +384,7 @@ def constant_type(value: Any) -> ValueType:
 
 
 def field_type(kind: ValueType, name: str) -> ValueType | None:
-    """The type of a field of a record or map; None where there is none of that name."""
+    """Return the type of a field of a record or map; None where there is none of that name."""
     kind = without_null(kind)
     if isinstance(kind, RecordType):
         field = kind.field(name)

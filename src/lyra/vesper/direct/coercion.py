@@ -165,7 +165,7 @@ def _anything(value: Any) -> Any:
 
 
 def _any_value(value: Any, depth: int) -> Any:
-    """A value of no declared type: JSON floats become decimals, containers are copied."""
+    """Return a value of no declared type: JSON floats become decimals, containers are copied."""
     if depth < 0:
         raise Misfit("the value is nested too deeply")
     match value:
@@ -240,7 +240,7 @@ def _map(key: Coerce, item: Coerce) -> Coerce:
 
 
 def is_optional(field: RecordField) -> bool:
-    """Whether null stands for the absent field."""
+    """Return whether null stands for the absent field."""
     return not field.required and (field.default is msgspec.UNSET or field.default is None)
 
 
@@ -274,7 +274,7 @@ def _record(record: RecordType, build: Callable[[ValueType], Coerce]) -> Coerce:
 
 
 def _when_absent(field: RecordField) -> Any:
-    """What stands for a field that a record lacks; UNSET: it may not lack it."""
+    """Return what stands for a field that a record lacks; UNSET: it may not lack it."""
     if field.default is not msgspec.UNSET or (field.required and not isinstance(field.type, Nullable)):
         return field.default
     return None
@@ -359,7 +359,7 @@ def _computed_timestamp(value: Any) -> datetime:
 
 
 def _computed(value: Any) -> Any:
-    """A value of no declared type, its decimals without a negative zero."""
+    """Return a value of no declared type, its decimals without a negative zero."""
     match value:
         case Decimal():
             return checked_decimal(value)
@@ -389,7 +389,7 @@ def writer(kind: ValueType) -> Coerce:
 
 
 def written(name: str, coerce: Coerce, value: Any) -> Any:
-    """The answer's field; a type error where it does not fit."""
+    """Return the answer's field; a type error where it does not fit."""
     try:
         return coerce(value)
     except Misfit as misfit:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final
 
+from lyra.vesper import ir
 from lyra.vesper.direct.coercion import Misfit, reader
 from lyra.vesper.direct.expressions import compile_condition, compile_expression
 from lyra.vesper.direct.frames import EFFECTS, METER, Frame, Scope, acts_outside
@@ -27,18 +28,6 @@ from lyra.vesper.direct.steps import (
 )
 from lyra.vesper.direct.transforms import elements_of
 from lyra.vesper.effects.request import EffectError, EffectRequest, Effects, failure_code, request_key, retry_of
-from lyra.vesper.ir import (
-    BranchStep,
-    EffectStep,
-    ErrorRule,
-    ForEachStep,
-    LoopStep,
-    NodeProgram,
-    ParallelStep,
-    Step,
-    StepRetry,
-    TransitionStep,
-)
 from lyra.vesper.values.outcome import NodeError
 from lyra.vesper.values.types import ANY
 
@@ -71,13 +60,13 @@ class EffectRun:
 
     async def perform(
         self,
-        step: Step,
+        step: ir.Step,
         kind: str,
         capability: str,
         payload: Any,
         *,
         timeout_s: float | None = None,
-        retry: StepRetry | None = None,
+        retry: ir.StepRetry | None = None,
     ) -> Any:
         if self.effects is None:
             raise NodeError("capability_denied", f"{step.name} acts outside, and the node was given no effects")
@@ -116,7 +105,7 @@ async def _attempt(steps: RunAsync, frame: Frame) -> None:
 # ---------------------------------------------------------------- steps that hold others
 
 
-def compile_async_steps(steps: tuple[Step, ...], program: NodeProgram, scope: Scope) -> RunAsync:
+def compile_async_steps(steps: tuple[ir.Step, ...], program: ir.NodeProgram, scope: Scope) -> RunAsync:
     """Runs the steps in order, to the first that answers."""
     compiled: list[tuple[RunStep | None, RunAsync | None]] = []
     for step in steps:
@@ -139,7 +128,7 @@ def compile_async_steps(steps: tuple[Step, ...], program: NodeProgram, scope: Sc
     return run
 
 
-def _compile_async_step(step: Step, program: NodeProgram, scope: Scope) -> RunAsync:
+def _compile_async_step(step: ir.Step, program: ir.NodeProgram, scope: Scope) -> RunAsync:
     compiled = _COMPILERS[type(step)](step, program, scope)
     watch = scope.watch
     if not step.guards and watch is None:
@@ -154,7 +143,7 @@ def _compile_async_step(step: Step, program: NodeProgram, scope: Scope) -> RunAs
     return run
 
 
-def _branch(step: BranchStep, program: NodeProgram, scope: Scope) -> RunAsync:
+def _branch(step: ir.BranchStep, program: ir.NodeProgram, scope: Scope) -> RunAsync:
     is_true = compile_condition(step.condition, scope)
     then = compile_async_steps(step.then, program, scope)
     otherwise = compile_async_steps(step.otherwise, program, scope)
@@ -165,7 +154,7 @@ def _branch(step: BranchStep, program: NodeProgram, scope: Scope) -> RunAsync:
     return run
 
 
-def _for_each(step: ForEachStep, program: NodeProgram, scope: Scope) -> RunAsync:
+def _for_each(step: ir.ForEachStep, program: ir.NodeProgram, scope: Scope) -> RunAsync:
     collection = compile_expression(step.collection, scope)
     inner, (slot,) = scope.bind(step.variable)
     body = compile_async_steps(step.steps, program, inner)
@@ -181,7 +170,7 @@ def _for_each(step: ForEachStep, program: NodeProgram, scope: Scope) -> RunAsync
     return iterate
 
 
-def _loop(step: LoopStep, program: NodeProgram, scope: Scope) -> RunAsync:
+def _loop(step: ir.LoopStep, program: ir.NodeProgram, scope: Scope) -> RunAsync:
     goes_on = compile_condition(step.condition, scope)
     body = compile_async_steps(step.steps, program, scope)
 
@@ -200,7 +189,7 @@ def _loop(step: LoopStep, program: NodeProgram, scope: Scope) -> RunAsync:
     return repeat
 
 
-def _parallel(step: ParallelStep, program: NodeProgram, scope: Scope) -> RunAsync:
+def _parallel(step: ir.ParallelStep, program: ir.NodeProgram, scope: Scope) -> RunAsync:
     parts = [compile_async_steps((part,), program, scope) for part in step.steps]
 
     async def run(frame: Frame) -> Answer | None:
@@ -231,7 +220,7 @@ async def _result(part: RunAsync, frame: Frame) -> Any:
 # ---------------------------------------------------------------- steps that act
 
 
-def compile_async_rule(rule: ErrorRule, program: NodeProgram, scope: Scope) -> ObeyRule:
+def compile_async_rule(rule: ir.ErrorRule, program: ir.NodeProgram, scope: Scope) -> ObeyRule:
     """Runs the compensations that the rule asks for, and gives its answer, if it has one."""
     inner, slot = rule_scope(scope)
     compensation = compile_async_steps(rule.compensation, program, inner.of_compensation())
@@ -247,8 +236,8 @@ def compile_async_rule(rule: ErrorRule, program: NodeProgram, scope: Scope) -> O
     return obey
 
 
-def _guarded_by_rules(step: EffectStep, act: RunAsync, program: NodeProgram, scope: Scope) -> RunAsync:
-    """The act, with the step's rules about its errors."""
+def _guarded_by_rules(step: ir.EffectStep, act: RunAsync, program: ir.NodeProgram, scope: Scope) -> RunAsync:
+    """Return the act, with the step's rules about its errors."""
     rules = [compile_async_rule(rule, program, scope) for rule in step.rules]
 
     async def run(frame: Frame) -> Answer | None:
@@ -265,8 +254,8 @@ def _guarded_by_rules(step: EffectStep, act: RunAsync, program: NodeProgram, sco
     return run
 
 
-def _response_scope(step: EffectStep, scope: Scope) -> tuple[Scope, list[int]]:
-    """The scope after the act: the response under its output's name and the name that its kind gives it."""
+def _response_scope(step: ir.EffectStep, scope: Scope) -> tuple[Scope, list[int]]:
+    """Return the scope after the act: the response under its output's name and the name that its kind gives it."""
     usual = "query_result" if step.kind == "db.query" else "response"
     inner, (slot,) = scope.bind(usual)
     outputs = [slot]
@@ -275,7 +264,7 @@ def _response_scope(step: EffectStep, scope: Scope) -> tuple[Scope, list[int]]:
     return (scope if step.output == usual else inner), outputs
 
 
-def _effect(step: EffectStep, program: NodeProgram, scope: Scope) -> RunAsync:
+def _effect(step: ir.EffectStep, program: ir.NodeProgram, scope: Scope) -> RunAsync:
     request, read = compile_expression(step.request, scope), reader(ANY)
     retry = retry_of(step, program)
     inner, slots = _response_scope(step, scope)
@@ -314,14 +303,14 @@ def _effect(step: EffectStep, program: NodeProgram, scope: Scope) -> RunAsync:
     return run
 
 
-def _read(step: Step, read: Callable[[Any], Any], response: Any) -> Any:
+def _read(step: ir.Step, read: Callable[[Any], Any], response: Any) -> Any:
     try:
         return read(response)
     except Misfit as misfit:
         raise NodeError("type_error", f"{step.name}: {misfit}") from None
 
 
-def _transition(step: TransitionStep, program: NodeProgram, scope: Scope) -> RunAsync:
+def _transition(step: ir.TransitionStep, program: ir.NodeProgram, scope: Scope) -> RunAsync:
     machine = next((machine for machine in program.machines if machine.name == step.machine), None)
     retry = retry_of(step, program)
     entity, source, target = (compile_expression(part, scope) for part in (step.entity, step.source, step.target))
@@ -357,11 +346,11 @@ def _transition(step: TransitionStep, program: NodeProgram, scope: Scope) -> Run
     return run
 
 
-_COMPILERS: Final[dict[type[Step], Callable[[Any, NodeProgram, Scope], RunAsync]]] = {
-    BranchStep: _branch,
-    ForEachStep: _for_each,
-    LoopStep: _loop,
-    ParallelStep: _parallel,
-    EffectStep: _effect,
-    TransitionStep: _transition,
+_COMPILERS: Final[dict[type[ir.Step], Callable[[Any, ir.NodeProgram, Scope], RunAsync]]] = {
+    ir.BranchStep: _branch,
+    ir.ForEachStep: _for_each,
+    ir.LoopStep: _loop,
+    ir.ParallelStep: _parallel,
+    ir.EffectStep: _effect,
+    ir.TransitionStep: _transition,
 }

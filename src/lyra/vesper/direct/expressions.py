@@ -46,13 +46,13 @@ def compile_expression(expression: ir.TypedExpression, scope: Scope) -> Evaluate
 
 
 def compile_condition(expression: ir.TypedExpression, scope: Scope) -> Callable[[Frame], bool]:
-    """The value as a condition: null is false, anything but a boolean a type error."""
+    """Return the value as a condition: null is false, anything but a boolean a type error."""
     evaluate = compile_expression(expression, scope)
     return evaluate if type(expression) in _ALWAYS_BOOLEAN else condition(evaluate)
 
 
 def condition(evaluate: Evaluate) -> Callable[[Frame], bool]:
-    """The function that reads a value as a condition."""
+    """Return the function that reads a value as a condition."""
 
     def decide(frame: Frame) -> bool:
         value = evaluate(frame)
@@ -170,7 +170,7 @@ def _map(expression: ir.MapOf, scope: Scope) -> Evaluate:
 
 
 def text_of(value: Any) -> str:
-    """A value as a template shows it."""
+    """Return a value as a template shows it."""
     if type(value) is str:
         return value
     if type(value) is int:
@@ -218,7 +218,7 @@ def _old(expression: ir.Old, scope: Scope) -> Evaluate:
 
 
 def old_name(slot: int) -> str:
-    """The name, impossible in a file, under which a scope knows the slot of an `old`."""
+    """Return the name, impossible in a file, under which a scope knows the slot of an `old`."""
     return f"old({slot})"
 
 
@@ -236,7 +236,7 @@ def _not(expression: ir.Not, scope: Scope) -> Evaluate:
 
 
 def _plain_slot(expression: ir.TypedExpression, scope: Scope) -> int | None:
-    """The slot of a variable that can be read without a look at what stands there."""
+    """Return the slot of a variable that can be read without a look at what stands there."""
     slot = scope.slot(expression.name) if isinstance(expression, ir.NodeVariable) else None
     return None if slot in scope.guarded else slot
 
@@ -425,7 +425,7 @@ def _round(value: Any, scale: Any) -> Any:
 
 
 def _of_text(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, for texts only."""
+    """Return the function, for texts only."""
 
     def call(*values: Any) -> Any:
         _texts(name, *values)

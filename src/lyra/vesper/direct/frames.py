@@ -14,13 +14,12 @@ from typing import Any, Final
 import msgspec
 
 from lyra.vesper import ir
-from lyra.vesper.ir import AssignStep, EffectStep, ForEachStep, LoopStep, NodeLimits, Step, TransitionStep
 from lyra.vesper.values.limits import TEXT_MAX
 from lyra.vesper.values.outcome import Execution, NodeError
 
 Frame = list[Any]
 Evaluate = Callable[[Frame], Any]
-StepWatch = Callable[[Step, dict[str, Any]], Mapping[str, Any]]  # a step and the values; gives values to change
+StepWatch = Callable[[ir.Step, dict[str, Any]], Mapping[str, Any]]  # a step and the values; gives values to change
 
 EXECUTION: Final = 0
 METER: Final = 1
@@ -50,7 +49,7 @@ class Meter:
 
     __slots__ = ("_deadline", "_left", "_monotonic", "_until_clock")
 
-    def __init__(self, limits: NodeLimits, execution: Execution) -> None:
+    def __init__(self, limits: ir.NodeLimits, execution: Execution) -> None:
         self._left = limits.steps
         self._monotonic = execution.monotonic
         self._deadline = self._monotonic() + limits.time_s
@@ -75,7 +74,7 @@ class Slots:
 
     __slots__ = ("count", "memory_max", "text_max", "watch")
 
-    def __init__(self, limits: NodeLimits, watch: StepWatch | None = None) -> None:
+    def __init__(self, limits: ir.NodeLimits, watch: StepWatch | None = None) -> None:
         self.count = 3
         self.watch = watch
         self.memory_max = limits.memory_mb * 1024 * 1024  # bytes of one value
@@ -112,7 +111,7 @@ class Scope:
         """What is called before each step; None: nothing, and steps are compiled without a call."""
         return self._slots.watch
 
-    def tell(self, watch: StepWatch, step: Step, frame: Frame) -> None:
+    def tell(self, watch: StepWatch, step: ir.Step, frame: Frame) -> None:
         """Call the watch with the values of this scope, and write the values that it gives back."""
         known = ((name, frame[slot]) for name, slot in self.names.items())
         values = {name: value for name, value in known if not isinstance(value, _Missing | NotSupplied)}
@@ -135,13 +134,13 @@ class Scope:
         return self.names.get(name)
 
     def bind(self, *names: str) -> tuple[Scope, tuple[int, ...]]:
-        """A scope in which these names have new slots, which always hold a value when they are read."""
+        """Return a scope in which these names have new slots, which always hold a value when they are read."""
         slots = tuple(self._slots.new() for _ in names)
         known = {**self.names, **dict(zip(names, slots, strict=True))}
         return Scope(self._slots, known, self.guarded, in_compensation=self.in_compensation), slots
 
     def with_slot(self, name: str, slot: int) -> Scope:
-        """A scope in which the name stands for a slot that is there already."""
+        """Return a scope in which the name stands for a slot that is there already."""
         return Scope(self._slots, {**self.names, name: slot}, self.guarded, in_compensation=self.in_compensation)
 
     def of_compensation(self) -> Scope:
@@ -152,8 +151,8 @@ class Scope:
 # ---------------------------------------------------------------- walk
 
 _ROUNDS: Final = (
-    ForEachStep,
-    LoopStep,
+    ir.ForEachStep,
+    ir.LoopStep,
     ir.Quantifier,
     ir.MapOver,
     ir.Filter,
@@ -161,13 +160,13 @@ _ROUNDS: Final = (
     ir.Aggregate,
     ir.GroupBy,
     ir.MatrixProduct,
-    EffectStep,
-    TransitionStep,
+    ir.EffectStep,
+    ir.TransitionStep,
 )
 
 
 def parts_of(node: Any) -> Iterator[Any]:
-    """The node and everything inside it."""
+    """Yield the node and everything inside it."""
     todo = [node]
     while todo:
         part = todo.pop()
@@ -179,7 +178,7 @@ def parts_of(node: Any) -> Iterator[Any]:
 
 
 def names_in(expression: ir.TypedExpression | None) -> frozenset[str]:
-    """All names that an expression mentions; none of none."""
+    """Return all names that an expression mentions; none of none."""
     return frozenset(part.name for part in parts_of(expression) if isinstance(part, ir.NodeVariable))
 
 
@@ -187,20 +186,20 @@ def needs_meter(program: Any) -> bool:
     return any(isinstance(part, _ROUNDS) for part in parts_of(program))
 
 
-def acts_outside(step: Step) -> bool:
-    return any(isinstance(part, EffectStep | TransitionStep) for part in parts_of(step))
+def acts_outside(step: ir.Step) -> bool:
+    return any(isinstance(part, ir.EffectStep | ir.TransitionStep) for part in parts_of(step))
 
 
-def assigned_names(steps: tuple[Step, ...]) -> list[str]:
-    """The variables that steps write, each once, in written order."""
+def assigned_names(steps: tuple[ir.Step, ...]) -> list[str]:
+    """Return the variables that steps write, each once, in written order."""
     names: dict[str, None] = {}
     for part in parts_of(steps):
         match part:
-            case AssignStep():
+            case ir.AssignStep():
                 names[part.target] = None
-            case EffectStep():
+            case ir.EffectStep():
                 names.update(dict.fromkeys([part.output, *(name for name, _ in part.extract)]))
-            case TransitionStep():
+            case ir.TransitionStep():
                 names[part.output] = None
     names.pop("", None)
     return list(names)

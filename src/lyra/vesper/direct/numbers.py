@@ -60,7 +60,7 @@ def wrong_operands(operator: str, left: Any, right: Any) -> NodeError:
 
 
 def kind_of(value: Any) -> str:
-    """The word for the kind of a value in messages."""
+    """Return the word for the kind of a value in messages."""
     return _KINDS.get(type(value), type(value).__name__)
 
 
@@ -85,14 +85,14 @@ def is_number(value: Any) -> bool:
 
 
 def _decimals(operator: str, left: Any, right: Any) -> tuple[Decimal, Decimal]:
-    """Both numbers as decimals; a type error where either is no number."""
+    """Return both numbers as decimals; a type error where either is no number."""
     if not (is_number(left) and is_number(right)):
         raise wrong_operands(operator, left, right)
     return Decimal(left), Decimal(right)
 
 
 def checked_decimal(value: Decimal) -> Decimal:
-    """The decimal, without a negative zero or a positive exponent; `overflow` where it has too many digits."""
+    """Return the decimal, without a negative zero or a positive exponent; `overflow` where it has too many digits."""
     try:
         return EXACT.add(value, _ZERO)
     except DecimalException:
@@ -142,7 +142,7 @@ def multiply(left: Any, right: Any) -> Any:
 
 
 def divide(left: Any, right: Any) -> Any:
-    """An integer where two integers divide without a rest, else a decimal of at most 28 digits."""
+    """Return an integer where two integers divide without a rest, else a decimal of at most 28 digits."""
     dividend, divisor = _decimals("/", left, right)
     if not right:
         raise NodeError("division_by_zero", "a number was divided by zero")
@@ -158,7 +158,7 @@ def divide(left: Any, right: Any) -> Any:
 
 
 def remainder(left: Any, right: Any) -> Any:
-    """What a division that rounds towards zero leaves; it has the sign of the dividend."""
+    """Return what a division that rounds towards zero leaves; it has the sign of the dividend."""
     dividend, divisor = _decimals("%", left, right)
     if not right:
         raise NodeError("division_by_zero", "a number was divided by zero")
@@ -187,7 +187,7 @@ def absolute(operand: Any) -> Any:
 
 
 def _parts(value: Decimal) -> tuple[int, int]:
-    """The coefficient with its sign, and the exponent."""
+    """Return the coefficient with its sign, and the exponent."""
     sign, digits, exponent = value.as_tuple()
     assert isinstance(exponent, int)
     coefficient = int(Decimal((0, digits, 0)))
@@ -214,7 +214,7 @@ def _scaled(coefficient: int, exponent: int) -> Decimal:
 
 
 def _rounded_ratio(numerator: int, denominator: int, rounding: str) -> int:
-    """The integer next to a fraction, by the rounding's name."""
+    """Return the integer next to a fraction, by the rounding's name."""
     if denominator < 0:
         numerator, denominator = -numerator, -denominator
     whole, rest = divmod(abs(numerator), denominator)
@@ -230,14 +230,14 @@ def _rounded_ratio(numerator: int, denominator: int, rounding: str) -> int:
 
 
 def round_number(operand: Any, scale: int, rounding: str) -> Decimal:
-    """The number with so many digits after the point."""
+    """Return the number with so many digits after the point."""
     if not is_number(operand):
         raise NodeError("type_error", f"rounding cannot take {kind_of(operand)}")
     return round_quotient(operand, 1, scale, rounding)
 
 
 def round_quotient(left: Any, right: Any, scale: int, rounding: str) -> Decimal:
-    """The exact quotient, rounded once."""
+    """Return the exact quotient, rounded once."""
     if type(left) not in _NUMBERS or type(right) not in _NUMBERS:
         raise wrong_operands("/", left, right)
     if not right:
@@ -293,7 +293,7 @@ def equal(left: Any, right: Any) -> bool:
 
 
 def group_key(value: Any) -> Any:
-    """A hashable key that equal values share and unequal values do not."""
+    """Return a hashable key that equal values share and unequal values do not."""
     match value:
         case bool() | None | str() | bytes():
             return type(value), value
@@ -309,7 +309,7 @@ def group_key(value: Any) -> Any:
 
 
 def ordered_pair(left: Any, right: Any) -> bool:
-    """Whether the two have an order; false with a null, a type error where they never have one."""
+    """Return whether the two have an order; false with a null, a type error where they never have one."""
     left_type, right_type = type(left), type(right)
     if left_type in _NUMBERS and right_type in _NUMBERS:
         return True
@@ -323,7 +323,7 @@ def ordered_pair(left: Any, right: Any) -> bool:
 
 
 def contains(collection: Any, item: Any) -> bool:
-    """Whether the item is an element of the list or set, a key of the map, a part of the text."""
+    """Return whether the item is an element of the list or set, a key of the map, a part of the text."""
     if collection is None:
         return False
     if isinstance(collection, list | frozenset):
@@ -336,7 +336,7 @@ def contains(collection: Any, item: Any) -> bool:
 
 
 def least(values: Iterable[Any], order: Callable[[Any, Any], bool]) -> Any:
-    """The first value that comes before all others in the order; null of none. Nulls are passed over."""
+    """Return the first value that comes before all others in the order; null of none. Nulls are passed over."""
     best: Any = None
     for value in values:
         if value is not None and (best is None or ordered_pair(value, best)):
@@ -364,5 +364,5 @@ def _rank(value: Any) -> tuple[int, Any]:
 
 
 def in_order(values: frozenset[Any]) -> list[Any]:
-    """The elements of a set: null, booleans, numbers, texts, bytes, timestamps, each by value."""
+    """Return the elements of a set: null, booleans, numbers, texts, bytes, timestamps, each by value."""
     return sorted(values, key=_rank)

@@ -106,7 +106,7 @@ class DirectProgram:
     # ------------------------------------------------------------ compiling
 
     def _flow_scope(self, slots: Slots, entry: Scope, inputs: dict[str, int]) -> Scope:
-        """The scope of the steps. A variable that is named like an input starts with its value."""
+        """Return the scope of the steps. A variable that is named like an input starts with its value."""
         variables = slots.for_names(assigned_names((*self.program.steps, *_compensations(self.program))))
         self._copies = [(inputs[name], slot) for name, slot in variables.items() if name in inputs]
         watched = self._watched_names()
@@ -115,7 +115,7 @@ class DirectProgram:
         return Scope(slots, {**entry.names, **variables}, guarded)
 
     def _watched_names(self) -> set[str]:
-        """Variables for which it matters whether they were written; all others are null until they are."""
+        """Return variables for which it matters whether they were written; all others are null until they are."""
         program = self.program
         watched = {name for item in program.invariants for name in names_in(item.expression)}
         last = program.steps[-1] if program.steps else None
@@ -215,7 +215,7 @@ class DirectProgram:
                 frame[slot] = NodeError("type_error", f"{name}: {misfit}")
 
     def _entry_failure(self, frame: Frame, unverifiable: list[str]) -> NodeFailure | None:
-        """Why the inputs are refused, if they are."""
+        """Return why the inputs are refused, if they are."""
         for name, slot, holds, null_is_absent in self._constraints:
             try:
                 if (null_is_absent and frame[slot] is None) or holds(frame):
@@ -230,7 +230,7 @@ class DirectProgram:
         return None if text is None else failure_of(invariant_failed(text))
 
     def _enter(self, inputs: Mapping[str, Any], frame: Frame, unverifiable: list[str]) -> Answer | None:
-        """The answer of an execution that ends before its first step; else `old` is kept and None is given."""
+        """Return the answer of an execution that ends before its first step; else `old` is kept and None is given."""
         invalid = self._bind(inputs, frame)
         if invalid is not None:
             return invalid
@@ -260,7 +260,7 @@ class DirectProgram:
     # ------------------------------------------------------------ the end
 
     def _handle(self, error: NodeError, frame: Frame) -> Answer:
-        """The answer to an error of the flow, by the node's rules."""
+        """Return the answer to an error of the flow, by the node's rules."""
         for number in matching_rules(self.program.rules, (error.code, getattr(error, "kind", error.code))):
             try:
                 answer = self._rules[number](frame, error)
@@ -270,7 +270,7 @@ class DirectProgram:
         return failure_of(error)
 
     def _judged(self, answer: Answer, frame: Frame, unverifiable: list[str]) -> Answer:
-        """The answer, or the failure of a postcondition or invariant about it."""
+        """Return the answer, or the failure of a postcondition or invariant about it."""
         values: dict[str, Any]
         if isinstance(answer, NodeFailure):
             failure: NodeFailure | None = answer
@@ -309,7 +309,7 @@ class DirectProgram:
     # ------------------------------------------------------------ executions
 
     def execute(self, inputs: Mapping[str, Any], execution: Execution) -> Outcome:
-        """The outcome of a pure program."""
+        """Return the outcome of a pure program."""
         frame = self._template.copy()
         frame[EXECUTION] = execution
         if self._needs_meter:
@@ -337,7 +337,7 @@ class DirectProgram:
         return self._outcome(answer, unverifiable)
 
     async def execute_async(self, inputs: Mapping[str, Any], execution: Execution, effects: Effects | None) -> Outcome:
-        """The outcome of a program with effects."""
+        """Return the outcome of a program with effects."""
         frame = self._frame(execution)
         unverifiable: list[str] = []
         assert self._async_steps is not None
@@ -376,7 +376,7 @@ class DirectProgram:
         return failure_of(error)
 
     def _key(self, inputs: Mapping[str, Any], execution: Execution) -> str:
-        """What the idempotency keys of requests begin with."""
+        """Return what the idempotency keys of requests begin with."""
         key = inputs.get(self.program.idempotency_key)
         return key if isinstance(key, str) and key else execution.trace_id
 
@@ -408,7 +408,7 @@ class InputReader:
 
 
 def snapshot(value: Any) -> Any:
-    """A copy that later changes of an ambient object do not reach."""
+    """Return a copy that later changes of an ambient object do not reach."""
     if isinstance(value, list):
         return [snapshot(item) for item in value]
     if isinstance(value, dict):

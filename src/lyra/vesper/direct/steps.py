@@ -17,27 +17,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
+from lyra.vesper import ir
 from lyra.vesper.direct.coercion import writer, written
 from lyra.vesper.direct.expressions import compile_condition, compile_expression, text_of
 from lyra.vesper.direct.frames import METER, MISSING, Evaluate, Frame, NotSupplied, Scope, assigned_names, names_in
 from lyra.vesper.direct.transforms import elements_of
-from lyra.vesper.ir import (
-    AssignStep,
-    BranchStep,
-    Condition,
-    Contract,
-    ErrorAnswer,
-    ErrorRule,
-    ForEachStep,
-    LoopStep,
-    NodeOutput,
-    NodeProgram,
-    ParallelStep,
-    ReturnStep,
-    Step,
-    TypedExpression,
-    ValidateStep,
-)
 from lyra.vesper.values.outcome import NodeError, NodeFailure
 from lyra.vesper.values.types import Nullable
 
@@ -48,7 +32,7 @@ CODE_FIELDS: Final = ("error_code", "code")
 _ANSWERING: Final = ("map_to", "return_error", "compensate")
 
 
-def output_writer(output: NodeOutput) -> Callable[[Any], Any]:
+def output_writer(output: ir.NodeOutput) -> Callable[[Any], Any]:
     return writer(output.type if output.required else Nullable(output.type))
 
 
@@ -57,7 +41,7 @@ def incomplete(name: str) -> NodeError:
 
 
 def collect_success(
-    outputs: tuple[NodeOutput, ...],
+    outputs: tuple[ir.NodeOutput, ...],
 ) -> Callable[[dict[str, Any]], dict[str, Any]]:
     """Gives the function that checks and coerces the fields of a success."""
     declared = [(output.name, output_writer(output)) for output in outputs]
@@ -73,7 +57,7 @@ def collect_success(
 
 
 def compile_success(
-    fields: tuple[tuple[str, TypedExpression], ...], outputs: tuple[NodeOutput, ...], scope: Scope
+    fields: tuple[tuple[str, ir.TypedExpression], ...], outputs: tuple[ir.NodeOutput, ...], scope: Scope
 ) -> Callable[[Frame], dict[str, Any]]:
     evaluated = [(name, compile_expression(value, scope)) for name, value in fields]
     collect = collect_success(outputs)
@@ -83,8 +67,8 @@ def compile_success(
     return lambda frame: collect({name: evaluate(frame) for name, evaluate in evaluated})
 
 
-def success_of_variables(program: NodeProgram, scope: Scope) -> Callable[[Frame], dict[str, Any]]:
-    """The answer of a flow that ends without a return: variables named like success fields."""
+def success_of_variables(program: ir.NodeProgram, scope: Scope) -> Callable[[Frame], dict[str, Any]]:
+    """Return the answer of a flow that ends without a return: variables named like success fields."""
     outputs, ambient = program.success, set(program.ambient) - set(assigned_names(program.steps))
     slots = {output.name: None if output.name in ambient else scope.slot(output.name) for output in outputs}
     declared = [(output.name, slots[output.name], output_writer(output), output.required) for output in outputs]
@@ -102,13 +86,13 @@ def success_of_variables(program: NodeProgram, scope: Scope) -> Callable[[Frame]
     return gather
 
 
-def code_field(program: NodeProgram) -> str:
-    """The declared error field that holds the code; empty if there is none."""
+def code_field(program: ir.NodeProgram) -> str:
+    """Return the declared error field that holds the code; empty if there is none."""
     names = {output.name for output in program.error}
     return next((name for name in CODE_FIELDS if name in names), "")
 
 
-def compile_failure(value: ErrorAnswer, program: NodeProgram, scope: Scope) -> Callable[[Frame], NodeFailure]:
+def compile_failure(value: ir.ErrorAnswer, program: ir.NodeProgram, scope: Scope) -> Callable[[Frame], NodeFailure]:
     code = compile_expression(value.code, scope)
     writers = {output.name: writer(Nullable(output.type)) for output in program.error}
     fields: list[tuple[str, Evaluate]] = [(name, compile_expression(part, scope)) for name, part in value.fields]
@@ -133,7 +117,7 @@ def failure_of(error: NodeError) -> NodeFailure:
 
 
 def declared_message(failure: NodeFailure) -> str:
-    """The message that the error declares; how Lyra words its own errors decides no contract."""
+    """Return the message that the error declares; how Lyra words its own errors decides no contract."""
     return failure.message if "message" in failure.fields else ""
 
 
@@ -148,8 +132,8 @@ def error_object(code: str | None, message: str | None) -> dict[str, Any]:
     return {"occurred": code is not None, "code": code, "message": message, "logged": code is not None}
 
 
-def matching_rules(rules: tuple[ErrorRule, ...], kinds: tuple[str, ...]) -> list[int]:
-    """The numbers of the rules that a path obeys for an error with these names, in order."""
+def matching_rules(rules: tuple[ir.ErrorRule, ...], kinds: tuple[str, ...]) -> list[int]:
+    """Return the numbers of the rules that a path obeys for an error with these names, in order."""
     return [
         number
         for number, rule in enumerate(rules)
@@ -158,7 +142,7 @@ def matching_rules(rules: tuple[ErrorRule, ...], kinds: tuple[str, ...]) -> list
 
 
 def rule_scope(scope: Scope) -> tuple[Scope, int]:
-    """A scope in which `error` is the error that a rule is about, and its slot."""
+    """Return a scope in which `error` is the error that a rule is about, and its slot."""
     inner, (slot,) = scope.bind("error")
     return inner, slot
 
@@ -166,7 +150,7 @@ def rule_scope(scope: Scope) -> tuple[Scope, int]:
 RunStep = Callable[[Frame], Answer | None]
 
 
-def compile_steps(steps: tuple[Step, ...], program: NodeProgram, scope: Scope) -> RunStep:
+def compile_steps(steps: tuple[ir.Step, ...], program: ir.NodeProgram, scope: Scope) -> RunStep:
     """Runs the steps in order, to the first that answers."""
     compiled = [compile_step(step, program, scope) for step in steps]
     if len(compiled) == 1:
@@ -182,7 +166,7 @@ def compile_steps(steps: tuple[Step, ...], program: NodeProgram, scope: Scope) -
     return run
 
 
-def compile_step(step: Step, program: NodeProgram, scope: Scope) -> RunStep:
+def compile_step(step: ir.Step, program: ir.NodeProgram, scope: Scope) -> RunStep:
     compiled = _compile_guarded(step, program, scope)
     watch = scope.watch
     if watch is None:
@@ -195,15 +179,15 @@ def compile_step(step: Step, program: NodeProgram, scope: Scope) -> RunStep:
     return run
 
 
-def _compile_guarded(step: Step, program: NodeProgram, scope: Scope) -> RunStep:
+def _compile_guarded(step: ir.Step, program: ir.NodeProgram, scope: Scope) -> RunStep:
     compiled = _COMPILERS[type(step)](step, program, scope)
-    if not step.guards or isinstance(step, ValidateStep):
+    if not step.guards or isinstance(step, ir.ValidateStep):
         return compiled
     is_wanted = all_hold(step.guards, scope)
     return lambda frame: compiled(frame) if is_wanted(frame) else None
 
 
-def validation(step: ValidateStep, program: NodeProgram, scope: Scope) -> RunStep:
+def validation(step: ir.ValidateStep, program: ir.NodeProgram, scope: Scope) -> RunStep:
     holds = all_hold((*step.guards, *step.checks), scope)
     if step.failure is not None:
         failure = compile_failure(step.failure, program, scope)
@@ -217,7 +201,7 @@ def validation(step: ValidateStep, program: NodeProgram, scope: Scope) -> RunSte
     return validate
 
 
-def _assign(step: AssignStep, program: NodeProgram, scope: Scope) -> RunStep:  # noqa: ARG001 (one signature)
+def _assign(step: ir.AssignStep, program: ir.NodeProgram, scope: Scope) -> RunStep:  # noqa: ARG001 (one signature)
     slot, evaluate = scope.names[step.target], compile_expression(step.value, scope)
 
     def assign(frame: Frame) -> None:
@@ -226,13 +210,13 @@ def _assign(step: AssignStep, program: NodeProgram, scope: Scope) -> RunStep:  #
     return assign
 
 
-def _branch(step: BranchStep, program: NodeProgram, scope: Scope) -> RunStep:
+def _branch(step: ir.BranchStep, program: ir.NodeProgram, scope: Scope) -> RunStep:
     is_true = compile_condition(step.condition, scope)
     then, otherwise = compile_steps(step.then, program, scope), compile_steps(step.otherwise, program, scope)
     return lambda frame: then(frame) if is_true(frame) else otherwise(frame)
 
 
-def _for_each(step: ForEachStep, program: NodeProgram, scope: Scope) -> RunStep:
+def _for_each(step: ir.ForEachStep, program: ir.NodeProgram, scope: Scope) -> RunStep:
     collection = compile_expression(step.collection, scope)
     inner, (slot,) = scope.bind(step.variable)
     body = compile_steps(step.steps, program, inner)
@@ -248,11 +232,11 @@ def _for_each(step: ForEachStep, program: NodeProgram, scope: Scope) -> RunStep:
     return iterate
 
 
-def loop_limit(step: LoopStep) -> NodeError:
+def loop_limit(step: ir.LoopStep) -> NodeError:
     return NodeError("loop_limit", f"{step.name} went on after {step.max_iterations} rounds")
 
 
-def _loop(step: LoopStep, program: NodeProgram, scope: Scope) -> RunStep:
+def _loop(step: ir.LoopStep, program: ir.NodeProgram, scope: Scope) -> RunStep:
     goes_on = compile_condition(step.condition, scope)
     body = compile_steps(step.steps, program, scope)
 
@@ -272,24 +256,24 @@ def _loop(step: LoopStep, program: NodeProgram, scope: Scope) -> RunStep:
     return repeat
 
 
-def _parallel(step: ParallelStep, program: NodeProgram, scope: Scope) -> RunStep:
+def _parallel(step: ir.ParallelStep, program: ir.NodeProgram, scope: Scope) -> RunStep:
     return compile_steps(step.steps, program, scope)
 
 
-def _return(step: ReturnStep, program: NodeProgram, scope: Scope) -> RunStep:
+def _return(step: ir.ReturnStep, program: ir.NodeProgram, scope: Scope) -> RunStep:
     if step.error is not None:
         return compile_failure(step.error, program, scope)
     return compile_success(step.success or (), program.success, scope)
 
 
-_COMPILERS: Final[dict[type[Step], Callable[[Any, NodeProgram, Scope], RunStep]]] = {
-    ValidateStep: validation,
-    AssignStep: _assign,
-    BranchStep: _branch,
-    ForEachStep: _for_each,
-    LoopStep: _loop,
-    ParallelStep: _parallel,
-    ReturnStep: _return,
+_COMPILERS: Final[dict[type[ir.Step], Callable[[Any, ir.NodeProgram, Scope], RunStep]]] = {
+    ir.ValidateStep: validation,
+    ir.AssignStep: _assign,
+    ir.BranchStep: _branch,
+    ir.ForEachStep: _for_each,
+    ir.LoopStep: _loop,
+    ir.ParallelStep: _parallel,
+    ir.ReturnStep: _return,
 }
 
 
@@ -298,8 +282,8 @@ _COMPILERS: Final[dict[type[Step], Callable[[Any, NodeProgram, Scope], RunStep]]
 Judge = Callable[[Frame, list[str]], str | None]  # the text of the first contract that fails
 
 
-def all_hold(checks: Iterable[Condition], scope: Scope) -> Callable[[Frame], bool]:
-    """Whether all checks are true, in order, to the first that is not."""
+def all_hold(checks: Iterable[ir.Condition], scope: Scope) -> Callable[[Frame], bool]:
+    """Return whether all checks are true, in order, to the first that is not."""
     conditions = [compile_condition(check.expression, scope) for check in checks]
     if len(conditions) == 1:
         return conditions[0]
@@ -314,7 +298,7 @@ def all_hold(checks: Iterable[Condition], scope: Scope) -> Callable[[Frame], boo
 
 
 def compile_contracts(
-    contracts: Iterable[Contract], scope: Scope, *, undefined: frozenset[str], always: bool = False
+    contracts: Iterable[ir.Contract], scope: Scope, *, undefined: frozenset[str], always: bool = False
 ) -> Judge:
     """Judges the contracts in order. A contract with one of the undefined names is passed over while that has no
     value; unless `always`, one that also names `success` or `error` is not."""
@@ -334,7 +318,7 @@ def compile_contracts(
     return first_failure
 
 
-def _judge(contract: Contract, scope: Scope, undefined: frozenset[str], *, always: bool) -> Judge:
+def _judge(contract: ir.Contract, scope: Scope, undefined: frozenset[str], *, always: bool) -> Judge:
     text, expression = contract.text, contract.expression
     if expression is None:
         return lambda _, unverifiable: _note(text, unverifiable)

@@ -19,7 +19,7 @@ _ELEMENT_BYTES: Final = 64  # roughly, of an element of an array; the characters
 
 
 def elements_of(value: Any, frame: Frame) -> list[Any]:
-    """The elements in order, paid for."""
+    """Return the elements in order, paid for."""
     if type(value) is list:
         elements = value
     elif type(value) is frozenset:
@@ -167,7 +167,7 @@ def _group_by(expression: ir.GroupBy, scope: Scope) -> Evaluate:
 
 
 def _values_of(operand: Evaluate, slot: int, elements: list[Any], frame: Frame) -> list[Any]:
-    """The operand for all elements, in order."""
+    """Return the operand for all elements, in order."""
     values = []
     for element in elements:
         frame[slot] = element

@@ -65,8 +65,8 @@ class Database:
         self._has_keys = False
 
     def query(self, text: str, values: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """The rows that a query gives, as plain values. Its text is read again here: what is no plain query is not
-        sent, wherever it came from."""
+        """Return the rows that a query gives, as plain values. Its text is read again here: what is no plain query is
+        not sent, wherever it came from."""
         reading = _reading(text)
         with self._lock, self._transaction() as connection, self._reads(connection, reading):
             cursor = connection.execute(self._placed(text), _bound(values), **self._single_statement)
@@ -176,7 +176,7 @@ def open_database(url: str) -> Database:
 
 
 def quoted(name: str) -> str:
-    """The name of a table or column; a dot separates a schema from it."""
+    """Return the name of a table or column; a dot separates a schema from it."""
     return ".".join('"' + part.replace('"', '""') + '"' for part in name.split("."))
 
 
@@ -217,7 +217,7 @@ def _pyformat(text: str) -> str:
 
 
 def _renamed(part: Mapping[str, Any], values: dict[str, Any]) -> str:
-    """A part of a statement with placeholders that no other part has; its values join the others."""
+    """Return a part of a statement with placeholders that no other part has; its values join the others."""
     start = len(values)
     numbers = {name: start + index for index, name in enumerate(part["values"])}
     values.update({f"p{numbers[name]}": value for name, value in part["values"].items()})
@@ -229,7 +229,7 @@ def _bound(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _kept(value: Any) -> Any:
-    """A value as both databases take it: decimals as text in SQLite keep every digit."""
+    """Return a value as both databases take it: decimals as text in SQLite keep every digit."""
     if isinstance(value, Decimal):
         return format(value, "f")
     if isinstance(value, datetime):
@@ -240,7 +240,8 @@ def _kept(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """A value of a row as nodes know values: floats are decimals by their shortest text, days and ids are texts."""
+    """Return a value of a row as nodes know values: floats are decimals by their shortest text, days and ids are
+    texts."""
     match value:
         case None | bool() | int() | str() | bytes() | Decimal():
             return value
@@ -258,7 +259,8 @@ def _plain(value: Any) -> Any:
 
 
 def _failure(error: Exception) -> EffectError:
-    """The driver's error by a kind that `on_error` can name. Its text may hold values: only the first line is kept."""
+    """Return the driver's error by a kind that `on_error` can name. Its text may hold values: only the first line is
+    kept."""
     kinds = {"IntegrityError": "integrity_error", "OperationalError": "database_unavailable"}
     name = next((word for base in type(error).__mro__ if (word := kinds.get(base.__name__))), "database_error")
     return EffectError(name, str(error).partition("\n")[0][:300])
@@ -353,7 +355,7 @@ def _guarded(connection: Any, guard: SqliteGuard) -> Iterator[None]:
 
 
 def _joined(connection: Any, table: str) -> set[str]:
-    """A table and all that foreign keys join to it, either way."""
+    """Return a table and all that foreign keys join to it, either way."""
     names = [row[0] for row in connection.execute(_TABLES)]
     pairs = [(name.lower(), row[0].lower()) for name in names for row in connection.execute(_KEYS, {"name": name})]
     joined = {_bare(table)}
@@ -363,5 +365,5 @@ def _joined(connection: Any, table: str) -> set[str]:
 
 
 def _bare(name: str) -> str:
-    """A table as SQLite names it: without its schema, in any case."""
+    """Return a table as SQLite names it: without its schema, in any case."""
     return name.lower().rpartition(".")[2]

@@ -136,7 +136,7 @@ class DoorEffects:
         return act
 
     async def _performed(self, request: EffectRequest, key: str) -> Any:
-        """The response, in the time and the memory that the step and the execution have."""
+        """Return the response, in the time and the memory that the step and the execution have."""
         left_s = self._time.left_s
         if left_s <= 0.0:
             raise EffectError("timeout", "the node has used its time")
@@ -154,7 +154,7 @@ class DoorEffects:
         return response
 
     def _kernel_status(self, request: EffectRequest, error: EffectError, tries: int) -> int:
-        """The status by which the kernel tries again, counts the failure, or does neither."""
+        """Return the status by which the kernel tries again, counts the failure, or does neither."""
         policy = self._policies.get(request.step, ActPolicy())
         if policy.is_retried(request, error) and request.retry is not None and tries < request.retry.attempts:
             pause_s = kernel_retry(request.retry).delay(tries, lambda: 0.5)
@@ -178,7 +178,7 @@ class DoorEffects:
 
 
 def _needs(request: EffectRequest) -> list[str]:
-    """The rights of an act. A query needs one for each table that its text reads, whatever its step names."""
+    """Return the rights of an act. A query needs one for each table that its text reads, whatever its step names."""
     if request.kind in _OWN:
         return []
     if request.kind != "db.query":
@@ -213,13 +213,13 @@ class ActPolicy(msgspec.Struct, frozen=True):
         return bool(names & {error.kind, failure_code(error.kind, request.kind)}) or ("*" in names and _passes(error))
 
     def is_counted(self, request: EffectRequest, error: EffectError) -> bool:
-        """Whether the breaker counts this error."""
+        """Return whether the breaker counts this error."""
         names = {error.kind, failure_code(error.kind, request.kind), *self._mapped(request, error)}
         return bool(self.counted & names) or ("*" in self.counted and _passes(error))
 
     def _mapped(self, request: EffectRequest, error: EffectError) -> list[str]:
-        """The code that the first matching rule of the step answers with. Refusals of Lyra and of the server by 4xx
-        say nothing about the server's health."""
+        """Return the code that the first matching rule of the step answers with. Refusals of Lyra and of the server by
+        4xx say nothing about the server's health."""
         if not _passes(error):
             return []
         names = ("*", error.kind, failure_code(error.kind, request.kind))
@@ -228,7 +228,7 @@ class ActPolicy(msgspec.Struct, frozen=True):
 
 
 def _passes(error: EffectError) -> bool:
-    """Whether the same request may go well a moment later."""
+    """Return whether the same request may go well a moment later."""
     status = error.fields.get("status")
     if isinstance(status, int) and status:
         return status >= 500
@@ -237,7 +237,7 @@ def _passes(error: EffectError) -> bool:
 
 
 def policies_of(program: NodeProgram) -> dict[str, ActPolicy]:
-    """The policy of each effect step, by its name."""
+    """Return the policy of each effect step, by its name."""
     acts = [part for part in parts_of((program.steps, program.rules)) if isinstance(part, EffectStep)]
     return {act.name: _policy(act, program) for act in acts}
 

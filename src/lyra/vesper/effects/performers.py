@@ -72,7 +72,7 @@ class NodeWorld:
         self.call_node: Callable[[str, Mapping[str, Any], str, Grant, frozenset[str]], Awaitable[Any]]
 
     def may_repeat(self, request: EffectRequest) -> bool:
-        """Whether an act that a crash interrupted is simply made again."""
+        """Return whether an act that a crash interrupted is simply made again."""
         if request.kind == "http.call":
             method = str(request.payload.get("method") or "POST").upper()
             return method in _READS or _has_key(request.payload)
@@ -80,7 +80,7 @@ class NodeWorld:
 
 
 def _has_key(payload: Mapping[str, Any]) -> bool:
-    """Whether the server is given a key by which it knows a repeated request."""
+    """Return whether the server is given a key by which it knows a repeated request."""
     names = [*(payload.get("headers") or {}), *(payload.get("parameters") or {})]
     return any(str(name).lower().replace("-", "_") == "idempotency_key" for name in names)
 
@@ -130,7 +130,7 @@ async def _publish(world: NodeWorld, request: EffectRequest, grant: Grant, key: 
 
 
 async def _subscribe(world: NodeWorld, request: EffectRequest, grant: Grant, key: str) -> Any:
-    """A subscription belongs to the node, not to one execution: the runtime makes it when the node is loaded."""
+    """Return a subscription belongs to the node, not to one execution: the runtime makes it when the node is loaded."""
 
 
 async def _transition(world: NodeWorld, request: EffectRequest, grant: Grant, key: str) -> Any:  # noqa: ARG001
@@ -208,8 +208,8 @@ class HttpFailure(EffectError):
 async def call_api(
     payload: Mapping[str, Any], providers: Mapping[str, str], *, key: str, timeout_s: float | None = None
 ) -> Any:
-    """The body of the answer, as plain values. The right to the provider was asked for before; here the request may
-    reach the provider's own address and no other."""
+    """Return the body of the answer, as plain values. The right to the provider was asked for before; here the request
+    may reach the provider's own address and no other."""
     base = _base(payload, providers)
     method = str(payload.get("method") or "POST").upper()
     parameters = payload.get("parameters") or {}
@@ -272,7 +272,7 @@ def _read(answer: HttpAnswer) -> Any:
 
 
 def _is_success(answer: HttpAnswer) -> bool:
-    """A redirect that was not followed is none: the server did not do what it was asked."""
+    """Return a redirect that was not followed is none: the server did not do what it was asked."""
     return 200 <= answer.status < 300
 
 
@@ -300,7 +300,7 @@ _WRITTEN: Final = "/-._~!$&'()*+,;=:@%"  # characters of the file that stay as t
 
 
 def request_url(base: str, endpoint: str | Sequence[Any], query: Mapping[str, Any]) -> str:
-    """The address; EffectError where the endpoint has a dot segment."""
+    """Return the address; EffectError where the endpoint has a dot segment."""
     path, mark, fields = _quoted(endpoint)
     path = path.lstrip("/")
     for segment in path.split("/"):
@@ -385,7 +385,7 @@ class Machines:
 
 
 def without_denied(grant: Grant, denied: Iterable[str]) -> Grant:
-    """The rights without those that a node denies itself."""
+    """Return the rights without those that a node denies itself."""
     rules = [rule for rule in map(denied_capability, denied) if rule is not None]
     return grant.narrow(Grant(allow=[ANY_NAME], deny=rules)) if rules else grant
 

@@ -31,13 +31,13 @@ class EffectRecord(msgspec.Struct, frozen=True):
 
 
 def request_digest(request: EffectRequest) -> str:
-    """A digest that equal requests share: the order of a map's keys and the sign of zero do not count."""
+    """Return a digest that equal requests share: the order of a map's keys and the sign of zero do not count."""
     parts = [getattr(request, name) for name in request.__struct_fields__]
     return blake2b(msgspec.json.encode(_plain(parts)), digest_size=16).hexdigest()
 
 
 def _plain(value: Any) -> Any:
-    """The value as JSON in which values of unlike kinds never look alike."""
+    """Return the value as JSON in which values of unlike kinds never look alike."""
     match value:
         case None | bool() | int() | str():
             return value
@@ -102,7 +102,7 @@ class ReplayEffects:
         self._mismatches: list[dict[str, Any]] = []
 
     def has(self, request: EffectRequest) -> bool:
-        """Whether the log has this very request."""
+        """Return whether the log has this very request."""
         record = self._records.get((request.step, request.call_index))
         return record is not None and record.request == request_digest(request)
 
@@ -124,7 +124,7 @@ class ReplayEffects:
         self._mismatches.append(_mismatch(step, call_index, *pair))
 
     def mismatches(self) -> list[dict[str, Any]]:
-        """All mismatches, once the replaying path has ended; requests that it never made among them."""
+        """Return all mismatches, once the replaying path has ended; requests that it never made among them."""
         missing = [
             _mismatch(
                 *place,

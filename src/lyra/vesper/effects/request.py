@@ -65,19 +65,19 @@ class TogetherEffects(Effects, Protocol):
 
 
 def failure_code(kind: str, effect: str) -> str:
-    """The node's error code for an effect that failed and met no rule: a callee's code, a code of Lyra, else
+    """Return the node's error code for an effect that failed and met no rule: a callee's code, a code of Lyra, else
     `effect_failed`."""
     return kind if effect == "node.call" or kind in CODES else "effect_failed"
 
 
 def request_key(base: str, step: str, call_index: int) -> str:
-    """The idempotency key of a request; `base` is the execution's key input, or its trace id."""
+    """Return the idempotency key of a request; `base` is the execution's key input, or its trace id."""
     return f"{base}/{step}/{call_index}"
 
 
 def retry_of(step: EffectStep | TransitionStep, program: NodeProgram) -> StepRetry | None:
-    """How a step's request may be repeated: by its own policy, else by the node's rules that repeat. The first of them
-    says how often; the errors of all are tried again."""
+    """Return how a step's request may be repeated: by its own policy, else by the node's rules that repeat. The first
+    of them says how often; the errors of all are tried again."""
     own = step.retry if isinstance(step, EffectStep) else None
     rules = [rule.retry or StepRetry() for rule in program.rules if rule.action in ("retry", "backoff")]
     policies = [own, *rules] if own is not None else rules

@@ -47,12 +47,12 @@ class Sealer:
         self._digests = blake2b(key=key, digest_size=32, person=b"vesper digest").digest()
 
     def seal(self, value: Any) -> str:
-        """A value of a node as a text that tells nothing about it."""
+        """Return a value of a node as a text that tells nothing about it."""
         data = msgspec.json.encode(to_json(value))
         return base64.b64encode(self._cipher.encrypt(data, None)).decode()
 
     def open(self, sealed: str) -> Any:
-        """The value; StoreError where it was sealed with another key or changed since."""
+        """Return the value; StoreError where it was sealed with another key or changed since."""
         from cryptography.exceptions import InvalidTag
 
         try:
@@ -65,7 +65,7 @@ class Sealer:
         return from_json(msgspec.json.decode(data))
 
     def digest(self, value: Any) -> str:
-        """A name for a value that cannot be guessed without the key."""
+        """Return a name for a value that cannot be guessed without the key."""
         return blake2b(msgspec.json.encode(to_json(value)), key=self._digests, digest_size=16).hexdigest()
 
 
@@ -98,13 +98,13 @@ class PrivateEffects:
         return f"sealed-{self.sealer.digest(key)}" if self.redaction.has(key) else key
 
     def effect_error(self, error: Exception) -> EffectError:
-        """Any other error as the node sees it; its text may hold a sensitive value."""
+        """Return any other error as the node sees it; its text may hold a sensitive value."""
         if isinstance(error, LyraError):
             return EffectError(error.code, error.message)
         return EffectError("effect_failed", f"{type(error).__name__}: {error}")
 
     def failed(self, error: EffectError, status: int) -> EffectFailed:
-        """A failure as the journal keeps it."""
+        """Return a failure as the journal keeps it."""
         return EffectFailed(
             self.redaction.text(error.message or error.kind),
             kind=self.redaction.text(error.kind),

@@ -24,7 +24,7 @@ Rows = list[dict[str, Any]]
 
 
 def compare(python: Outcome, direct: Outcome) -> Rows:
-    """The differences of two outcomes; an empty list if there are none."""
+    """Return the differences of two outcomes; an empty list if there are none."""
     if python.status == direct.status and python.unverifiable == direct.unverifiable:
         first, second = python.error, direct.error
         if first is None or second is None:
@@ -67,7 +67,7 @@ def _failures(rows: Rows, python: NodeFailure | None, direct: NodeFailure | None
 
 
 def same(first: Any, second: Any) -> bool:
-    """Whether two values agree in every respect."""
+    """Return whether two values agree in every respect."""
     kind = type(first)
     if kind is not type(second):
         return False
@@ -96,7 +96,7 @@ def same(first: Any, second: Any) -> bool:
 
 
 def _exact(item: Any) -> tuple[type, Any]:
-    """A key for an element of a set that no unlike element shares."""
+    """Return a key for an element of a set that no unlike element shares."""
     return type(item), str(item) if isinstance(item, Decimal) else item
 
 

@@ -78,8 +78,8 @@ class PathPair:
         self.ended = 0  # comparisons of the batch under way
 
     def differing(self, batch: Iterable[Mapping[str, Any]], contexts: Sequence[Execution]) -> Iterator[int]:
-        """The numbers of the inputs for which the paths differ; the contexts take turns. `ended` counts those that were
-        compared, for one who stops in the middle."""
+        """Yield the numbers of the inputs for which the paths differ; the contexts take turns. `ended` counts those
+        that were compared, for one who stops in the middle."""
         if self._simulated is not None:
             for number, inputs in enumerate(batch):
                 self.ended = number
@@ -96,7 +96,7 @@ class PathPair:
                 yield number
 
     def differences(self, inputs: Mapping[str, Any], execution: Execution) -> list[dict[str, Any]]:
-        """How the two paths differ for some inputs; empty if they do not. A path that raises always differs."""
+        """Return how the two paths differ for some inputs; empty if they do not. A path that raises always differs."""
         try:
             if self._simulated is None:
                 arguments = self._program, inputs, execution
@@ -122,7 +122,7 @@ class PathPair:
 
 
 def _ending(path: RunPath, *arguments: Any) -> str:
-    """How an execution ended, an exception of the path included."""
+    """Return how an execution ended, an exception of the path included."""
     try:
         outcome = path(*arguments)
     except Exception as error:  # noqa: BLE001 - a crash is a finding
@@ -135,7 +135,8 @@ def default_paths() -> tuple[RunPath, RunPath]:
 
 
 def _compiled(path: RunPath, program: NodeProgram) -> Callable[[Mapping[str, Any], Execution], Outcome]:
-    """What runs one pure program on the path; Lyra's own paths are not asked for the compiled program every time."""
+    """Return what runs one pure program on the path; Lyra's own paths are not asked for the compiled program every
+    time."""
     compile_program = _COMPILERS.get(path)
     return partial(path, program) if compile_program is None else compile_program(program).execute
 
@@ -193,7 +194,7 @@ def _is_enough(divergences: int, stop_after: int | None) -> bool:
 
 
 def _shrunk(pair: PathPair, inputs: dict[str, Any], execution: Execution, *, is_wanted: bool) -> PathDivergence:
-    """The divergence with the smallest inputs that show it, if these are wanted."""
+    """Return the divergence with the smallest inputs that show it, if these are wanted."""
     if not is_wanted:
         return PathDivergence(inputs, inputs, pair.differences(inputs, execution))
     kinds = {row["kind"] for row in pair.differences(inputs, execution)}
@@ -226,7 +227,7 @@ class Corpus:
         return path
 
     def of(self, node_id: str) -> list[dict[str, Any]]:
-        """The kept inputs of a node, in the order of their files' names."""
+        """Return the kept inputs of a node, in the order of their files' names."""
         kept = []
         for path in sorted(self._folder.glob("*.json"))[:FILES_MAX]:
             if path.stat().st_size > _SIZE_MAX:
@@ -246,7 +247,7 @@ _DIGITS_MAX: Final = 60
 def shrink(
     inputs: Mapping[str, Any], still_fails: Callable[[dict[str, Any]], bool], attempts_max: int = ATTEMPTS_MAX
 ) -> dict[str, Any]:
-    """The simplest inputs that were reached and still fail."""
+    """Return the simplest inputs that were reached and still fail."""
     best = dict(inputs)
     left = attempts_max
     improved = True
@@ -263,7 +264,7 @@ def shrink(
 
 
 def simpler(value: Any) -> Iterator[Any]:
-    """Values that are simpler than this one, the simplest first."""
+    """Yield values that are simpler than this one, the simplest first."""
     match value:
         case bool():
             if value:

@@ -19,7 +19,6 @@ import msgspec
 
 from lyra.core.ids import seeded
 from lyra.vesper import ir
-from lyra.vesper.ir import LoopStep, NodeInput, NodeProgram
 from lyra.vesper.values.types import (
     INTEGER_MAX,
     INTEGER_MIN,
@@ -234,7 +233,7 @@ def _later(boundaries: Boundaries, depth: int) -> Draw:
 class InputGenerator:
     """An endless, repeatable stream of inputs for one program."""
 
-    def __init__(self, program: NodeProgram, seed: int = 0) -> None:
+    def __init__(self, program: ir.NodeProgram, seed: int = 0) -> None:
         self._rng = seeded(seed)
         boundaries = Boundaries(program)
         self._names = tuple(declared.name for declared in program.inputs)
@@ -243,7 +242,7 @@ class InputGenerator:
         self._edges = [_edges(declared, boundaries) for declared in program.inputs]
 
     def batch(self, count: int) -> list[dict[str, Any]]:
-        """So many inputs."""
+        """Return `count` generated inputs."""
         rng = self._rng
         if not self._names:
             return [{} for _ in range(count)]
@@ -257,14 +256,14 @@ class InputGenerator:
         return rows
 
     def _column(self, draw: Draw, edges: list[Any], count: int) -> list[Any]:
-        """Values of one input, each from a new pool of boundary values and random ones."""
+        """Return values of one input, each from a new pool of boundary values and random ones."""
         rng = self._rng
         few = rng.sample(edges, min(len(edges), _EDGES))
         pool = few + [draw(rng) for _ in range(_POOL - len(few))]
         return [pool[byte] for byte in rng.randbytes(count)]
 
     def _rows(self, columns: list[list[Any]]) -> list[dict[str, Any]]:
-        """One dict for each row of the columns; the usual small numbers of inputs take the quickest way."""
+        """Return one dict for each row of the columns; the usual small numbers of inputs take the quickest way."""
         match self._names:
             case (first,):
                 return [{first: value} for value in columns[0]]
@@ -286,8 +285,8 @@ class InputGenerator:
             row[name] = rng.choice(_ODD_VALUES)
 
 
-def _edges(declared: NodeInput, boundaries: Boundaries) -> list[Any]:
-    """All boundary values of an input: each is drawn in every batch of some size."""
+def _edges(declared: ir.NodeInput, boundaries: Boundaries) -> list[Any]:
+    """Return all boundary values of an input: each is drawn in every batch of some size."""
     kind = declared.type.type if isinstance(declared.type, Nullable) else declared.type
     match kind:
         case Scalar(kind="integer"):
@@ -324,7 +323,7 @@ _TEXTS: Final = ("", " ", "a", "A", "ab", "abc", " x ", "ß", "é", "0", "-1", "
 
 
 def parts_of(node: Any) -> Iterator[Any]:
-    """A struct of the IR and all structs inside it."""
+    """Yield a struct of the IR and all structs inside it."""
     todo = [node]
     while todo:
         part = todo.pop()
@@ -336,11 +335,11 @@ def parts_of(node: Any) -> Iterator[Any]:
 
 
 def _constant_in(part: Any) -> Any:
-    """The constant that a part of a program holds: its value, or its number of rounds."""
+    """Return the constant that a part of a program holds: its value, or its number of rounds."""
     match part:
         case ir.Constant():
             return part.value
-        case LoopStep():
+        case ir.LoopStep():
             return part.max_iterations
     return None
 
@@ -348,7 +347,7 @@ def _constant_in(part: Any) -> Any:
 class Boundaries:
     """Interesting values of each kind, for one program."""
 
-    def __init__(self, program: NodeProgram) -> None:
+    def __init__(self, program: ir.NodeProgram) -> None:
         integers: dict[int, None] = dict.fromkeys(_INTEGERS)
         integers.update(dict.fromkeys([_ROOT_OF_MAX, _ROOT_OF_MAX + 1]))
         decimals: dict[str, None] = dict.fromkeys((*_DECIMALS, *_LONG_DECIMALS))

@@ -24,7 +24,6 @@ import msgspec
 from lyra.core.linear_regex import BadPattern, RegexProgram
 from lyra.vesper import ir
 from lyra.vesper.evidence.inputs import Boundaries, Draw, drawer, parts_of
-from lyra.vesper.ir import NodeInput, NodeProgram, ReturnStep
 from lyra.vesper.reference.run import run
 from lyra.vesper.values.limits import DRAWN_TEXT_CHARS_MAX, PATTERN_INSTRUCTIONS_MAX
 from lyra.vesper.values.outcome import Execution
@@ -38,7 +37,7 @@ _LONG_TEXT: Final = "abcdefghijklmnopqrstuvwxyz0123456789"
 class LikelyInputs:
     """Rows of inputs for one program, around the inputs of its test cases."""
 
-    def __init__(self, program: NodeProgram, cases: Sequence[Mapping[str, Any]], rng: Random) -> None:
+    def __init__(self, program: ir.NodeProgram, cases: Sequence[Mapping[str, Any]], rng: Random) -> None:
         self._rng = rng
         self._cases = [dict(case) for case in cases]
         self._inputs = program.inputs
@@ -47,25 +46,25 @@ class LikelyInputs:
         self._accepted = {declared.name: self._values(program, declared) for declared in program.inputs}
 
     def row(self) -> dict[str, Any]:
-        """Inputs that are each accepted by themselves."""
+        """Return inputs that are each accepted by themselves."""
         rng = self._rng
         chosen = [item for item in self._inputs if item.required or rng.random() >= _ABSENT_SHARE]
         return {declared.name: self.value(declared.name) for declared in chosen}
 
     def near_case(self) -> dict[str, Any]:
-        """The inputs of a test case with one of them changed; any row where there is no test case."""
+        """Return the inputs of a test case with one of them changed; any row where there is no test case."""
         if not self._cases or not self._inputs:
             return self.row()
         name = self._rng.choice(self._inputs).name
         return {**self._rng.choice(self._cases), name: self.value(name)}
 
     def value(self, name: str) -> Any:
-        """A value that the constraints of an input accept; any of its type where none is known."""
+        """Return a value that the constraints of an input accept; any of its type where none is known."""
         pool = self._accepted[name]
         return self._rng.choice(pool) if pool else self._draws[name](self._rng)
 
-    def _values(self, program: NodeProgram, declared: NodeInput) -> list[Any]:
-        """Values that an input accepts, from several sources in turn."""
+    def _values(self, program: ir.NodeProgram, declared: ir.NodeInput) -> list[Any]:
+        """Return values that an input accepts, from several sources in turn."""
         sources = [self._draws[declared.name], *_pattern_draws(declared), _long_text]
         given = [case[declared.name] for case in self._cases if declared.name in case]
         alone = _alone(program, declared)
@@ -83,7 +82,7 @@ class LikelyInputs:
             yield sources[number % len(sources)](self._rng)
 
 
-def _pattern_draws(declared: NodeInput) -> list[Draw]:
+def _pattern_draws(declared: ir.NodeInput) -> list[Draw]:
     """Draws texts for the patterns in an input's constraints."""
     draws = []
     for part in parts_of(declared.constraints):
@@ -100,13 +99,13 @@ def _long_text(rng: Random) -> str:
     return "".join(rng.choices(_LONG_TEXT, k=rng.randrange(4, 40)))
 
 
-def _alone(program: NodeProgram, declared: NodeInput) -> NodeProgram:
-    """A program with one input of another, which only checks it."""
+def _alone(program: ir.NodeProgram, declared: ir.NodeInput) -> ir.NodeProgram:
+    """Return a program with one input of another, which only checks it."""
     return msgspec.structs.replace(
         program,
         inputs=(declared,),
         success=(),
-        steps=(ReturnStep(name="end", success=()),),
+        steps=(ir.ReturnStep(name="end", success=()),),
         preconditions=(),
         postconditions=(),
         invariants=(),
@@ -118,7 +117,7 @@ def _alone(program: NodeProgram, declared: NodeInput) -> NodeProgram:
     )
 
 
-def _is_accepted(program: NodeProgram, inputs: Mapping[str, Any]) -> bool:
+def _is_accepted(program: ir.NodeProgram, inputs: Mapping[str, Any]) -> bool:
     execution = Execution(now=datetime(2026, 1, 1, tzinfo=UTC), trace_id="accepted")
     return run(program, inputs, execution).error is None
 
@@ -197,7 +196,7 @@ class _PatternWalk:
         self.characters.append(character)
 
     def _member(self, parts: list[tuple[str, Any]]) -> str:
-        """A character of a class such as `[a-z_]` or `[^0-9]`."""
+        """Return a character of a class such as `[a-z_]` or `[^0-9]`."""
         if parts[0][0] != "NEGATE":
             return self._character(*self._rng.choice(parts))
         for _ in range(_CLASS_TRIES):

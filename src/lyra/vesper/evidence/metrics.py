@@ -19,7 +19,7 @@ Labels = Mapping[str, str]
 
 
 def prometheus(known: Iterable[NodeEvidence]) -> str:
-    """One text for all nodes; a node's name is its label."""
+    """Return one text for all nodes; a node's name is its label."""
     text = _MetricText()
     entries = list(known)
     text.family("sir_executions_total", "counter")

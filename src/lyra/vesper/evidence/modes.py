@@ -63,7 +63,7 @@ def mode_named(name: str) -> Mode:
 
 
 def route(mode: Mode, node_id: str, inputs: Any, number: int) -> Route:
-    """What to do with the execution of that number."""
+    """Return what to do with the execution of that number."""
     if mode.direct_of_10_000 == 0:
         return _PYTHON if mode.compares == "never" else _SHADOWED if mode.compares == "shadow" else _DUAL
     if mode.direct_of_10_000 == 10_000:
@@ -72,7 +72,8 @@ def route(mode: Mode, node_id: str, inputs: Any, number: int) -> Route:
 
 
 def bucket(node_id: str, inputs: Any) -> int:
-    """A number below 10 000 that depends on the node and the inputs alone; of inputs that no node takes, the last."""
+    """Return a number below 10 000 that depends on the node and the inputs alone; of inputs that no node takes, the
+    last."""
     try:
         plain = canonical(to_json(inputs))
     except (TypeError, ValueError, LyraError):
@@ -81,8 +82,9 @@ def bucket(node_id: str, inputs: Any) -> int:
 
 
 def allowed(compared: int, divergences: int, *, blocked: bool, clean: int | None = None) -> str:
-    """The highest mode that this evidence allows. After a divergence that could not be reproduced, the executions since
-    then, `clean`, must show by themselves what a mode needs: a node goes back at once and comes up slowly."""
+    """Return the highest mode that this evidence allows. After a divergence that could not be reproduced, the
+    executions since then, `clean`, must show by themselves what a mode needs: a node goes back at once and comes up
+    slowly."""
     lowest = "shadow_direct"
     if blocked:
         return lowest
@@ -111,12 +113,12 @@ class Promotion(NamedTuple):
 
 
 def highest_mode(evidence: NodeEvidence) -> str:
-    """The highest mode that this evidence allows."""
+    """Return the highest mode that this evidence allows."""
     return allowed(evidence.compared, evidence.divergences, blocked=evidence.blocked, clean=evidence.clean)
 
 
 def next_step(evidence: NodeEvidence) -> Promotion:
-    """The next mode up and whether the evidence allows it."""
+    """Return the next mode up and whether the evidence allows it."""
     here = ORDER.index(evidence.mode)
     if here + 1 == len(ORDER):
         return Promotion(None, f"{evidence.mode} is the highest mode")
@@ -127,14 +129,14 @@ def next_step(evidence: NodeEvidence) -> Promotion:
 
 
 def rollback_mode(mode: str) -> str | None:
-    """The mode that a rollback leads to; None for the lowest."""
+    """Return the mode that a rollback leads to; None for the lowest."""
     if mode in RELYING_ON_DIRECT:
         return "shadow_direct"
     return None if mode == ORDER[0] else ORDER[0]
 
 
 def lack_of(evidence: NodeEvidence, mode: str) -> str:
-    """What the evidence lacks for a mode, in words."""
+    """Return what the evidence lacks for a mode, in words."""
     if evidence.blocked:
         return "a divergence could be reproduced"
     counted, divergences, since = evidence.compared, evidence.divergences, ""

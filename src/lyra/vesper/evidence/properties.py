@@ -59,7 +59,7 @@ class PropertyResult(msgspec.Struct, frozen=True):
 def check_properties(
     node: Node, count: int, seed: int = 0, *, python: RunPath | None = None, direct: RunPath | None = None
 ) -> Iterator[PropertyResult]:
-    """The result of each declared property test of a node."""
+    """Yield the result of each declared property test of a node."""
     usual = default_paths()
     paths = {"python": python or usual[0], "direct": direct or usual[1]}
     for index, declared in enumerate(node.testing.property_tests):
@@ -108,7 +108,7 @@ class _PropertyRun:
     # ------------------------------------------------------------ inputs
 
     def _walks(self, count: int) -> Iterator[list[dict[str, Any]]]:
-        """Inputs of executions; several for a state machine, from a few different ones."""
+        """Yield inputs of executions; several for a state machine, from a few different ones."""
         rng = seeded(self._seed)
         inputs = self._inputs(count, rng)
         for chosen in inputs:
@@ -119,7 +119,7 @@ class _PropertyRun:
             yield [rng.choice(pool) for _ in range(rng.randrange(1, WALK_MAX))]
 
     def _inputs(self, count: int, rng: Random) -> list[dict[str, Any]]:
-        """Those of the test cases, then in turn some near them, some that are likely to be accepted, and any."""
+        """Return those of the test cases, then in turn some near them, some that are likely to be accepted, and any."""
         likely = LikelyInputs(self._program, self._given, rng)
         drawn = InputGenerator(self._program, self._seed).batch(count)
         inputs = list(self._given)
@@ -128,7 +128,8 @@ class _PropertyRun:
         return inputs[:count]
 
     def _shrunk(self, judge: Judge, walk: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """The inputs up to the first that fail, alone where they fail alone; the last as small as they can be."""
+        """Return the inputs up to the first that fail, alone where they fail alone; the last as small as they can
+        be."""
         ends = range(1, len(walk) + 1)
         *before, last = next((walk[:end] for end in ends if self._problems(judge, walk[:end])), walk)
         if self._problems(judge, [last]):
@@ -139,7 +140,7 @@ class _PropertyRun:
     # ------------------------------------------------------------ judging
 
     def _problems(self, judge: Judge, walk: list[dict[str, Any]]) -> list[str]:
-        """What both paths do wrong, and where they differ."""
+        """Return what both paths do wrong, and where they differ."""
         problems = [f"{name}: {problem}" for name, path in self._paths.items() for problem in judge(path, walk)]
         ends = [self._ending(path, walk[-1]) for path in self._paths.values()]
         if all(isinstance(end, Outcome) for end in ends):
@@ -194,7 +195,7 @@ class _PropertyRun:
         return world.problems
 
     def _kept_invariants(self, path: RunPath, walk: list[dict[str, Any]]) -> list[str]:
-        """Where the invariants hold at the start, they hold to the end."""
+        """Return the invariants that hold at the start and not at the end."""
         ends_at_once = ReturnStep(name="entry", success=())
         entry = msgspec.structs.replace(
             self._program,
@@ -224,14 +225,14 @@ class _PropertyRun:
 
 
 def _kind(name: str) -> str:
-    """The property that a name means: `idempotent` is `idempotency`."""
+    """Return the property that a name means: `idempotent` is `idempotency`."""
     word = name.lower().replace(" ", "_").replace("-", "_")
     starts = {"idempoten": "idempotency", "state_machine": "state_machine_correctness", "invariant": "invariants"}
     return next((kind for start, kind in starts.items() if word.startswith(start)), word)
 
 
 def _judging(node: Node, index: int, declared: PropertyTest) -> NodeProgram:
-    """The program of the node with the property for its only postcondition."""
+    """Return the program of the node with the property for its only postcondition."""
     key = "invariant" if declared.invariant else "verify"
     text = ContractText(getattr(declared, key), ("testing", "property_tests", index, key))
     contracts = msgspec.structs.replace(node.contracts, postconditions=(text,))
@@ -244,7 +245,7 @@ _MISSING = object()
 
 
 def problems_of(expected: Mapping[str, Any], outcome: Outcome) -> list[str]:
-    """What is not as expected, a sentence each."""
+    """Return what is not as expected, a sentence each."""
     shown = _shown(outcome)
     return [problem for name, value in expected.items() for problem in _differences(name, value, _find(shown, name))]
 

@@ -148,7 +148,7 @@ def _note_time(evidence: NodeEvidence, time: float) -> None:
 
 
 def _bounded(labels: str, known: dict[str, Any]) -> str:
-    """The labels of a series as JSON; those of `other` where there are `SERIES_MAX` of one metric already."""
+    """Return the labels of a series as JSON; those of `other` where there are `SERIES_MAX` of one metric already."""
     if labels in known or len(known) < SERIES_MAX:
         return labels
     return json.dumps(dict.fromkeys(json.loads(labels), "other"))
@@ -208,7 +208,7 @@ class LatestExecutions:
 
 
 def _rank(times: list[float], percent: int) -> Decimal | None:
-    """The nearest rank: the smallest number that so many percent of all do not exceed."""
+    """Return the nearest rank: the smallest number that so many percent of all do not exceed."""
     if not times:
         return None
     index = -(-len(times) * percent // 100) - 1

@@ -22,7 +22,6 @@ from lyra.vesper import ir
 from lyra.vesper.effects.replay import EffectLog, request_digest
 from lyra.vesper.effects.request import EffectError, EffectRequest
 from lyra.vesper.evidence.inputs import Boundaries, Draw, drawer, parts_of
-from lyra.vesper.ir import EffectStep, NodeProgram
 from lyra.vesper.values.outcome import Execution
 from lyra.vesper.values.types import ANY, STRING
 
@@ -36,11 +35,11 @@ _TEXT_SHARE: Final = 0.7  # of fields that hold a text
 class ResponseForms:
     """What acts of a program answer with, made once for all its worlds."""
 
-    def __init__(self, program: NodeProgram) -> None:
+    def __init__(self, program: ir.NodeProgram) -> None:
         boundaries = Boundaries(program)
         self._draw = drawer(ANY, boundaries)
         self._draw_text = drawer(STRING, boundaries)
-        steps = [part for part in parts_of(program) if isinstance(part, EffectStep)]
+        steps = [part for part in parts_of(program) if isinstance(part, ir.EffectStep)]
         self._draws = {step.name: drawer(step.output_type, boundaries) for step in steps if step.output_type != ANY}
         self._fields = sorted({part.name for part in parts_of(program) if isinstance(part, ir.FieldOf)})
         self.machines = {machine.name: machine for machine in program.machines}
@@ -126,8 +125,8 @@ _NOW: Final = datetime(2026, 2, 28, 23, 59, 59, 999_999, tzinfo=UTC)
 _ERRORS: Final = ("timeout", "overloaded", "invalid_transition", "declined")
 
 
-def executions(program: NodeProgram, seed: int, count: int = 8) -> list[Execution]:
-    """Some contexts; in the last, predicates and ambient objects are missing."""
+def executions(program: ir.NodeProgram, seed: int, count: int = 8) -> list[Execution]:
+    """Return some contexts; in the last, predicates and ambient objects are missing."""
     hosts = sorted({part.name for part in parts_of(program) if isinstance(part, ir.Host)})
     if not hosts and not program.ambient:
         return [Execution(now=_NOW, trace_id=f"t{seed}")]
@@ -141,8 +140,9 @@ def executions(program: NodeProgram, seed: int, count: int = 8) -> list[Executio
     return [*contexts, Execution(now=_NOW, trace_id=f"t{seed}-bare")]
 
 
-def open_execution(program: NodeProgram, seed: int) -> Execution:
-    """A context that stands in no node's way: predicates hold, and contracts about ambient objects are unverifiable."""
+def open_execution(program: ir.NodeProgram, seed: int) -> Execution:
+    """Return a context that stands in no node's way: predicates hold, and contracts about ambient objects are
+    unverifiable."""
     hosts = {part.name for part in parts_of(program) if isinstance(part, ir.Host)}
     predicates: dict[str, Callable[..., bool]] = dict.fromkeys(hosts, _holds)
     return Execution(now=_NOW, trace_id=f"t{seed}-open", predicates=predicates)
@@ -152,8 +152,8 @@ def _holds(*_: Any) -> bool:
     return True
 
 
-def _ambient_fields(program: NodeProgram) -> dict[str, list[str]]:
-    """The fields of ambient objects that the program reads."""
+def _ambient_fields(program: ir.NodeProgram) -> dict[str, list[str]]:
+    """Return the fields of ambient objects that the program reads."""
     fields: dict[str, set[str]] = {name: set() for name in program.ambient}
     for part in parts_of(program):
         if isinstance(part, ir.FieldOf) and isinstance(part.target, ir.NodeVariable) and part.target.name in fields:
@@ -168,7 +168,7 @@ def _predicate(key: str) -> Callable[..., bool]:
     return answer
 
 
-def simulator(program: NodeProgram, seed: int) -> Callable[[], SimulatedEffects]:
+def simulator(program: ir.NodeProgram, seed: int) -> Callable[[], SimulatedEffects]:
     """Gives effects for one execution after the other; equal requests have equal answers in all of them."""
     draw = drawer(ANY, Boundaries(program))
     return lambda: SimulatedEffects(draw, seed)

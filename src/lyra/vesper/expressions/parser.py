@@ -55,14 +55,14 @@ _BINARY: Final = {
 
 
 def parse_expression(text: str, *, sql: bool = False) -> Term:
-    """The tree of an expression. With `sql`, a single `=` is read as `==`."""
+    """Return the tree of an expression. With `sql`, a single `=` is read as `==`."""
     if len(text) > EXPRESSION_CHARS_MAX:
         raise syntax_error(f"the expression has more than {EXPRESSION_CHARS_MAX} characters", 0, 0)
     return _Parser(tokens_of(text), sql=sql).whole()
 
 
 def parse_placeholder(text: str, start: int) -> tuple[Term, int]:
-    """The tree of a placeholder whose text begins at an offset, and the offset after its closing brace."""
+    """Return the tree of a placeholder whose text begins at an offset, and the offset after its closing brace."""
     tokens = tokens_of(text, start, until_brace=True)
     if tokens[-1].start - start > EXPRESSION_CHARS_MAX:
         raise syntax_error(f"the placeholder has more than {EXPRESSION_CHARS_MAX} characters", start, start)
@@ -282,7 +282,7 @@ class _Parser:
         return self.keep(term, left, right)
 
     def keep(self, term: Any, *inner: Term) -> Term:
-        """The term, once its depth is known to be within the limit."""
+        """Return the term, once its depth is known to be within the limit."""
         depth = 1 + max((self.depths.get(id(child), 0) for child in inner), default=0)
         if depth > EXPRESSION_DEPTH_MAX:
             raise syntax_error("the expression has too many parts", term.start, term.end)
@@ -322,12 +322,13 @@ class ExpressionToken(NamedTuple):
 
 
 def syntax_error(message: str, start: int, end: int, *, hint: str = "") -> ParseError:
-    """An error at an offset of an expression; the caller knows where the expression stands."""
+    """Return an error at an offset of an expression; the caller knows where the expression stands."""
     return ParseError(message, line=1, column=start + 1, hint=hint or None, offset=start, end=end)
 
 
 def tokens_of(text: str, start: int = 0, *, until_brace: bool = False) -> list[ExpressionToken]:
-    """The tokens from an offset to the end, or to the brace that closes a placeholder; the last one has kind `end`."""
+    """Return the tokens from an offset to the end, or to the brace that closes a placeholder; the last one has kind
+    `end`."""
     tokens: list[ExpressionToken] = []
     position, depth = start, 0
     while position < len(text):
@@ -398,12 +399,12 @@ class ParsedTemplate(msgspec.Struct, frozen=True):
 
 
 def has_placeholder(text: str) -> bool:
-    """Whether a text has a brace that is not doubled."""
+    """Return whether a text has a brace that is not doubled."""
     return "{" in text.replace("{{", "")
 
 
 def parse_template(text: str) -> ParsedTemplate:
-    """The parts of a template; ParseError with the offset of a mistake."""
+    """Return the parts of a template; ParseError with the offset of a mistake."""
     if len(text) > TEMPLATE_CHARS_MAX:
         raise syntax_error(f"the template has more than {TEMPLATE_CHARS_MAX} characters", 0, 0)
     parts: list[str | Term] = []

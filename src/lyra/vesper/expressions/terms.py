@@ -98,7 +98,7 @@ _LEVELS: Final = {
 
 
 def printed(term: Term) -> str:
-    """The term as text, with parentheses only where they are needed."""
+    """Return the term as text, with parentheses only where they are needed."""
     return _printed(term, 0)
 
 
@@ -157,7 +157,7 @@ def _literal(value: Any) -> str:
 
 
 def children(term: Term) -> Iterator[Term]:
-    """The terms directly inside a term, from left to right."""
+    """Yield the terms directly inside a term, from left to right."""
     for name in term.__struct_fields__:
         value = getattr(term, name)
         if isinstance(value, Term):
@@ -167,13 +167,13 @@ def children(term: Term) -> Iterator[Term]:
 
 
 def names_in(term: Term) -> set[str]:
-    """The names that a term mentions, those that quantifiers bind included."""
+    """Return the names that a term mentions, those that quantifiers bind included."""
     names = {term.name} if isinstance(term, NameTerm) else set()
     return names.union(*(names_in(child) for child in children(term)))
 
 
 def same(left: Any, right: Any) -> bool:
-    """Whether two trees are equal but for their offsets."""
+    """Return whether two trees are equal but for their offsets."""
     if isinstance(left, Term) and isinstance(right, Term):
         return type(left) is type(right) and all(
             same(getattr(left, name), getattr(right, name))

@@ -43,7 +43,7 @@ _STEP: Final = 2
 
 
 def write_tree(root: Collection, header: list[FileComment]) -> str:
-    """The text of a file."""
+    """Return the text of a file."""
     writer = _Writer()
     writer.comments(header, 0)
     for index, entry in enumerate(sorted(root.entries, key=_rank)):
@@ -55,7 +55,7 @@ def write_tree(root: Collection, header: list[FileComment]) -> str:
 
 
 def moves_first_key(root: Collection) -> bool:
-    """Whether another key than the first one is written first."""
+    """Return whether another key than the first one is written first."""
     return bool(root.entries) and min(root.entries, key=_rank) is not root.entries[0]
 
 
@@ -77,7 +77,7 @@ class _Writer:
             self.lines.append(" " * indent + comment.text)
 
     def entry(self, entry: TreeEntry, indent: int, *, blank: bool, lead: str | None = None) -> None:
-        """An entry; `lead` is what stands before its first line in place of blanks: the dashes of items."""
+        """Write an entry; `lead` is what stands before its first line in place of blanks: the dashes of items."""
         prefix = " " * indent if lead is None else lead
         leading = _comments_above(entry, indent) if lead is None else []
         self.comments(leading, indent, blank=blank)
@@ -132,14 +132,14 @@ class _Writer:
 
 
 def _has_blank(entry: TreeEntry) -> bool:
-    """Whether there is an empty line above an entry and its comments."""
+    """Return whether there is an empty line above an entry and its comments."""
     first = entry.leading[0] if entry.leading else None
     return entry.blank_before if first is None or not first.own_line else first.blank_before
 
 
 def _comments_above(entry: TreeEntry, indent: int) -> list[FileComment]:
-    """The comments above an entry. The line of a dash belongs to the first key or item of the block behind it, so that
-    what would stand behind the dash or above that key goes above the dash, too."""
+    """Return the comments above an entry. The line of a dash belongs to the first key or item of the block behind it,
+    so that what would stand behind the dash or above that key goes above the dash, too."""
     value = entry.value
     if entry.key is not None or not isinstance(value, Collection) or _flow_line(value, indent + _STEP) is not None:
         return entry.leading
@@ -149,7 +149,7 @@ def _comments_above(entry: TreeEntry, indent: int) -> list[FileComment]:
 
 # ------------------------------------------------------------------ flow collections
 def _flow_line(collection: Collection, used: int) -> str | None:
-    """The collection on one line; None where it is a block."""
+    """Return the collection on one line; None where it is a block."""
     if not collection.entries:
         return "{}" if collection.is_mapping else "[]"
     if not collection.is_flow or _holds_comments(collection):
@@ -196,26 +196,27 @@ _ESCAPES: Final = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\
 
 
 def is_text(part: ScalarPart) -> bool:
-    """Whether the file's reader takes it as a text, not as a number, a truth value or nothing."""
+    """Return whether the file's reader takes it as a text, not as a number, a truth value or nothing."""
     return bool(part.style) or (part.value not in _OURS and _NUMBER.match(part.value) is None)
 
 
 def flow_text(part: ScalarPart) -> str:
-    """The scalar inside a flow collection, on one line."""
+    """Return the scalar inside a flow collection, on one line."""
     if not is_text(part):
         return part.value or "null"
     return part.value if _is_plain(part.value) and _is_plain_in_flow(part.value) else _quoted(part.value)
 
 
 def key_text(part: ScalarPart, *, in_flow: bool) -> str:
-    """A key; one that is plain in the file stays so."""
+    """Return a key; one that is plain in the file stays so."""
     value = part.value
     allowed = _is_plain(value) or (not part.style and _is_plain_form(value) and len(value) < _KEY_MAX)
     return value if allowed and (not in_flow or _is_plain_in_flow(value)) else _quoted(value)
 
 
 def block_text(part: ScalarPart, indent: int, used: int) -> tuple[str, list[str]]:
-    """The scalar behind a key or a dash: the rest of that line, and the lines below. `used` is the columns before."""
+    """Return the scalar behind a key or a dash: the rest of that line, and the lines below. `used` is the columns
+    before."""
     if not is_text(part):
         return part.value, []
     value = part.value
@@ -235,7 +236,7 @@ def block_text(part: ScalarPart, indent: int, used: int) -> tuple[str, list[str]
 
 # ------------------------------------------------------------------ plain and quoted
 def _is_plain(value: str) -> bool:
-    """Whether the text needs no quotes in a block."""
+    """Return whether the text needs no quotes in a block."""
     is_number = _LIKE_A_NUMBER.match(value) is not None and _VERSION.match(value) is None
     return value.lower() not in _WORDS and not is_number and _is_plain_form(value)
 
@@ -280,7 +281,7 @@ def _header(mark: str, value: str) -> str:
 
 
 def _fits_literal(value: str) -> bool:
-    """Whether a literal block gives exactly this text, whatever stands below it."""
+    """Return whether a literal block gives exactly this text, whatever stands below it."""
     rows = value.removesuffix("\n").split("\n")
     if not rows[0] or rows[0][0] in " \t" or not rows[-1]:
         return False
@@ -288,7 +289,8 @@ def _fits_literal(value: str) -> bool:
 
 
 def _folded_rows(part: ScalarPart) -> list[str] | None:
-    """The lines of a folded block without their indentation; None where the block is more than plain paragraphs."""
+    """Return the lines of a folded block without their indentation; None where the block is more than plain
+    paragraphs."""
     header, _, body = part.raw.partition("\n")
     if any(char.isdigit() for char in header.partition("#")[0]) or part.value.endswith("\n\n"):
         return None
@@ -312,7 +314,7 @@ def _can_fold(value: str) -> bool:
 
 
 def format_text(text: str, file: str = TEXT_NAME) -> str:
-    """The text in the layout; ParseError where it is no YAML, or no mapping."""
+    """Return the text in the layout; ParseError where it is no YAML, or no mapping."""
     document = read_document(text, file)
     if not isinstance(document.data, dict):
         raise ParseError("the file is no mapping of a node's keys", file=file, line=1, column=1)
@@ -334,8 +336,8 @@ def _compare(data: dict[str, Any], result: str, file: str) -> None:
 
 
 def same_data(first: Any, second: Any) -> bool:
-    """Whether two documents say the same: equal values of equal kinds, numbers with equal digits. The order of the keys
-    at the top has no meaning."""
+    """Return whether two documents say the same: equal values of equal kinds, numbers with equal digits. The order of
+    the keys at the top has no meaning."""
     if not isinstance(first, dict) or not isinstance(second, dict):
         return _same(first, second)
     return first.keys() == second.keys() and all(_same(first[key], second[key]) for key in first)

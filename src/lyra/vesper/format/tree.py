@@ -74,7 +74,8 @@ class TreeEntry(msgspec.Struct):
 
 
 def read_tree(text: str) -> tuple[Collection, list[TreeEntry], list[FileComment]]:
-    """The root mapping, all entries in order of their start, and all comments. ParseError where there is no mapping."""
+    """Return the root mapping, all entries in order of their start, and all comments. ParseError where there is no
+    mapping."""
     import yaml  # type: ignore[import-untyped,unused-ignore]
 
     loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -132,7 +133,7 @@ class _Builder:
 
 
 def _follows_blank(text: str, index: int) -> bool:
-    """Whether the line above that of a character is empty."""
+    """Return whether the line above that of a character is empty."""
     start = text.rfind("\n", 0, index) + 1
     return start > 0 and not text[text.rfind("\n", 0, start - 1) + 1 : start].strip()
 
@@ -190,8 +191,8 @@ def attach_comments(
 
 
 def _header(root: Collection, comments: Sequence[FileComment], *, first_key_moves: bool) -> list[FileComment]:
-    """The comments above the first key, up to the last empty line among them or before the key; all of them where there
-    is no empty line and the key moves away."""
+    """Return the comments above the first key, up to the last empty line among them or before the key; all of them
+    where there is no empty line and the key moves away."""
     if not root.entries:
         return []
     first = root.entries[0]
@@ -205,7 +206,7 @@ def _header(root: Collection, comments: Sequence[FileComment], *, first_key_move
 
 
 def _mark_flows(before: TreeEntry | None, comment: FileComment) -> None:
-    """A flow collection cannot keep a comment."""
+    """Mark the flow collections around a comment: they become blocks, which can keep it."""
     entry = before
     while entry is not None:
         for collection in (entry.value, entry.parent):
@@ -226,7 +227,7 @@ def _attach_trailing(before: TreeEntry, comment: FileComment) -> None:
 
 
 def _opens_block(entry: TreeEntry) -> bool:
-    """Whether the value is written over several lines, below the entry's own."""
+    """Return whether the value is written over several lines, below the entry's own."""
     value = entry.value
     return isinstance(value, Collection) and bool(value.entries) and (not value.is_flow or value.has_comment)
 
@@ -249,7 +250,7 @@ def _attach_line(root: Collection, before: TreeEntry | None, after: TreeEntry | 
 def _closing(
     root: Collection, before: TreeEntry | None, after: TreeEntry | None, comment: FileComment
 ) -> Collection | None:
-    """The collection at whose end the comment stands; None: it is above the next entry."""
+    """Return the collection at whose end the comment stands; None: it is above the next entry."""
     for collection in _around(before):
         if after is not None and collection is after.parent:
             return None
@@ -262,7 +263,7 @@ def _closing(
 
 
 def _around(entry: TreeEntry | None) -> Iterator[Collection]:
-    """The collections around an entry, from the inside, with its own value where that has no entries."""
+    """Yield the collections around an entry, from the inside, with its own value where that has no entries."""
     if entry is not None and isinstance(entry.value, Collection):
         yield entry.value
     while entry is not None:
@@ -271,7 +272,7 @@ def _around(entry: TreeEntry | None) -> Iterator[Collection]:
 
 
 def _outermost(entry: TreeEntry) -> TreeEntry:
-    """A comment cannot stand between the dash of an item and its first key: it goes above the dash."""
+    """Return a comment cannot stand between the dash of an item and its first key: it goes above the dash."""
     while True:
         owner = entry.parent.owner
         if owner is None or owner.key is not None or entry is not entry.parent.entries[0]:

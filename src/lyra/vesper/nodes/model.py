@@ -101,7 +101,7 @@ class StepDeclaration(msgspec.Struct, frozen=True):
     is_named: bool = True
 
     def inner(self) -> Iterator[StepDeclaration]:
-        """The steps inside this one, at any depth."""
+        """Yield the steps inside this one, at any depth."""
         for block in (*self.blocks.values(), *self.compensations.values()):
             for step in block:
                 yield step
@@ -256,7 +256,7 @@ class Node(msgspec.Struct, frozen=True):
         return self.document.file
 
     def all_steps(self) -> Iterator[StepDeclaration]:
-        """The steps of the flow and those inside them."""
+        """Yield the steps of the flow and those inside them."""
         for step in self.flow:
             yield step
             yield from step.inner()

@@ -19,7 +19,7 @@ Form = Callable[[Any, Path], Any]
 
 
 def close_to(word: str, words: Collection[str]) -> str:
-    """A hint with the nearest of some words, or nothing."""
+    """Return a hint with the nearest of some words, or nothing."""
     close = get_close_matches(word, sorted(words), n=1)
     return f"did you mean `{close[0]}`?" if close else ""
 
@@ -33,7 +33,7 @@ class SectionReader:
 
     # ------------------------------------------------------------ remarks
     def error(self, code: str, message: str, path: Path, *, hint: str = "", value: bool = False) -> None:
-        """An error at a part's key, or at its value."""
+        """Add an error at a part's key, or at its value."""
         place = self.document.value_place(path) if value else self.document.place(path)
         self.issues.add(ERROR, code, message, path=path, place=place, hint=hint)
 
@@ -47,7 +47,7 @@ class SectionReader:
 
     # ------------------------------------------------------------ forms
     def text(self, value: Any, path: Path) -> str:
-        """A text; numbers and words are taken as they are written."""
+        """Return a text; numbers and words are taken as they are written."""
         if isinstance(value, str):
             return value
         if isinstance(value, bool):
@@ -76,7 +76,7 @@ class SectionReader:
         return None
 
     def texts(self, value: Any, path: Path) -> tuple[str, ...]:
-        """A list of texts; a single text is a list of one."""
+        """Return a list of texts; a single text is a list of one."""
         if isinstance(value, str):
             return (value,)
         return tuple(self.text(item, (*path, index)) for index, item in enumerate(self.items(value, path)))
@@ -100,7 +100,7 @@ class SectionReader:
         return tuple(number for number in read if number is not None)
 
     def choice(self, *words: str) -> Form:
-        """A text that is one of some words."""
+        """Return a text that is one of some words."""
 
         def read(value: Any, path: Path) -> str:
             text = self.text(value, path)
@@ -114,7 +114,7 @@ class SectionReader:
 
     # ------------------------------------------------------------ tables
     def section(self, value: Any, path: Path, table: Mapping[str, Form]) -> dict[str, Any]:
-        """The values of a mapping by a table of keys; keys that are not there are left out."""
+        """Return the values of a mapping by a table of keys; keys that are not there are left out."""
         mapping = self.mapping(value, path)
         result: dict[str, Any] = {}
         for key, item in mapping.items():

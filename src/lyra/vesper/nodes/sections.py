@@ -374,7 +374,7 @@ class Sections:
 
 
 def _a_type(value: dict[str, Any]) -> str:
-    """A type that fits what a field without one says."""
+    """Return a type that fits what a field without one says."""
     return "decimal" if "scale" in value else "string"
 
 
@@ -403,8 +403,8 @@ NODE_KEYS: Final = (
 
 
 def load(source: str | FilePath) -> Node:
-    """The node of a file, or of a text (which has a line break). ParseError where the text is no YAML, CheckError where
-    it is no node; `fields["problems"]` has all remarks."""
+    """Return the node of a file, or of a text (which has a line break). ParseError where the text is no YAML,
+    CheckError where it is no node; `fields["problems"]` has all remarks."""
     text, file = read_source(source)
     try:
         node, issues = read_node(text, file)
@@ -417,8 +417,8 @@ def load(source: str | FilePath) -> Node:
 
 
 def read_node(text: str, file: str = "<text>") -> tuple[Node | None, list[Issue]]:
-    """The node as far as it can be read, and the remarks of the reader, in order of place. There is no node where the
-    file is no mapping. ParseError where the text is no YAML."""
+    """Return the node as far as it can be read, and the remarks of the reader, in order of place. There is no node
+    where the file is no mapping. ParseError where the text is no YAML."""
     try:
         document = read_document(text, file, reads_on=True)
     except ParseError as error:

@@ -30,7 +30,7 @@ class StepReader:
         self.count = 0
 
     def steps(self, value: Any, path: Path, *, parent: str = "", depth: int = 0) -> tuple[StepDeclaration, ...]:
-        """The steps of a block: a list of them, or a single one."""
+        """Return the steps of a block: a list of them, or a single one."""
         if depth > STEP_DEPTH_MAX:
             self.reader.error("limit", f"steps are nested more than {STEP_DEPTH_MAX} deep", path)
             return ()
@@ -93,7 +93,7 @@ class StepReader:
     def _settings(
         self, value: dict[str, Any], path: Path, operation: Operation | None
     ) -> tuple[dict[str, Setting], dict[str, Setting]]:
-        """What the step says by name, and the free parameters. Without a known operation all names are taken."""
+        """Return what the step says by name, and the free parameters. Without a known operation all names are taken."""
         below = value.get("parameters")
         names = (*STEP_KEYS, *_RETURNS, *operation.settings) if operation else ()
         settings: dict[str, Setting] = {}
@@ -310,7 +310,7 @@ EFFECTS: Final = frozenset(operation.name for operation in _TABLE if operation.a
 
 
 def operation_named(name: str) -> Operation | None:
-    """The operation; `custom.<namespace>.<operation>` has free parameters."""
+    """Return the operation; `custom.<namespace>.<operation>` has free parameters."""
     if name.startswith(CUSTOM) and name.count(".") >= 2:
         return Operation(name, (), free=True, acts=True)
     return OPERATIONS.get(name)

@@ -60,7 +60,7 @@ class AnswerWriter:
         return statements, outputs
 
     def ensured(self, values: dict[str, ast.expr]) -> list[ast.stmt]:
-        """The contracts about a success whose fields have these values."""
+        """Return the contracts about a success whose fields have these values."""
         if not self.draft.has_final_contracts:
             return []
         statements: list[ast.stmt] = []
@@ -74,7 +74,7 @@ class AnswerWriter:
         return [*statements, *self._success_checks(fields, fields, set(values))]
 
     def ensured_apart(self, outputs: str) -> list[ast.stmt]:
-        """The contracts about a success whose fields are in a dict."""
+        """Return the contracts about a success whose fields are in a dict."""
         if not self.draft.has_final_contracts:
             return []
         used = self.draft.final_names()
@@ -99,7 +99,7 @@ class AnswerWriter:
         return [*statements, *self._success_checks(fields, in_invariants, present)]
 
     def _field_or_input(self, fields: str, field: str, python: dict[str, str]) -> ast.expr:
-        """The field of an answer; where it lacks it, the input of that name or null."""
+        """Return the field of an answer; where it lacks it, the input of that name or null."""
         fallback = [name(python[field])] if field in self.draft.parameters else []
         return call(attribute(name(fields), "get"), ast.Constant(field), *fallback)
 
@@ -144,7 +144,7 @@ class AnswerWriter:
         checks: Checks,
         python: dict[str, str],
     ) -> list[ast.stmt]:
-        """The check of an invariant at the end; `python` has the names of the variables there."""
+        """Return the check of an invariant at the end; `python` has the names of the variables there."""
         used = [variable for variable in self.watched if variable in names_in(contract.expression)]
         scope = self._scope(fields, kinds)
         waiting: list[ast.expr] = []
@@ -177,7 +177,7 @@ class AnswerWriter:
 
     # ------------------------------------------------------------ errors
     def refusal(self) -> Refusal | None:
-        """How an error is turned into the answer, if a contract has a say in it."""
+        """Return how an error is turned into the answer, if a contract has a say in it."""
         postconditions = [item for item in self.program.postconditions if not self._is_vacuous(item)]
         invariants = [item for item in self.program.invariants if not names_in(item.expression) & self._success_only()]
         invariants = [item for item in invariants if item.expression is not None]
@@ -207,7 +207,7 @@ class AnswerWriter:
         return {output.name for output in self.program.success} - elsewhere
 
     def _is_vacuous(self, contract: Contract) -> bool:
-        """Whether it is about success fields only, and so says nothing about an error."""
+        """Return whether it is about success fields only, and so says nothing about an error."""
         names = names_in(contract.expression)
         return bool(names & self._success_only()) and not names & {"success", "error"}
 
@@ -254,7 +254,7 @@ class AnswerWriter:
         return [*statements, ast.Return(name(error))]
 
     def _where_set(self, contract: Contract, facts: str, statements: list[ast.stmt]) -> list[ast.stmt]:
-        """The statements where the error has the fields that a success has, too."""
+        """Return the statements where the error has the fields that a success has, too."""
         success = {output.name for output in self.program.success}
         both = success & {output.name for output in self.program.error}
         doubtful = sorted((names_in(contract.expression) & both) - {*self.draft.parameters, "message"})

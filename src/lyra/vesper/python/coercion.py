@@ -36,7 +36,7 @@ def _mismatch(where: str, expected: str, value: Any) -> Mismatch:
 
 
 def invalid_input(error: Mismatch | str) -> NodeError:
-    """The error of an input that is not of its type."""
+    """Return the error of an input that is not of its type."""
     return NodeError("invalid_input", str(error), phase="input")
 
 
@@ -142,7 +142,7 @@ def to_null(value: Any, where: str) -> None:
 
 
 def to_any(value: Any, where: str, depth: int = 0) -> Any:
-    """A JSON-shaped value of any type, in the shape that steps work with."""
+    """Return a JSON-shaped value of any type, in the shape that steps work with."""
     if value is None or isinstance(value, str | bool | bytes):
         return value
     if depth > VALUE_DEPTH_MAX:
@@ -168,7 +168,7 @@ def to_any(value: Any, where: str, depth: int = 0) -> Any:
 
 # ------------------------------------------------------------ scalars that a node computed
 def exact_decimal(value: Any, where: str) -> Decimal:
-    """A computed decimal; minus zero is zero."""
+    """Return a computed decimal; minus zero is zero."""
     if type(value) is not Decimal and type(value) is not int:
         raise _mismatch(where, "a decimal number", value)
     return EXACT.add(value, 0)
@@ -200,7 +200,7 @@ def exact_timestamp(value: Any, where: str) -> datetime:
 
 
 def exact_any(value: Any, where: str) -> Any:
-    """A computed value of any type; minus zero is zero, also inside."""
+    """Return a computed value of any type; minus zero is zero, also inside."""
     match value:
         case Decimal():
             return exact_decimal(value, where)
@@ -215,12 +215,12 @@ def exact_any(value: Any, where: str) -> Any:
 
 # ------------------------------------------------------------ compounds
 def nullable(coerce: Coercer) -> Coercer:
-    """The type, or null."""
+    """Return the type, or null."""
     return lambda value, where: None if value is None else coerce(value, where)
 
 
 def enum_of(*texts: str) -> Coercer:
-    """One of these texts."""
+    """Return a coercer to one of these texts."""
     allowed = frozenset(texts)
 
     def to_enum(value: Any, where: str) -> str:
@@ -278,7 +278,7 @@ FieldCoercer = tuple[str, Coercer, bool, Any]
 
 
 def record_of(name: str, *fields: FieldCoercer) -> Coercer:
-    """A record with these fields and no others."""
+    """Return a record with these fields and no others."""
     known = frozenset(field for field, _, _, _ in fields)
 
     def to_record(value: Any, where: str) -> dict[str, Any]:

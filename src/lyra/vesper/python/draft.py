@@ -14,7 +14,6 @@ from collections.abc import Sequence
 import msgspec
 
 from lyra.vesper import ir
-from lyra.vesper.ir import Condition, Contract, ErrorRule, ForEachStep, NodeInput, NodeProgram, Step
 from lyra.vesper.python.expressions import ExpressionWriter, PythonScope
 from lyra.vesper.python.kinds import assigned, names_in, parts
 from lyra.vesper.python.syntax import (
@@ -37,7 +36,7 @@ Parameter = tuple[str, ast.expr, ast.expr | None]  # the name, the annotation an
 class NodeDraft:
     """A node's module while it is made."""
 
-    def __init__(self, program: NodeProgram) -> None:
+    def __init__(self, program: ir.NodeProgram) -> None:
         self.program = program
         self.function = function_name(program.node_id)
         self.names = Names(self.function)
@@ -56,20 +55,20 @@ class NodeDraft:
         return bool(self.program.postconditions or self.program.invariants)
 
     def final_names(self) -> set[str]:
-        """All names in contracts about the answer."""
+        """Return all names in contracts about the answer."""
         return names_in((self.program.postconditions, self.program.invariants))
 
     def watched(self) -> list[str]:
-        """The variables that invariants name; inputs are among them where a step assigns them."""
+        """Return the variables that invariants name; inputs are among them where a step assigns them."""
         used = names_in(self.program.invariants)
         return [variable for variable in self.variables() if variable in used]
 
     def variables(self) -> list[str]:
-        """All variables of the flow and of compensations."""
+        """Return all variables of the flow and of compensations."""
         return assigned((*self.program.steps, *compensations(self.program)))
 
     def passed(self, used: set[str], *, uses_run: bool) -> tuple[list[Parameter], list[ast.expr]]:
-        """Parameters of a helper function for the inputs that it uses, and the arguments at its call."""
+        """Return parameters of a helper function for the inputs that it uses, and the arguments at its call."""
         parameters: list[Parameter] = []
         if uses_run:
             self.needs_run = True
@@ -84,28 +83,28 @@ class NodeDraft:
         return parameters, [name(text) for text, _, _ in parameters]
 
     def errors(self) -> ast.expr:
-        """What a step may raise."""
+        """Return what a step may raise."""
         return ast.Tuple([self.parts.runtime("NodeError"), name("ArithmeticError")], ast.Load())
 
 
-def input_type(declared: NodeInput) -> ValueType:
-    """The type of an input's value: null too, where it may be absent without a default."""
+def input_type(declared: ir.NodeInput) -> ValueType:
+    """Return the type of an input's value: null too, where it may be absent without a default."""
     is_absent_null = not declared.required and declared.default in (msgspec.UNSET, None)
     return Nullable(declared.type) if is_absent_null and not isinstance(declared.type, Nullable) else declared.type
 
 
-def compensations(program: NodeProgram) -> tuple[Step, ...]:
-    """The steps of all compensations, of steps and of the node."""
-    return tuple(step for rule in parts(program) if isinstance(rule, ErrorRule) for step in rule.compensation)
+def compensations(program: ir.NodeProgram) -> tuple[ir.Step, ...]:
+    """Return the steps of all compensations, of steps and of the node."""
+    return tuple(step for rule in parts(program) if isinstance(rule, ir.ErrorRule) for step in rule.compensation)
 
 
-def _own_names(program: NodeProgram) -> set[str]:
-    """All names that the node gives to values."""
+def _own_names(program: ir.NodeProgram) -> set[str]:
+    """Return all names that the node gives to values."""
     own = {item.name for item in program.inputs} | {item.name for item in (*program.success, *program.error)}
     own |= names_in(program) | set(assigned((*program.steps, *compensations(program))))
     for part in parts(program):
         match part:
-            case ForEachStep():
+            case ir.ForEachStep():
                 own.add(part.variable)
             case ir.Reduce():
                 own |= {part.name, part.accumulator}
@@ -125,9 +124,9 @@ class Checks:
         self.uses_run = False
 
     def all_true(
-        self, checks: Sequence[Condition], scope: PythonScope, sink: list[ast.stmt], *, in_loop: bool
+        self, checks: Sequence[ir.Condition], scope: PythonScope, sink: list[ast.stmt], *, in_loop: bool
     ) -> ast.expr:
-        """Whether all checks are true, from left to right."""
+        """Return whether all checks are true, from left to right."""
         writer = ExpressionWriter(self.module, scope, sink, in_loop=in_loop)
         first, *rest = checks
         tests = [writer.condition(first.expression)]
@@ -135,18 +134,18 @@ class Checks:
         self.uses_run |= writer.uses_run
         return tests[0] if len(tests) == 1 else ast.BoolOp(ast.And(), tests)
 
-    def contract(self, contract: Contract, scope: PythonScope, failure: Sequence[ast.stmt]) -> list[ast.stmt]:
-        """Statements that do `failure` where the contract does not hold."""
+    def contract(self, contract: ir.Contract, scope: PythonScope, failure: Sequence[ast.stmt]) -> list[ast.stmt]:
+        """Return statements that do `failure` where the contract does not hold."""
         note = ast.Expr(call(attribute(name("run"), "unverified"), ast.Constant(contract.text)))
         if contract.expression is None:
             self.uses_run = True
             return [note]
-        return self.condition(Condition(contract.text, contract.expression), scope, failure, is_contract=True)
+        return self.condition(ir.Condition(contract.text, contract.expression), scope, failure, is_contract=True)
 
     def condition(
-        self, check: Condition, scope: PythonScope, failure: Sequence[ast.stmt], *, is_contract: bool = False
+        self, check: ir.Condition, scope: PythonScope, failure: Sequence[ast.stmt], *, is_contract: bool = False
     ) -> list[ast.stmt]:
-        """Statements that do `failure` where the condition is not true, or raises."""
+        """Return statements that do `failure` where the condition is not true, or raises."""
         statements: list[ast.stmt] = []
         writer = ExpressionWriter(self.module, scope, statements)
         test = writer.condition(check.expression)
@@ -174,8 +173,8 @@ class Checks:
 
 
 def _for_every(test: ast.expr, failure: Sequence[ast.stmt]) -> ast.stmt | None:
-    """A loop in place of `all(…)`, which would make a generator; None for another test. The name of the element is no
-    other's, and the failure ends the function."""
+    """Return a loop in place of `all(…)`, which would make a generator; None for another test. The name of the element
+    is no other's, and the failure ends the function."""
     match test:
         case ast.Call(
             func=ast.Name("all"), args=[ast.GeneratorExp(elt=body, generators=[ast.comprehension(ifs=[]) as loop])]

@@ -83,7 +83,7 @@ class PythonScope:
         self.absent = absent  # variables whose value may be ABSENT
 
     def bind(self, variable: str, python: str, kind: ValueType) -> PythonScope:
-        """A scope in which the variable has this Python name."""
+        """Return a scope in which the variable has this Python name."""
         inner = PythonScope(self.python, self.kinds, self.intervals, self.absent - {variable})
         inner.python[variable] = python
         inner.kinds[variable] = kind
@@ -110,7 +110,7 @@ class ExpressionWriter:
         return kind_of(node, self.scope.kinds)
 
     def helper(self, function: str, *arguments: ast.expr) -> ast.Call:
-        """A call of the runtime that may raise."""
+        """Return a call of the runtime that may raise."""
         self.may_raise = True
         return call(self.module.runtime(function), *arguments)
 
@@ -119,7 +119,7 @@ class ExpressionWriter:
         return call(attribute(name("run"), method), *arguments)
 
     def inner(self, scope: PythonScope | None = None) -> ExpressionWriter:
-        """A writer for a place where no statements may stand."""
+        """Return a writer for a place where no statements may stand."""
         return ExpressionWriter(self.module, scope or self.scope, None, in_loop=self.in_loop or scope is not None)
 
     def adopt(self, other: ExpressionWriter) -> None:
@@ -128,7 +128,8 @@ class ExpressionWriter:
         self.uses_host |= other.uses_host
 
     def operands(self, *nodes: ir.TypedExpression) -> list[ast.expr]:
-        """The values in order. Where a later one needs statements, earlier ones are kept in variables before them."""
+        """Return the values in order. Where a later one needs statements, earlier ones are kept in variables before
+        them."""
         values: list[ast.expr] = []
         for node in nodes:
             mark = len(self.sink) if self.sink is not None else 0
@@ -151,14 +152,14 @@ class ExpressionWriter:
     def lazy(
         self, node: ir.TypedExpression, *, as_condition: bool = False, scope: PythonScope | None = None
     ) -> ast.expr:
-        """An expression that is evaluated later, or not at all."""
+        """Return an expression that is evaluated later, or not at all."""
         writer = self.inner(scope)
         value = writer.condition(node) if as_condition else writer.value(node)
         self.adopt(writer)
         return value
 
     def condition(self, node: ir.TypedExpression) -> ast.expr:
-        """The expression as a condition: null counts as false."""
+        """Return the expression as a condition: null counts as false."""
         value = self.value(node)
         if self.kind(node) == BOOLEAN:
             return value
@@ -281,7 +282,8 @@ class ExpressionWriter:
         return self.helper(function, left, right, *limit)
 
     def _is_plain_remainder(self, node: ir.Arithmetic) -> bool:
-        """Whether Python's own remainder is the right one: of a number that is not negative, by a positive one."""
+        """Return whether Python's own remainder is the right one: of a number that is not negative, by a positive
+        one."""
         dividend = interval_of(node.left, self.scope.intervals)
         divisor = interval_of(node.right, self.scope.intervals)
         return dividend[0] >= 0 and divisor[0] > 0
@@ -383,7 +385,7 @@ class ExpressionWriter:
         for part, piece in zip(node.parts, pieces, strict=True):
             is_text = isinstance(part, str) or (isinstance(piece, ast.Constant) and isinstance(piece.value, str))
             fields.append(piece if is_text else ast.FormattedValue(piece, -1))
-        text = ast.JoinedStr([field for field in fields if not _is_empty_text(field)])
+        text = ast.JoinedStr([field for field in fields if not (isinstance(field, ast.Constant) and field.value == "")])
         if all(isinstance(part, str) or kind != STRING for part, kind in zip(node.parts, kinds, strict=True)):
             return text  # numbers and words of enums are short
         return self.helper("short_text", text, *limit)
@@ -405,14 +407,14 @@ class ExpressionWriter:
 
     # ------------------------------------------------------------ collections
     def elements(self, collection: ir.TypedExpression) -> ast.expr:
-        """What a loop goes over. Inside other loops, the run is charged for the elements."""
+        """Return what a loop goes over. Inside other loops, the run is charged for the elements."""
         value = self.value(collection)
         if not isinstance(self.kind(collection), Array):
             value = self.helper("in_order", value)
         return self.run_method("spend", value) if self.in_loop else value
 
     def bound(self, variable: str, collection: ir.TypedExpression) -> tuple[PythonScope, str]:
-        """A scope in which the variable is an element of the collection, and its Python name."""
+        """Return a scope in which the variable is an element of the collection, and its Python name."""
         python = self.module.names.own(variable)
         return self.scope.bind(variable, python, item_kind(self.kind(collection))), python
 
@@ -503,7 +505,8 @@ _TEXT_METHODS: Final = {
 
 
 def _is(left: ast.expr, right: ast.expr) -> ast.expr:
-    """Whether a value is null, true or false. Python warns about literals on both sides, so those are settled here."""
+    """Return whether a value is null, true or false. Python warns about literals on both sides, so those are settled
+    here."""
     if isinstance(left, ast.Constant) and isinstance(right, ast.Constant):
         return ast.Constant(left.value is right.value)
     if any(isinstance(value, ast.UnaryOp) and isinstance(value.op, ast.USub) for value in (left, right)):
@@ -520,16 +523,8 @@ def _may_be_text(kind: ValueType) -> bool:
     return inner == ANY or _is_text(inner)
 
 
-def _is_text_constant(node: ir.TypedExpression) -> bool:
-    return isinstance(node, ir.Constant) and isinstance(node.value, str)
-
-
 def _are_texts(items: tuple[ir.TypedExpression, ...]) -> bool:
-    return bool(items) and all(_is_text_constant(item) for item in items)
-
-
-def _is_empty_text(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value == ""
+    return bool(items) and all(isinstance(item, ir.Constant) and isinstance(item.value, str) for item in items)
 
 
 def _have_order(left: ValueType, right: ValueType) -> bool:
@@ -538,7 +533,7 @@ def _have_order(left: ValueType, right: ValueType) -> bool:
 
 
 def _have_equality(left: ValueType, right: ValueType) -> bool:
-    """Whether Python's own == is the right one: a text or a time equals nothing of another kind."""
+    """Return whether Python's own == is the right one: a text or a time equals nothing of another kind."""
     if is_number(left) and is_number(right):
         return True
     if left == right and left in (BOOLEAN, BYTES, TIMESTAMP):

@@ -13,17 +13,7 @@ import ast
 from collections.abc import Sequence
 from itertools import takewhile
 
-from lyra.vesper.ir import (
-    AssignStep,
-    Condition,
-    Contract,
-    EffectStep,
-    NodeInput,
-    ParallelStep,
-    ReturnStep,
-    Step,
-    ValidateStep,
-)
+from lyra.vesper import ir
 from lyra.vesper.python.answers import AnswerWriter, Refusal
 from lyra.vesper.python.draft import Checks, NodeDraft, compensations
 from lyra.vesper.python.expressions import ExpressionWriter, PythonScope
@@ -72,7 +62,7 @@ class FlowWriter:
         return self._straight() if self._is_straight() else self._apart()
 
     def _scope(self) -> PythonScope:
-        """The scope of the steps."""
+        """Return the scope of the steps."""
         draft, program = self.draft, self.program
         variables = draft.variables()
         inputs = frozenset(draft.parameters)
@@ -87,7 +77,11 @@ class FlowWriter:
         acts = (*program.steps, *compensations(program))
         early = read_too_early(program.steps, inputs) | absent | of_compensations
         early |= names_in(
-            (program.rules, program.machines, *(step.rules for step in parts(program) if isinstance(step, EffectStep)))
+            (
+                program.rules,
+                program.machines,
+                *(step.rules for step in parts(program) if isinstance(step, ir.EffectStep)),
+            )
         )
         early |= _shared(program.steps) | _of_several_types(acts, kinds)
         for variable in variables:
@@ -103,20 +97,22 @@ class FlowWriter:
 
     # ------------------------------------------------------------ steps in the node's function
     def _is_straight(self) -> bool:
-        """Whether success is reached in one place only, at the end, and no rule looks at errors."""
+        """Return whether success is reached in one place only, at the end, and no rule looks at errors."""
         program = self.program
         if self.draft.is_async or program.rules:
             return False
-        returns = [step for step in parts(program.steps) if isinstance(step, ReturnStep) and step.success is not None]
+        returns = [
+            step for step in parts(program.steps) if isinstance(step, ir.ReturnStep) and step.success is not None
+        ]
         last = program.steps[-1] if program.steps else None
         return not returns or (returns == [last] and not returns[0].guards)
 
     def _straight(self) -> list[ast.stmt]:
-        """The steps inside the node's function itself."""
+        """Return the steps inside the node's function itself."""
         steps, flow = self.steps, self.program.steps
         first = list(self.declarations.values())
         last = flow[-1] if flow else None
-        if isinstance(last, ReturnStep) and last.success is not None:
+        if isinstance(last, ir.ReturnStep) and last.success is not None:
             body = steps.steps(flow[:-1])
             before, values = steps.success_values(last.success)
         else:
@@ -139,7 +135,8 @@ class FlowWriter:
         return settled_after(self.program.steps, frozenset(self.draft.parameters), set())
 
     def _guarded(self, body: list[ast.stmt], inside: list[ast.stmt] | None = None) -> list[ast.stmt]:
-        """The statements, with the handlers for errors that they raise; `inside` is what a call among them runs."""
+        """Return the statements, with the handlers for errors that they raise; `inside` is what a call among them
+        runs."""
         refusal = self.answers.refusal() if self.steps.may_raise else None
         if refusal is None and not _uses_exact([*body, *(inside or [])]):
             return body
@@ -153,7 +150,7 @@ class FlowWriter:
 
     # ------------------------------------------------------------ steps in a function of their own
     def _apart(self) -> list[ast.stmt]:
-        """The steps in a function of their own, which returns the outputs."""
+        """Return the steps in a function of their own, which returns the outputs."""
         draft, program = self.draft, self.program
         body = self._body()
         function = draft.names.private("steps")
@@ -186,7 +183,7 @@ class FlowWriter:
     def _define(
         self, function: str, parameters: Sequence[tuple[str, ast.expr, ast.expr | None]], body: list[ast.stmt]
     ) -> list[ast.stmt]:
-        """The function of the steps: in the module, or before its call where invariants watch its variables."""
+        """Return the function of the steps: in the module, or before its call where invariants watch its variables."""
         draft = self.draft
         watched = self.answers.watched
         doc = ast.Expr(ast.Constant("Run the steps and return the outputs."))
@@ -204,7 +201,7 @@ class FlowWriter:
         return [*outer, new_function(function, parameters, statements, self.parts.dict_type(), is_async=draft.is_async)]
 
     def _awaited(self, flow: ast.expr, outputs: str, ensured: list[ast.stmt]) -> list[ast.stmt]:
-        """The call of steps that act outside. A broken invariant takes back what was done."""
+        """Return the call of steps that act outside. A broken invariant takes back what was done."""
         self.draft.needs_run = True
         attempt = self._attempt([assign(outputs, flow)], self.answers.refusal())
         if not self.program.invariants:
@@ -219,22 +216,22 @@ class FlowWriter:
 
 
 # ------------------------------------------------------------ questions about steps
-def _falls_through(steps: tuple[Step, ...]) -> bool:
-    return not (steps and isinstance(steps[-1], ReturnStep) and not steps[-1].guards)
+def _falls_through(steps: tuple[ir.Step, ...]) -> bool:
+    return not (steps and isinstance(steps[-1], ir.ReturnStep) and not steps[-1].guards)
 
 
-def _shared(steps: tuple[Step, ...]) -> set[str]:
-    """Variables that steps of a Parallel assign while others run."""
+def _shared(steps: tuple[ir.Step, ...]) -> set[str]:
+    """Return variables that steps of a Parallel assign while others run."""
     shared: set[str] = set()
     for step in parts(steps):
-        if isinstance(step, ParallelStep) and acts_outside(step):
+        if isinstance(step, ir.ParallelStep) and acts_outside(step):
             shared |= set(assigned(step.steps))
     return shared
 
 
-def _of_several_types(steps: tuple[Step, ...], kinds: dict[str, ValueType]) -> set[str]:
+def _of_several_types(steps: tuple[ir.Step, ...], kinds: dict[str, ValueType]) -> set[str]:
     """Variables with more than one assignment whose values have no single Python type."""
-    sites = [step.target for step in parts(steps) if isinstance(step, AssignStep)]
+    sites = [step.target for step in parts(steps) if isinstance(step, ir.AssignStep)]
     plain = (STRING, INTEGER, BOOLEAN, TIMESTAMP, BYTES)
     return {
         target
@@ -246,7 +243,7 @@ def _of_several_types(steps: tuple[Step, ...], kinds: dict[str, ValueType]) -> s
 
 
 def _uses_exact(body: Sequence[ast.stmt]) -> bool:
-    """Whether a statement works with decimals without a handler of its own."""
+    """Return whether a statement works with decimals without a handler of its own."""
     return any(
         isinstance(node, ast.Name) and node.id in ("EXACT", "total_decimals")
         for item in body
@@ -287,13 +284,13 @@ class EntryWriter:
             checks.insert(0, SourceComment("What the caller must see to"))
         return [*statements, *checks, *self._old_statements()]
 
-    def _is_about_variables(self, contract: Contract) -> bool:
-        """Whether a contract names what has no value before the first step."""
+    def _is_about_variables(self, contract: ir.Contract) -> bool:
+        """Return whether a contract names what has no value before the first step."""
         later = {*self.draft.variables(), "success", "error"}
         later |= {output.name for output in (*self.program.success, *self.program.error)}
         return bool(names_in(contract.expression) & (later - {*self.draft.parameters}))
 
-    def _coercion(self, item: NodeInput) -> list[ast.stmt]:
+    def _coercion(self, item: ir.NodeInput) -> list[ast.stmt]:
         python, kind = self.draft.parameters[item.name], self.draft.kinds[item.name]
         label = ast.Constant(item.name)
         checked = {INTEGER: ("int", "to_integer"), STRING: ("str", "to_string"), BOOLEAN: ("bool", "to_boolean")}
@@ -309,7 +306,7 @@ class EntryWriter:
         value = call(accept, self.parts.runtime(coercer), name(python), label)
         return [if_(is_other, [assign(python, value)])]
 
-    def _constraint(self, item: NodeInput, check: Condition, refused: list[ast.stmt]) -> list[ast.stmt]:
+    def _constraint(self, item: ir.NodeInput, check: ir.Condition, refused: list[ast.stmt]) -> list[ast.stmt]:
         kind = self.draft.kinds[item.name]
         python = self.draft.parameters[item.name]
         inner = kind.type if isinstance(kind, Nullable) else kind
@@ -321,9 +318,9 @@ class EntryWriter:
         return [if_(ast.Compare(name(python), [ast.IsNot()], [ast.Constant(None)]), statements)]
 
     def _leading_validations(self) -> list[ast.stmt]:
-        """A call of the validations at the start of the flow: if one of them fails, its error is the answer."""
+        """Return a call of the validations at the start of the flow: if one of them fails, its error is the answer."""
         draft = self.draft
-        leading = tuple(takewhile(lambda step: isinstance(step, ValidateStep), self.program.steps))
+        leading = tuple(takewhile(lambda step: isinstance(step, ir.ValidateStep), self.program.steps))
         has_checks = self.program.preconditions or self.program.invariants
         if not leading or not (has_checks or any(item.constraints for item in self.program.inputs)):
             return []
@@ -374,7 +371,7 @@ class EntryWriter:
 
 
 def input_intervals(draft: NodeDraft) -> dict[str, Interval]:
-    """What constraints and preconditions say about integers."""
+    """Return what constraints and preconditions say about integers."""
     intervals: dict[str, Interval] = {}
     for item in draft.program.inputs:
         if draft.kinds[item.name] != INTEGER:

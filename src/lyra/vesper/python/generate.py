@@ -36,12 +36,12 @@ class Generated(msgspec.Struct, frozen=True):
 
 
 def generate(program: NodeProgram, *, is_watched: bool = False) -> Generated:
-    """The module of a node. Where its steps are watched, each of them keeps a place of its own."""
+    """Return the module of a node. Where its steps are watched, each of them keeps a place of its own."""
     return _ModuleGenerator(program).module(is_watched=is_watched)
 
 
 def source(program: NodeProgram) -> str:
-    """The text of the node's module."""
+    """Return the text of the node's module."""
     return module_text([HEADER], generate(program).tree)
 
 
@@ -74,7 +74,7 @@ class _ModuleGenerator:
         return [statement for module in modules for statement in self._imports_of(module, used)]
 
     def _imports_of(self, module: str, used: set[str]) -> list[ast.stmt]:
-        """The imports from one module; names that go by another name here stand on lines of their own."""
+        """Return the imports from one module; names that go by another name here stand on lines of their own."""
         aliases = self.parts.aliases if module.startswith("lyra") else {}
         needed = {text for text in self.parts.imports[module] if aliases.get(text, text) in {*used, "annotations"}}
         names = _import_order(needed)
@@ -139,7 +139,7 @@ _DOC_WIDTH: Final = 100
 
 
 def documentation(draft: NodeDraft) -> str:
-    """The text of a node's function: its intent, inputs, outputs and contracts."""
+    """Return the text of a node's function: its intent, inputs, outputs and contracts."""
     lines = wrapped(draft.program.intent)
     if draft.program.inputs:
         lines += ["", "Inputs:"]
@@ -166,7 +166,7 @@ def _one_line(text: str) -> str:
 
 
 def wrapped(text: str, indent: str = "") -> list[str]:
-    """The text in lines; without an indent it is a sentence."""
+    """Return the text in lines; without an indent it is a sentence."""
     words = (_one_line(text) if not indent else " ".join(text.split())).split(" ")
     lines = [indent + words[0]]
     for word in words[1:]:
@@ -199,7 +199,7 @@ def _is_unread_constant(node: ast.stmt, read: set[str]) -> bool:
 
 
 def names_read(tree: ast.Module) -> set[str]:
-    """All names whose value something reads."""
+    """Return all names whose value something reads."""
     names: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
@@ -288,7 +288,7 @@ class _Tidier(ast.NodeTransformer):
 
 
 def _without_needless_else(block: list[ast.stmt]) -> list[ast.stmt]:
-    """The statements; what stands in the `else` of an `if` that returns or raises stands after it."""
+    """Return the statements; what stands in the `else` of an `if` that returns or raises stands after it."""
     statements: list[ast.stmt] = []
     for node in block:
         statements.append(node)
@@ -299,7 +299,7 @@ def _without_needless_else(block: list[ast.stmt]) -> list[ast.stmt]:
 
 
 def _parted(body: Sequence[ast.stmt]) -> tuple[list[ast.stmt], list[ast.stmt]]:
-    """The comments at the head of a block, and the rest."""
+    """Return the comments at the head of a block, and the rest."""
     count = 0
     while count < len(body) and isinstance(body[count], SourceComment):
         count += 1
@@ -311,7 +311,7 @@ def _joined(test: ast.expr) -> list[ast.expr]:
 
 
 def _choice(node: ast.If) -> ast.stmt | None:
-    """The assignment that takes the smaller or the larger of two values, if this is one."""
+    """Return the assignment that takes the smaller or the larger of two values, if this is one."""
     _, rest = _parted(node.body)
     match node.test, rest:
         case (
@@ -348,6 +348,6 @@ def _is_named(node: ast.AST, text: str) -> bool:
 
 
 def _can_spare(node: ast.Call, places: list[int], count: int) -> bool:
-    """Whether a call gives all arguments by place, and those at these places need no evaluation."""
+    """Return whether a call gives all arguments by place, and those at these places need no evaluation."""
     is_positional = not node.keywords and len(node.args) == count
     return is_positional and all(isinstance(node.args[place], ast.Name | ast.Constant) for place in places)

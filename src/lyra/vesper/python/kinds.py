@@ -16,16 +16,6 @@ from typing import Any, Final
 import msgspec
 
 from lyra.vesper import ir
-from lyra.vesper.ir import (
-    AssignStep,
-    BranchStep,
-    EffectStep,
-    ForEachStep,
-    LoopStep,
-    ParallelStep,
-    Step,
-    TransitionStep,
-)
 from lyra.vesper.values.types import (
     ANY,
     BOOLEAN,
@@ -56,7 +46,7 @@ Known = Mapping[str, ValueType]
 
 
 def parts(node: Any) -> Iterable[Any]:
-    """The structure and all structures inside it."""
+    """Yield the structure and all structures inside it."""
     if isinstance(node, tuple):
         for element in node:
             yield from parts(element)
@@ -70,16 +60,16 @@ def names_in(node: Any) -> set[str]:
     return {part.name for part in parts(node) if isinstance(part, ir.NodeVariable)}
 
 
-def assigned(steps: tuple[Step, ...]) -> list[str]:
-    """Variables that the steps assign, in written order; elements of loops are not among them."""
+def assigned(steps: tuple[ir.Step, ...]) -> list[str]:
+    """Return variables that the steps assign, in written order; elements of loops are not among them."""
     names: dict[str, None] = {}
     for step in parts(steps):
         match step:
-            case AssignStep():
+            case ir.AssignStep():
                 names[step.target] = None
-            case EffectStep():
+            case ir.EffectStep():
                 names.update(dict.fromkeys((step.output, *(name for name, _ in step.extract))))
-            case TransitionStep():
+            case ir.TransitionStep():
                 names[step.output] = None
     names.pop("", None)
     return list(names)
@@ -95,12 +85,12 @@ def is_number(kind: ValueType) -> bool:
 
 
 def item_kind(kind: ValueType) -> ValueType:
-    """The type of a collection's elements."""
+    """Return the type of a collection's elements."""
     return kind.item if isinstance(kind, Array | SetType) else ANY
 
 
 def joined(left: ValueType | None, right: ValueType) -> ValueType:
-    """A type that values of both have."""
+    """Return a type that values of both have."""
     if left is None or left == right:
         return right
     if is_decimal(left) and is_decimal(right):
@@ -140,7 +130,7 @@ _CONDITIONS: Final = (ir.Not, ir.Compare, ir.Membership, ir.IsNull, ir.Logic, ir
 
 
 def kind_of(node: ir.TypedExpression, known: Known) -> ValueType:
-    """The type that the value surely has; ANY where only a run knows."""
+    """Return the type that the value surely has; ANY where only a run knows."""
     if isinstance(node, _CONDITIONS):
         return BOOLEAN
     match node:
@@ -236,21 +226,21 @@ def _aggregate_kind(node: ir.Aggregate, known: Known) -> ValueType:
     return ANY
 
 
-def inner_steps(step: Step) -> list[tuple[Step, ...]]:
-    """The sequences of steps inside a step."""
+def inner_steps(step: ir.Step) -> list[tuple[ir.Step, ...]]:
+    """Return the sequences of steps inside a step."""
     match step:
-        case BranchStep():
+        case ir.BranchStep():
             return [step.then, step.otherwise]
-        case ForEachStep() | LoopStep() | ParallelStep():
+        case ir.ForEachStep() | ir.LoopStep() | ir.ParallelStep():
             return [step.steps]
-        case EffectStep():
+        case ir.EffectStep():
             return [step.found, step.empty, *(rule.compensation for rule in step.rules)]
     return []
 
 
-def variable_kinds(steps: tuple[Step, ...], inputs: Known) -> dict[str, ValueType]:
-    """The types of inputs and variables. A variable is ANY where values of several types are assigned to it, or where
-    it may be read before it is assigned."""
+def variable_kinds(steps: tuple[ir.Step, ...], inputs: Known) -> dict[str, ValueType]:
+    """Return the types of inputs and variables. A variable is ANY where values of several types are assigned to it, or
+    where it may be read before it is assigned."""
     variables = assigned(steps)
     unsettled = read_too_early(steps, frozenset(inputs))
     kinds: dict[str, ValueType] = dict(inputs)
@@ -264,58 +254,59 @@ def variable_kinds(steps: tuple[Step, ...], inputs: Known) -> dict[str, ValueTyp
     return {name: ANY if name in variables else kind for name, kind in kinds.items()}
 
 
-def _collect_kinds(steps: tuple[Step, ...], kinds: Known, results: dict[str, ValueType], loops: Known) -> None:
+def _collect_kinds(steps: tuple[ir.Step, ...], kinds: Known, results: dict[str, ValueType], loops: Known) -> None:
     """Join the types of all values that are assigned to a variable."""
     for step in steps:
         known = {**results, **kinds, **loops}
-        if isinstance(step, AssignStep):
+        if isinstance(step, ir.AssignStep):
             results[step.target] = joined(results.get(step.target), kind_of(step.value, known))
-        elif isinstance(step, EffectStep | TransitionStep):
-            names = [name for name, _ in step.extract] if isinstance(step, EffectStep) else []
+        elif isinstance(step, ir.EffectStep | ir.TransitionStep):
+            names = [name for name, _ in step.extract] if isinstance(step, ir.EffectStep) else []
             results.update(dict.fromkeys([name for name in (step.output, *names) if name], ANY))
         inside = loops
-        if isinstance(step, ForEachStep):
+        if isinstance(step, ir.ForEachStep):
             inside = {**loops, step.variable: item_kind(kind_of(step.collection, known))}
         for inner in inner_steps(step):
             _collect_kinds(inner, kinds, results, inside)
 
 
 # ------------------------------------------------------------ variables that may have no value yet
-def read_too_early(steps: tuple[Step, ...], inputs: frozenset[str]) -> set[str]:
-    """Variables that some step may read before they are assigned; their value is then null."""
+def read_too_early(steps: tuple[ir.Step, ...], inputs: frozenset[str]) -> set[str]:
+    """Return variables that some step may read before they are assigned; their value is then null."""
     early: set[str] = set()
     settled_after(steps, inputs, early)
     return early & set(assigned(steps))
 
 
-def settled_after(steps: tuple[Step, ...], settled: frozenset[str], early: set[str]) -> frozenset[str]:
-    """The names that surely have a value after the steps. Names that are read before that are added to `early`."""
+def settled_after(steps: tuple[ir.Step, ...], settled: frozenset[str], early: set[str]) -> frozenset[str]:
+    """Return the names that surely have a value after the steps. Names that are read before that are added to
+    `early`."""
     for step in steps:
         settled |= _settled_by(step, settled, early)
     return settled
 
 
-def _settled_by(step: Step, settled: frozenset[str], early: set[str]) -> frozenset[str]:
+def _settled_by(step: ir.Step, settled: frozenset[str], early: set[str]) -> frozenset[str]:
     early |= names_in(step.guards) - settled
     gained: frozenset[str] = frozenset()
     match step:
-        case AssignStep():
+        case ir.AssignStep():
             early |= names_in(step.value) - settled
             gained = frozenset({step.target})
-        case BranchStep():
+        case ir.BranchStep():
             early |= names_in(step.condition) - settled
             gained = settled_after(step.then, settled, early) & settled_after(step.otherwise, settled, early)
-        case ForEachStep():
+        case ir.ForEachStep():
             early |= names_in(step.collection) - settled
             settled_after(step.steps, settled | {step.variable}, early)
-        case LoopStep():
+        case ir.LoopStep():
             early |= names_in(step.condition) - settled
             settled_after(step.steps, settled, early)
-        case ParallelStep():
+        case ir.ParallelStep():
             gained = settled_after(step.steps, settled, early)
-        case EffectStep():
+        case ir.EffectStep():
             gained = _settled_by_effect(step, settled, early)
-        case TransitionStep():
+        case ir.TransitionStep():
             early |= names_in((step.entity, step.source, step.target, step.checks)) - settled
             gained = frozenset({step.output})
         case _:
@@ -323,7 +314,7 @@ def _settled_by(step: Step, settled: frozenset[str], early: set[str]) -> frozens
     return frozenset() if step.guards else gained
 
 
-def _settled_by_effect(step: EffectStep, settled: frozenset[str], early: set[str]) -> frozenset[str]:
+def _settled_by_effect(step: ir.EffectStep, settled: frozenset[str], early: set[str]) -> frozenset[str]:
     early |= names_in(step.request) - settled
     gained = frozenset({step.output})
     for name, value in step.extract:
@@ -342,7 +333,7 @@ _MIRRORED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "=="}
 
 
 def bounds(condition: ir.TypedExpression, name: str) -> Interval:
-    """The integers that a name may have where the condition is true."""
+    """Return the integers that a name may have where the condition is true."""
     match condition:
         case ir.Logic(operator="and"):
             return _meet(bounds(condition.left, name), bounds(condition.right, name))
@@ -376,7 +367,7 @@ def _half_line(operator: str, limit: Any) -> Interval:
 
 
 def interval_of(node: ir.TypedExpression, intervals: Mapping[str, Interval]) -> Interval:
-    """The integers that an expression of integers may give, before any check of its own result."""
+    """Return the integers that an expression of integers may give, before any check of its own result."""
     match node:
         case ir.Constant(value=int() as value):
             return value, value
@@ -395,7 +386,7 @@ def interval_of(node: ir.TypedExpression, intervals: Mapping[str, Interval]) -> 
 
 
 def _within(interval: Interval) -> Interval:
-    """What is left of an interval after a check."""
+    """Return what is left of an interval after a check."""
     return _meet(interval, FULL)
 
 

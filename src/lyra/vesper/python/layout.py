@@ -47,7 +47,7 @@ class SourceComment(ast.Pass):
 
 
 def string_literal(text: str) -> str:
-    """The text as a literal, in double quotes unless single ones need fewer escapes."""
+    """Return the text as a literal, in double quotes unless single ones need fewer escapes."""
     quote = "'" if text.count('"') > text.count("'") else '"'
     return quote + _escaped(text, quote) + quote
 
@@ -131,7 +131,7 @@ def _flat(node: ast.expr) -> str:
 
 
 def _operands(node: ast.expr) -> list[str]:
-    """An expression of operators, cut before each operator of its own."""
+    """Return an expression of operators, cut before each operator of its own."""
     match node:
         case ast.IfExp():
             body, test = _inner(node.body, _OR), _inner(node.test, _OR)
@@ -196,7 +196,7 @@ def _fits(text: str) -> bool:
 
 
 def _laid_out(prefix: str, node: ast.expr, suffix: str, indent: str, *, is_bracketed: bool = False) -> list[str]:
-    """The lines of `prefix node suffix`; only the first and last may hold prefix and suffix."""
+    """Return the lines of `prefix node suffix`; only the first and last may hold prefix and suffix."""
     line = f"{indent}{prefix}{_flat(node)}{suffix}"
     if _fits(line):
         return [line]
@@ -251,7 +251,7 @@ _Operand = tuple[str, ast.expr, bool]
 
 
 def _operands_of(node: ast.expr) -> list[_Operand]:
-    """The operands of an expression; those of a chain of sums or products are in one row."""
+    """Return the operands of an expression; those of a chain of sums or products are in one row."""
     match node:
         case ast.BoolOp():
             words = ["", *[_OPERATORS[type(node.op)]] * (len(node.values) - 1)]
@@ -279,7 +279,7 @@ def _operand_lines(prefix: str, operand: _Operand, suffix: str, indent: str) -> 
 
 
 def _operator_lines(prefix: str, node: ast.expr, suffix: str, indent: str) -> list[str]:
-    """Each operand on a line of its own, the operator before it."""
+    """Return each operand on a line of its own, the operator before it."""
     operands = _operands_of(node)
     lines = _operand_lines(prefix, operands[0], "", indent)
     for operand in operands[1:]:
@@ -288,7 +288,8 @@ def _operator_lines(prefix: str, node: ast.expr, suffix: str, indent: str) -> li
 
 
 def _last_operand_lines(prefix: str, node: ast.expr, suffix: str, indent: str) -> list[str] | None:
-    """The expression with breaks inside the brackets of its last operand only, where that is the usual layout."""
+    """Return the expression with breaks inside the brackets of its last operand only, where that is the usual
+    layout."""
     if _own_operators(node) != 1:
         return None
     *others, last = _operands_of(node)
@@ -305,7 +306,7 @@ def _last_operand_lines(prefix: str, node: ast.expr, suffix: str, indent: str) -
 
 
 def _own_operators(node: ast.expr) -> int:
-    """How many operators of the expression bind as little as its own."""
+    """Return how many operators of the expression bind as little as its own."""
     match node:
         case ast.BoolOp():
             return len(node.values) - 1
@@ -465,7 +466,7 @@ def _import_lines(node: ast.ImportFrom) -> list[str]:
 
 
 def module_text(header: Sequence[str], module: ast.Module) -> str:
-    """The module's text under header comments. Functions stand apart by two lines."""
+    """Return the module's text under header comments. Functions stand apart by two lines."""
     lines = list(header)
     previous: ast.stmt | None = None
     for node in module.body:
@@ -487,13 +488,13 @@ def _gap(previous: ast.stmt | None, node: ast.stmt) -> int:
 
 
 def _section(node: ast.ImportFrom) -> int:
-    """Which block of imports it belongs to: the future's, Python's own, Lyra's."""
+    """Return which block of imports it belongs to: the future's, Python's own, Lyra's."""
     module = node.module or ""
     return 0 if module == "__future__" else 2 if module.startswith("lyra") else 1
 
 
 def _without_double_gaps(lines: list[str]) -> list[str]:
-    """The lines without an empty line after another or at the start or end of a block."""
+    """Return the lines without an empty line after another or at the start or end of a block."""
     kept: list[str] = []
     for index, line in enumerate(lines):
         if not line and not _keeps_gap(lines, index, kept):

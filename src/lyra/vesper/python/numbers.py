@@ -45,19 +45,19 @@ _UNITS: Final = [Decimal(1).scaleb(-scale) for scale in range(64)]
 
 
 def overflow() -> NodeError:
-    """The error of a number that does not fit its type."""
+    """Return the error of a number that does not fit its type."""
     return NodeError("overflow", "the result does not fit in a number of its type")
 
 
 def arithmetic_error(error: ArithmeticError) -> NodeError:
-    """The node's error for an error of decimal arithmetic."""
+    """Return the node's error for an error of decimal arithmetic."""
     if isinstance(error, ZeroDivisionError):
         return NodeError("division_by_zero", "division by zero")
     return overflow()
 
 
 def checked(value: int) -> int:
-    """The integer, if it fits in 64 bits."""
+    """Return the integer, if it fits in 64 bits."""
     if not INTEGER_MIN <= value <= INTEGER_MAX:
         raise overflow()
     return value
@@ -72,7 +72,7 @@ def _mismatch(operator: str, left: object, right: object) -> NoReturn:
 
 
 def kind_of(value: object) -> str:
-    """The name of a value's kind, for messages."""
+    """Return the name of a value's kind, for messages."""
     return _KINDS.get(type(value), type(value).__name__)
 
 
@@ -90,7 +90,7 @@ _KINDS: Final[dict[type, str]] = {
 
 
 def joined(left: str, right: str, chars_max: int = TEXT_MAX) -> str:
-    """Two texts in a row."""
+    """Return two texts in a row."""
     if len(left) + len(right) > chars_max:
         raise NodeError("resource_limit", "the text is too long")
     return left + right
@@ -131,7 +131,7 @@ def _exactly(operation: Any, *operands: Any) -> Decimal:
 
 
 def divide(left: Any, right: Any) -> Any:
-    """The quotient: an integer where two integers divide exactly, else a decimal."""
+    """Return the quotient: an integer where two integers divide exactly, else a decimal."""
     if not (is_number(left) and is_number(right)):
         _mismatch("/", left, right)
     if not right:
@@ -142,7 +142,7 @@ def divide(left: Any, right: Any) -> Any:
 
 
 def remainder(left: Any, right: Any) -> Any:
-    """What a division that truncates leaves; it has the sign of the dividend."""
+    """Return what a division that truncates leaves; it has the sign of the dividend."""
     if not (is_number(left) and is_number(right)):
         _mismatch("%", left, right)
     if not right:
@@ -184,7 +184,7 @@ def _unit(scale: int) -> Decimal:
 
 
 def round_number(value: Any, scale: Any, rounding: str = "half_even") -> Decimal:
-    """The number with exactly `scale` digits after the point."""
+    """Return the number with exactly `scale` digits after the point."""
     if not is_number(value) or type(scale) is not int:
         raise NodeError("type_error", "round takes a number and how many digits to keep after the point")
     if not 0 <= scale <= DECIMAL_DIGITS_MAX:
@@ -206,7 +206,7 @@ def _quantized(value: Decimal, scale: int, rounding: str) -> Decimal:
 
 
 def round_quotient(left: Any, right: Any, scale: int, rounding: str) -> Decimal:
-    """The exact quotient, rounded once."""
+    """Return the exact quotient, rounded once."""
     if not (is_number(left) and is_number(right)):
         _mismatch("/", left, right)
     if not right:

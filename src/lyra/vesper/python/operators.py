@@ -30,7 +30,7 @@ _ATOMS: Final = (str, bytes, datetime)
 
 
 def truth(value: Any) -> bool:
-    """A condition's value; null counts as false."""
+    """Return a condition's value; null counts as false."""
     if value is True or value is False:
         return bool(value)
     if value is None:
@@ -51,7 +51,7 @@ def equal(left: Any, right: Any) -> bool:
 
 
 def _ordered(operator: str, left: Any, right: Any) -> bool:
-    """Whether the two have an order; false where a side is null."""
+    """Return whether the two have an order; false where a side is null."""
     if left is None or right is None:
         return False
     if is_number(left) and is_number(right):
@@ -78,7 +78,7 @@ def greater_equal(left: Any, right: Any) -> bool:
 
 
 def member(element: Any, collection: Any) -> bool:
-    """Whether the collection holds the element: an element, a key of a map, a part of a text."""
+    """Return whether the collection holds the element: an element, a key of a map, a part of a text."""
     if collection is None:
         return False
     if isinstance(collection, str):
@@ -93,7 +93,7 @@ def member(element: Any, collection: Any) -> bool:
 
 
 def field(target: Any, name: str) -> Any:
-    """The field of a map; of null and a missing one: null; of an array: that of each element."""
+    """Return the field of a map; of null and a missing one: null; of an array: that of each element."""
     if isinstance(target, dict):
         return target.get(name)
     if target is None:
@@ -104,14 +104,14 @@ def field(target: Any, name: str) -> Any:
 
 
 def project(target: Any, name: str) -> Any:
-    """The field of each element of an array or set."""
+    """Return the field of each element of an array or set."""
     if target is None:
         return None
     return [field(element, name) for element in in_order(target)]
 
 
 def item(target: Any, index: Any) -> Any:
-    """An element by its number or key; outside, and of null: null."""
+    """Return an element by its number or key; outside, and of null: null."""
     if target is None:
         return None
     if isinstance(target, list):
@@ -126,7 +126,7 @@ def item(target: Any, index: Any) -> Any:
 
 
 def size(target: Any) -> Any:
-    """How many characters, bytes, elements or entries; of null: null."""
+    """Return how many characters, bytes, elements or entries; of null: null."""
     if target is None:
         return None
     if isinstance(target, str | bytes | list | dict | frozenset):
@@ -135,7 +135,7 @@ def size(target: Any) -> Any:
 
 
 def in_order(collection: Any) -> list[Any]:
-    """The elements of an array, or of a set in sorted order."""
+    """Return the elements of an array, or of a set in sorted order."""
     if isinstance(collection, list):
         return collection
     if isinstance(collection, frozenset):
@@ -144,7 +144,7 @@ def in_order(collection: Any) -> list[Any]:
 
 
 def _rank(value: Any) -> tuple[Any, ...]:
-    """A sort key over scalars of all kinds."""
+    """Return a sort key over scalars of all kinds."""
     if value is None:
         return (0,)
     if isinstance(value, bool):
@@ -156,7 +156,7 @@ def _rank(value: Any) -> tuple[Any, ...]:
 
 # ------------------------------------------------------------ text
 def decimal_text(value: Decimal) -> str:
-    """The decimal without exponent; its scale is kept, and minus zero is zero."""
+    """Return the decimal without exponent; its scale is kept, and minus zero is zero."""
     return format(value if value else abs(value), "f")
 
 
@@ -166,12 +166,12 @@ def timestamp_text(value: datetime) -> str:
 
 
 def text_of(*parts: Any, chars_max: int = TEXT_MAX) -> str:
-    """A template's text: the parts in a row."""
+    """Return a template's text: the parts in a row."""
     return short_text("".join([part if type(part) is str else _text(part) for part in parts]), chars_max)
 
 
 def short_text(text: str, chars_max: int = TEXT_MAX) -> str:
-    """The text, if it is not too long."""
+    """Return the text, if it is not too long."""
     if len(text) > chars_max:
         raise NodeError("resource_limit", "the text is too long")
     return text
@@ -220,7 +220,7 @@ def ends_with(value: Any, end: Any) -> bool:
 
 
 def regex_matches(value: Any, pattern: Any) -> bool:
-    """Whether the pattern occurs in the text; its time grows with the text only."""
+    """Return whether the pattern occurs in the text; its time grows with the text only."""
     value, pattern = _string(value, "matches"), _string(pattern, "matches")
     try:
         match, _ = _compiled(pattern).search(value, 0, PATTERN_STEPS_MAX)
@@ -246,7 +246,8 @@ def _too_large() -> NodeError:
 
 
 def fitting(elements: list[Any], bytes_max: int = _MEMORY_BYTES) -> Iterable[Any]:
-    """The elements of an array, to make an array of as many; an error after so many that it would be too large."""
+    """Return the elements of an array, to make an array of as many; an error after so many that it would be too
+    large."""
     count_max = bytes_max // ELEMENT_BYTES
     return elements if len(elements) <= count_max else _until(elements, count_max)
 
@@ -257,7 +258,7 @@ def _until(elements: list[Any], count_max: int) -> Iterator[Any]:
 
 
 def collected(values: Iterable[Any], bytes_max: int = _MEMORY_BYTES) -> list[Any]:
-    """An array of values among which there may be texts, if it is not too large."""
+    """Return an array of values among which there may be texts, if it is not too large."""
     result: list[Any] = []
     left = bytes_max
     for value in values:
@@ -273,7 +274,7 @@ def count(collection: Any) -> int:
 
 
 def total(collection: Any) -> Any:
-    """The sum in order; nulls are passed over."""
+    """Return the sum in order; nulls are passed over."""
     result: Any = 0
     for value in in_order(collection):
         if value is not None:
@@ -284,7 +285,7 @@ def total(collection: Any) -> Any:
 
 
 def total_integers(collection: Iterable[int]) -> int:
-    """The sum of integers; each partial sum must fit."""
+    """Return the sum of integers; each partial sum must fit."""
     result = 0
     for value in collection:
         result += value
@@ -294,7 +295,7 @@ def total_integers(collection: Iterable[int]) -> int:
 
 
 def total_decimals(collection: Iterable[Decimal]) -> Decimal | int:
-    """The exact sum of decimals; of none: 0."""
+    """Return the exact sum of decimals; of none: 0."""
     result: Decimal | int = 0
     add = numbers.EXACT.add
     for value in collection:
@@ -303,7 +304,7 @@ def total_decimals(collection: Iterable[Decimal]) -> Decimal | int:
 
 
 def average(collection: Any) -> Any:
-    """The sum divided by how many are not null; null where there are none."""
+    """Return the sum divided by how many are not null; null where there are none."""
     values = [value for value in in_order(collection) if value is not None]
     return numbers.divide(total(values), len(values)) if values else None
 
@@ -335,7 +336,7 @@ _FUNCTIONS: Final[dict[str, Callable[[Any], Any]]] = {
 
 
 def _token(value: Any) -> Any:
-    """A hashable stand-in: equal for values that are equal by the language's rule."""
+    """Return a hashable stand-in: equal for values that are equal by the language's rule."""
     if isinstance(value, bool):
         return ("boolean", value)
     if isinstance(value, list):
@@ -352,7 +353,8 @@ def grouped(
     keys: Sequence[tuple[str, Callable[[Any], Any]]],
     aggregations: Sequence[tuple[str, str, Callable[[Any], Any] | None]],
 ) -> Any:
-    """One map for each group in the order of first appearance, or one map for all elements where there are no keys."""
+    """Return one map for each group in the order of first appearance, or one map for all elements where there are no
+    keys."""
     groups: dict[Any, tuple[list[Any], list[Any]]] = {}
     for element in in_order(collection):
         values = [key(element) for _, key in keys]
@@ -380,7 +382,7 @@ def _row(
 
 
 def matrix_product(left: Any, right: Any) -> list[list[Any]]:
-    """The product of two arrays of rows."""
+    """Return the product of two arrays of rows."""
     rows, others = _matrix(left), _matrix(right)
     if rows and len(rows[0]) != len(others):
         raise NodeError("type_error", "the sizes of the two matrices do not fit together")

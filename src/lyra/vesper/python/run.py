@@ -44,7 +44,7 @@ class PythonProgram:
         self._needs_run = self.generated.needs_run
 
     def execute(self, inputs: Mapping[str, Any], execution: Execution) -> Outcome:
-        """The outcome of a pure program."""
+        """Return the outcome of a pure program."""
         state = NodeRun(execution) if self._needs_run else None
         try:
             words = self._arguments(inputs)
@@ -57,7 +57,7 @@ class PythonProgram:
             return _too_large(state)
 
     async def execute_async(self, inputs: Mapping[str, Any], execution: Execution, effects: Effects | None) -> Outcome:
-        """The outcome of a program with effects."""
+        """Return the outcome of a program with effects."""
         state = NodeRun(execution, effects)
         try:
             outputs = await self.function(effects, **self._arguments(inputs), run=state)
@@ -68,7 +68,7 @@ class PythonProgram:
         return Outcome("success", outputs, None, PATH, tuple(state.unverifiable))
 
     def _arguments(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """The inputs under their Python names."""
+        """Return the inputs under their Python names."""
         if type(inputs) is dict and inputs.keys() == self._names:
             return inputs
         if not isinstance(inputs, Mapping):
@@ -86,7 +86,7 @@ class PythonProgram:
 
 
 def _loaded(program: NodeProgram, generated: Generated, watch: PythonWatch | None) -> Callable[..., Any]:
-    """The function of a generated tree."""
+    """Return the function of a generated tree."""
     code = compile(generated.tree, f"<vesper {program.node_id}>", "exec")
     space: dict[str, Any] = {"__name__": f"vesper_{generated.function}"}
     if watch is not None:

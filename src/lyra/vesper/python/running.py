@@ -78,7 +78,7 @@ class EffectFailure(NodeError):
 
 
 def broken(code: str, text: str, phase: str) -> _BrokenContract:
-    """The error of a contract that does not hold."""
+    """Return the error of a contract that does not hold."""
     return _BrokenContract(code, f"does not hold: {text}", phase=phase)
 
 
@@ -87,7 +87,7 @@ class DeclaredError(NodeError):
 
 
 def answer(code: Any, fields: dict[str, Any], code_field: str = "") -> DeclaredError:
-    """The error that a node declares: its code and its other fields; the field of the code is among them."""
+    """Return the error that a node declares: its code and its other fields; the field of the code is among them."""
     if not isinstance(code, str):
         raise NodeError("type_error", "an error code is a string")
     message = fields.get("message")
@@ -96,7 +96,7 @@ def answer(code: Any, fields: dict[str, Any], code_field: str = "") -> DeclaredE
 
 
 def written(coerce: Coercer, value: Any, where: str) -> Any:
-    """An output in its declared type."""
+    """Return an output in its declared type."""
     try:
         return coerce(value, where)
     except Mismatch as error:
@@ -106,17 +106,17 @@ def written(coerce: Coercer, value: Any, where: str) -> Any:
 
 
 def written_if_present(coerce: Coercer, value: Any, where: str) -> Any:
-    """An optional output in its declared type; ABSENT where it has no value."""
+    """Return an optional output in its declared type; ABSENT where it has no value."""
     return value if value is ABSENT else written(coerce, value, where)
 
 
 def without_absent(outputs: dict[str, Any]) -> dict[str, Any]:
-    """The outputs that have a value."""
+    """Return the outputs that have a value."""
     return {name: value for name, value in outputs.items() if value is not ABSENT}
 
 
 def accepted(coerce: Coercer, value: Any, where: str) -> Any:
-    """An input in its declared type."""
+    """Return an input in its declared type."""
     try:
         return coerce(value, where)
     except Mismatch as error:
@@ -124,38 +124,38 @@ def accepted(coerce: Coercer, value: Any, where: str) -> Any:
 
 
 def as_error(problem: NodeError | ArithmeticError) -> NodeError:
-    """The node's error for what a step raised."""
+    """Return the node's error for what a step raised."""
     return problem if isinstance(problem, NodeError) else arithmetic_error(problem)
 
 
 def incomplete(name: str) -> NodeError:
-    """The error of a required output that has no value."""
+    """Return the error of a required output that has no value."""
     return NodeError("incomplete_output", f"the output {name!r} has no value")
 
 
 def loop_limit(step: str, rounds: int) -> NodeError:
-    """The error of a loop that goes on for too long."""
+    """Return the error of a loop that goes on for too long."""
     return NodeError("loop_limit", f"{step} goes on after {rounds} rounds")
 
 
 def invalid_transition(machine: str, source: Any, target: Any) -> NodeError:
-    """The error of a move that a state machine does not allow."""
+    """Return the error of a move that a state machine does not allow."""
     return NodeError("invalid_transition", f"{machine} does not go from {source} to {target}")
 
 
 def has_rows(response: Any) -> bool:
-    """Whether a query gave anything."""
+    """Return whether a query gave anything."""
     return response is not None and response != []
 
 
 def error_fields(error: NodeError, code_field: str) -> dict[str, Any]:
-    """The error's fields as contracts see them."""
+    """Return the error's fields as contracts see them."""
     named = {code_field: error.code} if code_field else {}
     return {**named, "message": _declared_message(error), **error.fields}
 
 
 def _declared_message(error: NodeError) -> str:
-    """The message that the error declares; how Lyra words its own errors decides no contract."""
+    """Return the message that the error declares; how Lyra words its own errors decides no contract."""
     return error.message if "message" in error.fields else ""
 
 
@@ -174,19 +174,19 @@ def error_facts(error: NodeError) -> dict[str, Any]:
 
 
 def present(value: Any) -> Any:
-    """A variable's value, or null where it has none yet."""
+    """Return a variable's value, or null where it has none yet."""
     return None if value is ABSENT else value
 
 
 def remembered(value: Any) -> Any:
-    """The value that an expression had before the first step; its error, where it had none."""
+    """Return the value that an expression had before the first step; its error, where it had none."""
     if isinstance(value, NodeError):
         raise value
     return value
 
 
 def snapshot(value: Any) -> Any:
-    """A deep copy of a value."""
+    """Return a deep copy of a value."""
     if isinstance(value, list):
         return [snapshot(element) for element in value]
     if isinstance(value, dict):
@@ -266,7 +266,7 @@ class NodeRun:
         return self.now.year
 
     def ambient(self, name: str) -> Any:
-        """An object that the caller's context supplies."""
+        """Return an object that the caller's context supplies."""
         if name not in self._ambient:
             if name not in self.execution.ambient:
                 raise Unverifiable(f"the context has no {name!r}")
@@ -277,7 +277,7 @@ class NodeRun:
         return self._ambient[name]
 
     def ask_host(self, name: str, *arguments: Any) -> Any:
-        """The answer of a predicate of the host program."""
+        """Return the answer of a predicate of the host program."""
         predicate = self.execution.predicates.get(name)
         if predicate is None:
             raise Unverifiable(f"there is no predicate {name!r}")
@@ -299,7 +299,7 @@ class NodeRun:
         timeout_s: float | None = None,
         retry: StepRetry | None = None,
     ) -> Any:
-        """The response of an act outside the node."""
+        """Return the response of an act outside the node."""
         if self._effects is None:
             raise NodeError("capability_denied", f"{step}: the node was given no effects")
         index = self._calls.get(step, 0)
@@ -355,7 +355,7 @@ class NodeRun:
         self._undo.append(compensation)
 
     async def settled(self, problem: NodeError | ArithmeticError) -> NodeError:
-        """The node's error; a broken invariant takes back what was done."""
+        """Return the node's error; a broken invariant takes back what was done."""
         error = as_error(problem)
         if error.code == "invariant_failed":
             await self.undo()
@@ -379,6 +379,6 @@ def attempt(compensation: Callable[[], None]) -> None:
 
 
 def matches(error: NodeError, *rules: str) -> bool:
-    """Whether a rule for one of these errors applies; * applies to any."""
+    """Return whether a rule for one of these errors applies; * applies to any."""
     kind = error.kind if isinstance(error, EffectFailure) else error.code
     return any(rule in ("*", kind, error.code) for rule in rules)

@@ -13,22 +13,6 @@ from typing import Final
 
 from lyra.vesper import ir
 from lyra.vesper.effects.request import retry_of
-from lyra.vesper.ir import (
-    AssignStep,
-    BranchStep,
-    EffectStep,
-    ErrorAnswer,
-    ErrorRule,
-    ForEachStep,
-    LoopStep,
-    NodeOutput,
-    NodeProgram,
-    ParallelStep,
-    ReturnStep,
-    Step,
-    TransitionStep,
-    ValidateStep,
-)
 from lyra.vesper.python.draft import Checks
 from lyra.vesper.python.expressions import ExpressionWriter, PythonScope
 from lyra.vesper.python.kinds import assigned, interval_of, is_decimal, names_in, parts
@@ -40,11 +24,11 @@ ANSWERING: Final = ("map_to", "return_error", "compensate")  # the rules that a 
 
 
 def acts_outside(steps: object) -> bool:
-    return any(isinstance(part, EffectStep | TransitionStep) for part in parts(steps))
+    return any(isinstance(part, ir.EffectStep | ir.TransitionStep) for part in parts(steps))
 
 
-def code_field(program: NodeProgram) -> str:
-    """The declared error field that holds the code; empty if there is none."""
+def code_field(program: ir.NodeProgram) -> str:
+    """Return the declared error field that holds the code; empty if there is none."""
     declared = {output.name for output in program.error}
     return next((field for field in ("error_code", "code") if field in declared), "")
 
@@ -52,7 +36,7 @@ def code_field(program: NodeProgram) -> str:
 class StepWriter:
     """Writes the steps of one node into one function."""
 
-    def __init__(self, module: ModuleParts, program: NodeProgram, scope: PythonScope, declared: set[str]) -> None:
+    def __init__(self, module: ModuleParts, program: ir.NodeProgram, scope: PythonScope, declared: set[str]) -> None:
         self.module = module
         self.program = program
         self.scope = scope
@@ -89,8 +73,8 @@ class StepWriter:
         self.uses_run = True
         return call(attribute(name("run"), method), *arguments, **keywords)
 
-    def inside(self, scope: PythonScope, steps: Sequence[Step], *, in_loop: bool = False) -> list[ast.stmt]:
-        """The steps in another scope."""
+    def inside(self, scope: PythonScope, steps: Sequence[ir.Step], *, in_loop: bool = False) -> list[ast.stmt]:
+        """Return the steps in another scope."""
         kept = self.scope, self._in_loop
         self.scope, self._in_loop = scope, self._in_loop or in_loop
         statements = self.steps(steps)
@@ -98,17 +82,17 @@ class StepWriter:
         return statements
 
     # ------------------------------------------------------------ steps
-    def steps(self, steps: Sequence[Step]) -> list[ast.stmt]:
+    def steps(self, steps: Sequence[ir.Step]) -> list[ast.stmt]:
         statements: list[ast.stmt] = []
         for step in steps:
             statements.append(SourceComment(step.name))
             statements += self.step(step)
-            if isinstance(step, ReturnStep) and not step.guards:
+            if isinstance(step, ir.ReturnStep) and not step.guards:
                 break  # what follows is never reached
         return statements
 
-    def step(self, step: Step) -> list[ast.stmt]:
-        if not step.guards or isinstance(step, ValidateStep):
+    def step(self, step: ir.Step) -> list[ast.stmt]:
+        if not step.guards or isinstance(step, ir.ValidateStep):
             return self._plain(step)
         statements: list[ast.stmt] = []
         test = self.checks.all_true(step.guards, self.scope, statements, in_loop=self._in_loop)
@@ -116,29 +100,29 @@ class StepWriter:
         self.may_raise = True
         return [*statements, if_(test, self._plain(step))]
 
-    def _plain(self, step: Step) -> list[ast.stmt]:
+    def _plain(self, step: ir.Step) -> list[ast.stmt]:
         match step:
-            case ValidateStep():
+            case ir.ValidateStep():
                 return self._validate(step)
-            case AssignStep():
+            case ir.AssignStep():
                 return self._assign(step)
-            case BranchStep():
+            case ir.BranchStep():
                 return self._branch(step)
-            case ForEachStep():
+            case ir.ForEachStep():
                 return self._for_each(step)
-            case LoopStep():
+            case ir.LoopStep():
                 return self._loop(step)
-            case ParallelStep():
+            case ir.ParallelStep():
                 return self._parallel(step)
-            case ReturnStep():
+            case ir.ReturnStep():
                 return self._return(step)
-            case EffectStep():
+            case ir.EffectStep():
                 return self._effect(step)
-            case TransitionStep():
+            case ir.TransitionStep():
                 return self._transition(step)
         raise AssertionError(type(step).__name__)
 
-    def _validate(self, step: ValidateStep) -> list[ast.stmt]:
+    def _validate(self, step: ir.ValidateStep) -> list[ast.stmt]:
         statements: list[ast.stmt] = []
         checks = (*step.guards, *step.checks)
         if not checks:
@@ -151,8 +135,10 @@ class StepWriter:
         arguments = ast.Constant("validation_failed"), ast.Constant(f"{step.name} failed")
         return [*statements, if_(negated(test), [raise_(call(self.module.runtime("NodeError"), *arguments))])]
 
-    def failure(self, value: ErrorAnswer, scope: PythonScope | None = None, *, plainly: bool = False) -> list[ast.stmt]:
-        """Statements that answer with a declared error."""
+    def failure(
+        self, value: ir.ErrorAnswer, scope: PythonScope | None = None, *, plainly: bool = False
+    ) -> list[ast.stmt]:
+        """Return statements that answer with a declared error."""
         statements: list[ast.stmt] = []
         writer = self.writer(statements, scope)
         nodes = [value.code, *(node for _, node in value.fields)]
@@ -174,7 +160,7 @@ class StepWriter:
         self.may_raise = True
         return [*statements, raise_(call(self.module.runtime("answer"), *arguments), plainly=plainly)]
 
-    def _assign(self, step: AssignStep) -> list[ast.stmt]:
+    def _assign(self, step: ir.AssignStep) -> list[ast.stmt]:
         statements: list[ast.stmt] = []
         value = self.value(step.value, statements)
         self._remember(step)
@@ -198,10 +184,10 @@ class StepWriter:
                 return True
         return False
 
-    def _remember(self, step: AssignStep) -> None:
+    def _remember(self, step: ir.AssignStep) -> None:
         """Keep the interval of an integer that is assigned once."""
         sites = [
-            part for part in parts(self.program.steps) if isinstance(part, AssignStep) and part.target == step.target
+            part for part in parts(self.program.steps) if isinstance(part, ir.AssignStep) and part.target == step.target
         ]
         if any(item.name == step.target for item in self.program.inputs):
             return  # it has a value before the step
@@ -219,7 +205,7 @@ class StepWriter:
             return [ast.AnnAssign(store(python), self.module.annotation(kind), value, 1)]
         return [assign(python, value)]
 
-    def _branch(self, step: BranchStep) -> list[ast.stmt]:
+    def _branch(self, step: ir.BranchStep) -> list[ast.stmt]:
         statements: list[ast.stmt] = []
         test = self.condition(step.condition, statements)
         then = self.inside(self.scope, step.then) or [ast.Pass()]
@@ -228,7 +214,7 @@ class StepWriter:
             return [*statements, if_(test, then), *otherwise]
         return [*statements, if_(test, then, otherwise)]
 
-    def _for_each(self, step: ForEachStep) -> list[ast.stmt]:
+    def _for_each(self, step: ir.ForEachStep) -> list[ast.stmt]:
         statements: list[ast.stmt] = []
         writer = self.writer(statements)
         elements = writer.elements(step.collection)
@@ -239,7 +225,7 @@ class StepWriter:
         body = self.inside(scope, step.steps, in_loop=True) or [ast.Pass()]
         return [*statements, ast.For(store(python), elements, body, [], None)]
 
-    def _loop(self, step: LoopStep) -> list[ast.stmt]:
+    def _loop(self, step: ir.LoopStep) -> list[ast.stmt]:
         kept, self._in_loop = self._in_loop, True
         before: list[ast.stmt] = []
         test = self.condition(step.condition, before)
@@ -262,7 +248,7 @@ class StepWriter:
         return [assign(rounds, ast.Constant(0)), loop]
 
     # ------------------------------------------------------------ answers
-    def _return(self, step: ReturnStep) -> list[ast.stmt]:
+    def _return(self, step: ir.ReturnStep) -> list[ast.stmt]:
         if self._in_compensation:
             return [ast.Return(None)]
         if step.error is not None:
@@ -274,8 +260,8 @@ class StepWriter:
 
     def success_values(
         self, fields: Sequence[tuple[str, ir.TypedExpression]]
-    ) -> tuple[list[ast.stmt], list[tuple[NodeOutput, ast.expr]]]:
-        """The outputs of a success in declared order, and the statements before them."""
+    ) -> tuple[list[ast.stmt], list[tuple[ir.NodeOutput, ast.expr]]]:
+        """Return the outputs of a success in declared order, and the statements before them."""
         statements: list[ast.stmt] = []
         writer = self.writer(statements)
         values = dict(zip((field for field, _ in fields), writer.operands(*(node for _, node in fields)), strict=True))
@@ -304,9 +290,9 @@ class StepWriter:
 
     def _outputs(
         self, statements: list[ast.stmt], values: dict[str, ast.expr], kinds: dict[str, ValueType]
-    ) -> list[tuple[NodeOutput, ast.expr]]:
+    ) -> list[tuple[ir.NodeOutput, ast.expr]]:
         declared = [output for output in self.program.success if output.name in values]
-        if any(self._needs_coercion(kinds[output.name], output_type(output)) for output in declared):
+        if any(not _fits(kinds[output.name], output_type(output)) for output in declared):
             for field, value in values.items():
                 if not _is_settled(value):
                     variable = self.module.names.own(field)
@@ -317,8 +303,8 @@ class StepWriter:
             for output in declared
         ]
 
-    def fall_through(self, settled: frozenset[str]) -> tuple[list[ast.stmt], list[tuple[NodeOutput, ast.expr]]]:
-        """The outputs of a flow without a return: variables named like success fields."""
+    def fall_through(self, settled: frozenset[str]) -> tuple[list[ast.stmt], list[tuple[ir.NodeOutput, ast.expr]]]:
+        """Return the outputs of a flow without a return: variables named like success fields."""
         statements: list[ast.stmt] = []
         values: dict[str, ast.expr] = {}
         for output in self.program.success:
@@ -340,18 +326,14 @@ class StepWriter:
         self.conditional = {field for field in values if field in optional and field not in settled}
         return statements, self._outputs(statements, values, kinds)
 
-    def outputs(self, values: Sequence[tuple[NodeOutput, ast.expr]]) -> ast.expr:
-        """The dict of outputs; optional ones without a value are left out."""
+    def outputs(self, values: Sequence[tuple[ir.NodeOutput, ast.expr]]) -> ast.expr:
+        """Return the dict of outputs; optional ones without a value are left out."""
         keys: list[ast.expr | None] = [ast.Constant(output.name) for output, _ in values]
         everything = ast.Dict(keys, [value for _, value in values])
         return call(self.module.runtime("without_absent"), everything) if self.conditional else everything
 
-    def _needs_coercion(self, kind: ValueType, declared: ValueType) -> bool:
-        """Whether coercing may fail."""
-        return not _fits(kind, declared)
-
     def coerced(self, value: ast.expr, kind: ValueType, declared: ValueType, where: str) -> ast.expr:
-        """The value in its declared type; nothing is done to one that surely has it."""
+        """Return the value in its declared type; nothing is done to one that surely has it."""
         if where in self.conditional:
             self.may_raise = True
             coercer = self.module.coercer(declared, is_output=True)
@@ -366,10 +348,10 @@ class StepWriter:
         return call(self.module.runtime("written"), coercer, value, ast.Constant(where))
 
     # ------------------------------------------------------------ steps at once
-    def _parallel(self, step: ParallelStep) -> list[ast.stmt]:
-        """The steps as tasks that run at once, all to their end; then the first in written order that has ended the
-        node counts. Where none acts outside, they run one after the other."""
-        has_return = any(isinstance(part, ReturnStep) for part in parts(step.steps))
+    def _parallel(self, step: ir.ParallelStep) -> list[ast.stmt]:
+        """Return the steps as tasks that run at once, all to their end; then the first in written order that has ended
+        the node counts. Where none acts outside, they run one after the other."""
+        has_return = any(isinstance(part, ir.ReturnStep) for part in parts(step.steps))
         if not acts_outside(step) or (has_return and self._in_compensation):
             return self.inside(self.scope, step.steps) or [ast.Pass()]
         statements: list[ast.stmt] = []
@@ -380,7 +362,7 @@ class StepWriter:
             written = [self.scope.python[variable] for variable in assigned((inner,))]
             shared: list[ast.stmt] = [ast.Nonlocal(sorted(written))] if written else []
             result: ast.expr = ast.Constant(None)
-            if any(isinstance(part, ReturnStep) for part in parts(inner)):
+            if any(isinstance(part, ir.ReturnStep) for part in parts(inner)):
                 result = ast.BinOp(self.module.dict_type(), ast.BitOr(), result)
                 body = body if never_ends(body) else [*body, ast.Return(ast.Constant(None))]
             statements.append(new_function(function, [], [*shared, *body], result, is_async=True))
@@ -394,7 +376,7 @@ class StepWriter:
         return [*statements, ast.Expr(ast.Await(together))]
 
     # ------------------------------------------------------------ effects
-    def _effect(self, step: EffectStep) -> list[ast.stmt]:
+    def _effect(self, step: ir.EffectStep) -> list[ast.stmt]:
         usual = "query_result" if step.kind == "db.query" else "response"
         is_used = usual in names_in((step.extract, step.found, step.empty)) or bool(step.found or step.empty)
         python = self.scope.python[step.output] if step.output else self.module.names.own(usual)
@@ -423,8 +405,8 @@ class StepWriter:
         with_rows = self.inside(scope, step.found) or [ast.Pass()]
         return [*statements, if_(test, with_rows, self.inside(scope, step.empty))]
 
-    def _retry(self, step: EffectStep | TransitionStep) -> dict[str, ast.expr]:
-        """The argument that says how often a request may be repeated."""
+    def _retry(self, step: ir.EffectStep | ir.TransitionStep) -> dict[str, ast.expr]:
+        """Return the argument that says how often a request may be repeated."""
         retry = retry_of(step, self.program)
         if retry is None:
             return {}
@@ -435,7 +417,7 @@ class StepWriter:
         maker = call(self.module.runtime("StepRetry"), *settings)
         return {"retry": self.module.constant("retry", maker)}
 
-    def _transition(self, step: TransitionStep) -> list[ast.stmt]:
+    def _transition(self, step: ir.TransitionStep) -> list[ast.stmt]:
         statements: list[ast.stmt] = []
         writer = self.writer(statements)
         entity, source, target = writer.operands(step.entity, step.source, step.target)
@@ -477,7 +459,7 @@ class StepWriter:
         return [*statements, *self.invariants()]
 
     def invariants(self) -> list[ast.stmt]:
-        """Checks of the node's invariants after an act. One about a variable without a value says nothing."""
+        """Return checks of the node's invariants after an act. One about a variable without a value says nothing."""
         statements: list[ast.stmt] = []
         fields = {output.name for output in (*self.program.success, *self.program.error)}
         later = {"success", "error", *(fields - set(assigned(self.program.steps)))}
@@ -501,15 +483,15 @@ class StepWriter:
 
     # ------------------------------------------------------------ rules and compensation
     @staticmethod
-    def _answering(rules: Sequence[ErrorRule]) -> list[ErrorRule]:
-        """The rules that a path obeys; retries and circuit breakers are the host's."""
+    def _answering(rules: Sequence[ir.ErrorRule]) -> list[ir.ErrorRule]:
+        """Return the rules that a path obeys; retries and circuit breakers are the host's."""
         return [rule for rule in rules if rule.action in ANSWERING]
 
     def with_rules(
-        self, body: list[ast.stmt], rules: Sequence[ErrorRule], *, may_act: bool = True, is_node: bool = False
+        self, body: list[ast.stmt], rules: Sequence[ir.ErrorRule], *, may_act: bool = True, is_node: bool = False
     ) -> list[ast.stmt]:
-        """The statements, with the rules for their errors. Before rules of the node, a broken invariant takes back
-        what was done."""
+        """Return the statements, with the rules for their errors. Before rules of the node, a broken invariant takes
+        back what was done."""
         problem, error = self.module.names.fresh("problem"), self.module.names.fresh("error")
         known: ast.expr = call(self.module.runtime("as_error"), name(problem))
         if is_node and may_act:
@@ -525,7 +507,7 @@ class StepWriter:
         self.may_raise = True
         return [ast.Try(body, [passed, ast.ExceptHandler(errors, problem, handler)], [], [])]
 
-    def _reaction(self, rule: ErrorRule, error: str, *, may_act: bool) -> list[ast.stmt]:
+    def _reaction(self, rule: ir.ErrorRule, error: str, *, may_act: bool) -> list[ast.stmt]:
         statements: list[ast.stmt] = []
         variable = self.module.names.fresh("error_facts")
         scope = PythonScope(self.scope.python, dict.fromkeys(self.scope.kinds, ANY), None, self.scope.absent)
@@ -548,7 +530,7 @@ class StepWriter:
             return [*statements, ast.Raise(name(error), ast.Constant(None))]
         return [*statements, *self.failure(rule.answer, scope, plainly=True)]
 
-    def _register(self, step: EffectStep) -> list[ast.stmt]:
+    def _register(self, step: ir.EffectStep) -> list[ast.stmt]:
         statements: list[ast.stmt] = []
         for rule in reversed(step.rules):  # the latest is taken back first
             if rule.action == "compensate" and rule.compensation:
@@ -561,8 +543,8 @@ class StepWriter:
                 statements += [definition, ast.Expr(self.run_method("on_undo", name(function)))]
         return statements
 
-    def _immediate(self, steps: tuple[Step, ...], scope: PythonScope) -> tuple[str, ast.stmt]:
-        """A function for the steps of a rule that runs now. It reads and assigns the variables of the flow."""
+    def _immediate(self, steps: tuple[ir.Step, ...], scope: PythonScope) -> tuple[str, ast.stmt]:
+        """Return a function for the steps of a rule that runs now. It reads and assigns the variables of the flow."""
         function = self.module.names.fresh("take_back")
         body = self._taken_back(scope, steps)
         written = sorted(scope.python[variable] for variable in assigned(steps))
@@ -570,8 +552,8 @@ class StepWriter:
         is_async = not self.program.pure
         return function, new_function(function, [], [*current, *body], ast.Constant(None), is_async=is_async)
 
-    def _compensation(self, steps: tuple[Step, ...], scope: PythonScope) -> tuple[str, ast.stmt]:
-        """A function that takes a step back later. It has variables of its own, with the values of now."""
+    def _compensation(self, steps: tuple[ir.Step, ...], scope: PythonScope) -> tuple[str, ast.stmt]:
+        """Return a function that takes a step back later. It has variables of its own, with the values of now."""
         function = self.module.names.fresh("take_back")
         inner = PythonScope(scope.python, scope.kinds, None, scope.absent)
         used = names_in((steps, self.program.machines))
@@ -586,7 +568,7 @@ class StepWriter:
         body = [*first, *self._taken_back(inner, steps)]
         return function, new_function(function, parameters, body, ast.Constant(None), is_async=True)
 
-    def _taken_back(self, scope: PythonScope, steps: tuple[Step, ...]) -> list[ast.stmt]:
+    def _taken_back(self, scope: PythonScope, steps: tuple[ir.Step, ...]) -> list[ast.stmt]:
         kept, self._in_compensation = self._in_compensation, True
         body = self.inside(scope, steps)
         self._in_compensation = kept
@@ -594,7 +576,7 @@ class StepWriter:
 
 
 def never_ends(body: Sequence[ast.stmt]) -> bool:
-    """Whether the end of the statements is never reached."""
+    """Return whether the end of the statements is never reached."""
     last = next((item for item in reversed(body) if not isinstance(item, SourceComment)), None)
     if isinstance(last, ast.Return | ast.Raise):
         return True
@@ -603,13 +585,13 @@ def never_ends(body: Sequence[ast.stmt]) -> bool:
     return False
 
 
-def output_type(output: NodeOutput) -> ValueType:
+def output_type(output: ir.NodeOutput) -> ValueType:
     is_plain = output.required or isinstance(output.type, Nullable)
     return output.type if is_plain else Nullable(output.type)
 
 
 def _fits(kind: ValueType, declared: ValueType) -> bool:
-    """Whether values of the one type surely are values of the other as they stand."""
+    """Return whether values of the one type surely are values of the other as they stand."""
     if isinstance(declared, Nullable):
         declared = declared.type
     if is_decimal(kind) and isinstance(declared, DecimalType):
@@ -622,7 +604,7 @@ def _fits(kind: ValueType, declared: ValueType) -> bool:
 
 
 def _types(kind: ValueType) -> list[ValueType]:
-    """The type and the types inside it."""
+    """Return the type and the types inside it."""
     inside: list[ValueType] = []
     for field in kind.__struct_fields__:
         value = getattr(kind, field)
@@ -655,7 +637,7 @@ def new_function(
 
 
 def _is_settled(value: ast.expr) -> bool:
-    """Whether an expression may stand anywhere: a name, a constant or an empty collection."""
+    """Return whether an expression may stand anywhere: a name, a constant or an empty collection."""
     match value:
         case ast.Name() | ast.Constant() | ast.List(elts=[]) | ast.Dict(keys=[]):
             return True

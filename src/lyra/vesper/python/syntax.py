@@ -82,7 +82,7 @@ _OPPOSITES: dict[type[ast.cmpop], type[ast.cmpop]] = {
 
 
 def negated(test: ast.expr) -> ast.expr:
-    """The opposite of a condition. Values that have an order have a total one, so `<` turns into `>=`."""
+    """Return the opposite of a condition. Values that have an order have a total one, so `<` turns into `>=`."""
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         return test.operand
     if isinstance(test, ast.Compare) and len(test.ops) == 1:
@@ -108,7 +108,7 @@ class ModuleParts:
         self._constant_names: dict[str, str] = {}
 
     def runtime(self, text: str) -> ast.Name:
-        """A name of the runtime module, with an underscore where a value of the node has that name."""
+        """Return a name of the runtime module, with an underscore where a value of the node has that name."""
         self.imported("lyra.vesper.python.runtime", text)
         return name(self.aliases.get(text, text))
 
@@ -117,7 +117,7 @@ class ModuleParts:
         return name(text)
 
     def constant(self, hint: str, value: ast.expr) -> ast.Name:
-        """A constant of the module with this value; the same for the same value."""
+        """Return a constant of the module with this value; the same for the same value."""
         key = ast.dump(value)
         if key not in self._constant_names:
             chosen = self.names.private(hint.upper())
@@ -126,7 +126,7 @@ class ModuleParts:
         return name(self._constant_names[key])
 
     def literal(self, value: Any) -> ast.expr:
-        """A value written out. Decimals and times become constants of the module."""
+        """Return a value written out. Decimals and times become constants of the module."""
         match value:
             case bool() | None | str() | bytes():
                 return ast.Constant(value)
@@ -152,17 +152,17 @@ class ModuleParts:
 
     # ------------------------------------------------------------ limits
     def text_limit(self) -> list[ast.expr]:
-        """The argument for the most characters of a text, where memory allows fewer than any text may have."""
+        """Return the argument for the most characters of a text, where memory allows fewer than any text may have."""
         return [ast.Constant(self.memory_bytes)] if self.memory_bytes < TEXT_MAX else []
 
     def array_limit(self) -> list[ast.expr]:
-        """The argument for the memory of an array, where it is not the usual one."""
+        """Return the argument for the memory of an array, where it is not the usual one."""
         is_usual = self.memory_bytes == MEMORY_MB_DEFAULT * 1024 * 1024
         return [] if is_usual else [ast.Constant(self.memory_bytes)]
 
     # ------------------------------------------------------------ types
     def annotation(self, kind: ValueType) -> ast.expr:
-        """The Python type of values of a type."""
+        """Return the Python type of values of a type."""
         plain = {STRING: "str", INTEGER: "int", BOOLEAN: "bool", BYTES: "bytes"}
         match kind:
             case DecimalType():
@@ -198,7 +198,7 @@ class ModuleParts:
 
     # ------------------------------------------------------------ coercers
     def coercer(self, kind: ValueType, *, is_output: bool = False) -> ast.expr:
-        """The function of the runtime that coerces to a type; compound ones are constants of the module."""
+        """Return the function of the runtime that coerces to a type; compound ones are constants of the module."""
         simple = {STRING: "to_string", INTEGER: "to_integer", BOOLEAN: "to_boolean"}
         exact = {BYTES: "bytes", TIMESTAMP: "timestamp"}
         prefix = "exact" if is_output else "to"
@@ -266,7 +266,7 @@ def _identifier(text: str) -> str:
 
 
 def function_name(node_id: str) -> str:
-    """The name of a node's function: the node id, its dots as underscores."""
+    """Return the name of a node's function: the node id, its dots as underscores."""
     name = _identifier(node_id)
     return f"{name}_" if name in _TAKEN else name
 
@@ -279,12 +279,12 @@ class Names:
         self._helpers = set(RUNTIME_NAMES)  # a helper variable may not be called like one; a value of the node may
 
     def own(self, text: str) -> str:
-        """The Python name of a value of the node."""
+        """Return the Python name of a value of the node."""
         base = _identifier(text)
         return self._chosen(base.lower() if keyword.iskeyword(base) else base, self._taken)
 
     def fresh(self, hint: str) -> str:
-        """A name like the hint that is not used yet."""
+        """Return a name like the hint that is not used yet."""
         return self._chosen(_identifier(hint), self._taken | self._helpers)
 
     def _chosen(self, base: str, taken: set[str]) -> str:
@@ -296,7 +296,7 @@ class Names:
         return name
 
     def private(self, hint: str) -> str:
-        """A name for the module itself, which begins with an underscore."""
+        """Return a name for the module itself, which begins with an underscore."""
         base = f"_{_identifier(hint)}"
         name, number = base, 1
         while name in self._taken:

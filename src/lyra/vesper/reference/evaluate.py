@@ -11,7 +11,6 @@ from typing import Any
 
 from lyra.core.linear_regex import BadPattern, RegexProgram, TooManySteps
 from lyra.vesper import ir
-from lyra.vesper.ir import NodeLimits
 from lyra.vesper.reference.values import (
     arithmetic,
     equal,
@@ -41,7 +40,7 @@ class Unjudged(NodeError):
 class StepMeter:
     """The execution, and what is left of its limits and `old` values."""
 
-    def __init__(self, execution: Execution, limits: NodeLimits) -> None:
+    def __init__(self, execution: Execution, limits: ir.NodeLimits) -> None:
         self.execution = execution
         self.steps = limits.steps
         self.deadline = execution.monotonic() + limits.time_s
@@ -57,7 +56,7 @@ class StepMeter:
 
 
 def is_true(expression: ir.TypedExpression, variables: Variables, budget: StepMeter) -> bool:
-    """A condition: null is false, and only booleans are conditions."""
+    """Return a condition: null is false, and only booleans are conditions."""
     value = evaluate(expression, variables, budget)
     if value is None or isinstance(value, bool):
         return value is True
@@ -165,7 +164,8 @@ def _short(result: str, budget: StepMeter) -> str:
 
 
 def _limited(results: list[Any], budget: StepMeter) -> list[Any]:
-    """The array, if it needs no more memory than allowed: 64 bytes for an element, and the characters of texts."""
+    """Return the array, if it needs no more memory than allowed: 64 bytes for an element, and the characters of
+    texts."""
     if sum(64 + (len(result) if isinstance(result, str) else 0) for result in results) > budget.memory:
         raise NodeError("resource_limit", "the array takes too much memory")
     return results
@@ -340,14 +340,10 @@ def _matrix_product(left: Any, right: Any, budget: StepMeter) -> list[list[Any]]
         for column in range(width):
             total: Any = 0
             for index, number in enumerate(row):
-                total = arithmetic("+", total, _product(number, right[index][column]))
+                total = arithmetic("+", total, arithmetic("*", number, right[index][column]))
             sums.append(total)
         result.append(sums)
     return result
-
-
-def _product(left: Any, right: Any) -> Any:
-    return arithmetic("*", left, right)
 
 
 def _call(function: str, values: list[Any], budget: StepMeter) -> Any:

@@ -16,10 +16,8 @@ from typing import Any
 import msgspec
 
 from lyra.vesper import ir
-from lyra.vesper import ir as flow
 from lyra.vesper.effects.compiled_path import drive
 from lyra.vesper.effects.request import EffectError, EffectRequest, Effects, failure_code, request_key, retry_of
-from lyra.vesper.ir import Condition, Contract, ErrorAnswer, ErrorRule, NodeProgram, Step
 from lyra.vesper.reference.evaluate import StepMeter, Unjudged, evaluate, is_true
 from lyra.vesper.reference.values import computed, read, sorted_set, text, type_error
 from lyra.vesper.values.outcome import Execution, NodeError, NodeFailure, Outcome
@@ -27,14 +25,14 @@ from lyra.vesper.values.types import ANY, Nullable
 
 
 def run(
-    program: NodeProgram, inputs: Mapping[str, Any], execution: Execution, effects: Effects | None = None
+    program: ir.NodeProgram, inputs: Mapping[str, Any], execution: Execution, effects: Effects | None = None
 ) -> Outcome:
-    """The outcome of an execution. Effects, if there are any, must answer at once."""
+    """Return the outcome of an execution. Effects, if there are any, must answer at once."""
     return drive(start(program, inputs, execution, effects))
 
 
 async def start(
-    program: NodeProgram, inputs: Mapping[str, Any], execution: Execution, effects: Effects | None = None
+    program: ir.NodeProgram, inputs: Mapping[str, Any], execution: Execution, effects: Effects | None = None
 ) -> Outcome:
     walk = _Walk(program, execution, effects)
     try:
@@ -80,7 +78,7 @@ def _error_object(code: str | None, message: str | None) -> dict[str, Any]:
 class _Walk:
     """One execution."""
 
-    def __init__(self, program: NodeProgram, execution: Execution, effects: Effects | None) -> None:
+    def __init__(self, program: ir.NodeProgram, execution: Execution, effects: Effects | None) -> None:
         self.program = program
         self.effects = effects
         self.budget = StepMeter(execution, program.limits)
@@ -89,7 +87,7 @@ class _Walk:
         self.inputs: dict[str, Any] = {}
         self.variables: dict[str, Any] = {}
         self.calls: dict[str, int] = {}
-        self.undo: list[tuple[tuple[Step, ...], dict[str, Any], dict[str, Any]]] = []
+        self.undo: list[tuple[tuple[ir.Step, ...], dict[str, Any], dict[str, Any]]] = []
         self.is_compensating = False
 
     @cached_property
@@ -148,7 +146,7 @@ class _Walk:
         if refusal is None:
             return
         for step in self.program.steps:
-            if not isinstance(step, flow.ValidateStep):
+            if not isinstance(step, ir.ValidateStep):
                 break
             try:
                 await self.step(step, {})
@@ -161,7 +159,7 @@ class _Walk:
         raise _Answered(_failure(refusal))
 
     def refusal(self) -> NodeError | None:
-        """Why the inputs are refused, if they are."""
+        """Return why the inputs are refused, if they are."""
         for item in self.program.inputs:
             value = self.inputs[item.name]
             if value is None and (not item.required or isinstance(item.type, Nullable)):
@@ -175,14 +173,14 @@ class _Walk:
         return self.broken_invariant(self.fields_known())
 
     def holds(self, expression: ir.TypedExpression, variables: dict[str, Any]) -> bool:
-        """Whether a contract is true; an error in it is a failure of it."""
+        """Return whether a contract is true; an error in it is a failure of it."""
         try:
             return is_true(expression, variables, self.budget)
         except NodeError:
             return False
 
-    def is_broken(self, contract: Contract, variables: dict[str, Any]) -> bool:
-        """Whether a contract is false. One that cannot be judged is not; its text is kept."""
+    def is_broken(self, contract: ir.Contract, variables: dict[str, Any]) -> bool:
+        """Return whether a contract is false. One that cannot be judged is not; its text is kept."""
         if contract.expression is not None:
             try:
                 return not is_true(contract.expression, variables, self.budget)
@@ -197,7 +195,8 @@ class _Walk:
     # ------------------------------------------------------------ contracts at the end
 
     def fields_known(self) -> dict[str, Any]:
-        """What an invariant may see during the flow: inputs and variables. The answer itself has no value yet."""
+        """Return what an invariant may see during the flow: inputs and variables. The answer itself has no value
+        yet."""
         known = {name: value for name, value in self.variables.items() if name not in ("success", "error")}
         return {**self.ambient, **self.inputs, **known}
 
@@ -210,7 +209,7 @@ class _Walk:
         return None
 
     def is_early(self, expression: ir.TypedExpression, variables: dict[str, Any]) -> bool:
-        """Whether an invariant names a variable or a field of the answer that has no value yet."""
+        """Return whether an invariant names a variable or a field of the answer that has no value yet."""
         names = {"success", "error"} | {output.name for output in (*self.program.success, *self.program.error)}
         names |= self.assigned
         return any(name in names and name not in variables for name in _names(expression))
@@ -285,13 +284,13 @@ class _Walk:
         unset = dict.fromkeys(self.assigned)
         return evaluate(expression, {**unset, **self.ambient, **self.variables, **local}, self.budget)
 
-    def all_true(self, checks: Iterable[Condition], local: dict[str, Any]) -> bool:
+    def all_true(self, checks: Iterable[ir.Condition], local: dict[str, Any]) -> bool:
         unset = dict.fromkeys(self.assigned)
         variables = {**unset, **self.ambient, **self.variables, **local}
         return all(is_true(check.expression, variables, self.budget) for check in checks)
 
-    def fail(self, value: ErrorAnswer, local: dict[str, Any]) -> _Answered:
-        """The declared error."""
+    def fail(self, value: ir.ErrorAnswer, local: dict[str, Any]) -> _Answered:
+        """Return the declared error."""
         code = self.value(value.code, local)
         if not isinstance(code, str):
             raise type_error("an error code is a text")
@@ -302,27 +301,27 @@ class _Walk:
             fields.setdefault(_code_field(self.program), code)
         return _Answered(NodeFailure(code, text(values.get("message")), "flow", fields))
 
-    async def steps(self, sequence: Iterable[Step], local: dict[str, Any]) -> None:
+    async def steps(self, sequence: Iterable[ir.Step], local: dict[str, Any]) -> None:
         for step in sequence:
             await self.step(step, local)
 
-    async def step(self, step: Step, local: dict[str, Any]) -> None:
-        if not isinstance(step, flow.ValidateStep) and not self.all_true(step.guards, local):
+    async def step(self, step: ir.Step, local: dict[str, Any]) -> None:
+        if not isinstance(step, ir.ValidateStep) and not self.all_true(step.guards, local):
             return
         match step:
-            case flow.ValidateStep():
+            case ir.ValidateStep():
                 if not self.all_true((*step.guards, *step.checks), local):
                     if step.failure is not None:
                         raise self.fail(step.failure, local)
                     raise NodeError("validation_failed", step.name)
-            case flow.AssignStep():
+            case ir.AssignStep():
                 # The element of a loop is a variable of the loop's own, also where a step assigns it.
                 target = local if step.target in local else self.variables
                 target[step.target] = self.value(step.value, local)
-            case flow.BranchStep():
-                chosen = self.all_true((Condition("", step.condition),), local)
+            case ir.BranchStep():
+                chosen = self.all_true((ir.Condition("", step.condition),), local)
                 await self.steps(step.then if chosen else step.otherwise, local)
-            case flow.ForEachStep():
+            case ir.ForEachStep():
                 collection = self.value(step.collection, local)
                 if isinstance(collection, frozenset):
                     collection = sorted_set(collection)
@@ -331,29 +330,29 @@ class _Walk:
                 self.budget.spend(len(collection))
                 for element in collection:
                     await self.steps(step.steps, {**local, step.variable: element})
-            case flow.LoopStep():
+            case ir.LoopStep():
                 rounds = 0
-                while self.all_true((Condition("", step.condition),), local):
+                while self.all_true((ir.Condition("", step.condition),), local):
                     if rounds == step.max_iterations:
                         raise NodeError("loop_limit", step.name)
                     rounds += 1
                     self.budget.spend(1)
                     await self.steps(step.steps, local)
-            case flow.ParallelStep():
+            case ir.ParallelStep():
                 await self.parallel(step, local)
-            case flow.ReturnStep():
+            case ir.ReturnStep():
                 if step.error is not None:
                     raise self.fail(step.error, local)
                 raise _Returned({name: self.value(value, local) for name, value in step.success or ()})
-            case flow.EffectStep():
+            case ir.EffectStep():
                 await self.effect(step, local)
-            case flow.TransitionStep():
+            case ir.TransitionStep():
                 await self.transition(step, local)
             case _:
                 raise AssertionError(step)
 
-    async def parallel(self, step: flow.ParallelStep, local: dict[str, Any]) -> None:
-        if not any(isinstance(part, flow.EffectStep | flow.TransitionStep) for part in _parts(step)):
+    async def parallel(self, step: ir.ParallelStep, local: dict[str, Any]) -> None:
+        if not any(isinstance(part, ir.EffectStep | ir.TransitionStep) for part in _parts(step)):
             await self.steps(step.steps, local)  # nothing takes time: one after the other, to the first that fails
             return
         first: Exception | None = None
@@ -367,7 +366,7 @@ class _Walk:
 
     # ------------------------------------------------------------ effects and rules
 
-    async def perform(self, step: Step, kind: str, capability: str, payload: Any, **options: Any) -> Any:
+    async def perform(self, step: ir.Step, kind: str, capability: str, payload: Any, **options: Any) -> Any:
         if self.effects is None:
             raise NodeError("capability_denied", step.name)
         index = self.calls.get(step.name, 0)
@@ -388,7 +387,7 @@ class _Walk:
         except NodeError:
             raise type_error("no value of a node") from None
 
-    async def effect(self, step: flow.EffectStep, local: dict[str, Any]) -> None:
+    async def effect(self, step: ir.EffectStep, local: dict[str, Any]) -> None:
         usual = "query_result" if step.kind == "db.query" else "response"
         try:
             payload = self.value(step.request, local)
@@ -409,7 +408,7 @@ class _Walk:
         if step.found or step.empty:
             await self.steps(step.empty if response is None or response == [] else step.found, after)
 
-    async def transition(self, step: flow.TransitionStep, local: dict[str, Any]) -> None:
+    async def transition(self, step: ir.TransitionStep, local: dict[str, Any]) -> None:
         source, target = self.value(step.source, local), self.value(step.target, local)
         machine = next((machine for machine in self.program.machines if machine.name == step.machine), None)
         entity = self.value(step.entity, local)
@@ -436,7 +435,7 @@ class _Walk:
             raise broken
 
     async def obey_rules(
-        self, rules: tuple[ErrorRule, ...], error: NodeError, local: dict[str, Any], *, may_act: bool = True
+        self, rules: tuple[ir.ErrorRule, ...], error: NodeError, local: dict[str, Any], *, may_act: bool = True
     ) -> None:
         """Obey the first rule about the error; its answer, if it has one, ends the node."""
         names = ("*", error.code, getattr(error, "kind", error.code))
@@ -452,7 +451,7 @@ class _Walk:
                     raise self.fail(rule.answer, about)
                 return
 
-    async def compensate(self, first: tuple[Step, ...], local: dict[str, Any] | None = None) -> None:
+    async def compensate(self, first: tuple[ir.Step, ...], local: dict[str, Any] | None = None) -> None:
         """Run these steps, then the registered ones, each with the variables that it was registered with."""
         pending = [(first, local or {}, self.variables), *reversed(self.undo)]
         self.undo.clear()
@@ -465,7 +464,7 @@ class _Walk:
         self.variables, self.is_compensating = current, was_compensating
 
 
-def _code_field(program: NodeProgram) -> str:
+def _code_field(program: ir.NodeProgram) -> str:
     names = [output.name for output in program.error]
     return "error_code" if "error_code" in names else "code" if "code" in names else ""
 
@@ -484,14 +483,14 @@ def _names(expression: ir.TypedExpression) -> set[str]:
     return {part.name for part in _parts(expression) if isinstance(part, ir.NodeVariable)}
 
 
-def _assigned(program: NodeProgram) -> set[str]:
+def _assigned(program: ir.NodeProgram) -> set[str]:
     names = set()
     for part in _parts((program.steps, program.rules)):
         match part:
-            case flow.AssignStep():
+            case ir.AssignStep():
                 names.add(part.target)
-            case flow.EffectStep():
+            case ir.EffectStep():
                 names |= {part.output, *(name for name, _ in part.extract)}
-            case flow.TransitionStep():
+            case ir.TransitionStep():
                 names.add(part.output)
     return names - {""}

@@ -58,7 +58,7 @@ def equal(left: Any, right: Any) -> bool:
 
 
 def less(left: Any, right: Any) -> bool:
-    """Whether the first comes before the second; both of the same kind, which has an order."""
+    """Return whether the first comes before the second; both of the same kind, which has an order."""
     if kind(left) != kind(right) or kind(left) not in ("number", "string", "timestamp"):
         raise type_error("these have no order")
     if kind(left) == "number":
@@ -72,7 +72,7 @@ def sorted_set(values: frozenset[Any]) -> list[Any]:
 
 
 def text(value: Any) -> str:
-    """A value in a template."""
+    """Return a value in a template."""
     match kind(value):
         case "null":
             return ""
@@ -105,7 +105,7 @@ def _no(message: str) -> NodeError:
 
 
 def read(declared: ValueType, value: Any, depth: int = VALUE_DEPTH_MAX) -> Any:
-    """A value from outside as one of the type; `invalid_input` where it is none."""
+    """Return a value from outside as one of the type; `invalid_input` where it is none."""
     match declared:
         case Nullable():
             return None if value is None else read(declared.type, value, depth)
@@ -254,7 +254,7 @@ def _read_any(value: Any, depth: int) -> Any:
 
 
 def computed(declared: ValueType, value: Any) -> Any:
-    """A value that the node computed as one of the type; a type error where it is none."""
+    """Return a value that the node computed as one of the type; a type error where it is none."""
     match declared:
         case Nullable():
             return None if value is None else computed(declared.type, value)
@@ -333,7 +333,7 @@ def is_number(value: Any) -> bool:
 
 
 def parts(number: Any) -> tuple[Fraction, int]:
-    """The value and the scale; an integer has scale 0."""
+    """Return the value and the scale; an integer has scale 0."""
     if isinstance(number, int):
         return Fraction(number), 0
     exponent = number.as_tuple().exponent
@@ -341,7 +341,7 @@ def parts(number: Any) -> tuple[Fraction, int]:
 
 
 def _digit_count(number: int) -> int:
-    """How many decimal digits the number has; 1 for zero."""
+    """Return how many decimal digits the number has; 1 for zero."""
     return len(Decimal(abs(number)).as_tuple().digits)
 
 
@@ -351,7 +351,7 @@ def _zeros_at_the_end(number: int) -> int:
 
 
 def decimal_of(value: Fraction, scale: int) -> Decimal:
-    """The decimal with exactly this value, and this scale where its digits suffice; else `overflow`."""
+    """Return the decimal with exactly this value, and this scale where its digits suffice; else `overflow`."""
     coefficient = value * 10**scale
     if coefficient.denominator != 1:
         raise NodeError("overflow", "not exact")
@@ -404,7 +404,8 @@ def arithmetic(operator: str, left: Any, right: Any) -> Any:
 
 
 def _quotient(value: Fraction, scale: int) -> Decimal:
-    """The value with this scale if it is exact, else with the fewest digits that are, at most 28; else rounded."""
+    """Return the value with this scale if it is exact, else with the fewest digits that are, at most 28; else
+    rounded."""
     most = QUOTIENT_DIGITS - 1 - _magnitude(value)  # the scale at which the value has 28 digits
     while scale < most and (value * 10**scale).denominator != 1:
         scale += 1
@@ -415,7 +416,7 @@ def _quotient(value: Fraction, scale: int) -> Decimal:
 
 
 def _magnitude(value: Fraction) -> int:
-    """The power of ten of the first digit; 0 for zero."""
+    """Return the power of ten of the first digit; 0 for zero."""
     if value == 0:
         return 0
     value = abs(value)
@@ -432,7 +433,7 @@ def negated(value: Any) -> Any:
 
 
 def rounded(value: Fraction, scale: int, rounding: str) -> Decimal:
-    """The value with exactly this scale."""
+    """Return the value with exactly this scale."""
     if not 0 <= scale <= DECIMAL_DIGITS_MAX:
         raise type_error("no such scale")
     scaled = value * 10**scale

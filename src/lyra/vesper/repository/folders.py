@@ -70,14 +70,14 @@ class Repository:
             self.refresh()
 
     def find(self, name: str) -> Node | None:
-        """The node that an id stands for: that version, or the highest one of a bare id."""
+        """Return the node that an id stands for: that version, or the highest one of a bare id."""
         if name in self._given:
             return self._given[name]
         node_id = highest(name, self.nodes)
         return None if node_id is None else self.nodes[node_id]
 
     def resolve(self, name: str) -> Node:
-        """The node that an id stands for; ConfigError with the nearest known ids where there is none."""
+        """Return the node that an id stands for; ConfigError with the nearest known ids where there is none."""
         node = self.find(name)
         if node is None:
             known = ", ".join(self.versions(bare_id(name))) or ", ".join(list(self.nodes)[:10])
@@ -85,7 +85,7 @@ class Repository:
         return node
 
     def versions(self, name: str) -> list[str]:
-        """The ids of all versions of a node, the lowest first."""
+        """Return the ids of all versions of a node, the lowest first."""
         return [node_id for node_id in self.nodes if bare_id(node_id) == bare_id(name)]
 
     # ------------------------------------------------------------------ files
@@ -108,7 +108,7 @@ class Repository:
 
 
 def node_files(folder: Path) -> list[Path]:
-    """The files of a folder; none where there is no such folder."""
+    """Return the files of a folder; none where there is no such folder."""
     files = sorted(path for path in folder.glob("*.vsp") if path.is_file()) if folder.is_dir() else []
     if len(files) > FILES_MAX:
         raise ConfigError(f"{folder} has more than {FILES_MAX} nodes", key="FOLDER")
@@ -116,8 +116,8 @@ def node_files(folder: Path) -> list[Path]:
 
 
 def repository_around(file: str | Path) -> Repository:
-    """The nodes that a file can call: its siblings, those of `nodes/` beside it and of `nodes/` in the working folder.
-    A folder counts as the place of its files."""
+    """Return the nodes that a file can call: its siblings, those of `nodes/` beside it and of `nodes/` in the working
+    folder. A folder counts as the place of its files."""
     path = Path(file)
     folder = path if path.is_dir() else path.parent
     return Repository((folder, folder / NODES_FOLDER, Path(NODES_FOLDER)))
@@ -149,7 +149,7 @@ class StoredNodes:
         self._nodes.clear()
 
     def nodes(self) -> list[Node]:
-        """The nodes themselves; read once."""
+        """Return the nodes themselves; read once."""
         for node_id, text in list(self.texts.items()):  # the kernel's thread may add one
             if node_id not in self._nodes:
                 self._nodes[node_id] = load(text)
@@ -179,7 +179,7 @@ class Dependencies(msgspec.Struct, frozen=True):
 
 
 def names_needed(node: Node) -> dict[str, bool]:
-    """The ids that a node names, and whether a step calls them."""
+    """Return the ids that a node names, and whether a step calls them."""
     names: dict[str, bool] = {}
     for step in node.all_steps():
         setting = step.settings.get("node_id") if step.operation == "call_node" else None
@@ -221,7 +221,7 @@ def dependencies_of(node: Node, repository: Repository) -> Dependencies:
 
 
 def cycles_of(repository: Repository) -> list[tuple[str, ...]]:
-    """The circles among all nodes of a repository."""
+    """Return the circles among all nodes of a repository."""
     rows = [row for node in repository.nodes.values() for row in direct_dependencies(node, repository)]
     return _cycles(_edges(rows))
 
@@ -235,8 +235,8 @@ def _edges(rows: list[Dependency]) -> dict[str, list[str]]:
 
 
 def _cycles(edges: dict[str, list[str]]) -> list[tuple[str, ...]]:
-    """A circle for each edge that leads back to a node on the way to it; written from its smallest id, with that id at
-    both ends. The walk keeps its own list of open nodes, so that long chains do not recurse."""
+    """Return a circle for each edge that leads back to a node on the way to it; written from its smallest id, with that
+    id at both ends. The walk keeps its own list of open nodes, so that long chains do not recurse."""
     circles: dict[tuple[str, ...], None] = {}
     finished: set[str] = set()
     for start in sorted(edges):
@@ -263,7 +263,7 @@ def _rotated(circle: list[str]) -> tuple[str, ...]:
 
 
 def capabilities_of(repository: Repository) -> dict[str, tuple[str, ...]]:
-    """The rights that nodes need, by name, with the ids of the nodes that need each."""
+    """Return the rights that nodes need, by name, with the ids of the nodes that need each."""
     needs: dict[str, list[str]] = {}
     for node in repository.nodes.values():
         for capability in lowered(node).capabilities:

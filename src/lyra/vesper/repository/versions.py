@@ -44,7 +44,7 @@ class Difference(msgspec.Struct, frozen=True):
 
 
 def difference(old: Node, new: Node) -> Difference:
-    """The changes from one node to another."""
+    """Return the changes from one node to another."""
     kinds = {change.kind for change in changes(old, new)}
     if BREAKING in kinds:
         needed = "major"
@@ -56,7 +56,7 @@ def difference(old: Node, new: Node) -> Difference:
 
 
 def _is_same(old: Node, new: Node) -> bool:
-    """Whether two nodes do the same: their programs, but for the id."""
+    """Return whether two nodes do the same: their programs, but for the id."""
     before, after = (msgspec.structs.replace(lowered(node), node_id="", digest="") for node in (old, new))
     return before == after
 
@@ -70,8 +70,8 @@ def _raised(old: Node, new: Node) -> str:
 
 # ------------------------------------------------------------------ adding
 def is_new(node: Node, repository: Repository) -> bool:
-    """Whether a node may be added: false where it is there already, unchanged. CheckError where it is not valid or
-    breaks a version that is there, ConfigError where its id has another text."""
+    """Return whether a node may be added: false where it is there already, unchanged. CheckError where it is not valid
+    or breaks a version that is there, ConfigError where its id has another text."""
     program_of(node)
     taken = repository.nodes.get(node.node_id)
     if taken is None:
@@ -99,7 +99,7 @@ def add(node: Node, folder: str | Path) -> Path:
 
 
 def _refuse_breaks(node: Node, repository: Repository) -> None:
-    """The neighbours of the same major version are compared: the next lower and the next higher one."""
+    """Compare the node with its neighbours of the same major version: the next lower and the next higher one."""
     version = version_of(node.node_id)
     same_major = [name for name in repository.versions(node.node_id) if version_of(name)[0] == version[0]]
     equal = [name for name in same_major if version_of(name) == version]
@@ -169,7 +169,7 @@ def _issue(node: Node, severity: str, code: str, message: str, path: PartPath) -
 
 
 def changes(old: Node, new: Node) -> list[VersionChange]:
-    """All differences that callers can notice."""
+    """Return all differences that callers can notice."""
     before, after = lowered(old), lowered(new)
     return [
         *_inputs(before, after),
@@ -267,7 +267,7 @@ def _output_path(node: Node, group: str, name: str) -> PartPath:
 def _contracts(
     before: tuple[Contract, ...], after: tuple[Contract, ...], group: str, new: Node
 ) -> Iterator[VersionChange]:
-    """By text, without blanks: a contract that is written differently counts as another one."""
+    """Compare contracts by text, without blanks: one that is written differently counts as another one."""
     known = {_key(contract): contract for contract in before if not _says_nothing(contract.expression)}
     present = {_key(contract): contract for contract in after if not _says_nothing(contract.expression)}
     is_entry = group == "preconditions"

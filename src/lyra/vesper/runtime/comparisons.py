@@ -289,7 +289,7 @@ class Counters:
         return known
 
     def take(self, digest: str | None = None) -> list[dict[str, Any]]:
-        """The rows of one node or of all, which count from zero again."""
+        """Return the rows of one node or of all, which count from zero again."""
         with self._lock:
             if digest is None:
                 counts, self._by_digest = list(self._by_digest.values()), {}

@@ -130,7 +130,7 @@ class Debugger:
         return {}
 
     def _reason(self, step: Step, variables: Mapping[str, Any]) -> str:
-        """The first form that asks for a stop before this step."""
+        """Return the first form that asks for a stop before this step."""
         reasons = ["step"] if self._is_stepping else []
         for item in self._breakpoints:
             if item.kind == "step" and item.step == step.name:
@@ -143,7 +143,7 @@ class Debugger:
         return reasons[-1] if reasons else ""
 
     def transition(self, request: EffectRequest) -> None:
-        """An entity is about to move."""
+        """Stop where an entity is about to move by an edge of a breakpoint."""
         edge = str(request.payload.get("from")), str(request.payload.get("to"))
         for item in self._breakpoints:
             if item.kind == "state_transition" and item.states == edge:
@@ -216,7 +216,7 @@ class NodeBreakpoint(msgspec.Struct, frozen=True):
     expression: TypedExpression | None = None
 
     def is_true(self, program: NodeProgram, execution: Execution, variables: Mapping[str, Any]) -> bool:
-        """Whether the expression holds for these values."""
+        """Return whether the expression holds for these values."""
         assert self.expression is not None
         try:
             return is_true(self.expression, dict(variables), StepMeter(execution, program.limits))
@@ -225,7 +225,7 @@ class NodeBreakpoint(msgspec.Struct, frozen=True):
 
 
 def breakpoint_of(text: str, node: Node, program: NodeProgram) -> NodeBreakpoint:
-    """The breakpoint that a text asks for; ConfigError where it has none of the forms."""
+    """Return the breakpoint that a text asks for; ConfigError where it has none of the forms."""
     form = text.strip()
     if form in ("contract_violation", "divergence"):
         return NodeBreakpoint(text, form)
@@ -277,7 +277,7 @@ Watch = Callable[[Step, dict[str, Any]], Mapping[str, Any]]
 
 
 def steps_by_name(program: NodeProgram) -> dict[str, Step]:
-    """All steps of a program, inner ones too."""
+    """Return all steps of a program, inner ones too."""
     return {part.name: part for part in parts_of(program) if isinstance(part, Step)}
 
 
@@ -302,7 +302,7 @@ class WatchedPath(CompiledPath[DirectProgram | PythonProgram]):
 
 
 def _own_values(names: list[str], variables: Mapping[str, Any]) -> dict[str, Any]:
-    """The node's values among the local variables of generated code, where `class` is called `class_`."""
+    """Return the node's values among the local variables of generated code, where `class` is called `class_`."""
     values: dict[str, Any] = {}
     for name in names:
         python = name if name in variables else f"{name.strip('_')}_"

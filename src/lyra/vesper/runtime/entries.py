@@ -122,7 +122,7 @@ class HttpEntry:
         return sorted((route.method, route.path, node.node_id) for route, node in self._routes)
 
     def has_path(self, path: str) -> bool:
-        """Whether a node is behind this path, with any method."""
+        """Return whether a node is behind this path, with any method."""
         return any(route.match(path) is not None for route, _ in self._routes)
 
     def handle(
@@ -202,7 +202,7 @@ def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _read(text: str, kind: ValueType | None) -> Any:
-    """A text of the path, the query or a header as the input's type has it."""
+    """Return a text of the path, the query or a header as the input's type has it."""
     plain = None if kind is None else without_null(kind)
     if plain == INTEGER and _INTEGER.match(text):
         return int(text)
@@ -240,7 +240,7 @@ class EventEntry:
         self._subscribed: set[tuple[str, str]] = set()  # event and handler
 
     def subscriptions(self) -> list[tuple[str, str]]:
-        """Each event with the node that handles it."""
+        """Return each event with the node that handles it."""
         return sorted(self._subscribed)
 
     def add(self, node: Node) -> None:
@@ -264,11 +264,8 @@ class EventEntry:
     def loaded(self, program: NodeProgram) -> None:
         """Make the subscriptions of a node's `event_subscribe` steps, before its first execution."""
         for event, handler in _steps(program):
-            if self._may_subscribe(event):
+            if self._runtime.grant.allows(Capability.parse(f"events.subscribe.{event}")):
                 self._thread.post(partial(self._subscribe, event=event, handler=handler))
-
-    def _may_subscribe(self, event: str) -> bool:
-        return self._runtime.grant.allows(Capability.parse(f"events.subscribe.{event}"))
 
     def _subscribe(self, kernel: Kernel, event: str, handler: str, node: Node | None = None) -> None:
         if (event, handler) in self._subscribed:
@@ -297,7 +294,7 @@ class EventEntry:
 
 
 def _steps(program: NodeProgram) -> list[tuple[str, str]]:
-    """The events and handlers of `event_subscribe` steps that are written out."""
+    """Return the events and handlers of `event_subscribe` steps that are written out."""
     pairs = []
     for part in parts_of((program.steps, program.rules)):
         if isinstance(part, EffectStep) and part.kind == "event.subscribe" and isinstance(part.request, MapOf):
@@ -354,12 +351,12 @@ class ScheduledEntry:
                 self._ticked(node, now or _now())
 
     def next_tick(self, now: datetime | None = None) -> datetime | None:
-        """When the next job is due; None where there is none."""
+        """Return when the next job is due; None where there is none."""
         ticks = [schedule.next(now or _now()) for _, schedule in self._jobs]
         return min((tick for tick in ticks if tick is not None), default=None)
 
     def due(self, now: datetime | None = None) -> list[tuple[Node, datetime]]:
-        """The jobs whose latest tick was not run yet, with that tick."""
+        """Return the jobs whose latest tick was not run yet, with that tick."""
         ticks = [(node, schedule.last(now or _now())) for node, schedule in self._jobs]
         last = self._runtime.schedule_state.last
         return [(node, tick) for node, tick in ticks if tick is not None and tick.timestamp() > last[node.node_id]]

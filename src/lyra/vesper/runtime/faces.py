@@ -70,7 +70,7 @@ _SCALARS: Final[dict[ValueType, dict[str, Any]]] = {
 
 
 def tool_of(node: Node, runtime: Runtime) -> Tool:
-    """A node as a tool: named by its id, described by its intent, with the rights that it needs."""
+    """Return a node as a tool: named by its id, described by its intent, with the rights that it needs."""
     program = runtime.program(node)
 
     async def run(**arguments: Any) -> Any:
@@ -89,7 +89,7 @@ def tool_of(node: Node, runtime: Runtime) -> Tool:
 
 
 def inputs_schema(program: NodeProgram) -> dict[str, Any]:
-    """The JSON schema of a node's inputs."""
+    """Return the JSON schema of a node's inputs."""
     properties = {
         entry.name: {**json_schema(entry.type), **({"description": entry.description} if entry.description else {})}
         for entry in program.inputs
@@ -99,8 +99,8 @@ def inputs_schema(program: NodeProgram) -> dict[str, Any]:
 
 
 def stage_of(node: Node, runtime: Runtime) -> Callable[[Any], Awaitable[dict[str, Any]]]:
-    """A node as an agent of pipelines. Its inputs are looked for by name in what the stages before it gave, the latest
-    first, then in the envelope's metadata."""
+    """Return a node as an agent of pipelines. Its inputs are looked for by name in what the stages before it gave, the
+    latest first, then in the envelope's metadata."""
     names = [entry.name for entry in runtime.program(node).inputs]
 
     async def stage(envelope: Any) -> dict[str, Any]:
@@ -130,7 +130,7 @@ def _outputs(outcome: Outcome) -> dict[str, Any]:
 
 
 def json_schema(kind: ValueType) -> dict[str, Any]:
-    """The JSON schema of the values that an input of this type takes."""
+    """Return the JSON schema of the values that an input of this type takes."""
     match kind:
         case Nullable():
             return {"anyOf": [json_schema(kind.type), {"type": "null"}]}
@@ -200,7 +200,7 @@ class ImportableNodes:
         return NodeAnswer(json_shape(outcome.outputs))
 
     def _opened(self, file: str) -> Runtime:
-        """The runtime, which also finds the nodes beside this file."""
+        """Return the runtime, which also finds the nodes beside this file."""
         with self._lock:
             self._repository.include(repository_around(file).folders)
             if self._runtime is None:
@@ -227,7 +227,7 @@ class ImportableNodes:
 
 
 def read_file(file: str, text: str) -> NodeFile:
-    """What the text of a `.vsp` file declares, or why it is no node."""
+    """Return what the text of a `.vsp` file declares, or why it is no node."""
     try:
         _, program = _program(file, text)
     except CheckError as error:
@@ -281,14 +281,14 @@ def _kind(kind: ValueType) -> NodeValueKind:
 
 
 def _output(kind: NodeValueKind) -> NodeValueKind:
-    """A decimal goes out as a text; one inside a list or map likewise."""
+    """Return a decimal goes out as a text; one inside a list or map likewise."""
     name = "str" if kind.name == "decimal" else kind.name
     fields = tuple((field, _output(part)) for field, part in kind.fields)
     return NodeValueKind(name, tuple(_output(inner) for inner in kind.inner), fields)
 
 
 def _node_values(value: Any) -> Any:
-    """Values of a program as a node takes them: an amount of money is a decimal."""
+    """Return values of a program as a node takes them: an amount of money is a decimal."""
     if isinstance(value, Money):
         return Decimal(str(value.usd))
     if isinstance(value, Mapping):
@@ -303,7 +303,7 @@ def _short(key: str) -> str:
 
 
 def _kept_modes(store: str) -> dict[str, str]:
-    """The modes that a store has, by the digest of the node; none where there is no such store."""
+    """Return the modes that a store has, by the digest of the node; none where there is no such store."""
     from lyra.store.space import Space
     from lyra.store.standing import refuse_foreign, vouch
 

@@ -50,7 +50,7 @@ class KernelThread:
         return self._thread is not None and not self._closed
 
     def call(self, work: Callable[[Kernel], Coroutine[Any, Any, T]]) -> T:
-        """What the coroutine gives, run beside the kernel."""
+        """Return what the coroutine gives, run beside the kernel."""
         kernel = self.kernel
         loop = self._loop
         assert loop is not None

@@ -102,7 +102,7 @@ async def _live(
     execution: Execution,
     effects: DoorEffects,
 ) -> tuple[Outcome, bool]:
-    """The outcome of the live path, and whether the direct path broke and Python went on."""
+    """Return the outcome of the live path, and whether the direct path broke and Python went on."""
     try:
         return await runtime.paths[order.live].start(program, inputs, execution, effects), False
     except Exception as error:
@@ -114,12 +114,12 @@ async def _live(
 
 
 def broken(error: Exception) -> dict[str, Any]:
-    """A difference: one path raised what no path may raise."""
+    """Return a difference: one path raised what no path may raise."""
     return {"path": "root", "kind": "crash", "python": "", "direct": f"{type(error).__name__}: {error}"}
 
 
 def inputs_digest(order: ExecutionOrder) -> str:
-    """By which an execution is told from another with the same idempotency key."""
+    """Return the digest by which an execution is told from another with the same idempotency key."""
     inputs = [order.inputs, order.sealed] if order.sealed else order.inputs
     return hashlib.sha256(canonical([order.digest, inputs])).hexdigest()[:32]
 

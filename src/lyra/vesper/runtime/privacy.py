@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 
 def sensitive_inputs(program: NodeProgram, hidden: Collection[str] = ()) -> frozenset[str]:
-    """The names of sensitive inputs; `hidden` are those that a caller declares."""
+    """Return the names of sensitive inputs; `hidden` are those that a caller declares."""
     return frozenset(entry.name for entry in program.inputs if entry.sensitive) | frozenset(hidden)
 
 
 def redaction_of(program: NodeProgram, inputs: Mapping[str, Any], hidden: Collection[str] = ()) -> Redaction:
-    """What hides the sensitive inputs of an execution, as they are given and as the node reads them. Inputs that the
-    node does not have are hidden with them."""
+    """Return what hides the sensitive inputs of an execution, as they are given and as the node reads them. Inputs that
+    the node does not have are hidden with them."""
     names = sensitive_inputs(program, hidden)
     if not names:
         return Redaction(())
@@ -49,7 +49,7 @@ def redaction_of(program: NodeProgram, inputs: Mapping[str, Any], hidden: Collec
 
 
 def _forms(kind: ValueType, value: Any) -> list[Any]:
-    """A sensitive value as it is given and, where it fits its type, as the node reads it."""
+    """Return a sensitive value as it is given and, where it fits its type, as the node reads it."""
     try:
         return [_without_names(kind, value), _without_names(kind, reader(kind)(value))]
     except (Misfit, RecursionError):
@@ -57,7 +57,7 @@ def _forms(kind: ValueType, value: Any) -> list[Any]:
 
 
 def _without_names(kind: ValueType, value: Any) -> Any:
-    """The value, of its records the values only: names of fields stand in the node and are no secret."""
+    """Return the value, of its records the values only: names of fields stand in the node and are no secret."""
     match without_null(kind):
         case RecordType() as record if isinstance(value, Mapping):
             kinds = {field.name: field.type for field in record.fields}
@@ -88,7 +88,7 @@ def redacted_fields(
 def redacted_differences(
     program: NodeProgram, differences: Iterable[Mapping[str, Any]], redaction: Redaction
 ) -> list[dict[str, Any]]:
-    """Differences of two paths without sensitive values; of a sensitive output only its place is kept."""
+    """Return differences of two paths without sensitive values; of a sensitive output only its place is kept."""
     secret = {entry.name for entry in (*program.success, *program.error) if entry.sensitive}
     rows = []
     for difference in differences:
@@ -102,7 +102,7 @@ def redacted_differences(
 def redacted_outcome(
     program: NodeProgram, inputs: Mapping[str, Any], outcome: Outcome, hidden: Collection[str] = ()
 ) -> Outcome:
-    """The outcome whose error, if there is one, tells no sensitive value."""
+    """Return the outcome whose error, if there is one, tells no sensitive value."""
     failure = outcome.error
     if failure is None or not isinstance(inputs, Mapping):
         return outcome
@@ -147,7 +147,7 @@ class Privacy:
     def effects(
         self, program: NodeProgram, inputs: Mapping[str, Any], hidden: Collection[str]
     ) -> PrivateEffects | None:
-        """How the effects of an execution are kept; None where the node is not private."""
+        """Return how the effects of an execution are kept; None where the node is not private."""
         if not self.is_private(program, hidden):
             return None
         return PrivateEffects(redaction_of(program, inputs, hidden), self.sealer)

@@ -147,7 +147,7 @@ def audit_row(
     trace_id: str,
     hidden: Collection[str] = (),
 ) -> dict[str, Any] | None:
-    """The audit row of an execution; None where the node's level is `none`."""
+    """Return the audit row of an execution; None where the node's level is `none`."""
     level = audit_level(program)
     if level == "none":
         return None
@@ -173,7 +173,7 @@ def audit_row(
 
 
 def _cut(values: dict[str, Any]) -> dict[str, Any]:
-    """The values, long ones as the beginning of their text."""
+    """Return the values, long ones as the beginning of their text."""
     shown: dict[str, Any] = {}
     for name, value in values.items():
         text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
@@ -195,7 +195,7 @@ def trace_row(
     effects: Iterable[EffectRecord] = (),
     hidden: Collection[str] = (),
 ) -> dict[str, Any] | None:
-    """The trace of an execution; None where it is too large to be stored, or its inputs are no data."""
+    """Return the trace of an execution; None where it is too large to be stored, or its inputs are no data."""
     try:
         data: Any = [dict(inputs), dict(ambient), [list(msgspec.structs.astuple(record)) for record in effects]]
         is_private = privacy.is_private(program, hidden)
@@ -224,7 +224,7 @@ def trace_row(
 
 
 def trace_data(trace: StoredTrace, privacy: Privacy) -> tuple[dict[str, Any], dict[str, Any], list[EffectRecord]]:
-    """The inputs, the ambient objects and the effects of a stored execution."""
+    """Return the inputs, the ambient objects and the effects of a stored execution."""
     data = privacy.sealer.open(trace.data) if isinstance(trace.data, str) else from_json(trace.data)
     inputs, ambient, effects = data
     return inputs, ambient, [EffectRecord(*record) for record in effects]
@@ -240,7 +240,7 @@ AUDIT_LEVELS: Final[dict[str, str]] = {
 
 
 def audit_level(program: NodeProgram) -> str:
-    """The level that counts for a node."""
+    """Return the level that counts for a node."""
     return program.audit or ("none" if program.pure else "basic")
 
 

@@ -44,7 +44,7 @@ class ReplayedStep(msgspec.Struct):
 
 
 def trace_named(runtime: Runtime, trace_id: str) -> StoredTrace:
-    """The stored execution; ConfigError with the nearest names where there is none."""
+    """Return the stored execution; ConfigError with the nearest names where there is none."""
     traces = runtime.traces()
     trace = traces.get(trace_id)
     if trace is None:
@@ -120,7 +120,7 @@ class NodeReplay:
         return ReplayEffects(EffectLog(self._effects))
 
     def changes_of_request(self, request: EffectRequest) -> EffectRequest:
-        """The request with the edits of its step that name no variable."""
+        """Return the request with the edits of its step that name no variable."""
         step = self.steps[-1]
         edits = {key: item for key, item in self.edits.get(step.number, {}).items() if key not in step.variables}
         payload = request.payload
@@ -150,7 +150,7 @@ class NodeReplay:
 
 
 def _with_parameter(payload: Any, name: str, value: Any) -> Any:
-    """The payload with another value for a parameter, wherever a request of its kind has them."""
+    """Return the payload with another value for a parameter, wherever a request of its kind has them."""
     for part in ("parameters", "data", "values", "headers"):
         inner = payload.get(part)
         if isinstance(inner, dict) and name in inner:

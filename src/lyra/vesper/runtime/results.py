@@ -63,7 +63,7 @@ class ResultCache:
         self._store = store
 
     def key(self, program: NodeProgram, inputs: Mapping[str, Any], ambient: Mapping[str, Any]) -> str:
-        """The hash by which a result is found; empty where there is none to look for."""
+        """Return the hash by which a result is found; empty where there is none to look for."""
         if not program.idempotent:
             return ""
         try:
@@ -128,7 +128,7 @@ class MemoryResults:
                 self._drop(next(iter(self._kept)))
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: there is no connection."""
 
     def _drop(self, key: str) -> None:
         self._bytes -= len(self._kept.pop(key)[1])
@@ -138,7 +138,7 @@ class MemoryResults:
 
 
 def _has_names_of(program: NodeProgram, outputs: Mapping[str, Any]) -> bool:
-    """Whether these are all the required outputs of a program, and none that it does not declare."""
+    """Return whether these are all the required outputs of a program, and none that it does not declare."""
     required = {field.name for field in program.success if field.required}
     return required <= set(outputs) <= {field.name for field in program.success}
 
@@ -279,7 +279,7 @@ def _expect(is_expected: object, command: bytes, line: bytes) -> None:
 
 
 def _parsed(url: str) -> tuple[tuple[str, int], list[list[bytes]]]:
-    """Where Redis is, and the commands that begin a connection."""
+    """Return where Redis is, and the commands that begin a connection."""
     wrong = ConfigError("no address of Redis", hint="redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]", key="results")
     try:
         parts = urlsplit(url)

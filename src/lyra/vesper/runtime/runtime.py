@@ -232,7 +232,7 @@ class Runtime:
         ambient: Mapping[str, Any],
         hidden: frozenset[str] = frozenset(),
     ) -> ExecutionOrder:
-        """The order of an execution; `inputs` are as `to_json` gives them. Of a private node they are sealed."""
+        """Return the order of an execution; `inputs` are as `to_json` gives them. Of a private node they are sealed."""
         sealed = ""
         if self.privacy.is_private(program, hidden):
             values = from_json(inputs)
@@ -288,7 +288,7 @@ class Runtime:
         return outcome
 
     def opened(self, order: ExecutionOrder) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The inputs and the ambient objects of an order."""
+        """Return the inputs and the ambient objects of an order."""
         if not order.sealed:
             return from_json(order.inputs), order.ambient
         inputs, ambient = self.privacy.sealer.open(order.sealed)
@@ -297,7 +297,7 @@ class Runtime:
     async def _effectful(
         self, kernel: Kernel, program: NodeProgram, order: ExecutionOrder, key: Any, caller: NodeCaller | None = None
     ) -> Outcome:
-        """The outcome of the process that executes this order, or of an earlier one with the same key."""
+        """Return the outcome of the process that executes this order, or of an earlier one with the same key."""
         called = None if caller is None else f"import-{caller.key}"
         pid = called if key is None else _pid(program, key)
         grant = self.grant if caller is None else caller.grant
@@ -312,14 +312,14 @@ class Runtime:
         return self._outcome(result)
 
     def _outcome(self, result: Mapping[str, Any]) -> Outcome:
-        """The outcome of a process. An execution that shares an earlier one has the trace id of that."""
+        """Return the outcome of a process. An execution that shares an earlier one has the trace id of that."""
         data = result["outcome"]
         outcome = outcome_from(self.privacy.sealer.open(data) if isinstance(data, str) else data)
         force_setattr(outcome, "trace_id", str(result.get("trace_id", "")))
         return outcome
 
     def _refusal(self, program: NodeProgram, grant: Grant) -> Outcome | None:
-        """The outcome of a node that needs a right it has not got, before its first step."""
+        """Return the outcome of a node that needs a right it has not got, before its first step."""
         for text in program.capabilities:
             try:
                 grant.check(Capability.parse(text))
@@ -332,7 +332,7 @@ class Runtime:
     def compared(
         self, program: NodeProgram, order: ExecutionOrder, execution: Execution, differences: list[dict[str, Any]]
     ) -> None:
-        """The process of a node ran both paths."""
+        """Note that the process of a node ran both paths."""
         if differences:
             inputs = self.opened(order)[0]
             self._comparisons.diverged(program, inputs, execution, order.mode, differences, order.hidden)
@@ -340,12 +340,12 @@ class Runtime:
             self._comparisons.agreed(program)
 
     def broke(self, program: NodeProgram, order: ExecutionOrder, execution: Execution, error: Exception) -> None:
-        """The direct path of a process raised where it was live."""
+        """Note that the direct path of a process raised where it was live."""
         inputs = self.opened(order)[0]
         self._comparisons.diverged(program, inputs, execution, order.mode, [broken(error)], order.hidden)
 
     def ended(self, program: NodeProgram, order: ExecutionOrder, outcome: Outcome, effects: list[EffectRecord]) -> None:
-        """The process of a node is about to end: write its audit row and its trace."""
+        """Write the audit row and the trace of a process that is about to end."""
         self._records.process_ended(program, order, *self.opened(order), outcome, effects)
 
     # ------------------------------------------------------------------ evidence and modes
@@ -360,7 +360,7 @@ class Runtime:
         self._records.flush()
 
     def evidence(self, node: Node) -> NodeEvidence:
-        """What is known about a node as it is now."""
+        """Return what is known about a node as it is now."""
         self.settle()
         return self._comparisons.evidence(self.program(node))
 
@@ -408,7 +408,7 @@ class Runtime:
         return program
 
     def find_node(self, name: str) -> Node | None:
-        """A node that other nodes may call, by its id."""
+        """Return a node that other nodes may call, by its id."""
         return self._nodes.find(name) or self.stored_nodes().find(name)
 
     def program_of_source(self, source: str) -> NodeProgram:
@@ -418,7 +418,7 @@ class Runtime:
     # ------------------------------------------------------------------ nodes of the store
 
     def stored_nodes(self) -> Repository:
-        """The nodes that this runtime's store keeps."""
+        """Return the nodes that this runtime's store keeps."""
         self._thread.kernel  # noqa: B018 - reads the journal
         return Repository(nodes=self._stored.nodes())
 
@@ -430,8 +430,8 @@ class Runtime:
         return True
 
     def metrics_text(self) -> str:
-        """The figures of all nodes in the text format of Prometheus, as `PrometheusMetrics.add_text` takes them. What
-        was counted is written first, so it may wait for the store."""
+        """Return the figures of all nodes in the text format of Prometheus, as `PrometheusMetrics.add_text` takes them.
+        What was counted is written first, so it may wait for the store."""
         from lyra.vesper.evidence.metrics import prometheus
 
         self._flush()
@@ -498,7 +498,8 @@ class Runtime:
         return outcome.outputs
 
     async def _called(self, order: ExecutionOrder, key: str, grant: Grant) -> Outcome:
-        """The outcome of a node with effects that another one calls; a call that is repeated finds its process."""
+        """Return the outcome of a node with effects that another one calls; a call that is repeated finds its
+        process."""
         handle = self.world.kernel.spawn(node_process, order, pid=f"call-{key}", grant=grant)
         ended = await handle.wait()
         if ended.error is not None:
@@ -524,12 +525,12 @@ class Runtime:
     # ------------------------------------------------------------------ what is kept of executions
 
     def audit(self) -> list[dict[str, Any]]:
-        """The latest audit rows, the oldest first."""
+        """Return the latest audit rows, the oldest first."""
         self.settle()
         return self._records.audit_rows()
 
     def traces(self) -> dict[str, StoredTrace]:
-        """The executions that can be replayed, by trace id, the oldest first."""
+        """Return the executions that can be replayed, by trace id, the oldest first."""
         self.settle()
         return self._records.traces()
 
@@ -544,11 +545,11 @@ class _Part:
         return getattr(self._runtime, name)
 
     async def close(self) -> None:
-        """The runtime closes its kernel, not the other way round."""
+        """Do nothing: the runtime closes its kernel, not the other way round."""
 
 
 def _space(store: Any) -> Any:
-    """A space of the store's file, beside the processes of other kernels."""
+    """Return a space of the store's file, beside the processes of other kernels."""
     if isinstance(store, (str, FilePath)) and store != "memory":
         from lyra.store.space import Space
 

@@ -49,7 +49,7 @@ Series = dict[str, dict[str, Any]]  # by the name of a metric: type, buckets, an
 
 
 def watch_of(node: Node, program: NodeProgram) -> NodeWatch | None:
-    """The watch of a node; None where it asks for nothing."""
+    """Return the watch of a node; None where it asks for nothing."""
     wishes, numbers = node.observability, node.performance
     asks = wishes.metrics or wishes.alerts or wishes.tracing.enabled or wishes.logging.level != "none"
     is_bounded = any(getattr(numbers, name) is not None for name in _BOUNDS)

@@ -66,7 +66,7 @@ class QueryTables(NamedTuple):
 
 
 def query_tables(query: str) -> QueryTables:
-    """The tables of a query; SqlRefused where it is no query or not certain."""
+    """Return the tables of a query; SqlRefused where it is no query or not certain."""
     tokens = sql_tokens(query)
     while tokens and tokens[-1].is_operator(";"):
         tokens.pop()
@@ -84,7 +84,7 @@ def query_tables(query: str) -> QueryTables:
 
 
 def table_problem(name: str) -> str:
-    """Why a name (with a schema, or without) is no table of a step; empty where it is one."""
+    """Return why a name (with a schema, or without) is no table of a step; empty where it is one."""
     parts = name.split(".")
     if len(parts) > 2 or not all(_TABLE_PART.fullmatch(part) for part in parts):
         return f"`{name}` is no plain name of a table"
@@ -92,7 +92,7 @@ def table_problem(name: str) -> str:
 
 
 def is_system_table(name: str) -> bool:
-    """Whether a table belongs to the database itself or to Lyra, so that no right of a node can name it."""
+    """Return whether a table belongs to the database itself or to Lyra, so that no right of a node can name it."""
     parts = name.lower().split(".")
     return (
         parts[-1].startswith(_SYSTEM_PREFIXES)
@@ -124,7 +124,7 @@ class _TableReader:
             self._select(part, visible)
 
     def _with(self, items: Sequence[SqlItem], visible: _Visible) -> tuple[int, _Visible]:
-        """The position after the list of WITH, and the names that are visible there."""
+        """Return the position after the list of WITH, and the names that are visible there."""
         position = 1
         is_recursive = word_of(items, position) == "RECURSIVE"
         position += is_recursive
@@ -200,7 +200,7 @@ class _TableReader:
         return position
 
     def _table(self, items: Sequence[SqlItem], position: int, visible: _Visible) -> int:
-        """One entry of a list of tables; gives the position after it and its alias."""
+        """Read one entry of a list of tables; return the position after it and its alias."""
         if word_of(items, position) == "LATERAL":
             position += 1
             if not any(isinstance(item, SqlParenthesis) for item in items[position : position + 2]):
@@ -247,7 +247,7 @@ class _TableReader:
         return position
 
     def _names(self, item: SqlItem | None) -> None:
-        """Names of columns between parentheses."""
+        """Read names of columns between parentheses."""
         if not isinstance(item, SqlParenthesis):
             raise not_understood(item)
         for inner in item.items:
@@ -281,7 +281,7 @@ class _TableReader:
                 raise not_understood(item)
 
     def _is_harmless(self, items: Sequence[SqlItem], position: int, *, takes_from: bool) -> bool:
-        """Whether a refused word stands where it has another meaning: a call, a column, `WITH TIME ZONE`."""
+        """Return whether a refused word stands where it has another meaning: a call, a column, `WITH TIME ZONE`."""
         word = word_of(items, position)
         if word == "WITH":
             return word_of(items, position + 1) in _WITH_MEANINGS

@@ -56,7 +56,7 @@ class SqlToken(NamedTuple):
 
 
 def sql_tokens(text: str) -> list[SqlToken]:
-    """The tokens of a text; SqlRefused where databases could read it in different ways."""
+    """Return the tokens of a text; SqlRefused where databases could read it in different ways."""
     control = _CONTROL.search(text)
     if control is not None:
         raise SqlRefused("the query has a control character in it", control.start())
@@ -101,7 +101,7 @@ def _token(text: str, start: int) -> SqlToken:
 
 
 def _quoted(text: str, start: int, kind: str) -> SqlToken:
-    """A quoted text or name; the quote itself is doubled in it."""
+    """Return a quoted text or name; the quote itself is doubled in it."""
     quote, position = text[start], start + 1
     while (end := text.find(quote, position)) >= 0:
         if not text.startswith(quote, end + 1):
@@ -275,7 +275,7 @@ def is_query(items: Sequence[SqlItem]) -> bool:
 
 
 def is_comparison(items: Sequence[SqlItem], position: int) -> bool:
-    """Whether FROM belongs to IS [NOT] DISTINCT FROM."""
+    """Return whether FROM belongs to IS [NOT] DISTINCT FROM."""
     if word_of(items, position - 1) != "DISTINCT":
         return False
     before = word_of(items, position - 2)
@@ -291,7 +291,7 @@ def name_of(item: SqlItem | None) -> str:
 
 
 def table_name(items: Sequence[SqlItem], position: int) -> tuple[str, int, int]:
-    """A table's name with its schema, the position after it, and its place in the text."""
+    """Return a table's name with its schema, the position after it, and its place in the text."""
     first = item_of(items, position)
     parts = [name_of(first)]
     position += 1
@@ -326,14 +326,14 @@ def ends_table(items: Sequence[SqlItem], position: int) -> bool:
 
 
 def after_join(items: Sequence[SqlItem], position: int) -> int:
-    """The position after [NATURAL] [LEFT [OUTER] …] JOIN."""
+    """Return the position after [NATURAL] [LEFT [OUTER] …] JOIN."""
     while word_of(items, position) in JOIN_WORDS and word_of(items, position) != "JOIN":
         position += 1
     return after_word(items, position, "JOIN")
 
 
 def condition_end(items: Sequence[SqlItem], position: int) -> int:
-    """Where the condition of a join ends."""
+    """Return where the condition of a join ends."""
     while position < len(items):
         word = word_of(items, position)
         is_call = isinstance(item_of(items, position + 1), SqlParenthesis)
@@ -346,7 +346,8 @@ def condition_end(items: Sequence[SqlItem], position: int) -> int:
 
 
 def is_clause(items: Sequence[SqlItem], position: int) -> bool:
-    """Whether a word after a table begins a clause. SQLite takes `window`, `offset` and `fetch` for aliases, too."""
+    """Return whether a word after a table begins a clause. SQLite takes `window`, `offset` and `fetch` for aliases,
+    too."""
     word, after = word_of(items, position), item_of(items, position + 1)
     if word == "WINDOW":
         return word_of(items, position + 2) == "AS" and isinstance(item_of(items, position + 3), SqlParenthesis)

@@ -67,7 +67,7 @@ def from_json(value: Any) -> Any:
 
 
 def json_shape(value: Any) -> Any:
-    """The value as plain JSON. A decimal keeps its scale, and never has an exponent."""
+    """Return the value as plain JSON. A decimal keeps its scale, and never has an exponent."""
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, Decimal):

@@ -25,7 +25,7 @@ def is_identifier(text: str) -> bool:
 
 
 def bare_id(node_id: str) -> str:
-    """The id without its version."""
+    """Return the id without its version."""
     match = _NODE_ID.match(node_id)
     return match[1] if match else node_id
 
@@ -39,7 +39,7 @@ def version_of(node_id: str) -> tuple[int, int, int]:
 
 
 def highest(name: str, node_ids: Iterable[str]) -> str | None:
-    """The node that a name stands for: itself where it is among the ids, else its highest version, else None."""
+    """Return the node that a name stands for: itself where it is among the ids, else its highest version, else None."""
     versions = [node_id for node_id in node_ids if node_id == name or bare_id(node_id) == name]
     if name in versions:
         return name

@@ -94,7 +94,7 @@ def outcome_from(data: Mapping[str, Any]) -> Outcome:
 
 
 def failed(code: str, message: str, *, phase: str = "flow") -> Outcome:
-    """The outcome of an execution that was refused before any path ran."""
+    """Return the outcome of an execution that was refused before any path ran."""
     return Outcome("error", error=NodeFailure(code, message, phase, {"error_code": code, "message": message}))
 
 
@@ -111,7 +111,7 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
     monotonic: Callable[[], float] = SystemClock.monotonic  # seconds; for time limits
 
     def uuid(self, number: int) -> str:
-        """The id of that number in this execution's sequence."""
+        """Return the id of that number in this execution's sequence."""
         digest = hashlib.sha256(f"{self.trace_id}:{number}".encode()).digest()
         return str(uuid.UUID(bytes=digest[:16], version=4))
 
@@ -122,6 +122,6 @@ def new_execution(
     predicates: Mapping[str, Callable[..., Any]] | None = None,
     ambient: Mapping[str, Any] | None = None,
 ) -> Execution:
-    """An execution that starts now by the machine's clock."""
+    """Return an execution that starts now by the machine's clock."""
     now = datetime.fromtimestamp(SystemClock.now(), UTC)
     return Execution(now=now, trace_id=trace_id, predicates=predicates or {}, ambient=ambient or {})

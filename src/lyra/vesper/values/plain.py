@@ -27,7 +27,8 @@ class UnreadableInputs(ValueError):
 
 
 def plain_inputs(inputs: Any) -> Any:
-    """The inputs of an execution with plain names and values; what is no mapping is left to the paths to refuse."""
+    """Return the inputs of an execution with plain names and values; what is no mapping is left to the paths to
+    refuse."""
     if type(inputs) is dict:
         for name, value in inputs.items():  # as `_has_scalars`, without a call
             if type(value) not in _SCALARS or type(name) is not str:
@@ -45,17 +46,17 @@ def plain_inputs(inputs: Any) -> Any:
 
 
 def plain_value(value: Any) -> Any:
-    """One value, such as a response, with plain values in it."""
+    """Return one value, such as a response, with plain values in it."""
     return value if type(value) in _SCALARS else plain_inputs({"value": value})["value"]
 
 
 def plain_answers(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function of the embedding program, its answers plain."""
+    """Return the function of the embedding program, its answers plain."""
     return lambda *arguments: plain_value(function(*arguments))
 
 
 def _has_scalars(values: dict[Any, Any]) -> bool:
-    """Whether a dict has plain names and plain values that hold no others."""
+    """Return whether a dict has plain names and plain values that hold no others."""
     for name, value in values.items():  # noqa: SIM110 - a generator takes twice as long
         if type(value) not in _SCALARS or type(name) is not str:
             return False
@@ -97,7 +98,7 @@ def _plain_set(value: set[Any] | frozenset[Any], depth: int) -> frozenset[Any]:
 
 
 def _plain_time(value: datetime, _: int) -> datetime:
-    """The time; with a zone of the caller's own making it is told in UTC."""
+    """Return the time; with a zone of the caller's own making it is told in UTC."""
     if type(value) is not datetime:
         value = datetime.combine(value.date(), value.timetz())
     return value if type(value.tzinfo) in _ZONES else value.astimezone(UTC)
@@ -122,7 +123,7 @@ _CONVERSIONS: Final[tuple[tuple[Any, Callable[[Any, int], Any]], ...]] = (
 
 
 def is_larger(value: Any, bytes_max: int) -> bool:
-    """Whether a value takes more than so many bytes. Counting ends where that is known."""
+    """Return whether a value takes more than so many bytes. Counting ends where that is known."""
     left = bytes_max
     rest = [value]
     while rest:

@@ -47,17 +47,17 @@ class Redaction:
         self._pattern = re.compile("|".join(sorted(patterns, key=len, reverse=True)), re.I) if patterns else None
 
     def text(self, text: str) -> str:
-        """The text without sensitive values."""
+        """Return the text without sensitive values."""
         if self._hides_all:
             return REDACTED
         return text if self._pattern is None else self._pattern.sub(REDACTED, text)
 
     def has(self, value: Any) -> bool:
-        """Whether a sensitive value stands anywhere in this value."""
+        """Return whether a sensitive value stands anywhere in this value."""
         return bool(self.value(value) != value)
 
     def value(self, value: Any) -> Any:
-        """A copy of the value without sensitive values."""
+        """Return a copy of the value without sensitive values."""
         match value:
             case None:
                 return value
@@ -78,7 +78,7 @@ class Redaction:
 
 
 def _leaves(value: Any) -> Iterator[Any]:
-    """The values in a value, the keys of its maps among them."""
+    """Yield the values in a value, the keys of its maps among them."""
     if isinstance(value, Mapping):
         for key, item in value.items():
             yield from _leaves(key)
@@ -91,7 +91,7 @@ def _leaves(value: Any) -> Iterator[Any]:
 
 
 def _comparable(value: Any) -> Any:
-    """By which equal values are known: a number whatever its type and scale, a time whatever its zone."""
+    """Return what equal values have in common: a number whatever its type and scale, a time whatever its zone."""
     number = None if isinstance(value, bool) else number_of(value)
     if number is not None:
         return ("number", number)
@@ -110,7 +110,7 @@ _BOOLEANS: Final = r"(?<!\w)(?:true|false)(?!\w)"
 
 
 def patterns_of(value: Any) -> Iterator[str]:
-    """The regular expressions of a value; none matches the empty text."""
+    """Yield the regular expressions of a value; none matches the empty text."""
     if isinstance(value, bool):
         yield _BOOLEANS
         return
@@ -123,7 +123,7 @@ def patterns_of(value: Any) -> Iterator[str]:
 
 
 def number_of(value: Any) -> Decimal | None:
-    """The value as a finite number, if it is one or is the text of one."""
+    """Return the value as a finite number, if it is one or is the text of one."""
     match value:
         case str() if len(value) <= _DIGITS_MAX and _NUMBER.fullmatch(value.strip()):
             number = Decimal(value.strip())
@@ -139,7 +139,7 @@ def number_of(value: Any) -> Decimal | None:
 
 
 def utc_of(time: datetime) -> datetime:
-    """The time in UTC, as nodes have it; a time without a zone is one in UTC."""
+    """Return the time in UTC, as nodes have it; a time without a zone is one in UTC."""
     try:
         return time.replace(tzinfo=UTC) if time.utcoffset() is None else time.astimezone(UTC)
     except (OverflowError, ValueError):
@@ -151,7 +151,7 @@ def _as_word(pattern: str, length: int) -> str:
 
 
 def _number_pattern(number: Decimal) -> str:
-    """Any way to write the number without an exponent."""
+    """Return any way to write the number without an exponent."""
     if abs(number.adjusted()) > _DIGITS_MAX:
         return re.escape(str(number))
     whole, _, fraction = format(abs(number), "f").partition(".")
@@ -162,7 +162,7 @@ def _number_pattern(number: Decimal) -> str:
 
 
 def texts_of(value: Any) -> Iterator[str]:
-    """The texts of a value, some of them empty or equal."""
+    """Yield the texts of a value, some of them empty or equal."""
     match value:
         case str():
             yield from _text_forms(value)

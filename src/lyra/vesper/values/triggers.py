@@ -33,7 +33,7 @@ class Schedule(msgspec.Struct, frozen=True):
     either_day: bool = False
 
     def last(self, now: datetime) -> datetime | None:
-        """The latest tick that is not after `now`."""
+        """Return the latest tick that is not after `now`."""
         if self.every_s:
             return datetime.fromtimestamp(now.timestamp() // self.every_s * self.every_s, UTC)
         day = now.astimezone(UTC).replace(second=0, microsecond=0)
@@ -46,7 +46,7 @@ class Schedule(msgspec.Struct, frozen=True):
         return None
 
     def next(self, now: datetime) -> datetime | None:
-        """The first tick after `now`."""
+        """Return the first tick after `now`."""
         if self.every_s:
             return datetime.fromtimestamp((now.timestamp() // self.every_s + 1) * self.every_s, UTC)
         day = now.astimezone(UTC).replace(second=0, microsecond=0)
@@ -68,7 +68,7 @@ class Schedule(msgspec.Struct, frozen=True):
 
 
 def schedule_of(text: str) -> Schedule | None:
-    """The schedule that a text means; None for what is none."""
+    """Return the schedule that a text means; None for what is none."""
     words = text.split()
     if len(words) == 2 and words[0] == "every":
         seconds = seconds_of(words[1])
@@ -84,7 +84,7 @@ def schedule_of(text: str) -> Schedule | None:
 
 
 def _numbers(word: str, low: int, high: int) -> frozenset[int]:
-    """The numbers that a field allows; none where it is no field."""
+    """Return the numbers that a field allows; none where it is no field."""
     numbers: set[int] = set()
     for part in word.split(","):
         span, slash, step_text = part.partition("/")
@@ -109,7 +109,7 @@ _UNITS: Final = {"ms": Decimal("0.001"), "s": Decimal(1), "m": Decimal(60), "h":
 
 
 def seconds_of(value: Any) -> float | None:
-    """The duration in seconds; None for what is not one, and for what is not more than nothing."""
+    """Return the duration in seconds; None for what is not one, and for what is not more than nothing."""
     if isinstance(value, (int, Decimal)) and not isinstance(value, bool):
         return float(value) if 0 < value < 10**9 else None
     if not isinstance(value, str):
@@ -141,7 +141,7 @@ class HttpRoute(msgspec.Struct, frozen=True):
         return tuple(segment[1:-1] for segment in self.segments if segment.startswith("{"))
 
     def match(self, path: str) -> dict[str, str] | None:
-        """The inputs in a path; None where it is another path."""
+        """Return the inputs in a path; None where it is another path."""
         parts = path.strip("/").split("/") if path.strip("/") else []
         if len(parts) != len(self.segments) or len(parts) > _SEGMENTS_MAX:
             return None
@@ -155,7 +155,7 @@ class HttpRoute(msgspec.Struct, frozen=True):
 
 
 def route_of(text: str) -> HttpRoute | None:
-    """The route that a text means; None for what is none."""
+    """Return the route that a text means; None for what is none."""
     method, _, path = text.strip().partition(" ")
     path = path.strip()
     if method not in METHODS or not path.startswith("/"):

@@ -95,7 +95,7 @@ SCALARS: Final[dict[str, ValueType]] = {
 
 
 def describe(kind: ValueType) -> str:
-    """The type as a file spells it."""
+    """Return the type as a file spells it."""
     match kind:
         case Scalar():
             return kind.kind

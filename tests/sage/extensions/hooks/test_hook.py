@@ -11,7 +11,7 @@ from lyra.config import Config
 from lyra.config.hook_settings import HOOK_KEYS
 from lyra.errors import ConfigError
 from lyra.sage.extensions.hooks import Hook, HookOutcome, Hooks, hook_from
-from lyra.sage.extensions.hooks.matcher import HookMatcher
+from lyra.sage.extensions.hooks.hook import HookMatcher
 from tests.sage.extensions.hooks.support import user_file
 from tests.sage.open_session import Project
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lyra.sage.extensions.hooks import Hooks, hook_from
-from lyra.sage.extensions.hooks.hook_command import OUTPUT_BYTES_MAX
+from lyra.sage.extensions.hooks.hook import OUTPUT_BYTES_MAX
 from tests.sage.extensions.hooks.support import call, headless, records, user_file
 from tests.sage.open_session import Project
 

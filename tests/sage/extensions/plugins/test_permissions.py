@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lyra.core.rights.capability import Capability
-from lyra.sage.extensions.plugins.permissions import PluginPermissions
+from lyra.sage.extensions.plugins.manifest import PluginPermissions
 
 ALL = PluginPermissions(
     tools=("Read",), commands=("git diff *", "./run.sh"), hosts=("a.example",), variables=("TOKEN",), files="write"

@@ -10,8 +10,8 @@ import pytest
 from lyra.core.rights.capability import Grant
 from lyra.core.tool import Tool, rights
 from lyra.errors import CapabilityDenied
-from lyra.sage.extensions.plugins.permissions import PluginPermissions
-from lyra.sage.extensions.plugins.tools import held_to, plugin_tools
+from lyra.sage.extensions.plugins.manifest import PluginPermissions
+from lyra.sage.extensions.plugins.plugin import held_to, plugin_tools
 from lyra.tools.builtin.workspace import Workspace
 from lyra.tools.wrapped import layered
 from tests.agents.support import run

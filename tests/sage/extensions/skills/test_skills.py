@@ -7,8 +7,7 @@ import os
 import pytest
 
 from lyra.errors import ToolError
-from lyra.sage.extensions.skills.built_in import BUILT_IN_SKILLS
-from lyra.sage.extensions.skills.skills import Skill, Skills, files_beside
+from lyra.sage.extensions.skills.skills import BUILT_IN_SKILLS, Skill, Skills, files_beside
 from tests.sage.extensions.support import Desk, put
 
 RELEASE = """\

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lyra.sage.project.diagnostics.checks import CHECK_S, CheckCommand, FileChecks
+from lyra.sage.project.diagnostics.code_problem import CHECK_S, CheckCommand, FileChecks
 
 
 def programs(checks: FileChecks, path: str) -> list[str]:

@@ -10,8 +10,14 @@ import pytest
 
 from lyra.sage.project.repo_map.grammar_outline import LANGUAGES, grammar_symbols, is_installed
 from lyra.sage.project.repo_map.outline import FILE_BYTES_MAX, language_of, outline_of
-from lyra.sage.project.repo_map.pattern_outline import PATTERN_LANGUAGES, pattern_symbols
-from lyra.sage.project.repo_map.symbol import SIGNATURE_CHARS_MAX, SYMBOLS_MAX, identifiers, one_line
+from lyra.sage.project.repo_map.symbol import (
+    PATTERN_LANGUAGES,
+    SIGNATURE_CHARS_MAX,
+    SYMBOLS_MAX,
+    identifiers,
+    one_line,
+    pattern_symbols,
+)
 
 
 def shown(path: str, text: str, **options: bool) -> list[str]:

@@ -15,8 +15,7 @@ from lyra.errors import ToolError
 from lyra.models.tokens import text_tokens
 from lyra.sage.project.repo_map import repo_map as module
 from lyra.sage.project.repo_map import worker
-from lyra.sage.project.repo_map.repo_map import MAP_TOKENS_MAX, RepoMap
-from lyra.sage.project.repo_map.tool import repo_map_tool
+from lyra.sage.project.repo_map.repo_map import MAP_TOKENS_MAX, RepoMap, repo_map_tool
 from lyra.tools.builtin import Workspace
 from lyra.tools.wrapped import invoke
 

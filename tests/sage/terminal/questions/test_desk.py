@@ -7,8 +7,7 @@ from typing import Any
 
 from lyra.errors import ConfigError
 from lyra.kernel.base.tasks import Tasks
-from lyra.sage.terminal.folds import Folds
-from lyra.sage.terminal.paper import Sheet
+from lyra.sage.terminal.echo import Folds, Sheet
 from lyra.sage.terminal.questions.desk import QuestionDesk
 from lyra.sage.terminal.questions.question import TerminalQuestion
 from lyra.sage.terminal.turn_view import TurnView

@@ -6,13 +6,11 @@ from typing import Any
 
 import pytest
 
-from lyra.sage.terminal.folds import Folds
-from lyra.sage.terminal.questions.about_view import AboutSetting, about_lines
+from lyra.sage.terminal.echo import Folds
+from lyra.sage.terminal.questions.about_view import AboutSetting, about_lines, key_lines, why_lines
+from lyra.sage.terminal.questions.desk import QuestionQueue
 from lyra.sage.terminal.questions.question import Decision, TerminalQuestion, rule_in_words
-from lyra.sage.terminal.questions.question_view import key_lines, why_lines
-from lyra.sage.terminal.questions.queue import QuestionQueue
-from lyra.sage.terminal.text.styled_lines import plain_text
-from lyra.sage.terminal.text.theme import MARKS
+from lyra.sage.terminal.text.styled_lines import MARKS, plain_text
 from lyra.testing import SimClock
 
 

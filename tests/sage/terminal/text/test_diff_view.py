@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from lyra.sage.terminal.text.diff_view import count_changes, diff_lines, diff_of
-from lyra.sage.terminal.text.styled_lines import plain_text
-from lyra.sage.terminal.text.theme import MARKS
+from lyra.sage.terminal.text.styled_lines import MARKS, plain_text
 
 BEFORE = "import os\n\n@click.command()\ndef export(path):\n    pass\n"
 AFTER = "import os\n\n@click.command()\n@json_option\ndef export(path, as_json):\n    pass\n"

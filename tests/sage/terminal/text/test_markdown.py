@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lyra.sage.terminal.text.markdown_stream import MarkdownStream
-from lyra.sage.terminal.text.markdown_view import markdown_lines
+from lyra.sage.terminal.text.markdown_view import MarkdownStream, markdown_lines
 from lyra.sage.terminal.text.styled_lines import plain_text
 
 TEXT = """# Title
@@ -115,7 +114,7 @@ def test_code_is_highlighted_where_there_is_colour_and_only_there() -> None:
 
 def test_a_character_reference_cannot_bring_in_a_direction_mark_unseen_by_the_last_check() -> None:
     """`&#x202e;` becomes a direction mark in Markdown; the last check before the terminal replaces it."""
-    from lyra.sage.terminal.text.safe_text import for_output
+    from lyra.sage.terminal.text.styled_lines import for_output
 
     assert "\u202e" not in "".join(for_output(line, unicode=True) for line in lines_of("a&#x202e;b&#27;[31m"))
 

@@ -6,10 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prompt_toolkit.utils import get_cwidth
 
-from lyra.sage.terminal.text.markdown_stream import MarkdownStream
-from lyra.sage.terminal.text.markdown_view import markdown_lines
-from lyra.sage.terminal.text.safe_text import for_output, shown
-from lyra.sage.terminal.text.styled_lines import clip, plain_text, row, width_of, wrap, wrap_text
+from lyra.sage.terminal.text.markdown_view import MarkdownStream, markdown_lines
+from lyra.sage.terminal.text.styled_lines import clip, for_output, plain_text, row, shown, width_of, wrap, wrap_text
 from tests.cases import cases
 
 MARKS = ("# a", "- b", "  - c", "1. d", "```", "```py", "~~~", "> e", "| f | g |", "|---|---|", "", "", "---", "**h")

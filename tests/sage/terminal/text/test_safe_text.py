@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lyra.sage.terminal.text.safe_text import exact, exact_lines, for_output, shown, shown_lines
+from lyra.sage.terminal.text.styled_lines import exact, exact_lines, for_output, shown, shown_lines
 
 HOSTILE = [
     "\x1b[31mred\x1b[0m",

@@ -6,13 +6,14 @@ from lyra.sage.terminal.text.styled_lines import (
     clip,
     clip_text,
     cut_start,
+    inline_style,
     plain_text,
     row,
+    sgr,
     width_of,
     wrap,
     wrap_text,
 )
-from lyra.sage.terminal.text.theme import inline_style, sgr
 
 
 def test_figures_stand_at_the_right_edge() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from prompt_toolkit.utils import get_cwidth
 
-from lyra.sage.terminal.text.table import table_lines
+from lyra.sage.terminal.commands_view import table_lines
 
 TITLES = ("turn", "calls", "input", "output", "from cache", "cost")
 ROWS = (

@@ -20,7 +20,7 @@ from lyra.core import limits
 from lyra.server.identity import Caller
 from lyra.server.owners import OwnedPid
 from lyra.server.protocols.a2a import tasks as tasks_module
-from lyra.server.protocols.a2a.record import A2aRecord
+from lyra.server.protocols.a2a.live_task import A2aRecord
 from tests.server.protocols.a2a.support import BOB, OPERATOR, Gated, in_loop, message, scripted, serving, task_of
 
 VERSIONS = ("1.0", "0.3")

@@ -11,7 +11,7 @@ from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 
 from lyra import tool
-from lyra.server.protocols.mcp import bridge
+from lyra.server.protocols.mcp import agent_tools
 from tests.server.http.support import ADA, VIEWER, Served, echo, in_loop, scripted, serving
 from tests.server.protocols.mcp.test_mcp import asking
 
@@ -183,7 +183,7 @@ def test_a_question_is_told_as_progress_also_that_of_a_helper() -> None:
 
 def test_a_client_that_stops_reading_leaves_no_task_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     """An answer of many pieces whose reader leaves: the work on it ends, also where no room is left for its end."""
-    monkeypatch.setattr(bridge, "_WAITING_MAX", 2)
+    monkeypatch.setattr(agent_tools, "_WAITING_MAX", 2)
 
     @tool
     async def paint() -> str:

@@ -295,7 +295,7 @@ def test_a_mock_answers_sends_and_streams_without_a_model():
         }
         """
     )
-    from lyra.vega.host.plain import test_program as program_of_test
+    from lyra.vega.plain import test_program as program_of_test
 
     lines: list[str] = []
     vega.run(program_of_test(program, program.tests[0]), stdout=lines.append)

@@ -4,14 +4,18 @@ A sub-agent is a conversation in a process of its own, a child of its caller. It
 Each message to it is a request; how that ended is a fact of `TaskState`, written in the same batch of the journal as
 the end of its turn. A caller that waits takes it from there, so an answer that came before a crash is neither lost nor
 given twice. What a turn without an answer had done stays in the conversation, for the message that resumes it. When a
-session is opened again, sub-agents that were working go on as soon as `open` makes their program known.
+session is opened again, sub-agents that were working go on as soon as `open` makes their program known. `TaskCommands`
+has the background commands, `TaskWorktrees` the worktrees of sub-agents.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.agents.session.agent_process import AgentProcess, EventFeed, FeedSink
@@ -19,10 +23,13 @@ from lyra.agents.session.events import AgentEvent
 from lyra.agents.session.open_questions import scopes
 from lyra.agents.session.shared import runtime_of
 from lyra.agents.turn.tool_calls import cleanups_of
+from lyra.core.own_files import make_folder
 from lyra.core.policies.retry import RETRYABLE, error_class
-from lyra.errors import CircuitOpen, LyraError, ModelError, Overloaded, RateLimited
+from lyra.errors import CircuitOpen, ConfigError, LyraError, ModelError, Overloaded, RateLimited
 from lyra.sage.agent.tasks.state import COUNTED, StoredTask, TaskState
 from lyra.sage.agent.tasks.sub_agents import TaskSpec, grant_of
+from lyra.sage.agent.worktrees.files import WorktreeChange
+from lyra.sage.agent.worktrees.worktrees import Worktree, Worktrees
 
 if TYPE_CHECKING:
     from lyra.agents.declaration.agent import AgentDeclaration
@@ -30,6 +37,7 @@ if TYPE_CHECKING:
     from lyra.agents.session.shared import AgentRuntime
     from lyra.agents.turn.turn import Turn
     from lyra.core.budgets.budget import Budget
+    from lyra.core.rights.capability import Capability
     from lyra.kernel.kernel import Kernel
     from lyra.kernel.process.process import Process
 
@@ -271,3 +279,179 @@ def _status(failure: BaseException | None) -> tuple[str, str]:
         passing = isinstance(failure, _PASSING) and error_class(failure) in RETRYABLE
         return ("waiting" if passing else "failed"), text
     return "failed", f"{type(failure).__name__}: {failure}"
+
+
+# ---------------------------------------------------------------- commands
+
+OUTPUT_BYTES_MAX: Final = 30_000  # that are shown, from the end
+_LINE_CHARS_MAX: Final = 10_000
+_KEPT_MAX: Final = 200  # commands on record; the oldest that ended are forgotten
+
+
+class TaskCommands:
+    """The background commands of a session, on record: the line, how it ended, and its output in a file. A JobLog. The
+    id of a command of the session's own agent is `bash_1`, that of a sub-agent's `PID.bash_1`.
+
+    `over` is called with a command that has ended by itself; one that was stopped is no news."""
+
+    def __init__(
+        self, state: TaskState, folder: Path, own_pid: str, *, over: Callable[[StoredTask], object] | None = None
+    ) -> None:
+        self._state = state
+        self._over = over
+        self._folder = folder
+        self._own_pid = own_pid
+        self._kernel: Kernel | None = None
+        self._running: dict[str, Callable[[], None]] = {}  # ids, in this life → what stops it
+
+    def open(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        runtime_of(kernel).job_log = self
+
+    def id_of(self, pid: str, number: int) -> str:
+        return f"bash_{number}" if pid == self._own_pid else f"{pid}.bash_{number}"
+
+    # ------------------------------------------------------------------ told by the tools
+
+    def last(self, pid: str) -> int:
+        return max((task.number for task in self._commands() if task.caller == pid), default=0)
+
+    def copy_for(self, pid: str, number: int) -> str | None:
+        with suppress(OSError):
+            make_folder(self._folder, private=True)
+            return str(self._file(self.id_of(pid, number)))
+        return None
+
+    def started(self, pid: str, number: int, command: str, stop: Callable[[], None]) -> None:
+        kernel = self._kernel
+        assert kernel is not None
+        task_id = self.id_of(pid, number)
+        self._forget_old()
+        self._running[task_id] = stop
+        line = runtime_of(kernel).clean(command)[:_LINE_CHARS_MAX]
+        facts = {"id": task_id, "kind": "command", "name": "Bash", "description": line, "number": number}
+        kernel.fact(self._state, pid, "task.began", facts)
+
+    def ended(self, pid: str, number: int, status: str, how: str) -> None:
+        kernel, task_id = self._kernel, self.id_of(pid, number)
+        assert kernel is not None
+        if kernel.stopping or kernel.failure is not None:  # it ends with its session, and the store takes no more
+            return
+        self._running.pop(task_id, None)
+        text = runtime_of(kernel).clean(how)
+        kernel.fact(self._state, pid, "task.ended", {"id": task_id, "status": status, "text": text})
+        task = self._state.tasks.get(task_id)
+        if task is not None and self._over is not None and status != "stopped":
+            self._over(task)
+
+    def earlier(self, pid: str, number: int) -> str | None:
+        task = self._state.tasks.get(self.id_of(pid, number))
+        if task is None or task.id in self._running:
+            return None
+        how = task.text if task.status else "it ended with the session that had started it"
+        return f"{self.output(task)}\n[{task.id} does not run any more: {how}]".lstrip()
+
+    # ------------------------------------------------------------------ shown
+
+    def state_of(self, task: StoredTask) -> str:
+        return task.status or ("running" if task.id in self._running else "lost")
+
+    def stop(self, task: StoredTask) -> bool:
+        """End a command and everything that it started; False where it does not run."""
+        stop = self._running.get(task.id)
+        if stop is not None:
+            stop()
+        return stop is not None
+
+    def output(self, task: StoredTask, most_bytes: int = OUTPUT_BYTES_MAX) -> str:
+        """The end of what a command has printed so far."""
+        try:
+            with open(self._file(task.id), "rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                file.seek(max(0, size - most_bytes))
+                text = file.read(most_bytes).decode("utf-8", "replace")
+        except OSError:
+            return ""
+        left_out = f"… {size - most_bytes} bytes left out …\n" if size > most_bytes else ""
+        return left_out + (runtime_of(self._kernel).clean(text) if self._kernel is not None else text)
+
+    def _commands(self) -> Iterator[StoredTask]:
+        return (task for task in self._state.tasks.values() if task.kind == "command")
+
+    def _file(self, task_id: str) -> Path:
+        return self._folder / f"{task_id}.txt"
+
+    def _forget_old(self) -> None:
+        """Keep the record short. The numbers of a process are not given again: its last command stays."""
+        kernel = self._kernel
+        assert kernel is not None
+        known = list(self._commands())
+        for task in known[: max(0, len(known) - _KEPT_MAX + 1)]:
+            if task.id not in self._running and task.number != self.last(task.caller):
+                kernel.fact(self._state, task.caller, "task.forgotten", {"id": task.id})
+                with suppress(OSError):
+                    self._file(task.id).unlink()
+
+
+# ---------------------------------------------------------------- worktrees
+
+
+class TaskWorktrees:
+    """The worktrees of a session's sub-agents, by the id of the task. Without `worktrees` no sub-agent has one."""
+
+    def __init__(self, runs: TaskRuns, worktrees: Worktrees | None) -> None:
+        self._runs = runs
+        self._worktrees = worktrees
+
+    @property
+    def possible(self) -> bool:
+        return self._worktrees is not None
+
+    @property
+    def rights(self) -> list[Capability]:
+        """What the session's agent needs besides, so that its sub-agents can have it."""
+        return [] if self._worktrees is None else self._worktrees.rights
+
+    def _required(self) -> Worktrees:
+        if self._worktrees is None:
+            raise ConfigError("sub-agents of this session have no worktrees")
+        return self._worktrees
+
+    def of(self, task_id: str) -> Worktree:
+        """The worktree of a sub-agent; ConfigError where it has none."""
+        task = self._runs.state.tasks.get(task_id)
+        if task is None or task.worktree is None:
+            raise ConfigError(f"{task_id[:80]} has no worktree")
+        return Worktree.from_data(task.worktree)
+
+    async def create(self, task_id: str) -> Worktree:
+        return await self._required().create(task_id)
+
+    async def changes(self, task_id: str) -> list[WorktreeChange]:
+        """The files that a sub-agent has changed and that were not taken over yet."""
+        return await self._required().changes(self.of(task_id))
+
+    async def take(self, task_id: str, paths: Iterable[str]) -> list[str]:
+        """Take files over as they are in the worktree; see `Worktrees.take`."""
+        return await self._required().take(self.of(task_id), paths)
+
+    async def merge(self, task_id: str) -> list[str]:
+        """Take over all changes, merged with what was committed since; see `Worktrees.merge`."""
+        return await self._required().merge(self.of(task_id))
+
+    async def discard(self, task_id: str) -> None:
+        """Remove a worktree with all that is in it. Its sub-agent ends, and cannot be resumed."""
+        worktree, kernel = self.of(task_id), self._runs.kernel
+        process = kernel.processes.get(task_id)
+        if process is not None and process.exit is None:
+            await kernel.kill(task_id, "shutdown")
+            await kernel.process(task_id).wait()
+        await self._required().discard(worktree)
+        kernel.fact(self._runs.state, task_id, "task.worktree", {"id": task_id, "worktree": None})
+        await kernel.durable()
+
+    async def clean_up(self) -> list[str]:
+        """Remove worktrees that no task has; gives their ids."""
+        if self._worktrees is None:
+            return []
+        return await self._worktrees.clean_up(task.id for task in self._runs.state.tasks.values() if task.worktree)

@@ -5,14 +5,23 @@
 
 Facts of the kernel's journal, so they and the processes that they are about survive a crash together. Each row may come
 twice (a program that is replayed repeats the last one) and changes nothing the second time. Never decides anything:
-`tasks` does.
+`task_list` does. `TaskRecord` is one of them as it is shown.
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import msgspec
+
+from lyra.agents.session.events import QuestionLine
+from lyra.agents.session.shared import runtime_of
+
+if TYPE_CHECKING:
+    from lyra.agents.session.session import Metrics
+    from lyra.kernel.kernel import Kernel
+
 
 COUNTED: Final = (
     "input_tokens",
@@ -129,3 +138,99 @@ class TaskState:
 
     def load(self, data: Any) -> None:
         self.tasks = {task.id: task for task in msgspec.convert(data, list[StoredTask])}
+
+
+# ---------------------------------------------------------------- usage
+
+
+def counts_of(metrics: Metrics) -> dict[str, int]:
+    """The counts of an agent process itself, without its helpers'."""
+    return {name: getattr(metrics, name) for name in COUNTED}
+
+
+def usage_of(task: StoredTask, kernel: Kernel | None) -> dict[str, int]:
+    """What a sub-agent has used so far."""
+    stored = {name: task.usage.get(name, 0) for name in COUNTED}
+    session = runtime_of(kernel).sessions.get(task.id) if kernel is not None else None
+    if session is None or session.metrics.calls < stored["calls"]:  # it is not replayed yet
+        return stored
+    return counts_of(session.metrics)
+
+
+def cost_usd(usage: Mapping[str, int]) -> float | None:
+    """None where a call had no known price."""
+    return None if usage["unpriced_calls"] else usage["cost_micro_usd"] / 1_000_000
+
+
+def usage_words(usage: Mapping[str, int]) -> str:
+    calls, tokens, cost = usage["tool_calls"], usage["input_tokens"] + usage["output_tokens"], cost_usd(usage)
+    money = "" if not cost else f", ${cost:.2f}" if cost >= 0.01 else f", ${cost:.4f}"
+    return f"{calls} tool{'' if calls == 1 else 's'}, {tokens} tokens{money}"
+
+
+# ---------------------------------------------------------------- record
+
+STATES: Final[dict[str, str]] = {
+    "running": "it works",
+    "waiting": "a passing failure, such as a rate limit, stopped it; it can be resumed where it is",
+    "asks": "it waits for a person's answer",
+    "done": "it has answered, or the command has ended well",
+    "failed": "it gave no answer, or the command has failed",
+    "stopped": "a person or its caller stopped it",
+    "lost": "a command that ended with the session which had started it",
+}
+
+
+class TaskQuestion(msgspec.Struct, frozen=True):
+    """An open question of a sub-agent; `id` is that of the Interrupt."""
+
+    id: str
+    kind: str
+    question: str
+    message: str = ""
+
+
+class TaskRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One sub-agent or background command of a session, as it is shown. Plain data, made anew for each look. `id` is
+    the pid of a sub-agent's process, or the name of a command. Tokens and money are those of all its turns.
+
+    `text` is the last answer, the reason of a failure, or the end of a command's output."""
+
+    id: str
+    kind: str  # agent or command
+    name: str  # the sub-agent's type; `Bash` for a command
+    description: str
+    state: str
+    caller: str
+    began_at: float
+    ended_at: float | None = None
+    background: bool = False
+    tools: int = 0
+    tokens: int = 0
+    cost_usd: float | None = 0.0  # None: a call had no known price
+    worktree: str = ""
+    question: TaskQuestion | None = None
+    text: str = ""
+
+    @property
+    def open(self) -> bool:
+        """Whether more is to come of it without a further message."""
+        return self.state in ("running", "asks")
+
+    def to_data(self) -> dict[str, Any]:
+        data: dict[str, Any] = msgspec.to_builtins(self)
+        return data
+
+    def question_line(self) -> QuestionLine | None:
+        """Return its open question as the `interrupt` line of a turn; None where it asks nothing."""
+        asked = self.question
+        if asked is None:
+            return None
+        return {
+            "type": "interrupt",
+            "id": asked.id,
+            "kind": asked.kind,
+            "question": asked.question,
+            "message": asked.message,
+            "task": self.id,
+        }

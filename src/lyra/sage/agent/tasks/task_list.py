@@ -12,7 +12,7 @@ project that some of them work in. A TaskList belongs to one kernel: a session t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,19 +20,24 @@ import msgspec
 
 from lyra.agents.headless.headless import event_line, result_line
 from lyra.agents.session.events import AgentEvent, AnswerDone, AnyLine, Interrupted, ToolEnded, UsageTold
-from lyra.agents.session.shared import runtime_of
+from lyra.agents.session.shared import Notice, runtime_of
 from lyra.core.budgets.budget import Budget
 from lyra.core.budgets.money import Money
 from lyra.errors import BudgetExceeded, ConfigError, Conflict, NoSuchProcess
-from lyra.sage.agent.tasks.commands import TaskCommands
-from lyra.sage.agent.tasks.notices import TaskNotices
-from lyra.sage.agent.tasks.record import TaskRecord
-from lyra.sage.agent.tasks.records import TaskRecords
-from lyra.sage.agent.tasks.runs import Outcome, TaskRuns
-from lyra.sage.agent.tasks.state import COUNTED, StoredTask, TaskState
+from lyra.sage.agent.tasks.runs import Outcome, TaskCommands, TaskRuns, TaskWorktrees
+from lyra.sage.agent.tasks.state import (
+    COUNTED,
+    StoredRequest,
+    StoredTask,
+    TaskQuestion,
+    TaskRecord,
+    TaskState,
+    cost_usd,
+    counts_of,
+    usage_of,
+    usage_words,
+)
 from lyra.sage.agent.tasks.sub_agents import GENERAL, TaskSpec, ToolsIn, sub_agent, worktree_tools
-from lyra.sage.agent.tasks.usage import cost_usd, counts_of, usage_of, usage_words
-from lyra.sage.agent.tasks.worktrees import TaskWorktrees
 from lyra.sage.agent.worktrees.worktrees import Worktrees
 
 if TYPE_CHECKING:
@@ -44,6 +49,7 @@ if TYPE_CHECKING:
     from lyra.sage.extensions.builtin_agents import SubAgentDefinition
 
 __all__ = ["TaskList"]
+
 
 _GO_ON: Final = "Go on where you were stopped."
 _STOP_S: Final = 10.0  # for a sub-agent to end its turn
@@ -310,3 +316,130 @@ class TaskList:
 def _kind_of(spec: TaskSpec) -> bytes:
     """What sub-agents of one kind have in common: they share rate limits and circuit breakers."""
     return msgspec.msgpack.encode(spec if spec.worktree else msgspec.structs.replace(spec, id="", description=""))
+
+
+# ---------------------------------------------------------------- records
+
+_OUTPUT_SHOWN: Final = 500  # bytes of a command's output in a list
+
+
+class TaskRecords:
+    """Makes the record of a task from what is remembered of it and what its process does now."""
+
+    def __init__(self, runs: TaskRuns, commands: TaskCommands) -> None:
+        self._runs = runs
+        self._commands = commands
+
+    def of(self, task: StoredTask) -> TaskRecord:
+        usage, request = usage_of(task, self._runs.kernel if self._runs.is_open else None), task.last
+        question = self.question(task)
+        command = task.kind == "command"
+        text = request.text if request is not None else task.text
+        if command:
+            text = self._commands.output(task, _OUTPUT_SHOWN) or task.text
+        return TaskRecord(
+            id=task.id,
+            kind=task.kind,
+            name=task.name,
+            description=task.description,
+            state=self._commands.state_of(task) if command else self._state(task, question),
+            caller=task.caller,
+            began_at=task.began_at,
+            ended_at=None if task.open_request() else task.ended_at,
+            background=command or self._is_in_background(task),
+            tools=usage["tool_calls"],
+            tokens=usage["input_tokens"] + usage["output_tokens"],
+            cost_usd=cost_usd(usage),
+            worktree=str(task.worktree["folder"]) if task.worktree else "",
+            question=question,
+            text=text or self._why_it_stands(task),
+        )
+
+    def _is_in_background(self, task: StoredTask) -> bool:
+        """Whether no caller waits for it: that was asked for, or the call that started it was cut off."""
+        request_id, request = task.open_request(), task.last
+        return request is not None and (
+            request.background or (bool(request_id) and not self._runs.is_awaited(request_id))
+        )
+
+    def _why_it_stands(self, task: StoredTask) -> str:
+        """Why a sub-agent cannot go on, of which there is no row."""
+        process = self._runs.process_of(task)
+        error = process.exit.error if process is not None and process.exit is not None else None
+        return "" if error is None else str(error)
+
+    def _state(self, task: StoredTask, question: TaskQuestion | None) -> str:
+        if not task.open_request():
+            return task.last.status if task.last is not None else "running"
+        process = self._runs.process_of(task)
+        if process is None:
+            return "waiting"  # the session is not open
+        if process.exit is not None:  # without a row of its end: its program does not fit its journal
+            return "failed"
+        return "running" if question is None else "asks"
+
+    def question(self, task: StoredTask) -> TaskQuestion | None:
+        """The oldest question that a sub-agent waits on."""
+        if not self._runs.is_open or task.kind != "agent":
+            return None
+        asked = self._runs.kernel.interrupts._open_questions(task.id)
+        return TaskQuestion(asked[0].id, asked[0].kind, asked[0].question, asked[0].message) if asked else None
+
+    def question_id(self, task: StoredTask) -> str:
+        question = self.question(task)
+        return "" if question is None else question.id
+
+
+# ---------------------------------------------------------------- notices
+
+_ENDS: Final = {
+    "done": "is done; TaskOutput gives its answer",
+    "waiting": "was stopped by a passing failure; TaskOutput says which, Task with resume goes on with it",
+    "failed": "failed; TaskOutput says why",
+    "stopped": "was stopped; Task with resume goes on with it",
+}
+_SEPARATOR: Final = "\n"  # in no id
+
+
+class TaskNotices:
+    """What a session's model is told of its sub-agents between its own calls, each thing once. A NoticeSource for the
+    process with this pid."""
+
+    def __init__(self, pid: str, runs: TaskRuns, question_of: Callable[[StoredTask], str]) -> None:
+        """`question_of` gives the id of a task's open question; empty where it asks nothing."""
+        self._pid = pid
+        self._runs = runs
+        self._question_of = question_of
+
+    def waiting(self) -> list[Notice]:
+        tasks = [task for task in self._runs.state.tasks.values() if task.caller == self._pid and task.kind == "agent"]
+        return [
+            Notice(_SEPARATOR.join((task.id, request_id, word)), text)
+            for task in tasks
+            for request_id, request in task.requests.items()
+            if not self._runs.is_awaited(request_id)
+            for word, text in self._about(task, request)
+            if word not in request.told
+        ]
+
+    def _about(self, task: StoredTask, request: StoredRequest) -> Iterator[tuple[str, str]]:
+        who = f"The sub-agent {task.id} ({task.description!r})"
+        if request.over:
+            yield "end", f"{who} {_ENDS[request.status]}."
+            return
+        if not request.background:
+            yield "on", f"{who} goes on in the background: the call that started it was cut off."
+        question = self._question_of(task)
+        if question:
+            yield question, f"{who} waits for an answer of the user."
+
+    def taken(self, keys: Iterable[str]) -> None:
+        told = [key.split(_SEPARATOR, 2) for key in keys]
+        new = [entry for entry in told if self._is_new(*entry)]
+        if new:
+            self._runs.kernel.fact(self._runs.state, self._pid, "task.told", {"told": new})
+
+    def _is_new(self, task_id: str, request_id: str, word: str) -> bool:
+        task = self._runs.state.tasks.get(task_id)
+        request = task.requests.get(request_id) if task is not None else None
+        return request is not None and word not in request.told

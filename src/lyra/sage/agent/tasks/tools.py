@@ -22,10 +22,9 @@ from lyra.core.tool import Tool, progress
 from lyra.errors import AgentFailed, LyraError, ToolError
 from lyra.kernel.programs.journaled_call import once
 from lyra.kernel.programs.journaled_wait import journaled_wait
-from lyra.sage.agent.tasks.record import TaskRecord
+from lyra.sage.agent.tasks.state import TaskRecord, usage_of, usage_words
 from lyra.sage.agent.tasks.sub_agents import TaskSpec, spec_of
 from lyra.sage.agent.tasks.task_list import TaskList
-from lyra.sage.agent.tasks.usage import usage_of, usage_words
 from lyra.tools.function import tool
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from lyra.errors import ConfigError, ToolError
-from lyra.sage.project.git_head import GitHead, read_head
+from lyra.sage.project.git_state import GitHead, read_head
 from lyra.sandbox import Job, Limits, Profile, Result, Sandbox
 from lyra.sandbox.job import LaunchPlan
 

@@ -3,15 +3,13 @@
     hooks = Hooks.from_config(config, folder)
     Headless(HeadlessOptions(…, hooks=hooks))
 
-Start with `hooks` (all of a session, and what they come to), then `hook` (one of them, and `hook_from` a mapping).
-`matcher` says which calls a hook is for, `hook_command` runs a program in the sandbox, `answer` reads what it printed,
-`status_line` draws the terminal's status with one. When hooks run is not said here: `lyra.core.hook_events` is the
-table, `lyra.agents.turn.hook_points` and `lyra.agents.headless.session_hooks` are the moments.
+Start with `hooks` (all of a session, what they come to, and the status line that one draws), then `hook` (one of them,
+`hook_from` a mapping, and how a program is run). When hooks run is not said here: `lyra.core.hook_events` is the table,
+`lyra.agents.turn.hook_points` and `lyra.agents.headless.session_hooks` are the moments.
 """
 
 from lyra.agents.declaration.hooks import HookOutcome
 from lyra.sage.extensions.hooks.hook import Hook, hook_from
-from lyra.sage.extensions.hooks.hooks import Hooks
-from lyra.sage.extensions.hooks.status_line import StatusLine
+from lyra.sage.extensions.hooks.hooks import Hooks, StatusLine
 
 __all__ = ["Hook", "HookOutcome", "Hooks", "StatusLine", "hook_from"]

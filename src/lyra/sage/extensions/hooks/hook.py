@@ -3,29 +3,34 @@
     Hook("PreToolUse", check, matcher="Edit|Write", blocking=True)
     hook_from({"event": "Stop", "command": "./tests-pass.sh"}, source="plugin:checks")
 
-A function gets the fields of the moment as a dict and gives None, text or a mapping of `answer.ANSWER_KEYS`; it may be
-async. One that is not runs in a thread. `source` says where a hook comes from: only the user's own and functions of the
-program (`user`, `python`) may answer a question with `allow`, and only their context is not text from outside.
+A function gets the fields of the moment as a dict and gives None, text or a mapping of `ANSWER_KEYS`; it may be async.
+One that is not runs in a thread. `source` says where a hook comes from: only the user's own and functions of the
+program (`user`, `python`) may answer a question with `allow`, and only their context is not text from outside. A
+HookCommand runs a program in the sandbox; the answer of a hook, printed by a program or returned by a function, is
+checked here.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
-from lyra.config.hook_settings import TIMEOUT_S, HookSetting, check_hook, read_hook
-from lyra.core.checking.check import one_of, real
+import msgspec
+
+from lyra.config.hook_settings import TIMEOUT_S, HookSetting, check_hook, compile_pattern, read_hook
+from lyra.core.checking.check import did_you_mean, one_of, real
 from lyra.core.hook_events import HOOK_EVENTS
+from lyra.core.rights.capability import Grant
 from lyra.core.secrets.visible import visible
-from lyra.errors import ConfigError
-from lyra.sage.extensions.hooks.answer import HookAnswer, HookFailed, read_answer
-from lyra.sage.extensions.hooks.hook_command import HookCommand
-from lyra.sage.extensions.hooks.matcher import HookMatcher
+from lyra.errors import ConfigError, LyraError
 
 if TYPE_CHECKING:
-    from lyra.sandbox import Sandbox
+    from lyra.sandbox import Result, Sandbox
 
 
 _TRUSTED: Final = ("user", "python")
@@ -125,3 +130,208 @@ def _of_setting(setting: HookSetting, source: str) -> Hook:
         status=setting.status,
         source=source,
     )
+
+
+# ---------------------------------------------------------------- hook command
+
+OUTPUT_BYTES_MAX: Final = 256 * 1024  # of stdout, and of stderr
+_REASON_CHARS_MAX: Final = 2_000
+_DENIES: Final = 2  # the exit code
+_SIGNALS: Final = 128  # exit codes above it: the number of the signal that ended the program
+_ENVIRONMENT: Final = (
+    *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "TERM", "TZ", "TMPDIR"),
+    *("DISPLAY", "WAYLAND_DISPLAY", "DBUS_SESSION_BUS_ADDRESS", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "NO_COLOR"),
+)
+
+
+class HookCommand:
+    """A hook that is a program: JSON on its stdin, an answer on its stdout, and its exit code. `words` is a line for
+    the shell or a list of words. `base` is the folder in which it starts, and from which a relative program is
+    taken; "" is the session's."""
+
+    __slots__ = ("_base", "_in_sandbox", "_words")
+
+    def __init__(self, words: str | Sequence[str], *, in_sandbox: bool = True, base: str = "") -> None:
+        self._words = words if isinstance(words, str) else tuple(words)
+        self._in_sandbox = in_sandbox
+        self._base = base
+
+    @property
+    def text(self) -> str:
+        return self._words if isinstance(self._words, str) else " ".join(self._words)
+
+    async def answer(
+        self, event: str, data: Mapping[str, Any], *, folder: str, sandbox: Sandbox, timeout_s: float
+    ) -> HookAnswer:
+        """Run it with these fields in a folder, named by its real path; raises HookFailed."""
+        payload = msgspec.json.encode(data, enc_hook=str) + b"\n"
+        try:
+            if self._in_sandbox:
+                result = await self._run_inside(payload, folder, sandbox, timeout_s)
+            else:
+                result = await self._run_outside(payload, folder, timeout_s)
+        except (LyraError, OSError) as error:
+            raise HookFailed(f"it could not be started: {error}") from None
+        return _answer_of(event, result, timeout_s)
+
+    async def _run_inside(self, payload: bytes, folder: str, sandbox: Sandbox, timeout_s: float) -> Result:
+        from lyra.sandbox import Profile
+
+        grant = Grant([f"fs.read:{folder}/**", f"fs.write:{folder}/**"])
+        readable = [path for path in (self._base, self._program()) if path.startswith("/")]
+        profile = Profile.of(grant, folder, readable=readable, limits=_limits(timeout_s))
+        if self._base:
+            profile = replace(profile, start=self._base)
+        return await sandbox.run(self._argv(), profile, stdin=payload, timeout_s=timeout_s, apart=True)
+
+    async def _run_outside(self, payload: bytes, folder: str, timeout_s: float) -> Result:
+        from lyra.sandbox.job import Job, LaunchPlan
+
+        env = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
+        argv = self._argv()
+        program = shutil.which(argv[0], path=env.get("PATH"))
+        if program is None:
+            raise HookFailed(f"there is no program {argv[0]}")
+        plan = LaunchPlan([program, *argv[1:]], env, self._base or folder, "none")
+        job = Job(plan, _limits(timeout_s), stdin=payload, timeout_s=timeout_s, apart=True, spill=None)
+        try:
+            return await job.wait()
+        except asyncio.CancelledError:
+            await job.end()
+            raise
+
+    def _argv(self) -> list[str]:
+        if isinstance(self._words, str):
+            return ["/bin/sh", "-c", _expanded(self._words)]
+        return [_expanded(self._words[0]), *self._words[1:]]
+
+    def _program(self) -> str:
+        """The first word, with the home folder in place of `~`: in the sandbox its file can be read."""
+        first = self._words.split()[0] if isinstance(self._words, str) else self._words[0]
+        return _expanded(first)
+
+
+def _expanded(text: str) -> str:
+    return os.path.expanduser("~/") + text[2:] if text.startswith("~/") else text
+
+
+def _limits(timeout_s: float) -> Any:
+    from lyra.sandbox import Limits
+
+    wall_s = max(timeout_s, Limits().wall_s)
+    return Limits(wall_s=wall_s, output_bytes=OUTPUT_BYTES_MAX, output_kept_bytes=OUTPUT_BYTES_MAX)
+
+
+def _answer_of(event: str, result: Result, timeout_s: float) -> HookAnswer:
+    errors = result.errors.text.strip()[:_REASON_CHARS_MAX]
+    if "wall" in result.limits_hit:
+        raise HookFailed(f"it took longer than {timeout_s:g} s")
+    if "output" in result.limits_hit:
+        raise HookFailed(f"it printed more than {OUTPUT_BYTES_MAX} bytes")
+    if result.limits_hit:
+        raise HookFailed(f"it reached its limits: {', '.join(result.limits_hit)}")
+    if result.exit_code == _DENIES and "deny" in HOOK_EVENTS[event].answers:
+        return HookAnswer(decision="deny", reason=errors)
+    if result.exit_code > _SIGNALS:
+        raise HookFailed(f"it was ended by the signal {result.exit_code - _SIGNALS}")
+    if result.exit_code != 0:
+        raise HookFailed(f"its exit code is {result.exit_code}" + (f": {errors}" if errors else ""))
+    return read_answer(event, result.output.text)
+
+
+# ---------------------------------------------------------------- matcher
+
+_CHARS_MAX: Final = 2_000  # of the text that is matched
+
+
+class HookMatcher:
+    """Whether a hook is for this tool, source, reason, type or prompt."""
+
+    __slots__ = ("_names", "_pattern", "text")
+
+    def __init__(self, text: str, name: str = "a hook") -> None:
+        self.text = text
+        self._pattern = compile_pattern(text, name)
+        self._names = frozenset(part.strip() for part in text.split("|")) if text not in ("", "*") else None
+
+    def matches(self, value: Any) -> bool:
+        if self._names is None:
+            return True
+        if not isinstance(value, str):
+            return False
+        if self._pattern is not None:
+            return self._pattern.matches_whole(value[:_CHARS_MAX])
+        return value in self._names
+
+
+# ---------------------------------------------------------------- answer
+
+ANSWER_KEYS: Final[dict[str, str]] = {
+    "decision": "`deny`, `ask` (a person is asked) or `allow` (answers a question, and overrides no deny)",
+    "reason": "why, for the model and the user",
+    "arguments": "the arguments that the call has from now on; rules decide on these",
+    "context": "text that is added for the model",
+    "message": "text that is shown to the user",
+    "continue": "`false` ends the turn after this",
+}
+_DECISIONS: Final = ("deny", "ask", "allow")
+_TEXTS: Final = ("reason", "context", "message")
+
+
+class HookFailed(Exception):
+    """A hook that gave no answer that can be used; the message says why."""
+
+
+class HookAnswer(NamedTuple):
+    decision: Literal["", "allow", "ask", "deny"] = ""
+    reason: str = ""
+    arguments: dict[str, Any] | None = None
+    context: str = ""
+    message: str = ""
+    ends_turn: bool = False
+
+
+def read_answer(event: str, value: Any) -> HookAnswer:
+    """The answer that a text or a mapping says; None is an answer without anything in it."""
+    if value is None:
+        return HookAnswer()
+    if isinstance(value, str):
+        text = value.strip()
+        if event == "StatusLine" or not text.startswith("{"):
+            return HookAnswer(context=text if "context" in HOOK_EVENTS[event].answers else "")
+        value = _decoded(text)
+    if not isinstance(value, Mapping):
+        raise HookFailed(f"its answer is text or an object, not {type(value).__name__}")
+    return _checked(event, value)
+
+
+def _decoded(text: str) -> Any:
+    try:
+        return msgspec.json.decode(text.encode("utf-8", "surrogateescape"))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise HookFailed(f"its answer is not JSON: {error}") from None
+
+
+def _checked(event: str, answer: Mapping[Any, Any]) -> HookAnswer:
+    for key in answer:
+        if key not in ANSWER_KEYS:
+            near = did_you_mean(str(key), ANSWER_KEYS)
+            raise HookFailed(f"its answer has the unknown key {str(key)[:80]!r}" + (f", not {near!r}" if near else ""))
+    for key in _TEXTS:
+        if not isinstance(answer.get(key, ""), str):
+            raise HookFailed(f"{key} of its answer is not text")
+    decision, goes_on, arguments = answer.get("decision", ""), answer.get("continue", True), answer.get("arguments")
+    if decision not in ("", *_DECISIONS):
+        raise HookFailed(f"the decision of its answer is none of {', '.join(_DECISIONS)}")
+    if not isinstance(goes_on, bool):
+        raise HookFailed("continue of its answer is not true or false")
+    if arguments is not None and not isinstance(arguments, dict):
+        raise HookFailed("the arguments of its answer are not an object")
+    given = {"context": bool(answer.get("context")), "arguments": arguments is not None, "end": not goes_on}
+    wanted = [word for word, is_given in {decision: bool(decision), **given}.items() if is_given]
+    useless = next((word for word in wanted if word not in HOOK_EVENTS[event].answers), None)
+    if useless is not None:
+        word = "continue" if useless == "end" else useless
+        raise HookFailed(f"its answer says {word!r}, which means nothing for {event}")
+    texts = {key: answer.get(key, "") for key in _TEXTS}
+    return HookAnswer(decision=decision, arguments=arguments, ends_turn=not goes_on, **texts)

@@ -1,32 +1,48 @@
 """Plugin: a folder with a manifest, all of whose parts were read and fit what the manifest declares.
 
 `read_plugin` gives a plugin, or every mistake in any of its files; there is no half of one. What a session uses of it:
-`place` for commands, skills and sub-agents, `tool_sources`, `hooks` and `servers`. Nothing is started here.
+`place` for commands, skills and sub-agents, `tool_sources`, `hooks` and `servers`. Nothing is started here. Its hooks,
+MCP servers and YAML tools are held to what the plugin declares.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from typing import Final
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
+from urllib.parse import urlsplit
 
 import msgspec
 
-from lyra.core.checking.check import Mistake
+from lyra.config.cells import read_cell
+from lyra.config.hook_settings import hook_entries, read_hook
+from lyra.config.servers import check_server_name
+from lyra.config.tables import TABLES, TableCell
+from lyra.config.values import SettingSource
+from lyra.core.checking.check import Mistake, Report
+from lyra.core.checking.document import Path, form_of, parse, place_of, text_of
 from lyra.core.checking.watched_files import read_plain_file
-from lyra.mcp.settings import ServerSettings
+from lyra.core.rights.capability import Capability, Grant
+from lyra.core.secrets.secret import is_reference
+from lyra.core.tool import Tool, ToolCall, rights
+from lyra.errors import ConfigError, ParseError
+from lyra.mcp.settings import ServerSettings, settings_of
 from lyra.sage.extensions.agent_files import AgentFiles
 from lyra.sage.extensions.custom_commands import CustomCommands
-from lyra.sage.extensions.front_matter import one_line
-from lyra.sage.extensions.hooks.hook import Hook
-from lyra.sage.extensions.places import ExtensionPlace
-from lyra.sage.extensions.plugins.hooks import read_plugin_hooks
-from lyra.sage.extensions.plugins.manifest import PluginManifest, read_manifest
-from lyra.sage.extensions.plugins.servers import for_session, read_plugin_servers
-from lyra.sage.extensions.plugins.tools import plugin_tools, read_plugin_tools
+from lyra.sage.extensions.extension_files import ExtensionPlace, one_line
+from lyra.sage.extensions.hooks.hook import Hook, hook_from
+from lyra.sage.extensions.plugins.manifest import PluginManifest, PluginPermissions, read_manifest
 from lyra.sage.extensions.skills.skills import Skills
 from lyra.tools.builtin.workspace import Workspace
-from lyra.tools.source import ToolSource
+from lyra.tools.permissions.subjects import TOOLS
+from lyra.tools.source import ToolSource, part_of
+from lyra.tools.wrapped import Middleware, Next
+from lyra.tools.yaml.folder import DynamicTools
+from lyra.tools.yaml.reader import read_tools
+from lyra.tools.yaml.template import ToolEnvironment
 
 _PART_BYTES_MAX: Final = 128 * 1024
 _SKILL_FILES_MAX: Final = 500
@@ -152,3 +168,192 @@ def _below(folder: str) -> list[str]:
         if len(paths) > _SKILL_FILES_MAX:
             break
     return paths[:_SKILL_FILES_MAX]
+
+
+# ---------------------------------------------------------------- hooks
+
+
+def read_plugin_hooks(
+    data: bytes, path: str, manifest: PluginManifest, *, folder: str
+) -> tuple[list[Hook], list[Mistake]]:
+    """The hooks of a file of the plugin in `folder`, and the file's mistakes."""
+    try:
+        document, places = parse(text_of(data, path), "toml", path)
+    except ParseError as error:
+        return [], [Mistake.of(error)]
+    except ConfigError as error:
+        return [], [Mistake(path, 1, 1, error.message, error.hint)]
+    report = Report(path, places)
+    hooks: list[Hook] = []
+    given = report.mapping(document, (), "a file of hooks", ("hooks",)) or {}
+    where: Path = ("hooks",)
+    try:
+        for event, number, entry in hook_entries(given.get("hooks", {})):
+            where = ("hooks", event, number - 1)
+            hooks.append(_hook(event, entry, manifest, folder, f"hooks.{event} {number}"))
+    except ConfigError as error:
+        report.add(where, one_line(error.message), error.hint)
+    if hooks and not manifest.permissions.allows_files("write"):
+        report.add(("hooks",), "a hook needs files = 'write', which the plugin does not declare")
+    return hooks, report.mistakes
+
+
+def _hook(event: str, entry: Any, manifest: PluginManifest, folder: str, name: str) -> Hook:
+    setting = read_hook(event, entry, name=name)
+    line = setting.command if isinstance(setting.command, str) else shlex.join(setting.command)
+    right = Capability("process.exec", line)
+    if not manifest.permissions.allows(right):
+        raise ConfigError(f"{name} needs {right}, which the plugin does not declare")
+    return hook_from({"event": event, **entry}, source=f"plugin:{manifest.id}", base=folder)
+
+
+# ---------------------------------------------------------------- servers
+
+PLUGIN_VARIABLE: Final = "${PLUGIN}"
+_SECTION: Final = "mcp.servers"
+_NOT_ITS_OWN: Final = ("cwd", "enabled", "readable", "writable")  # which the user and the declaration decide
+_KEYS: Final = tuple(field for field in TABLES[_SECTION].columns if field not in _NOT_ITS_OWN)
+
+
+def read_plugin_servers(
+    data: bytes, path: str, manifest: PluginManifest, *, folder: str, env: Mapping[str, str]
+) -> tuple[list[ServerSettings], list[Mistake]]:
+    """The servers of a file of the plugin in `folder`, named after it, and the file's mistakes."""
+    try:
+        document, places = parse(text_of(data, path), "toml", path)
+    except ParseError as error:
+        return [], [Mistake.of(error)]
+    except ConfigError as error:
+        return [], [Mistake(path, 1, 1, error.message, error.hint)]
+    report = Report(path, places)
+    servers = []
+    for name, entry in _entries(document, report):
+        try:
+            servers.append(_server(name, entry, path, f"{manifest.id}-{name}", folder, env))
+        except ConfigError as error:
+            line, column = place_of(("mcp", "servers", name), places)
+            report.mistakes.append(Mistake(path, line, column, one_line(error.message), error.hint))
+            continue
+        for problem in _undeclared(servers[-1], manifest.permissions):
+            report.add(("mcp", "servers", name), one_line(problem))
+    return servers, report.mistakes
+
+
+def for_session(server: ServerSettings, workspace: str, permissions: PluginPermissions) -> ServerSettings:
+    """A server for a session in this folder."""
+    writes = bool(server.command) and permissions.allows_files("write")
+    return replace(server, writable=(workspace,)) if writes else server
+
+
+def _entries(document: Any, report: Report) -> Iterator[tuple[str, dict[str, Any]]]:
+    outer = report.mapping(document, (), "a file of servers", ("mcp",)) or {}
+    inner = report.mapping(outer.get("mcp", {}), ("mcp",), "mcp", ("servers",)) or {}
+    servers = report.mapping(inner.get("servers", {}), ("mcp", "servers"), "servers") or {}
+    for name, entry in servers.items():
+        read = report.mapping(entry, ("mcp", "servers", name), "a server of a plugin", _KEYS)
+        if read is not None and read.keys() <= set(_KEYS):
+            yield name, read
+
+
+def _server(
+    name: str, entry: dict[str, Any], path: str, full_name: str, folder: str, env: Mapping[str, str]
+) -> ServerSettings:
+    check_server_name(full_name)
+    source = SettingSource("user", folder, env)
+    cells = {key: read_cell(TableCell(_SECTION, name, key), value, source) for key, value in entry.items()}
+    server = settings_of(full_name, cells, origin="user", place=path)
+    return replace(server, fill=partial(_filled, folder=folder), readable=(folder,) if server.command else ())
+
+
+def _filled(text: str, *, folder: str) -> str:
+    return text.replace(PLUGIN_VARIABLE, folder)
+
+
+def _undeclared(server: ServerSettings, permissions: PluginPermissions) -> Iterator[str]:
+    for right in _rights(server):
+        if not permissions.allows(right):
+            yield f"the server {server.name} needs {right}, which the plugin does not declare"
+    if server.command and not permissions.allows_files("read"):
+        yield f"the server {server.name} needs files = 'read', which the plugin does not declare"
+
+
+def _rights(server: ServerSettings) -> Iterable[Capability]:
+    if server.command:
+        words = (word.replace(PLUGIN_VARIABLE, os.curdir) for word in (server.command, *server.args))
+        yield Capability("process.exec", shlex.join(words))
+    yield from (Capability("net.http", host) for host in server.network)
+    if server.url:
+        yield Capability("net.http", urlsplit(server.url).netloc.rpartition("@")[2])
+    values = [*server.env.values(), *server.headers.values()]
+    names = [value.written.rpartition("env:")[2] for value in values if is_reference(value.written)]
+    names += [str(server.auth[key]) for key in ("token_env", "client_secret_env") if server.auth.get(key)]
+    yield from (Capability("secrets.read", name) for name in names)
+
+
+# ---------------------------------------------------------------- tools
+
+_FILES_OF_KIND: Final = {"exec": "read", "file_read": "read", "file_write": "write"}
+
+
+def is_reserved(name: str) -> bool:
+    """Whether a tool's name is one that permission rules read as a tool of Lyra's own, or of an MCP server."""
+    return name.lower() in TOOLS or name.lower().startswith("mcp__")
+
+
+def read_plugin_tools(data: bytes, path: str, permissions: PluginPermissions) -> tuple[tuple[str, ...], list[Mistake]]:
+    """The names of the tools in a file, and its mistakes."""
+    environment = ToolEnvironment(Workspace(os.path.dirname(path)), secrets=permissions.variables)
+    tools, mistakes = read_tools(data, path, environment)
+    if mistakes:
+        return (), mistakes
+    document, _ = parse(text_of(data, path), form_of(path, what="tool"), path)
+    wrong = [problem for tool in tools for problem in _undeclared_tool(tool, permissions)]
+    wrong += [problem for declared in _declarations(document) for problem in _undeclared_files(declared, permissions)]
+    return tuple(tool.name for tool in tools), [Mistake(path, 1, 1, one_line(problem)) for problem in wrong]
+
+
+def _undeclared_tool(tool: Tool, permissions: PluginPermissions) -> Iterator[str]:
+    if is_reserved(tool.name):
+        yield f"{tool.name} is a name of Lyra's own tools, and no plugin can take it"
+    for right in (*getattr(tool.run, "rights", ()), *getattr(tool.run, "commands", ())):
+        if not permissions.allows(right):
+            yield f"the tool {tool.name} needs {right}, which the plugin does not declare"
+
+
+def _declarations(document: Any) -> list[Any]:
+    """The declarations of a file that was read without a mistake."""
+    if isinstance(document, Mapping) and "tools" in document:
+        document = document["tools"]
+    return document if isinstance(document, list) else [document]
+
+
+def _undeclared_files(declared: Mapping[str, Any], permissions: PluginPermissions) -> Iterator[str]:
+    implementation = declared["implementation"]
+    level = _FILES_OF_KIND.get(implementation["type"], "none")
+    if implementation.get("writes") is True:
+        level = "write"
+    if not permissions.allows_files(level):
+        yield f"the tool {declared['name']} needs files = {level!r}, which the plugin does not declare"
+
+
+def plugin_tools(path: str, workspace: Workspace, permissions: PluginPermissions) -> ToolSource:
+    """The tools of a file for a session in `workspace`, each held to the permissions."""
+    source = DynamicTools(path, workspace=workspace, secrets=permissions.variables)
+    return part_of(source, lambda tool: not is_reserved(tool.name), [held_to(permissions.grant(workspace.root))])
+
+
+def held_to(grant: Grant) -> Middleware:
+    """A layer in which a tool has no more rights than the grant."""
+
+    async def held(call: ToolCall, next: Next) -> Any:  # noqa: A002 - the name that layers have
+        needs_of = next.tool.needs_of
+        for need in needs_of(dict(call.arguments)) if needs_of is not None else ():
+            grant.check(need)
+        outer = rights.get()
+        token = rights.set(grant if outer is None else outer.narrow(grant))
+        try:
+            return await next(call)
+        finally:
+            rights.reset(token)
+
+    return held

@@ -6,7 +6,7 @@
 Installing copies a folder and runs nothing of it. Enabling checks the plugin's dependencies and keeps the permissions
 that it declares now: one that declares more later does not count until it is enabled again. Each change happens as a
 whole or not at all. Only the user's own files are changed; agents and their commands cannot write there
-(`lyra.core.own_files`).
+(`lyra.core.own_files`). Only plain files are copied, within bounds, without links and hidden names.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ import contextlib
 import os
 import re
 import shutil
+import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
@@ -28,11 +29,13 @@ from lyra.core.ids import Entropy
 from lyra.core.own_files import make_folder
 from lyra.core.user_folders import data_folder
 from lyra.errors import ConfigError
-from lyra.sage.extensions.front_matter import one_line
-from lyra.sage.extensions.plugins.copying import copy_plugin
-from lyra.sage.extensions.plugins.manifest import version_key
-from lyra.sage.extensions.plugins.permissions import PluginPermissions
+from lyra.sage.extensions.extension_files import one_line
+from lyra.sage.extensions.plugins.manifest import MANIFEST, PluginPermissions, version_key
 from lyra.sage.extensions.plugins.plugin import Plugin, read_plugin
+
+if TYPE_CHECKING:
+    from lyra.mcp.settings import ServerSettings
+
 
 _STATE: Final = "enabled.json"
 _FOLDER_NAME: Final = re.compile(r"[a-z][a-z0-9-]{0,39}\Z")
@@ -276,3 +279,72 @@ def _told(mistakes: list[Mistake], folder: Path | None = None) -> str:
     if folder is not None:
         texts = [text.replace(f"{os.path.realpath(folder)}/", "") for text in texts]
     return "; ".join(texts) or "its id is not the name of its folder"
+
+
+# ---------------------------------------------------------------- copying
+
+_FILES_MAX: Final = 1_000
+_BYTES_MAX: Final = 20 << 20
+_DEPTH_MAX: Final = 8
+
+
+def copy_plugin(source: str, target: Path) -> None:
+    """Copy a plugin's plain files; ConfigError for links, devices, and more than a plugin may have."""
+    if not os.path.isfile(os.path.join(source, MANIFEST)):
+        raise ConfigError(f"there is no {MANIFEST} in {one_line(source)}", key="plugin")
+    copied = size = 0
+    for folder, inside in _folders(source):
+        os.mkdir(target / inside, stat.S_IRWXU)
+        with os.scandir(folder) as entries:
+            files = [entry for entry in entries if not entry.name.startswith(".")]
+        for entry in files:
+            if entry.is_symlink():
+                raise ConfigError(f"{one_line(entry.path)} is a link; a plugin has none", key="plugin")
+            if entry.is_dir(follow_symlinks=False):
+                continue
+            copied += 1
+            size += _copy_file(entry.path, target / inside / entry.name, _BYTES_MAX - size)
+            if copied > _FILES_MAX:
+                raise ConfigError(f"a plugin has at most {_FILES_MAX} files", key="plugin")
+
+
+def _folders(source: str) -> Iterator[tuple[str, str]]:
+    """The folders of a plugin and their paths in it, outermost first; hidden ones are left out."""
+    waiting = [(source, "")]
+    count = 0
+    while waiting:
+        folder, inside = waiting.pop(0)
+        count += 1
+        if count > _FILES_MAX or inside.count(os.sep) >= _DEPTH_MAX:
+            raise ConfigError("a plugin has fewer folders than this", key="plugin")
+        yield folder, inside
+        with os.scandir(folder) as entries:
+            names = sorted(
+                entry.name
+                for entry in entries
+                if not entry.name.startswith(".") and entry.is_dir(follow_symlinks=False)
+            )
+        waiting += [(os.path.join(folder, name), os.path.join(inside, name)) for name in names]
+
+
+def _copy_file(source: str, target: Path, bytes_left: int) -> int:
+    try:
+        data = read_plain_file(source, max(0, bytes_left), follow_links=False)
+    except OSError as error:
+        raise ConfigError(f"{one_line(source)} cannot be copied: {error.strerror}", key="plugin") from None
+    runs = os.stat(source, follow_symlinks=False).st_mode & stat.S_IXUSR
+    fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o700 if runs else 0o600)
+    with os.fdopen(fd, "wb") as file:
+        file.write(data)
+    return len(data)
+
+
+# ---------------------------------------------------------------- session servers
+
+
+def plugin_servers(folder: str) -> list[ServerSettings]:
+    """The servers, for a session in this folder."""
+    if not os.path.isdir(data_folder() / "plugins"):
+        return []
+
+    return [server for plugin in PluginStore().active()[0] for server in plugin.servers(os.path.realpath(folder))]

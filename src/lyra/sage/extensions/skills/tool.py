@@ -18,7 +18,7 @@ from lyra.core.effect import Effect
 from lyra.core.tool import Tool
 from lyra.errors import ToolError
 from lyra.sage.extensions.custom_commands import expand
-from lyra.sage.extensions.front_matter import one_line
+from lyra.sage.extensions.extension_files import one_line
 from lyra.sage.extensions.skills.skills import Skill, Skills, files_beside
 from lyra.tools.function import tool
 

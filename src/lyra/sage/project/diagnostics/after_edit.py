@@ -21,9 +21,7 @@ import msgspec
 
 from lyra.core.tool import Tool, ToolCall
 from lyra.errors import LyraError
-from lyra.sage.project.diagnostics.checks import CheckCommand, FileChecks
-from lyra.sage.project.diagnostics.code_problem import CheckReport, described
-from lyra.sage.project.diagnostics.commands import run_check
+from lyra.sage.project.diagnostics.code_problem import CheckCommand, CheckReport, FileChecks, described, run_check
 from lyra.sage.project.diagnostics.language_server import LanguageServers
 from lyra.tools.builtin.text_file import TextFile
 from lyra.tools.builtin.workspace import Workspace

@@ -2,18 +2,29 @@
 
 A problem is the same as one before if its program, its file and its words are: lines move with every edit. The text is
 made by programs from files of the project, so characters that cannot be seen are shown as their codes, and everything
-is bounded.
+is bounded. Also which programs look at which files (`[diagnostics."PATTERN"]` in the settings), and how one is run to
+its end in the sandbox.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lyra.config.ask import on_one_line
+from lyra.core.rights.capability import Grant
+from lyra.core.tool import rights
+from lyra.errors import LyraError
+from lyra.tools.builtin.search_worker import glob_regex
+
+if TYPE_CHECKING:
+    from lyra.sandbox import Limits, Profile, Sandbox
+
 
 PROBLEMS_MAX: Final = 500  # of one program
 _NEW_SHOWN: Final = 20
@@ -136,3 +147,97 @@ def _heading(
     if before is None:
         return f"Diagnostics: {len(new)} of {programs}"
     return f"Diagnostics of {programs}: {len(new)} new, {len(old)} as before"
+
+
+# ---------------------------------------------------------------- checks
+
+CHECK_S: Final = 5.0
+_FILE: Final = "{file}"
+
+
+class CheckCommand(NamedTuple):
+    """One program for one file: its words (of a language server: those that start it), and how long it may take."""
+
+    words: tuple[str, ...]
+    timeout_s: float
+    readable: tuple[str, ...] = ()
+    is_server: bool = False
+
+    @property
+    def program(self) -> str:
+        """The name that problems are shown with: the program, or the module that an interpreter runs."""
+        words = list(self.words)
+        module = words[words.index("-m") + 1 :][:1] if "-m" in words[1:-1] else []
+        return os.path.basename(module[0] if module else words[0])[:60]
+
+    def argv(self, path: str) -> list[str]:
+        """The words with the file in them, each one argument whatever the path is."""
+        name = f"./{path}" if path.startswith("-") else path
+        return [word.replace(_FILE, name) for word in self.words]
+
+
+class _Check(NamedTuple):
+    matches: re.Pattern[str]
+    commands: tuple[CheckCommand, ...]
+
+
+class FileChecks:
+    """The settings of all patterns; a file may match several."""
+
+    def __init__(self, settings: Mapping[str, Mapping[str, Any]]) -> None:
+        self._checks = [
+            _Check(re.compile(glob_regex(pattern), re.DOTALL), _commands(entry)) for pattern, entry in settings.items()
+        ]
+
+    def __bool__(self) -> bool:
+        return bool(self._checks)
+
+    def for_file(self, path: str) -> list[CheckCommand]:
+        """The programs for a file by its path below the root of the workspace; each once."""
+        matching = [check for check in self._checks if check.matches.fullmatch(path)]
+        return list(dict.fromkeys(command for check in matching for command in check.commands))
+
+
+def _commands(entry: Mapping[str, Any]) -> tuple[CheckCommand, ...]:
+    timeout_s, readable = float(entry.get("timeout_s", CHECK_S)), tuple(entry.get("readable", ()))
+    lines: Sequence[str] = entry.get("commands", ())
+    commands = [CheckCommand(tuple(shlex.split(line)), timeout_s, readable) for line in lines]
+    if "language_server" in entry:
+        commands.append(CheckCommand(tuple(shlex.split(entry["language_server"])), timeout_s, readable, is_server=True))
+    return tuple(commands)
+
+
+# ---------------------------------------------------------------- commands
+
+_OUTPUT_BYTES_MAX: Final = 1 << 20
+_NOT_FOUND: Final = (126, 127)
+
+
+def check_profile(root: str, readable: Sequence[str], limits: Limits) -> Profile:
+    """What a program may touch: as a command of the calling process, without a network."""
+    from lyra.sandbox import Profile
+
+    grant = rights.get()
+    if grant is None:
+        grant = Grant(allow=[f"fs.read:{root}/**", f"fs.write:{root}/**"])
+    return replace(Profile.of(grant, root, readable=readable, limits=limits), egress=None)
+
+
+async def run_check(command: CheckCommand, path: str, *, root: str, sandbox: Sandbox) -> CheckReport:
+    """What the program says of a file, whose path starts at the root."""
+    from lyra.sandbox import Limits
+
+    program = command.program
+    limits = Limits(wall_s=command.timeout_s, output_bytes=_OUTPUT_BYTES_MAX, output_kept_bytes=_OUTPUT_BYTES_MAX)
+    try:
+        result = await sandbox.run(command.argv(path), check_profile(root, command.readable, limits))
+    except LyraError as error:
+        return CheckReport(program, failure=f"it could not be run: {error.message}")
+    text = result.output.text
+    if "wall" in result.limits_hit:
+        return CheckReport(program, failure=f"it took longer than {command.timeout_s:g} s")
+    if result.exit_code in _NOT_FOUND:
+        return CheckReport(program, failure="it is not there inside the sandbox; `readable` can name its folder")
+    failure = f"it was stopped: {', '.join(result.limits_hit)}" if result.limits_hit else ""
+    problems = read_problems(program, text, root=root, failed=not result.ok and not failure)
+    return CheckReport(program, problems, failure)

@@ -2,8 +2,8 @@
 
 Grammars come from the packages of the extra `map`, one package a language, with the grammar inside: nothing is ever
 downloaded. The tree is walked through files, namespaces and classes, and never into the body of a function. `LANGUAGES`
-says which kinds of nodes are definitions and which are entered. Without the package of a language `pattern_outline`
-reads its files.
+says which kinds of nodes are definitions and which are entered. Without the package of a language its
+files are read by patterns (`symbol`).
 """
 
 from __future__ import annotations

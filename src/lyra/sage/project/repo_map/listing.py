@@ -2,21 +2,20 @@
 
 ripgrep lists them where it is installed, else a walk that reads `.gitignore` files itself. Both run in the worker's
 process. Links are not followed. Names that are protected because they hold keys are left out before anything is opened,
-and so are names that are not UTF-8.
+and so are names that are not UTF-8. A machine without ripgrep has the rules of `.gitignore` files followed by
+IgnoreRules.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Collection, Iterator
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 from lyra.sandbox.protection.protected_names import NAMES
-
-if TYPE_CHECKING:
-    from lyra.sage.project.repo_map.ignore_rules import IgnoreRules
-
+from lyra.tools.builtin.search_worker import glob_regex
 
 FILES_MAX: Final = 50_000
 _IGNORE_BYTES_MAX: Final = 100_000
@@ -130,7 +129,6 @@ def _by_walk(root: str, passed_over: Collection[str]) -> Iterator[str]:
 
 def _rules_above(root: str) -> tuple[str, IgnoreRules]:
     """The path of the root in its repository with a slash, and the rules of the folders above it there."""
-    from lyra.sage.project.repo_map.ignore_rules import IgnoreRules
     from lyra.tools.builtin.search_worker import open_folder
 
     folders = [root]
@@ -162,3 +160,56 @@ def _ignore_file(folder: int) -> str:
         return ""
     finally:
         os.close(descriptor)
+
+
+# ---------------------------------------------------------------- ignore rules
+
+_RULES_MAX: Final = 2_000
+_LINE_CHARS_MAX: Final = 300
+_STARS_MAX: Final = 8  # each further one multiplies the time for a path that nearly matches
+
+
+class _IgnoreRule(NamedTuple):
+    matches: re.Pattern[str]
+    base: str  # the folder of its file, and its slash
+    folders_only: bool
+    takes_back: bool
+
+
+class IgnoreRules:
+    """The rules that hold in one folder."""
+
+    __slots__ = ("_rules",)
+
+    def __init__(self, rules: tuple[_IgnoreRule, ...] = ()) -> None:
+        self._rules = rules
+
+    def added(self, text: str, base: str) -> Self:
+        """These rules and those of the `.gitignore` in the folder `base` ("" is the root)."""
+        rules = [rule for line in text.split("\n") if (rule := _rule(line, base)) is not None]
+        return type(self)((*self._rules, *rules)[:_RULES_MAX])
+
+    def ignores(self, path: str, *, is_folder: bool) -> bool:
+        for rule in reversed(self._rules):
+            if rule.folders_only and not is_folder:
+                continue
+            if path.startswith(rule.base) and rule.matches.fullmatch(path, len(rule.base)):
+                return not rule.takes_back
+        return False
+
+
+def _rule(line: str, base: str) -> _IgnoreRule | None:
+    text = line.rstrip("\r").rstrip(" ") if not line.endswith("\\ ") else line
+    if not text or text.startswith("#") or len(text) > _LINE_CHARS_MAX or text.count("*") > _STARS_MAX:
+        return None
+    takes_back = text.startswith("!")
+    text = text.removeprefix("!") if takes_back else text
+    folders_only = text.endswith("/")
+    pattern = text.rstrip("/").replace("{", "\\{").replace("}", "\\}")
+    if not pattern:
+        return None
+    try:
+        regex = glob_regex(pattern)  # a leading slash keeps a plain name at the base
+        return _IgnoreRule(re.compile(regex, re.DOTALL), base, folders_only, takes_back)
+    except (re.error, IndexError):
+        return None

@@ -12,8 +12,7 @@ from contextlib import suppress
 from typing import Final, NamedTuple
 
 from lyra.sage.project.repo_map.grammar_outline import LANGUAGES, grammar_symbols
-from lyra.sage.project.repo_map.pattern_outline import PATTERN_LANGUAGES, pattern_symbols
-from lyra.sage.project.repo_map.symbol import SYMBOLS_MAX, MapSymbol, identifiers
+from lyra.sage.project.repo_map.symbol import PATTERN_LANGUAGES, SYMBOLS_MAX, MapSymbol, identifiers, pattern_symbols
 
 FILE_BYTES_MAX: Final = 512 * 1024
 _LINE_BYTES_MEAN_MAX: Final = 300  # longer lines on average are written by a program
@@ -68,7 +67,7 @@ def outline_of(path: str, data: bytes, *, parsers: bool = True) -> FileOutline:
 def _symbols(language: str, text: str, data: bytes, *, parsers: bool) -> list[MapSymbol]:
     symbols: list[MapSymbol] | None = None
     if parsers and language == "python":
-        from lyra.sage.project.repo_map.python_outline import python_symbols
+        from lyra.sage.project.repo_map.symbol import python_symbols
 
         with suppress(SyntaxError, ValueError, RecursionError, MemoryError):
             symbols = python_symbols(text)

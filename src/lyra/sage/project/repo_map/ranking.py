@@ -1,14 +1,15 @@
 """Which definitions matter: those that other files mention most, and those that a question or a change is about.
 
-A definition counts one for each other file that mentions its name, divided by the number of files that define the
-name: `main` and `run` say little. A member counts for no more than its class does, a name that looks like a word of
-prose, or that a folder has, counts for less, and so does each further definition of a file that has many. Files that
-changed last, and names and files of the query, count for more. Of equal ones the path decides, so that the same files
-give the same map.
+A definition counts one for each other file that mentions its name, divided by the number of files that define the name:
+`main` and `run` say little. A member counts for no more than its class does, a name that looks like a word of prose, or
+that a folder has, counts for less, and so does each further definition of a file that has many. Files that changed
+last, and names and files of the query, count for more. Of equal ones the path decides, so that the same files give the
+same map. Outlines are kept in a file between two maps, by path, time and size.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections import Counter
@@ -16,7 +17,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from heapq import nlargest
 from typing import Final, NamedTuple
 
-from lyra.sage.project.repo_map.cache import MEMBER_MARK, CachedOutline
+import msgspec
+
+from lyra._version import __version__
+from lyra.sage.project.repo_map.grammar_outline import LANGUAGES, is_installed
+from lyra.sage.project.repo_map.outline import FileOutline
 from lyra.sage.project.repo_map.symbol import MapSymbol
 
 _RECENT_NS: Final = 24 * 3600 * 10**9  # of the newest file
@@ -209,3 +214,80 @@ def _first(numbers: Iterable[int]) -> list[int]:
     for number in numbers:
         return [number]
     return []
+
+
+# ---------------------------------------------------------------- cache
+
+MEMBER_MARK: Final = "\x01"  # before the name of a member of a class
+
+_FORMAT: Final = 1
+_BYTES_MAX: Final = 512 << 20
+
+
+class CachedOutline(msgspec.Struct, array_like=True):
+    """The outline of one file; names and mentions are joined by blanks."""
+
+    modified_ns: int
+    size_bytes: int
+    names: str = ""
+    mentions: str = ""
+    encoded: bytes = b""
+
+    @classmethod
+    def of(cls, modified_ns: int, size_bytes: int, outline: FileOutline) -> CachedOutline:
+        symbols = outline.symbols
+        return cls(
+            modified_ns,
+            size_bytes,
+            " ".join(f"{MEMBER_MARK}{symbol.name}" if symbol.depth else symbol.name for symbol in symbols),
+            " ".join(sorted(outline.mentions)),
+            msgspec.msgpack.encode(symbols) if symbols else b"",
+        )
+
+    @property
+    def symbols(self) -> list[MapSymbol]:
+        return msgspec.msgpack.decode(self.encoded, type=list[MapSymbol]) if self.encoded else []
+
+
+class _CacheFile(msgspec.Struct, array_like=True):
+    made_by: str
+    outlines: dict[str, CachedOutline]
+
+
+class OutlineCache:
+    """The outlines of one folder; without a path they are not kept."""
+
+    def __init__(self, path: str = "", *, parsers: bool = True) -> None:
+        self._path = path
+        self._made_by = _made_by() if parsers else f"patterns {_FORMAT} {__version__}"
+        self.outlines: dict[str, CachedOutline] = self._load() if path else {}
+
+    def _load(self) -> dict[str, CachedOutline]:
+        try:
+            if os.stat(self._path).st_size > _BYTES_MAX:
+                return {}
+            with open(self._path, "rb") as file:
+                kept = msgspec.msgpack.decode(file.read(), type=_CacheFile)
+        except (OSError, msgspec.MsgspecError, ValueError):
+            return {}
+        return kept.outlines if kept.made_by == self._made_by else {}
+
+    def save(self) -> None:
+        """Write the file; a map does not fail where that is not possible."""
+        if not self._path:
+            return
+        temporary = f"{self._path}.{os.getpid()}"
+        try:
+            os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            with open(descriptor, "wb") as file:
+                file.write(msgspec.msgpack.encode(_CacheFile(self._made_by, self.outlines)))
+            os.replace(temporary, self._path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+
+
+def _made_by() -> str:
+    grammars = ",".join(name for name in LANGUAGES if is_installed(name))
+    return f"{_FORMAT} {__version__} {grammars}"

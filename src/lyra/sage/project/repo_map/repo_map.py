@@ -23,11 +23,14 @@ from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from typing import Any, Final
 
+from lyra.core.rights.capability import Capability
 from lyra.core.secrets.visible import visible
+from lyra.core.tool import Tool
 from lyra.errors import ToolError
 from lyra.models.tokens import WORDY, text_tokens
 from lyra.tools.builtin.search_worker import PASSED_OVER, find_ripgrep
 from lyra.tools.builtin.workspace import Workspace, check_admitted
+from lyra.tools.function import tool
 
 __all__ = ["MAP_S_MAX", "MAP_TOKENS", "MAP_TOKENS_MAX", "RepoMap"]
 
@@ -212,3 +215,33 @@ def _blocks(files: Iterable[tuple[str, list[Any]]], room: int) -> Iterator[list[
 
 def _size(lines: Iterable[str]) -> int:
     return sum(len(line.encode("utf-8", "replace")) + 1 for line in lines)
+
+
+# ---------------------------------------------------------------- tool
+
+
+def repo_map_tool(workspace: Workspace, repo_map: RepoMap) -> Tool:
+    """The tool for one workspace and its map."""
+
+    def needs_of(arguments: dict[str, Any]) -> list[Capability]:
+        return workspace.need("fs.read", arguments.get("path") or None)
+
+    async def show(path: str = ".", query: str = "", tokens: int = MAP_TOKENS) -> str:
+        """Show the files of a folder with their classes and functions, as they are now, the most used ones first.
+
+        Args:
+            path: a folder, or one file to see what it defines
+            query: what it is about, in words, names or paths: what fits comes first
+            tokens: how long the answer may be, at most 20000
+        """
+        return await repo_map.text(path=path, query=query, tokens=tokens)
+
+    return tool(
+        show,
+        name="RepoMap",
+        needs_of=needs_of,
+        idempotent=True,
+        untrusted=True,
+        harmless=True,
+        folders=workspace.roots,
+    )

@@ -17,10 +17,9 @@ from contextlib import suppress
 from typing import Any, Final
 
 from lyra.errors import LyraError
-from lyra.sage.project.repo_map.cache import CachedOutline, OutlineCache
 from lyra.sage.project.repo_map.listing import FileListing, ListedFile, list_files
 from lyra.sage.project.repo_map.outline import FILE_BYTES_MAX, language_of, outline_of
-from lyra.sage.project.repo_map.ranking import is_test, rank
+from lyra.sage.project.repo_map.ranking import CachedOutline, OutlineCache, is_test, rank
 from lyra.sandbox.paths import Beneath
 
 _MEMORY_BYTES_MAX: Final = 2 << 30

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lyra.core.secrets.visible import visible
 from lyra.errors import Corrupt
-from lyra.sage.session.files.listing import LEFTOVER_PREFIX
+from lyra.sage.session.files.observed import LEFTOVER_PREFIX
 from lyra.sage.session.files.state import FileState, look_at, opened_parent, read_name
 from lyra.sandbox.paths import Beneath
 

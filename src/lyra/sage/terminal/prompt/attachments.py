@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
 from lyra.errors import ConfigError
-from lyra.sage.terminal.text.safe_text import exact
+from lyra.sage.terminal.text.styled_lines import exact
 
 _IMAGE: Final = re.compile(
     r"""@?"(?P<double>[^"\n]+\.(?:png|jpe?g|gif|webp))"|@?'(?P<single>[^'\n]+\.(?:png|jpe?g|gif|webp))'"""

@@ -22,9 +22,8 @@ from prompt_toolkit.widgets import SearchToolbar
 from lyra.core.secrets.visible import without_invisible
 from lyra.sage.terminal.conversation import Submission
 from lyra.sage.terminal.prompt.attachments import Pastes
-from lyra.sage.terminal.prompt.history import PromptHistory
-from lyra.sage.terminal.text.styled_lines import clip_text
-from lyra.sage.terminal.text.theme import Marks
+from lyra.sage.terminal.prompt.completion import PromptHistory
+from lyra.sage.terminal.text.styled_lines import Marks, clip_text
 
 _ROWS_MAX: Final = 12
 _MENU_ROWS: Final = 6

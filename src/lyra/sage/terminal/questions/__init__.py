@@ -1,1 +1,1 @@
-"""Questions to the person at the terminal. Start with `question`; `queue` has those that are open."""
+"""Questions to the person at the terminal. Start with `question`; `desk` has those that are open."""

@@ -1,7 +1,8 @@
 """What a question is about, printed once above its keys: exactly what will happen, nothing of it left out unsaid.
 
 An edit is its diff, a command all of its lines with the sandbox that holds it, any other call all of its arguments, a
-question of the agent its words. A part that is too long for a screen is folded and says so.
+question of the agent its words. A part that is too long for a screen is folded and says so. `key_lines` and
+`why_lines` are the live lines: its keys, and why it is asked.
 """
 
 from __future__ import annotations
@@ -10,12 +11,22 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from lyra.sage.terminal.folds import Folds
+from lyra.sage.terminal.echo import Folds
 from lyra.sage.terminal.questions.question import TerminalQuestion
 from lyra.sage.terminal.text.diff_view import count_changes, diff_lines, diff_of
-from lyra.sage.terminal.text.safe_text import exact, exact_lines
-from lyra.sage.terminal.text.styled_lines import MARGIN, OBJECT_COLUMN, Line, indented, row, wrap, wrap_text
-from lyra.sage.terminal.text.theme import Marks
+from lyra.sage.terminal.text.styled_lines import (
+    MARGIN,
+    OBJECT_COLUMN,
+    Line,
+    Marks,
+    exact,
+    exact_lines,
+    indented,
+    row,
+    width_of,
+    wrap,
+    wrap_text,
+)
 from lyra.sage.terminal.tool_lines import describe, main_argument
 
 _ROWS_MAX: Final = 400
@@ -137,3 +148,47 @@ def _bounded(lines: list[Line], text: str, setting: AboutSetting, *, title: str 
     marks = setting.marks
     more = f"{marks.ellipsis} {len(lines) - _ROWS_MAX} more lines {marks.dot} /expand {fold.number} shows all"
     return [*lines[:_ROWS_MAX], [("waits", f"{' ' * OBJECT_COLUMN}{more}")]]
+
+
+# ---------------------------------------------------------------- question view
+
+_GAP: Final = 4
+
+
+def key_lines(question: TerminalQuestion, width: int, *, position: str = "") -> list[Line]:
+    """The live lines: why it is asked, and the keys; the keys stand below each other where one line is too short."""
+    lines: list[Line] = []
+    if question.is_permission and question.reason:
+        lines += wrap([("faint", f"{' ' * MARGIN}{question.reason}")], width, hanging=MARGIN)[:3]
+    title = f"{question.title}{position}"
+    if question.takes_text:
+        hints = {
+            "why not": "no: type why, enter sends it, esc goes back",
+            "edit": "edit, enter allows it, esc goes back",
+            "answer": "type an answer or a number, enter sends it",
+        }
+        return [*lines, [("waits", f"{' ' * MARGIN}{hints[question.label]}{position}")]]
+    return [*lines, *_flow([("waits", f"{' ' * MARGIN}{title}")], question, width)]
+
+
+def _flow(first: Line, question: TerminalQuestion, width: int) -> list[Line]:
+    """The keys in as few lines as they fit, none of them broken where it can be helped."""
+    rows: list[Line] = [first]
+    is_full = False  # the last row belongs to a key whose words took several
+    for choice in question.choices:
+        part: Line = [("key", choice.key), ("", f"  {choice.words}")]
+        if not is_full and width_of(rows[-1]) + _GAP + width_of(part) <= width:
+            rows[-1] = [*rows[-1], ("", " " * (3 if rows[-1] is first else _GAP)), *part]
+        else:
+            wrapped = wrap([("", " " * (MARGIN + 2)), *part], width, hanging=MARGIN + 5)
+            is_full = len(wrapped) > 1
+            rows += wrapped
+    return rows
+
+
+def why_lines(question: TerminalQuestion, width: int) -> list[Line]:
+    """The answer to `?`."""
+    rows: list[Line] = []
+    for text in question.why:
+        rows += indented([[("faint", part)] for part in wrap_text(text, width - OBJECT_COLUMN)], OBJECT_COLUMN)
+    return rows

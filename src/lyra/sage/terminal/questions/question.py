@@ -11,7 +11,7 @@ import re
 from typing import Any, Final, NamedTuple
 
 from lyra.agents.session.events import QuestionLine
-from lyra.sage.terminal.text.safe_text import exact, exact_lines, shown
+from lyra.sage.terminal.text.styled_lines import exact, exact_lines, shown
 from lyra.sage.terminal.tool_lines import main_argument
 from lyra.tools.edit_preview import edit_preview
 

@@ -11,9 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from lyra.sage.terminal.text.safe_text import exact
-from lyra.sage.terminal.text.styled_lines import OBJECT_COLUMN, Line, wrap
-from lyra.sage.terminal.text.theme import Marks
+from lyra.sage.terminal.text.styled_lines import OBJECT_COLUMN, Line, Marks, exact, wrap
 
 _HUNK: Final = re.compile(r"@@ -(\d+)(?:,\d+)? \+(\d+)(?:,\d+)? @@")
 _WORDS: Final = re.compile(r"\w+|\s+|[^\w\s]")

@@ -2,15 +2,21 @@
 
 A line is a list of (style, text) pairs without line ends. Tool calls have a column for the verb, one for its object and
 figures at the right edge; on a narrow terminal the figures are moved below. Widths are counted in cells of the
-terminal.
+terminal. All text from models, tools and files is made harmless here first (`exact`, `shown`). Styles and marks are
+one table each; only `encoded` and the screen turn them into escape sequences.
 """
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections.abc import Sequence
-from typing import Final, TypeAlias
+from functools import lru_cache
+from typing import Final, NamedTuple, TypeAlias
 
 from prompt_toolkit.utils import get_cwidth
+
+from lyra.core.secrets.visible import visible, without_invisible
 
 Line: TypeAlias = list[tuple[str, str]]
 
@@ -145,3 +151,181 @@ def row(verb: str, about: Line, figures: Line, width: int, *, verb_style: str = 
     middle = clip(about, max(8, width - start - right - _GAP), mark)
     blanks = max(_GAP, width - start - width_of(middle) - right)
     return [[*head, *middle, ("", " " * blanks), *figures]]
+
+
+# ---------------------------------------------------------------- encoding
+
+
+def encoded(line: Line, *, colour: bool, unicode: bool) -> str:
+    """A line with its styles. Every finished line of the live screen passes here."""
+    parts: list[str] = []
+    for style, text in line:
+        start = sgr(style, colour=colour)
+        safe = for_output(text, unicode=unicode)
+        parts.append(f"{start}{safe}\x1b[0m" if start else safe)
+    return "".join(parts)
+
+
+# ---------------------------------------------------------------- theme
+
+STYLES: Final[dict[str, str]] = {
+    "": "",
+    "faint": "dim",
+    "strong": "bold",
+    "verb": "bold",
+    "user": "bold",
+    "added": "ansigreen",
+    "added-word": "ansigreen bold underline",
+    "removed": "ansired",
+    "removed-word": "ansired bold underline",
+    "waits": "ansiyellow",
+    "key": "ansiyellow bold",
+    "failed": "ansired bold",
+    "spinner": "ansicyan",
+    "mode": "ansimagenta bold",
+    "selected": "reverse",
+    "code": "ansicyan",
+    "link": "underline",
+    "quote": "italic",
+    "heading": "bold underline",
+}
+_ATTRIBUTES: Final = {"bold": "1", "dim": "2", "italic": "3", "underline": "4", "reverse": "7", "strike": "9"}
+_COLOURS: Final = {
+    "ansiblack": "30",
+    "ansired": "31",
+    "ansigreen": "32",
+    "ansiyellow": "33",
+    "ansiblue": "34",
+    "ansimagenta": "35",
+    "ansicyan": "36",
+    "ansigray": "37",
+    "ansibrightblack": "90",
+    "ansibrightred": "91",
+    "ansibrightgreen": "92",
+    "ansibrightyellow": "93",
+    "ansibrightblue": "94",
+    "ansibrightmagenta": "95",
+    "ansibrightcyan": "96",
+    "ansiwhite": "97",
+}
+
+
+class Marks(NamedTuple):
+    """The marks that are not letters or digits."""
+
+    prompt: str
+    continued: str
+    minus: str
+    plus_minus: str
+    ellipsis: str
+    dot: str
+    bar: str
+    rule: str
+    done: str
+    open: str
+    current: str
+    spinner: tuple[str, ...]
+
+
+MARKS: Final = Marks("›", "…", "−", "±", "…", "·", "█", "─", "✓", "○", "▸", tuple("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"))
+ASCII_MARKS: Final = Marks(">", "~", "-", "+-", "~", "*", "#", "-", "x", "o", ">", ("|", "/", "-", "\\"))
+
+
+@lru_cache(maxsize=512)
+def inline_style(style: str, *, colour: bool) -> str:
+    """The style as prompt_toolkit writes it, without colours where there are none."""
+    words = [word for part in style.split() for word in STYLES.get(part, part).split()]
+    return " ".join(word for word in words if colour or word not in _COLOURS)
+
+
+@lru_cache(maxsize=512)
+def sgr(style: str, *, colour: bool) -> str:
+    """The escape sequence that begins a style; empty for none."""
+    codes = [_ATTRIBUTES.get(word) or _COLOURS.get(word, "") for word in inline_style(style, colour=colour).split()]
+    joined = ";".join(code for code in codes if code)
+    return f"\x1b[{joined}m" if joined else ""
+
+
+# ---------------------------------------------------------------- safe text
+
+_TAB_COLUMNS: Final = 4
+# CSI, OSC and other string sequences, and two-character escapes; also their 8-bit forms.
+_SEQUENCES: Final = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"
+    r"|(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c\n]*(?:\x07|\x1b\\|\x9c)?"
+    r"|\x1b[ -/]*[0-~]"
+)
+_OVERWRITTEN: Final = re.compile(r"[^\n]*\r(?=[^\n])")
+_NOT_PRINTED: Final = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]"
+)
+_ASCII: Final = {
+    **dict.fromkeys(map(ord, "‘’‚′"), "'"),
+    **dict.fromkeys(map(ord, "“”„″"), '"'),
+    **dict.fromkeys(map(ord, "–—−‐‑"), "-"),
+    **dict.fromkeys(map(ord, "•·●"), "*"),
+    **dict.fromkeys(map(ord, "│┃▌"), "|"),
+    **dict.fromkeys(map(ord, "─━"), "-"),
+    ord("…"): "...",
+    ord("→"): "->",
+    ord("←"): "<-",
+    ord("×"): "x",
+    ord("›"): ">",
+    ord("‹"): "<",
+    ord("⟨"): "<",
+    ord("⟩"): ">",
+    ord("✓"): "v",
+    ord("✗"): "x",
+    ord("⏎"): "\\",
+    ord("⇥"): ">",
+    ord("±"): "+-",
+}
+
+
+def shown(text: str) -> str:
+    """Prose or output without sequences, control characters and invisible characters; line ends stay, tabs become
+    blanks, and of a line that was overwritten in place only the last state is left."""
+    if text.isascii() and text.isprintable():
+        return text
+    text = _SEQUENCES.sub("", text) if any(char in text for char in "\x1b\x9b\x9d\x90\x98\x9e\x9f") else text
+    text = text.replace("\r\n", "\n")
+    text = _OVERWRITTEN.sub("", text).replace("\r", "") if "\r" in text else text
+    return without_invisible(text).expandtabs(_TAB_COLUMNS)
+
+
+def shown_lines(text: str) -> list[str]:
+    """The lines of `shown`; blank lines at the end are left out."""
+    return shown(text).rstrip().split("\n") if text.strip() else []
+
+
+def exact(text: str) -> str:
+    """One line in which every character can be seen: line ends, control and invisible characters by their codes."""
+    if text.isascii() and text.isprintable():
+        return text
+    return visible(text).replace("\n", " ").replace("\t", " ")
+
+
+def exact_lines(text: str) -> list[str]:
+    """Lines in which every character can be seen; the ends of lines and tabs need no mark."""
+    lines = text.split("\n")
+    if len(lines) > 1 and not lines[-1]:
+        lines.pop()
+    return [exact(line.expandtabs(_TAB_COLUMNS)) for line in lines]
+
+
+def for_output(text: str, *, unicode: bool) -> str:
+    """Text as it may be written to the terminal."""
+    if text.isascii() and text.isprintable():
+        return text
+    text = _NOT_PRINTED.sub("?", text)
+    return text if unicode else to_ascii(text)
+
+
+def to_ascii(text: str) -> str:
+    """The text in ASCII: common signs by their likeness, letters without their accents, others as a question mark."""
+    text = text.translate(_ASCII)
+    if text.isascii():
+        return text
+    plain = unicodedata.normalize("NFKD", text)
+    plain = "".join(char for char in plain if not unicodedata.combining(char))
+    return plain.encode("ascii", "replace").decode("ascii")

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from lyra.errors import ConfigError, NoSuchSession
+from lyra.server.dashboard.conversation import conversation, speaker
 from lyra.server.dashboard.html import Child, Html, join, tag
 from lyra.server.dashboard.layout import act_form, link, page, region
 from lyra.server.dashboard.pages.inbox import EVENTS as QUESTION_EVENTS
 from lyra.server.dashboard.pages.inbox import question_card
-from lyra.server.dashboard.views.conversation import conversation, speaker
 from lyra.server.dashboard.words import empty, moment, money
 from lyra.server.http.directory import KnownAgent, refuse_if_draining
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer, RequestQuery

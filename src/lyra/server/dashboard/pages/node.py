@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
 
 from lyra.errors import ConfigError, Denied
-from lyra.server.dashboard.html import Child, Html, join, tag
+from lyra.server.dashboard.html import Child, Html, TableColumn, TableRow, facts_row, join, table, tag
 from lyra.server.dashboard.layout import act_form, link, page, region, role_refusal, see_other
-from lyra.server.dashboard.pages.nodes import NODE_EVENTS
-from lyra.server.dashboard.plots import PLOT_SCRIPT
-from lyra.server.dashboard.table import TableRow, table
-from lyra.server.dashboard.views.facts import facts_row
-from lyra.server.dashboard.views.nodes import MODE_WORDS, confidence_plot, mode_words, traffic_bar
-from lyra.server.dashboard.words import empty, moment
+from lyra.server.dashboard.plots import PLOT_SCRIPT, PlotColumn, PlotStep, plot
+from lyra.server.dashboard.words import empty, moment, state
 from lyra.server.http.api.nodes import roll_back
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer
-from lyra.server.http.mounted_nodes import MountedNodes, mounted_nodes
-from lyra.server.http.nodes.facts import NodeFacts, read_node
-from lyra.server.http.nodes.news import NodeNews
+from lyra.server.http.mounted_nodes import MountedNodes, NodeFacts, NodeNews, mounted_nodes, read_node, read_nodes
 from lyra.server.http.problems import HttpRefusal
 
 _DIVERGENCES_SHOWN: Final = 20
@@ -197,6 +192,64 @@ def _changes(call: HttpCall, facts: NodeFacts) -> Html:
     return join(tag("h2", "Changes of the mode"), table("Changes of the mode", ("When", "From", "To", "Why"), rows))
 
 
+# ---------------------------------------------------------------- nodes
+# The Vesper nodes of the server: mode, traffic split, confidence, divergences.
+
+# Told by the runtime to the kernel that its nodes are mounted in.
+NODE_EVENTS: Final = ("vesper.mode", "vesper.diverged", "vesper.compared", "vesper.executed", "person.acted")
+
+_LEAD: Final = (
+    "A node is one step with a contract and two ways to run: the Python path and the direct path. Its traffic moves to "
+    "the direct path only as far as comparisons show that both agree."
+)
+
+
+async def _nodes(call: HttpCall) -> RawAnswer:
+    mounted = mounted_nodes(call.kernel)
+    known = [] if mounted is None else await asyncio.to_thread(read_nodes, mounted)
+    await call.parts.shared(NodeNews).open()
+    listed = region(call, "nodes", NODE_EVENTS, _list(call, known), every_ms=1_000)
+    return page(call, "Nodes", listed, wide=True, lead=_LEAD)
+
+
+def _list(call: HttpCall, known: list[NodeFacts]) -> Html:
+    if not known:
+        return empty(
+            "The Vesper nodes of this server stand here, with their mode and how sure the evidence is.",
+            "lyra.server.mount_nodes(kernel, runtime, nodes)   # in a file for lyra serve --load FILE",
+        )
+    columns: list[TableColumn | str] = [
+        *("Node", "Mode", "Traffic"),
+        *(
+            TableColumn(name, is_figure=True)
+            for name in ("confidence", "compared", "divergences", "executions", "errors")
+        ),
+        "Next mode",
+    ]
+    return table("Nodes", columns, [_row(call, facts) for facts in known], name="nodes-table")
+
+
+def _row(call: HttpCall, facts: NodeFacts) -> TableRow:
+    step = "highest mode" if facts.next_mode is None else facts.lack or f"{facts.next_mode} is allowed"
+    cells = (
+        _named(call, facts),
+        mode_words(facts),
+        traffic_bar(facts),
+        f"≥ {facts.low * 100:.3f} %" if facts.compared else "–",
+        f"{facts.compared:,}",
+        f"{facts.divergences:,}",
+        f"{sum(facts.executions.values()):,}",
+        f"{facts.errors:,}",
+        tag("span", step, class_="note"),
+    )
+    return TableRow(facts.node_id, cells)
+
+
+def _named(call: HttpCall, facts: NodeFacts) -> Html:
+    name = tag("a", facts.node_id, href=link(call, "nodes", facts.node_id))
+    return tag("span", name, " ", tag("span", facts.intent, class_="note"), class_="named")
+
+
 ENDPOINTS: Final = (
     Endpoint(
         name="pages.node",
@@ -225,4 +278,84 @@ ENDPOINTS: Final = (
         is_documented=False,
         statuses=(404,),
     ),
+    Endpoint(
+        name="pages.nodes",
+        method="GET",
+        path="/nodes",
+        summary="The Vesper nodes",
+        handler=_nodes,
+        is_documented=False,
+    ),
 )
+
+
+# ---------------------------------------------------------------- nodes
+# How the pages show a node: its mode in words, the split of its traffic, its confidence over time.
+
+# What each mode does with an execution, in words.
+MODE_WORDS: Final[dict[str, str]] = {
+    "python_only": "the Python path answers; nothing is compared",
+    "shadow_direct": "the Python path answers; the direct path is compared behind it",
+    "canary_direct": "the direct path answers for a small share; every execution is compared",
+    "dual_verify": "the Python path answers; every execution is compared at once",
+    "direct_only": "the direct path answers; every hundredth execution is compared",
+}
+
+
+# How the axis writes times, by the seconds that it covers at least.
+_TIME_FORMS: Final = ((2 * 86_400, "%m-%d"), (3_600, "%H:%M"), (0, "%H:%M:%S"))
+
+
+def mode_words(facts: NodeFacts) -> Html:
+    """The mode as a state: a blocked node failed, one on the way is running."""
+    look = "failed" if facts.is_blocked else "running" if facts.direct_share else "waiting"
+    word = f"{facts.mode}, forced" if facts.is_forced else facts.mode
+    return state(look, word)
+
+
+def traffic_bar(facts: NodeFacts) -> Html:
+    """The split of traffic between the two paths, as a bar and in words."""
+    direct = facts.direct_share * 100
+    words = f"{100 - direct:g} % Python, {direct:g} % direct"
+    return tag(
+        "span",
+        tag(
+            "svg",
+            tag("title", words),
+            tag("rect", x=0, y=0, width=100, height=10, class_="split-python"),
+            tag("rect", x=f"{100 - direct:.2f}", y=0, width=f"{direct:.2f}", height=10, class_="split-direct"),
+            viewBox="0 0 100 10",
+            preserveAspectRatio="none",
+            role="img",
+            class_="split",
+        ),
+        tag("span", words, class_="note"),
+        class_="traffic",
+    )
+
+
+def confidence_plot(facts: NodeFacts) -> Html:
+    """The share of agreement with its interval, at each moment when comparisons were counted."""
+    from lyra.vesper.confidence import interval
+
+    length_s = facts.timeline[-1][0] - facts.timeline[0][0]
+    form = next(form for seconds, form in _TIME_FORMS if length_s >= seconds)
+    needs = [] if facts.needed is None else [facts.needed]
+    steps = []
+    for time, compared, divergences in facts.timeline:
+        if not compared:  # executions of a mode that compares nothing
+            continue
+        moment = datetime.fromtimestamp(time, UTC)
+        low, high = interval(compared, divergences)
+        label = f"{moment:%Y-%m-%d %H:%M:%S} UTC, {compared:,} compared"
+        values = [low, (compared - divergences) / compared, high, *needs]
+        steps.append(PlotStep(label, moment.strftime(form), values, at=time))
+    columns = [PlotColumn("lower end", "line low"), PlotColumn("agreed"), PlotColumn("upper end", "high")]
+    columns += [PlotColumn(f"needed for {facts.next_mode}") for _ in needs]
+    needed = "" if facts.needed is None else f" {facts.next_mode} needs a lower end of {facts.needed * 100:g} %."
+    about = f"Share of compared executions that agreed, with its interval at 99.9 %.{needed}"
+    least = min((step.values[0] or 0.0 for step in steps), default=0.0)
+    least = min(least, *needs) if needs else least
+    return plot(
+        "confidence", "Confidence", about, columns, steps, unit="share", low=max(0.0, least - (1 - least) * 0.2)
+    )

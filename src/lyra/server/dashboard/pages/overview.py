@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lyra.server.dashboard.first_step import nothing_yet
 from lyra.server.dashboard.html import Child, Html, tag
-from lyra.server.dashboard.layout import link, page, region
-from lyra.server.dashboard.sentences import SENTENCES
-from lyra.server.dashboard.views.event_lines import EventSentences, lines_list
+from lyra.server.dashboard.layout import PAGE_HEADERS, figures_region, link, nothing_yet, page, region
+from lyra.server.dashboard.sentences import SENTENCES, EventSentences, lines_list
 from lyra.server.dashboard.welcome import welcome
 from lyra.server.dashboard.words import empty, money, state
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer
-from lyra.server.http.processes.live_tree import TREE_EVENTS, LiveTree, ProcessRow
+from lyra.server.http.live_tree import TREE_EVENTS, LiveTree, ProcessRow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -90,6 +88,14 @@ def _line(call: HttpCall, row: ProcessRow, depth: int) -> Html:
     )
 
 
+# ---------------------------------------------------------------- figures
+# The figures of the header alone: what a page fetches to keep them current.
+
+
+async def _figures(call: HttpCall) -> RawAnswer:
+    return RawAnswer(figures_region(call).encode(), "text/html; charset=utf-8", 200, PAGE_HEADERS)
+
+
 ENDPOINTS: Final = (
     Endpoint(
         name="pages.overview",
@@ -97,6 +103,14 @@ ENDPOINTS: Final = (
         path="/",
         summary="The overview",
         handler=_overview,
+        is_documented=False,
+    ),
+    Endpoint(
+        name="pages.figures",
+        method="GET",
+        path="/figures",
+        summary="The figures of the header",
+        handler=_figures,
         is_documented=False,
     ),
 )

@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from lyra.core.budgets.budget import DIMENSIONS
 from lyra.core.codec import to_plain
+from lyra.core.rights.capability import ANY_NAME, VERBS, Capability
 from lyra.errors import ConfigError, LyraError
-from lyra.server.dashboard.html import Child, Html, join, tag
-from lyra.server.dashboard.layout import link, page, region
-from lyra.server.dashboard.process_acts import act_buttons
-from lyra.server.dashboard.sentences import SENTENCES
-from lyra.server.dashboard.views.budget import budget_bars
-from lyra.server.dashboard.views.conversation import conversation, speaker
-from lyra.server.dashboard.views.event_lines import EventSentences, lines_list
-from lyra.server.dashboard.views.facts import facts_row
-from lyra.server.dashboard.views.grant import grant_words
-from lyra.server.dashboard.views.waterfall import WATERFALL_SCRIPT, waterfall
+from lyra.server.dashboard.conversation import conversation, speaker
+from lyra.server.dashboard.html import Child, Html, facts_row, join, tag
+from lyra.server.dashboard.layout import act_form, link, page, region, see_other
+from lyra.server.dashboard.sentences import SENTENCES, EventSentences, lines_list
+from lyra.server.dashboard.waterfall import WATERFALL_SCRIPT, waterfall
 from lyra.server.dashboard.words import copied_id, moment, money, state
+from lyra.server.http.api.processes import restart_process, why_no_restart
 from lyra.server.http.api.traces import own_spans
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer
-from lyra.server.http.processes.live_tree import TREE_EVENTS, LiveTree, ProcessRow
+from lyra.server.http.live_tree import TREE_EVENTS, LiveTree, ProcessRow
 from lyra.server.owners import owner_if_known
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from lyra.core.rights.capability import Grant
     from lyra.kernel.process.process import Process
     from lyra.observe.spans import Span
 
@@ -208,6 +211,97 @@ def _trace(call: HttpCall, process: Process, spans: list[Span]) -> Html | None:
     )
 
 
+# ---------------------------------------------------------------- process acts
+# What a person can do with a process: Stop, Restart and Ask, as forms of its page.
+
+_RESTART_S: Final = 10.0  # a form waits this long for the process to stop; the supervisor goes on
+_MESSAGE_CHARS_MAX: Final = 100_000
+
+
+def act_buttons(call: HttpCall, pid: str) -> Html:
+    """The forms of one process."""
+    process = call.kernel.processes.get(pid)
+    ended = "" if process is not None and process.alive else "It has ended"
+    return tag(
+        "div",
+        _ask_form(call, pid, ended),
+        act_form(
+            call,
+            link(call, "acts/processes", pid, "restart"),
+            tag("button", "Restart", type="submit"),
+            why_not=ended or why_no_restart(call.kernel, pid),
+        ),
+        act_form(
+            call,
+            link(call, "acts/processes", pid, "stop"),
+            tag("button", "Stop", type="submit", class_="danger"),
+            why_not=ended,
+        ),
+        class_="bar acts",
+    )
+
+
+def _ask_form(call: HttpCall, pid: str, why_not: str) -> Html:
+    return act_form(
+        call,
+        link(call, "acts/processes", pid, "ask"),
+        tag("label", "Message", for_="ask-message", class_="unseen"),
+        tag(
+            "input",
+            id="ask-message",
+            name="message",
+            required=True,
+            maxlength=_MESSAGE_CHARS_MAX,
+            placeholder="Ask or tell it something",
+            autocomplete="off",
+        ),
+        tag("button", "Ask", type="submit"),
+        why_not=why_not,
+        class_="bar ask",
+    )
+
+
+async def _stop(call: HttpCall) -> RawAnswer:
+    pid = call.require_process(call.path["pid"])
+    await call.kernel.terminate(pid, call.form.get("reason") or "stopped by a person", force=True)
+    return see_other(call, "processes", pid)
+
+
+async def _restart(call: HttpCall) -> RawAnswer:
+    pid = call.require_process(call.path["pid"])
+    process = call.kernel.processes.get(pid)
+    above = "" if process is None or process.parent is None else process.parent.pid
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_RESTART_S):
+            return see_other(call, "processes", await restart_process(call.kernel, pid))
+    return see_other(call, "processes", above or pid)
+
+
+async def _ask(call: HttpCall) -> RawAnswer:
+    pid = call.require_process(call.path["pid"])
+    message = call.form.get("message", "").strip()
+    if not message or len(message) > _MESSAGE_CHARS_MAX:
+        raise ConfigError("the message is empty or too long", key="message")
+    try:
+        agent = call.kernel.agent(pid)
+    except LyraError:  # a program that is no agent takes the text as it is
+        await call.kernel.send(pid, message)
+    else:
+        agent.send_async(message, wait_for_person=True)  # the answer is shown in its conversation
+    return see_other(call, "processes", pid)
+
+
+def _endpoint(act: str, summary: str, handler: object) -> Endpoint:
+    return Endpoint(
+        name=f"acts.process_{act}",
+        method="POST",
+        path=f"/acts/processes/{{pid}}/{act}",
+        summary=summary,
+        handler=handler,  # type: ignore[arg-type]
+        is_documented=False,
+    )
+
+
 ENDPOINTS: Final = (
     Endpoint(
         name="pages.process",
@@ -217,4 +311,117 @@ ENDPOINTS: Final = (
         handler=_process,
         is_documented=False,
     ),
+    _endpoint("stop", "Stop a process", _stop),
+    _endpoint("restart", "Have its supervisor start a process again", _restart),
+    _endpoint("ask", "Put a question or a message to a process", _ask),
 )
+
+
+# ---------------------------------------------------------------- budget
+# A budget as bars: what was used, what is set aside for calls under way, and what is left, for each limit.
+
+_WIDTH: Final = 400
+_HEIGHT: Final = 12
+_WORDS: Final = {
+    "usd": "money",
+    "input_tokens": "tokens in",
+    "output_tokens": "tokens out",
+    "llm_calls": "model calls",
+    "tool_calls": "tool calls",
+    "hops": "hops",
+    "iterations": "iterations",
+}
+
+
+def budget_bars(process: Process) -> Html:
+    """A line for each dimension that has a limit or was used. A limit that is shared with others has no bar: what they
+    used of it is not shown."""
+    rows = [line for dimension in DIMENSIONS if (line := _line(process, dimension)) is not None]
+    seconds = process.budget.seconds
+    if seconds is not None:
+        rows.append(tag("li", tag("span", "time"), tag("span", f"at most {seconds:g} s", class_="figure-cell")))
+    if not rows:
+        return tag("p", "No limit, and nothing spent yet.", class_="note")
+    return tag("ul", rows, class_="budget")
+
+
+def _line(process: Process, dimension: str) -> Html | None:
+    budget, is_own = process.budget, process.has_own_budget
+    used = int(budget.used(dimension)) if is_own else process.spent[dimension]
+    aside = int(budget.reserved(dimension)) if is_own else 0
+    limit = budget.limit(dimension)
+    if limit is None and not used:
+        return None
+    amount = money if dimension == "usd" else "{:,}".format
+    words, bar = amount(used), None
+    if limit is not None and is_own:
+        words += f" of {amount(int(limit))}"
+        bar = _bar(used, aside, int(limit), f"{_WORDS[dimension]}: {words}")
+    elif limit is not None:
+        words += f"; with others at most {amount(int(limit))}"
+    if aside:
+        words += f", {amount(aside)} set aside"
+    return tag(
+        "li",
+        tag("span", _WORDS[dimension]),
+        bar,
+        tag("span", words, class_="figure-cell"),
+        data_key=dimension,
+    )
+
+
+def _bar(used: int, aside: int, limit: int, label: str) -> Html:
+    whole = max(limit, used + aside, 1)
+    used_px, aside_px = _WIDTH * used / whole, _WIDTH * aside / whole
+    return tag(
+        "svg",
+        tag("rect", x=0, y=0, width=_WIDTH, height=_HEIGHT, rx=2, class_="budget-whole"),
+        tag("rect", x=0, y=0, width=f"{used_px:.1f}", height=_HEIGHT, rx=2, class_="budget-used"),
+        tag("rect", x=f"{used_px:.1f}", y=0, width=f"{aside_px:.1f}", height=_HEIGHT, class_="budget-aside"),
+        viewBox=f"0 0 {_WIDTH} {_HEIGHT}",
+        preserveAspectRatio="none",
+        role="img",
+        aria_label=label,
+        class_="budget-bar",
+        data_over="true" if used + aside >= limit else None,
+    )
+
+
+# ---------------------------------------------------------------- grant
+# A grant in words: what a process may do, and what it may not.
+
+_SHOWN_MAX: Final = 30
+
+
+def grant_words(grant: Grant) -> Html:
+    """The rules of a grant; of one that was narrowed on its way, each step that still holds."""
+    layers = [layer for layer in grant.layers if not _is_everything(layer)]
+    parts: list[Html] = []
+    if not layers:
+        parts.append(tag("p", "Everything" + (", except:" if grant.deny else ".")))
+    for layer in layers:
+        parts.append(_rules(layer) if layer else tag("p", "Nothing."))
+        if layer is not layers[-1]:
+            parts.append(tag("p", "and of these only:", class_="note"))
+    if grant.deny:
+        parts.append(tag("p", "Never:", class_="note") if layers else tag("span", ""))
+        parts.append(_rules(grant.deny))
+    return tag("div", parts, class_="grant")
+
+
+def _is_everything(layer: Iterable[Capability]) -> bool:
+    return any(str(rule) == ANY_NAME for rule in layer)
+
+
+def _rules(rules: Iterable[Capability]) -> Html:
+    listed = list(rules)
+    rows = [_rule(rule) for rule in listed[:_SHOWN_MAX]]
+    if len(listed) > _SHOWN_MAX:
+        rows.append(tag("li", f"and {len(listed) - _SHOWN_MAX} more", class_="note"))
+    return tag("ul", rows)
+
+
+def _rule(rule: Capability) -> Html:
+    text = str(rule)
+    verb = VERBS.get(text.partition(":")[0])
+    return tag("li", tag("code", text), f" {verb.sentence}" if verb is not None else None)

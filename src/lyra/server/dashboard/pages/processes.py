@@ -10,12 +10,11 @@ from itertools import islice
 from typing import Final
 from urllib.parse import urlencode
 
-from lyra.server.dashboard.first_step import nothing_yet
 from lyra.server.dashboard.html import Html, tag
-from lyra.server.dashboard.layout import link, page, region
+from lyra.server.dashboard.layout import link, nothing_yet, page, region
 from lyra.server.dashboard.words import money, state
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer, RequestQuery
-from lyra.server.http.processes.live_tree import TREE_EVENTS, LiveTree, ProcessRow
+from lyra.server.http.live_tree import TREE_EVENTS, LiveTree, ProcessRow
 
 _PAGE_ROWS: Final = 100
 _STATES: Final = {

@@ -6,27 +6,43 @@ moves the handle without loading the page again. The form "Fork from here" works
 
 from __future__ import annotations
 
+import posixpath
+from collections.abc import Mapping
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
-from lyra.errors import LyraError
+from lyra.agents.forks.change import StepChange
+from lyra.core.checking.check import one_of
+from lyra.core.imported_node import NODE_FILES
+from lyra.errors import ConfigError, LyraError
 from lyra.observe.timeline.difference import RunDifference, compare_runs
 from lyra.observe.timeline.timeline import COMPACTED
-from lyra.server.dashboard.html import Child, Html, join, tag
-from lyra.server.dashboard.layout import link, page, region
-from lyra.server.dashboard.pages.fork import fork_form
+from lyra.server.dashboard.html import Child, Html, facts_row, join, tag
+from lyra.server.dashboard.layout import act_form, link, page, region, see_other
 from lyra.server.dashboard.pages.runs import vega_state
-from lyra.server.dashboard.views.facts import facts_row
-from lyra.server.dashboard.views.plan_picture import plan_of_run, plan_picture
-from lyra.server.dashboard.views.run import difference_view, frames_view, lanes, moment_view, step_list
-from lyra.server.dashboard.views.run_look import VEGA_REFRESH_MS, RunLook
-from lyra.server.dashboard.views.vega_run import VegaRunFacts, output_view, vega_notes
+from lyra.server.dashboard.run_view import (
+    VEGA_REFRESH_MS,
+    RunLook,
+    VegaRunFacts,
+    difference_view,
+    frames_view,
+    lanes,
+    moment_view,
+    output_view,
+    step_list,
+    vega_notes,
+)
 from lyra.server.dashboard.words import copied_id, end_state, moment, money, state
-from lyra.server.http.api.timelines import frames_of, run_pid, step_number
+from lyra.server.http.api.timelines import fork_of, frames_of, run_pid, step_number
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer, RequestQuery
-from lyra.server.http.past.timelines import Timelines
-from lyra.server.http.past.vega_forks import VegaForks
+from lyra.server.http.past.timelines import Timelines, VegaForks
 from lyra.server.http.problems import HttpRefusal
+from lyra.vega.replay.replayed_run import CHANGEABLE
+
+if TYPE_CHECKING:
+    from lyra.vega.durable.runs import DurableRun
+    from lyra.vega.plan.plan import OverlapPlan
+
 
 _EVENTS: Final = (
     *("process.created", "process.terminated", "effect.started", "effect.finished", "message.received"),
@@ -233,6 +249,116 @@ async def _comparison(call: HttpCall, pid: str) -> Html:
     )
 
 
+# ---------------------------------------------------------------- fork
+# The form "Fork from here" of the page of a run, and the act behind it.
+
+_TEXT_CHARS_MAX: Final = 100_000
+
+# The changes that the form offers: the field of the change, and its label.
+CHANGES: Final[dict[str, str]] = {
+    "reply": "another reply of the model",
+    "prompt": "another message to the agent",
+    "model": "another model from here on",
+    "system": "another system prompt from here on",
+    "result": "another result of the tool (JSON or text)",
+    "none": "no change: run on from here",
+}
+
+
+def fork_form(call: HttpCall, word: str, look: RunLook) -> Html:
+    offered = CHANGES if call.caller.is_operator else {name: CHANGES[name] for name in ("prompt", "none")}
+    if look.vega is not None:
+        offered = {name: CHANGES[name] for name in ("reply", "result")}
+    options = [tag("option", label, value=name) for name, label in offered.items()]
+    form = act_form(
+        call,
+        link(call, "acts/runs", word, "fork"),
+        tag("input", type="hidden", name="at", value=look.here, id="fork-at"),
+        tag("label", "With ", tag("select", options, name="what", id="fork-what")),
+        tag("label", "Text", for_="fork-text"),
+        tag("textarea", name="text", id="fork-text", rows=3, maxlength=_TEXT_CHARS_MAX),
+        tag("button", "Fork from here", class_="primary"),
+        why_not=_why_no_fork(call, look),
+        class_="fork",
+        id="fork-form",
+    )
+    return region(
+        call,
+        "fork",
+        (),
+        tag("h2", f"Fork from step {look.here}"),
+        tag("p", _REAL if look.vega is None else _VEGA_REAL, class_="note"),
+        _vega_refusal(look),
+        form,
+        data_at=look.here,
+    )
+
+
+_REAL: Final = (
+    "What came before is answered from the journal and not done again. What the fork does from there on is real."
+)
+_VEGA_REAL: Final = (
+    "The fork is a run of its own. What its program asks as in this run is answered as it was; what is new is real, "
+    "within the budget of the run."
+)
+
+
+def _why_no_fork(call: HttpCall, look: RunLook) -> str:
+    """Why the form is disabled; "" where it is not."""
+    if not look.here:
+        return "There is no step here: move the handle to one"
+    if look.vega is None:
+        return ""
+    if not call.caller.is_operator:
+        return "A fork of a Vega run needs an operator"
+    return "" if _is_changeable(look) and not look.vega.missing else "This step has no reply that could be changed"
+
+
+def _is_changeable(look: RunLook) -> bool:
+    step = look.steps[look.here - 1]
+    return step.kind in CHANGEABLE and bool(step.end_seq)
+
+
+def _vega_refusal(look: RunLook) -> Html | None:
+    """Why a Vega run cannot be forked from here, and what to do instead."""
+    if look.vega is None or not look.here:
+        return None
+    if look.vega.missing:
+        return tag(
+            "p", look.vega.missing, " Fork it with ", tag("code", f"{look.vega.command()} --live"), class_="note"
+        )
+    if _is_changeable(look):
+        return None
+    return tag("p", "This step has no reply: choose one of the kind model, tool or effect that is over.", class_="note")
+
+
+async def _fork(call: HttpCall) -> RawAnswer:
+    word = call.path["pid"]
+    form = call.form
+    what = one_of(form.get("what", ""), CHANGES, "a change")
+    text = form.get("text", "")[:_TEXT_CHARS_MAX]
+    if what != "none" and not text:
+        raise ConfigError("say what is different in the fork", hint="write a text, or choose no change", key="text")
+    number = step_number(form.get("at", ""))
+    started = await fork_of(call, run_pid(call, word), number, _change(what, text))
+    return see_other(call, "runs", word, query={"at": number, "other": started.pid})
+
+
+def _change(what: str, text: str) -> StepChange:
+    if what == "none":
+        return StepChange()
+    return StepChange(**{what: _json(text) if what == "result" else text})
+
+
+def _json(text: str) -> Any:
+    import json
+
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
 ENDPOINTS: Final = (
     Endpoint(
         name="pages.run",
@@ -243,4 +369,64 @@ ENDPOINTS: Final = (
         query=RunQuery,
         is_documented=False,
     ),
+    Endpoint(
+        name="acts.fork",
+        method="POST",
+        path="/acts/runs/{pid}/fork",
+        summary="Fork a run from a step",
+        handler=_fork,
+        is_work=True,
+        is_documented=False,
+    ),
 )
+
+
+# ---------------------------------------------------------------- plan picture
+# The picture of a Vega program's plan: which calls to agents overlap, and why the others do not.
+
+
+def plan_picture(plan: OverlapPlan) -> Html:
+    """The picture, and the same in words."""
+    from lyra.vega.plan.render import svg_of, text_of
+
+    return tag(
+        "div",
+        tag(
+            "div", Html(svg_of(plan, embedded=True)), class_="graph-box", tabindex="0", role="region", aria_label="Plan"
+        ),
+        tag("details", tag("summary", "The plan in words"), tag("pre", text_of(plan), tabindex="0")),
+        class_="plan",
+    )
+
+
+def plan_of_run(run: DurableRun) -> OverlapPlan | None:
+    """The plan of the program that is in force in a run; None for one that was run compiled, without its source."""
+    from lyra.vega.compiler.compiler import plan_of
+
+    sources = run.sources()
+    text = sources.get(run.file)
+    if text is None:
+        text = next(iter(sources.values()), None)
+    if text is None:
+        return None
+    try:
+        return plan_of(text, run.file, load=partial(_load, sources))
+    except LyraError:  # a source of an older version of the language
+        return None
+
+
+def _load(sources: Mapping[str, str], target: str, importer: str) -> Any:
+    """An imported source among those that the run has kept."""
+    beside = posixpath.join(posixpath.dirname(importer), target)
+    for name in (target, f"{target}.vega", beside, f"{beside}.vega"):
+        plain = posixpath.normpath(name)
+        if plain in sources:
+            return _node(plain, sources[plain]) if plain.endswith(NODE_FILES) else (plain, sources[plain])
+    return None
+
+
+def _node(name: str, text: str) -> Any:
+    """A node that a program imports."""
+    from lyra.vesper.runtime.faces import read_file
+
+    return read_file(name, text)

@@ -6,10 +6,8 @@ from heapq import nlargest
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lyra.core.naming import SUPERVISE
-from lyra.server.dashboard.first_step import nothing_yet
-from lyra.server.dashboard.html import Child, Html, join, tag
-from lyra.server.dashboard.layout import link, page, region
-from lyra.server.dashboard.table import TableColumn, TableRow, table
+from lyra.server.dashboard.html import Child, Html, TableColumn, TableRow, join, table, tag
+from lyra.server.dashboard.layout import link, nothing_yet, page, region
 from lyra.server.dashboard.words import copied_id, empty, end_state, moment, money, state
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer, RequestQuery
 from lyra.server.http.past.timelines import Timelines

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from lyra.kernel.services.service import ServiceInfo
-from lyra.server.dashboard.html import Html, tag
+from lyra.server.dashboard.html import Html, TableColumn, TableRow, table, tag
 from lyra.server.dashboard.layout import page, region
-from lyra.server.dashboard.table import TableColumn, TableRow, table
 from lyra.server.dashboard.words import empty, moment, state
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer
 from lyra.server.work.names import is_offered

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from lyra._version import __version__
 from lyra.config import show_value
 from lyra.kernel.base.tasks import BlockingCalls
-from lyra.server.dashboard.html import Child, Html, tag
+from lyra.server.dashboard.html import Child, Html, TableRow, table, tag
 from lyra.server.dashboard.layout import link, page
-from lyra.server.dashboard.table import TableRow, table
 from lyra.server.dashboard.words import duration, empty, state
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer, RequestQuery
 from lyra.server.identity import ROLES

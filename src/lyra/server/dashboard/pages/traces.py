@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
+from collections.abc import Iterable, Sequence
 from itertools import islice
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
 
 from lyra.core.checking.check import one_of
+from lyra.core.codec import decode, to_plain
+from lyra.core.event import Event
+from lyra.errors import LyraError
+from lyra.kernel.base.tasks import BlockingCalls
+from lyra.observe.history.call_contents import CallContent, ContentHistory, ContentPart, Pause, PauseHistory
 from lyra.observe.spans import Span
-from lyra.server.dashboard.first_step import nothing_yet
-from lyra.server.dashboard.html import Html, tag
-from lyra.server.dashboard.layout import link, page, region
-from lyra.server.dashboard.table import TableColumn, TableRow, table
-from lyra.server.dashboard.views.past import past_note
+from lyra.server.dashboard.html import Child, Html, TableColumn, TableRow, facts_row, join, table, tag
+from lyra.server.dashboard.layout import link, nothing_yet, page, past_note, region
+from lyra.server.dashboard.waterfall import WATERFALL_SCRIPT, span_cost, waterfall
 from lyra.server.dashboard.words import copied_id, duration, empty, moment, money, state
-from lyra.server.http.api.traces import TraceView, known_spans, spans_by_trace, trace_line
+from lyra.server.http.api.traces import TraceView, known_spans, own_spans, spans_by_trace, trace_line
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer, RequestQuery
+from lyra.server.http.problems import HttpRefusal
+
+if TYPE_CHECKING:
+    from lyra.kernel.kernel import Kernel
+    from lyra.server.http.parts import HttpParts
+    from lyra.server.http.past.history import History
+    from lyra.store.protocol import Record, Store
+
 
 _EVENTS: Final = ("agent.answered", "agent.ended", "vesper.executed")
 _ORDERS: Final = ("newest", "slowest", "dearest")
@@ -125,6 +139,145 @@ def _row(call: HttpCall, line: TraceView, spans: list[Span], now: float) -> Tabl
     return TableRow(line.trace_id, cells)
 
 
+# ---------------------------------------------------------------- trace
+# One trace: its waterfall, and what one call of it asked and got.
+
+_COMMAND_TOOL: Final = "Bash"
+_SANDBOX_NOTE: Final = re.compile(r"\[exit code [^\n]*?· sandbox ([^·\n]+?)(?: ·[^\n]*)?\]\Z")
+_TRACE_EVENTS: Final = ("model.called", "tool.called", "agent.answered", "agent.ended")
+_SHOWN_ELSEWHERE: Final = frozenset(
+    {"trace_id", "span_id", "parent_span", "agent", "status", "latency_ms", "input_tokens", "output_tokens", "cost_usd"}
+)
+
+
+class SpanQuery(RequestQuery):
+    """`span` is the one whose call is shown."""
+
+    span: str = ""
+
+
+async def _trace(call: HttpCall) -> RawAnswer:
+    trace_id = call.path["trace_id"]
+    spans = [span for span in await own_spans(call) if span.trace_id == trace_id]
+    if not spans:
+        raise HttpRefusal(404, f"no trace {trace_id[:80]!r}", hint="the page Traces lists those that are kept")
+    contents = call.parts.shared(TraceContents)
+    chosen = next((span for span in spans if span.span_id == call.query.span), None)
+    content = None if chosen is None else await contents.of(chosen)
+    line = trace_line(trace_id, spans)
+
+    def href(span: Span) -> str:
+        return link(call, "traces", trace_id, query={"span": span.span_id}) + "#call"
+
+    rows = waterfall(spans, await contents.pauses(spans), href=href, chosen=call.query.span)
+    return page(
+        call,
+        f"Trace of {line.name}",
+        region(
+            call,
+            "spans",
+            _TRACE_EVENTS,
+            _facts(call, trace_id, spans, line.status),
+            rows,
+            every_ms=1_000,
+            class_="trace",
+        ),
+        region(call, "call", (), _call(call, chosen, content)),
+        scripts=(WATERFALL_SCRIPT,),
+        wide=True,
+    )
+
+
+def _facts(call: HttpCall, trace_id: str, spans: Sequence[Span], status: str) -> Html:
+    began = min(span.started for span in spans)
+    took_s = max(span.time for span in spans) - began
+    errors = sum(span.status not in ("ok", "paused") for span in spans)
+    pids = list(dict.fromkeys(span.pid for span in spans if span.pid))[:8]
+    calls = [span.model_call for span in spans if span.kind == "model"]
+    tokens = sum(model_call.input_tokens + model_call.output_tokens for model_call in calls)
+    facts: list[tuple[str, Child]] = [
+        ("State", state("ok") if status in ("ok", "paused") else state("failed", status)),
+        ("Began", moment(began, call.now)),
+        ("Took", duration(took_s)),
+        ("Spans", f"{len(spans):,}" + (f", {errors} failed" if errors else "")),
+        ("Tokens", f"{tokens:,}"),
+        ("Cost", money(span_cost(spans))),
+        ("Processes", [[tag("a", pid, href=link(call, "processes", pid)), " "] for pid in pids]),
+        ("Id", copied_id(trace_id)),
+    ]
+    return facts_row(facts)
+
+
+# ---------------------------------------------------------------- one call
+def _call(call: HttpCall, span: Span | None, content: CallContent | None) -> Html:
+    if span is None:
+        return join(tag("h2", "Call"), tag("p", "Choose a row to see what the call asked and got.", class_="note"))
+    facts: list[tuple[str, Child]] = [
+        ("State", state("ok") if span.status in ("ok", "paused") else state("failed", span.status)),
+        ("Took", duration(span.latency_ms / 1000)),
+        ("Agent", span.agent),
+        ("Process", tag("a", span.pid, href=link(call, "processes", span.pid)) if span.pid else "–"),
+    ]
+    facts += [(_words(name), _plain(value)) for name, value in span.data.items() if name not in _SHOWN_ELSEWHERE]
+    if span.kind == "model":
+        facts.append(("Cache", _cache_words(span, content)))
+    if content is not None and content.decision:
+        facts += [(f"Permission: {name}", _plain(value)) for name, value in content.decision.items()]
+    elif span.kind == "tool" and content is not None:
+        facts.append(("Permission", "no rule was asked: the agent has no permissions"))
+    sandbox = "" if content is None else _sandbox_words(span, content)
+    if sandbox:
+        facts.append(("Sandbox", sandbox))
+    return join(tag("h2", f"{span.kind} {span.name}"), facts_row(facts), _parts(span, content))
+
+
+def _parts(span: Span, content: CallContent | None) -> Html | None:
+    if span.kind not in ("model", "tool"):
+        return None
+    if content is None:
+        note = "Request and answer are kept by a kernel with a store: lyra serve --db lyra.db"
+        return tag("p", note, class_="note")
+    answer = [*content.answer, *([ContentPart("error", content.error)] if content.error else [])]
+    return tag(
+        "div",
+        tag("div", tag("h3", "Request"), _texts(content.request)),
+        tag("div", tag("h3", "Answer"), _texts(answer)),
+        class_="call-parts",
+    )
+
+
+def _texts(parts: Sequence[ContentPart]) -> Html:
+    if not parts:
+        return tag("p", "nothing", class_="note")
+    return join(*([tag("p", part.role, class_="note"), tag("pre", part.text, tabindex="0")] for part in parts))
+
+
+def _cache_words(span: Span, content: CallContent | None) -> str:
+    called = span.model_call
+    counts = {"cache_read_tokens": called.cache_read_tokens, "cache_write_tokens": called.cache_write_tokens}
+    counts |= {} if content is None else content.cache
+    words = [f"{count:,} tokens {name.split('_')[1]}" for name, count in counts.items() if count]
+    return ", ".join(words) or "not used"
+
+
+def _sandbox_words(span: Span, content: CallContent) -> str:
+    """What the note at the end of a command's result says about its sandbox; "" where there is none."""
+    texts = [content.error, *(part.text for part in content.answer)]
+    if span.name != _COMMAND_TOOL or not any(texts):
+        return ""
+    notes = [_SANDBOX_NOTE.search(text.rstrip()) for text in texts]
+    return next((note[1] for note in notes if note is not None), "")
+
+
+def _words(name: str) -> str:
+    text = name.replace("_", " ")
+    return text[:1].upper() + text[1:]
+
+
+def _plain(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
 ENDPOINTS: Final = (
     Endpoint(
         name="pages.traces",
@@ -135,4 +288,123 @@ ENDPOINTS: Final = (
         query=TracePageQuery,
         is_documented=False,
     ),
+    Endpoint(
+        name="pages.trace",
+        method="GET",
+        path="/traces/{trace_id}",
+        summary="One trace",
+        handler=_trace,
+        query=SpanQuery,
+        is_documented=False,
+        statuses=(404,),
+    ),
 )
+
+
+# ---------------------------------------------------------------- call contents
+# What one call of a trace asked and got, and where its processes stood still: read for a person who looks at it.
+
+_ROWS_MAX: Final = 50_000  # that one request reads of a process, or of the last events
+_PAUSE_KINDS: Final = frozenset(
+    {
+        *("effect.retried", "interrupt.created", "interrupt.resolved", "interrupt.expired", "interrupt.cancelled"),
+        *("pcb.interrupt_created", "pcb.interrupt_ended"),
+    }
+)
+
+
+class TraceContents:
+    """See the module. One for each server: `call.parts.shared(TraceContents)`."""
+
+    def __init__(self, parts: HttpParts) -> None:
+        self._kernel: Kernel = parts.kernel
+        self._history: History = parts.history
+        self._threads = BlockingCalls("lyra-contents")
+        self._pauses = PauseHistory()
+        self._seq = 0  # of the last row whose pause is known
+        self._reading = asyncio.Lock()
+        parts.kernel.parts["server.contents"] = self
+
+    async def close(self) -> None:
+        """Called with the kernel."""
+        self._threads.close()
+
+    async def pauses(self, spans: Iterable[Span]) -> list[Pause]:
+        """Where the processes of these spans waited, in order."""
+        async with self._reading:  # rows that were read before are not read again
+            store = self._kernel.open_reader()
+            if store is not None:
+                self._seq = await self._threads.call(_add_pauses, store, self._pauses, self._seq)
+            else:
+                page = await self._history.page(self._seq, _ROWS_MAX, pid=None, kind=None)
+                self._pauses.add_all(event for event in page.events if event.kind in _PAUSE_KINDS)
+                self._seq = page.last_seq
+        pids = {span.pid for span in spans}
+        return [pause for pause in self._pauses.pauses if pause.pid in pids]
+
+    async def of(self, span: Span) -> CallContent | None:
+        """What a call of a model or a tool asked and got; None where that is not known."""
+        if span.kind not in ("model", "tool"):
+            return None
+        call_id = str(span.data.get("call_id") or "")
+        store = self._kernel.open_reader()
+        if store is not None:
+            history = await self._threads.call(_stored_contents, store, span.pid)
+            return history.nearest(span.kind, span.name, span.time, call_id)
+        return _in_conversation(self._kernel, span, call_id)
+
+
+def _add_pauses(store: Store, history: PauseHistory, after: int) -> int:
+    """Add the pauses that the rows after one tell; gives the last row."""
+    last = after
+    try:
+        for row in store.read(after=after):
+            last = row.seq
+            if row.kind in _PAUSE_KINDS:
+                history.add(_event(row))
+    finally:
+        store.close()
+    return last
+
+
+def _stored_contents(store: Store, pid: str) -> ContentHistory:
+    def message_at(seq: int) -> Any:
+        row = next(iter(store.read(after=seq - 1, upto=seq, kind="message.sent")), None)
+        return None if row is None else decode(row.data).get("message")
+
+    history = ContentHistory(message_at)
+    try:
+        for row in list(islice(store.read(pid=pid), _ROWS_MAX)):
+            history.add(_event(row))
+    finally:
+        store.close()
+    return history
+
+
+def _event(row: Record) -> Event:
+    return Event(row.seq, row.time, row.pid, row.kind, decode(row.data))
+
+
+def _in_conversation(kernel: Kernel, span: Span, call_id: str) -> CallContent | None:
+    """A call of a tool as its agent's conversation has it; the call of a model cannot be told from others there."""
+    if not call_id:
+        return None
+    try:
+        messages = kernel.agent(span.pid).messages
+    except (LyraError, KeyError):
+        return None
+    content = CallContent("", span.kind, span.name, span.started, span.time, call_id)
+    for message in messages:
+        for asked in message.tool_calls:
+            if asked.id == call_id:
+                content.request = [ContentPart("arguments", _text(asked.arguments))]
+        for result in message.tool_results:
+            if result.id == call_id:
+                content.answer = [ContentPart("result", _text(result.output))]
+    return content if content.request or content.answer else None
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    return msgspec.json.format(msgspec.json.encode(value, enc_hook=to_plain), indent=2).decode()

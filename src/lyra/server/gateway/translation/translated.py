@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
+from lyra.models.answers.chat import ChatWriter
+from lyra.models.answers.messages import MessagesWriter
+from lyra.models.answers.responses import ResponsesWriter
 from lyra.models.answers.writer import AnswerHead, VendorAnswerWriter
-from lyra.server.gateway.translation.formats import TRANSLATIONS
+from lyra.models.request import Request
+from lyra.server.gateway.translation.chat import read_chat
+from lyra.server.gateway.translation.messages import read_messages
 from lyra.server.gateway.translation.reading import cannot_carry
+from lyra.server.gateway.translation.responses import read_responses
 
 if TYPE_CHECKING:
     from lyra.server.gateway.request import GatewayRequest
@@ -32,3 +39,26 @@ class TranslatedRequest:
     def writer(self, word: str, now: float) -> VendorAnswerWriter:
         """A writer of one answer."""
         return self._translation.writer(AnswerHead(str(self._data["model"]), word, int(now)), self._data)
+
+
+# ---------------------------------------------------------------- formats
+# The table of translated formats: who reads the request, who writes the answer.
+
+
+class Translation(NamedTuple):
+    """`writer` gets the head of the answer and the body of the request."""
+
+    read: Callable[[dict[str, Any]], Request]
+    writer: Callable[[AnswerHead, dict[str, Any]], VendorAnswerWriter]
+
+
+def _chat_writer(head: AnswerHead, data: dict[str, Any]) -> VendorAnswerWriter:
+    options = data.get("stream_options")
+    return ChatWriter(head, with_usage=isinstance(options, dict) and options.get("include_usage") is True)
+
+
+TRANSLATIONS: Final[dict[str, Translation]] = {
+    "chat": Translation(read_chat, _chat_writer),
+    "messages": Translation(read_messages, lambda head, _: MessagesWriter(head)),
+    "responses": Translation(read_responses, lambda head, _: ResponsesWriter(head)),
+}

@@ -15,7 +15,7 @@ from lyra.errors import ConfigError, LyraError, Overloaded
 from lyra.kernel.bus.stream import BusStream
 from lyra.kernel.journal.error_rows import text_of
 from lyra.server.generated import engine_pb2 as pb
-from lyra.server.grpc.messages.fields import json_bytes, json_value, milliseconds, required, text
+from lyra.server.grpc.fields import json_bytes, json_value, milliseconds, required, text
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel

@@ -16,7 +16,8 @@ from lyra.core.envelope import Envelope
 from lyra.core.limits import SERVER_MESSAGE_BYTES_MAX
 from lyra.errors import ConfigError, LimitExceeded, LyraError
 from lyra.server.generated import engine_pb2 as pb
-from lyra.server.grpc.messages.envelopes import (
+from lyra.server.grpc.fields import json_mapping, required
+from lyra.server.grpc.messages import (
     agent_result_message,
     bounds_message,
     changed_fields,
@@ -24,7 +25,6 @@ from lyra.server.grpc.messages.envelopes import (
     envelope_message,
     event_message,
 )
-from lyra.server.grpc.messages.fields import json_mapping, required
 from lyra.server.grpc.services.owners import chosen_pid, owned_envelope, require_envelope
 
 if TYPE_CHECKING:

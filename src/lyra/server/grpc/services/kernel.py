@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from lyra.errors import NoSuchProcess
 from lyra.server.generated import engine_pb2 as pb
-from lyra.server.grpc.messages.enums import PRIORITY, PROCESS_STATE
-from lyra.server.grpc.messages.fields import int32, required
-from lyra.server.grpc.messages.processes import (
+from lyra.server.grpc.fields import PRIORITY, PROCESS_STATE, int32, required
+from lyra.server.grpc.messages import (
     fill_process,
     process_message,
     quota_fields,

@@ -6,26 +6,209 @@ The operator sees the figures of all users; a user sees those of their own proce
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
+from lyra.errors import ConfigError, Denied, EffectFailed
+from lyra.kernel.interrupts.interrupt import Interrupt
+from lyra.kernel.interrupts.service import unknown_interrupt
+from lyra.kernel.services.service import ServiceInfo, ServiceResponse
 from lyra.server.generated import engine_pb2 as pb
-from lyra.server.grpc.messages.envelopes import envelope_message
-from lyra.server.grpc.messages.fields import int32, required
-from lyra.server.grpc.messages.interrupts import interrupt_message
-from lyra.server.grpc.messages.processes import (
+from lyra.server.grpc.fields import (
+    HEALTH,
+    INTERRUPT_KIND,
+    INTERRUPT_STATUS,
+    int32,
+    int64,
+    json_bytes,
+    json_mapping,
+    json_value,
+    milliseconds,
+    required,
+    text,
+    texts,
+)
+from lyra.server.grpc.messages import (
+    answer_fields,
+    envelope_message,
+    interrupt_message,
+    json_envelope,
     process_message,
     rate_usage_message,
     remaining_message,
     usage_message,
 )
-from lyra.server.grpc.services.interrupts import InterruptCalls
-from lyra.server.grpc.services.owners import interrupt_owner, require_process
-from lyra.server.grpc.services.registry import RegistryCalls
+from lyra.server.grpc.services.owners import (
+    SERVICE_OWNER,
+    interrupt_owner,
+    owned_envelope,
+    require_process,
+    service_owner,
+)
+from lyra.server.work.names import is_offered, service_for
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
     from lyra.kernel.workers.quota import ResourceUsage, SystemUsage
     from lyra.server.identity import Caller
+
+
+# ---------------------------------------------------------------- registry
+# The services of SystemService: registered, reported on, listed and dispatched to.
+
+
+class RegistryCalls:
+    """See the module."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+
+    async def register_service(self, request: pb.RegisterServiceRequest, caller: Caller) -> pb.ServiceInfo:
+        fields = service_fields(request.service)
+        name = required(fields["name"], "service.name")
+        if name in self._kernel.services.state.services and not caller.owns(
+            service_owner(self._kernel.services.get_service(name))
+        ):
+            raise Denied(f"the service {name} cannot be chosen", hint="choose another name")
+        if caller.user_id:
+            fields["metadata"][SERVICE_OWNER] = caller.user_id
+        await self._kernel.register_service(fields)
+        return service_message(self._kernel.services.get_service(name))
+
+    async def unregister_service(self, request: pb.UnregisterServiceRequest, caller: Caller) -> pb.ServiceInfo:
+        info = self._require_owner(required(request.name, "name"), caller)
+        await self._kernel.unregister_service(info.name)
+        return service_message(info)
+
+    async def update_service_health(self, request: pb.UpdateServiceHealthRequest, caller: Caller) -> pb.ServiceInfo:
+        info = self._require_owner(required(request.name, "name"), caller)
+        await self._kernel.services.update_health(info.name, HEALTH.required(request.status))
+        return service_message(self._kernel.services.get_service(info.name))
+
+    async def list_services(self, request: pb.ListServicesRequest, caller: Caller) -> pb.ListServicesResponse:
+        services = self._kernel.services
+        infos = (
+            services.list_services_by_type(request.service_type) if request.service_type else services.list_services()
+        )
+        seen = [info for info in infos if is_offered(self._kernel, info, caller)]
+        return pb.ListServicesResponse(services=map(service_message, seen))
+
+    async def dispatch_service(self, request: pb.DispatchServiceRequest, caller: Caller) -> pb.DispatchServiceResponse:
+        name = required(request.service, "service")
+        if request.pid:
+            require_process(self._kernel, caller, request.pid)
+        given = json_envelope(request.envelope)
+        work = {
+            "pid": request.pid,
+            "envelope": owned_envelope(caller, given) if given is not None else None,
+            "user_id": caller.user_id,
+            "metadata": json_mapping(request.metadata, "metadata") or {},
+        }
+        try:
+            response = await self._kernel.dispatch(
+                name, work, timeout_s=request.timeout_seconds or None, max_retries=request.max_retries
+            )
+        except EffectFailed as error:  # the handler's own: the answer tells
+            return pb.DispatchServiceResponse(success=False, error=text(error.message))
+        return response_message(response)
+
+    def _require_owner(self, name: str, caller: Caller) -> ServiceInfo:
+        info = service_for(self._kernel, caller, name)
+        if not caller.owns(service_owner(info)):
+            raise Denied(f"service {name} belongs to another user")
+        return info
+
+
+# ---------------------------------------------------------------- services
+# Registered services, and what they answer.
+
+# Fields that a registration may leave out: the kernel has defaults for them.
+_OPTIONAL: Final = ("service_type", "version", "max_concurrent")
+
+
+def service_message(info: ServiceInfo) -> pb.ServiceInfo:
+    return pb.ServiceInfo(
+        name=text(info.name),
+        service_type=text(info.service_type),
+        version=text(info.version),
+        capabilities=map(text, info.capabilities),
+        max_concurrent=int32(info.max_concurrent),
+        current_load=int32(info.current_load),
+        status=HEALTH.number(info.status),
+        last_health_check_ms=milliseconds(info.last_health_check),
+        metadata=texts(info.metadata),
+    )
+
+
+def service_fields(message: pb.ServiceInfo) -> dict[str, Any]:
+    """A registration; its load and its last check are the kernel's to say."""
+    fields: dict[str, Any] = {name: value for name in _OPTIONAL if (value := getattr(message, name))}
+    if message.status:
+        fields["status"] = HEALTH.word(message.status)
+    return {
+        "name": message.name,
+        "capabilities": list(message.capabilities),
+        "metadata": dict(message.metadata),
+        **fields,
+    }
+
+
+def response_message(response: ServiceResponse) -> pb.DispatchServiceResponse:
+    return pb.DispatchServiceResponse(
+        success=response.error is None,
+        envelope=json_bytes(response.envelope.to_data() if response.envelope is not None else None),
+        metadata=json_bytes(response.metadata),
+        error=text(response.error or ""),
+        retries=int32(response.retries),
+        duration_ms=int64(response.duration_s * 1000),
+    )
+
+
+# ---------------------------------------------------------------- interrupts
+# The questions of SystemService: raised, answered, taken back and listed by their owner.
+
+
+class InterruptCalls:
+    """See the module."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+
+    async def create_interrupt(self, request: pb.CreateInterruptRequest, caller: Caller) -> pb.FlowInterrupt:
+        pid = require_process(self._kernel, caller, required(request.pid, "pid"))
+        interrupt = self._kernel.create_interrupt(
+            pid,
+            INTERRUPT_KIND.required(request.kind),
+            request.message,
+            question=request.question,
+            data=json_value(request.data, "data"),
+            **({"ttl_s": float(request.ttl_seconds)} if request.ttl_seconds else {}),
+        )
+        return interrupt_message(await interrupt)
+
+    async def resolve_interrupt(self, request: pb.ResolveInterruptRequest, caller: Caller) -> pb.FlowInterrupt:
+        interrupt = self._own(request.interrupt_id, caller)
+        if not request.HasField("response"):
+            raise ConfigError("response is required", key="response")
+        answer = answer_fields(request.response, interrupt.kind)
+        return interrupt_message(await self._kernel.interrupts.resolve_interrupt(interrupt.id, answer))
+
+    async def cancel_interrupt(self, request: pb.CancelInterruptRequest, caller: Caller) -> pb.FlowInterrupt:
+        interrupt = self._own(request.interrupt_id, caller)
+        cancelled = self._kernel.interrupts.cancel_interrupt(interrupt.id, request.reason or "cancelled")
+        return interrupt_message(await cancelled)
+
+    async def list_interrupts(self, request: pb.ListInterruptsRequest, caller: Caller) -> pb.ListInterruptsResponse:
+        if request.pid:
+            require_process(self._kernel, caller, request.pid)
+        status = INTERRUPT_STATUS.word(request.status)
+        asked = self._kernel.interrupts.list_interrupts(request.pid or None, status=status)
+        own = [interrupt for interrupt in asked if request.pid or caller.owns(interrupt_owner(self._kernel, interrupt))]
+        return pb.ListInterruptsResponse(interrupts=map(interrupt_message, own))
+
+    def _own(self, interrupt_id: str, caller: Caller) -> Interrupt:
+        interrupt = self._kernel.interrupts.get_interrupt(required(interrupt_id, "interrupt_id"))
+        caller.require_owner(interrupt_owner(self._kernel, interrupt), unknown_interrupt, interrupt_id)
+        return interrupt
 
 
 class SystemCalls(InterruptCalls, RegistryCalls):

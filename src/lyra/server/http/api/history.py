@@ -9,7 +9,7 @@ import msgspec
 from lyra.core.checking.check import one_of
 from lyra.core.codec import to_plain
 from lyra.core.event import KINDS, Event
-from lyra.server.http.endpoint import Endpoint, HttpCall, RequestQuery
+from lyra.server.http.endpoint import Endpoint, HttpCall, RequestQuery, Streamed
 from lyra.server.owners import owner_if_known
 
 _PAGE_MAX: Final = 10_000
@@ -62,6 +62,25 @@ def _plain(event: Event) -> HistoryEvent:
     return HistoryEvent(event.seq, event.time, event.pid, event.kind, data)
 
 
+# ---------------------------------------------------------------- events
+# The events of the kernel as they happen.
+
+
+class EventQuery(RequestQuery):
+    """`kinds` are words of the table of events, with commas between them; `pid` is one process."""
+
+    kinds: str = ""
+    pid: str = ""
+
+
+async def follow(call: HttpCall) -> Streamed:
+    query: EventQuery = call.query
+    kinds = frozenset(one_of(kind.strip(), KINDS, "an event's kind") for kind in query.kinds.split(",") if kind.strip())
+    pid = call.require_process(query.pid) if query.pid else ""
+    event_id = call.headers.get("last-event-id", "")
+    return Streamed(call.parts.feed.read(call.caller, event_id, kinds, pid))
+
+
 ENDPOINTS: Final = (
     Endpoint(
         name="history.read",
@@ -73,5 +92,16 @@ ENDPOINTS: Final = (
         query=HistoryQuery,
         statuses=(404,),
         about="`lyra ps`, `trace`, `cost`, `events` and `top` read this. A kernel without a store keeps the last rows.",
+    ),
+    Endpoint(
+        name="events.follow",
+        method="GET",
+        path="/api/events",
+        summary="The events of the caller's processes as they happen",
+        handler=follow,
+        query=EventQuery,
+        streams=True,
+        statuses=(404,),
+        about="The header `Last-Event-ID` reads on after an event; `missed` says how many are not kept any more.",
     ),
 )

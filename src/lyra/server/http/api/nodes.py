@@ -10,8 +10,7 @@ import msgspec
 from lyra.core.codec import to_plain
 from lyra.errors import ConfigError, Denied
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer, RequestBody
-from lyra.server.http.mounted_nodes import MountedNodes, mounted_nodes
-from lyra.server.http.nodes.facts import NodeFacts, read_node, read_nodes
+from lyra.server.http.mounted_nodes import MountedNodes, NodeFacts, mounted_nodes, read_node, read_nodes
 from lyra.server.http.problems import HttpRefusal
 from lyra.server.identity import Caller
 

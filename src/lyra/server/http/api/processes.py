@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+import asyncio
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import msgspec
 
 from lyra.core.limits import SERVER_PAGE_ITEMS, SERVER_PAGE_ITEMS_MAX
-from lyra.errors import ConfigError
+from lyra.errors import ConfigError, InvalidTransition
 from lyra.kernel.process.process import Process
 from lyra.kernel.workers.entry import ProcessControlBlock, ProcessState
 from lyra.server.http.endpoint import Endpoint, HttpCall, RequestBody, RequestQuery
-from lyra.server.http.processes.restarting import restart_process
+from lyra.server.http.live_tree import LiveTree, ProcessRow
 from lyra.server.owners import owner_if_known
+
+if TYPE_CHECKING:
+    from lyra.kernel.kernel import Kernel
+
 
 Limit = Annotated[int, msgspec.Meta(ge=1, le=SERVER_PAGE_ITEMS_MAX)]
 
@@ -207,6 +212,44 @@ async def send_message(call: HttpCall) -> Accepted:
     return Accepted()
 
 
+# ---------------------------------------------------------------- tree
+# The tree of processes as compact rows: all of them once, and then those that changed.
+
+_BATCH_ROWS: Final = 500  # after which other work gets its turn
+
+
+class TreeQuery(RequestQuery):
+    """`since` is the `mark` of an earlier answer; `ended` also shows processes that have ended."""
+
+    since: str = ""
+    ended: bool = False
+
+
+class TreeView(msgspec.Struct, kw_only=True):
+    """Rows in the order of `columns`, parents before their children. With `whole` they are all of them; otherwise they
+    replace or add to those of the answer before, and `gone` has the pids of those that ended."""
+
+    mark: str
+    whole: bool
+    columns: tuple[str, ...]
+    rows: list[Any]
+    gone: list[str]
+
+
+async def get_tree_rows(call: HttpCall) -> TreeView:
+    tree, query = call.parts.shared(LiveTree), call.query
+    mark = tree.mark
+    changes = tree.since(query.since, call.caller) if query.since and not query.ended else None
+    if changes is not None:
+        return TreeView(mark=mark, whole=False, columns=ProcessRow._fields, rows=list(changes[0]), gone=changes[1])
+    rows: list[Any] = []
+    for row in tree.rows(call.caller, ended=query.ended):
+        rows.append(row)
+        if len(rows) % _BATCH_ROWS == 0:
+            await asyncio.sleep(0)
+    return TreeView(mark=mark, whole=True, columns=ProcessRow._fields, rows=rows, gone=[])
+
+
 ENDPOINTS: Final = (
     Endpoint(
         name="processes.list",
@@ -277,4 +320,60 @@ ENDPOINTS: Final = (
         status=202,
         statuses=(404, 409),
     ),
+    Endpoint(
+        name="processes.rows",
+        method="GET",
+        path="/api/tree",
+        summary="The tree of processes as compact rows, or what changed in it",
+        handler=get_tree_rows,
+        query=TreeQuery,
+        answer=TreeView,
+    ),
 )
+
+
+# ---------------------------------------------------------------- restarting
+# Starting a process again on request, through the supervisor that looks after it.
+
+
+class RestartTarget(NamedTuple):
+    """The supervisor of a process, the id under which it has it, and why it does not start it again ("" if it does)."""
+
+    supervisor: str
+    child_id: str
+    refusal: str
+
+
+def why_no_restart(kernel: Kernel, pid: str) -> str:
+    """Why a process cannot be restarted; "" where it can."""
+    child = _child(kernel, pid)
+    return "No supervisor looks after this process" if child is None else child.refusal
+
+
+async def restart_process(kernel: Kernel, pid: str) -> str:
+    """Restart a process; gives the pid that it has from now on. InvalidTransition where that cannot be."""
+    child = _child(kernel, pid)
+    refusal = "no supervisor looks after it" if child is None else child.refusal
+    if child is None or refusal:
+        raise InvalidTransition(f"process {pid} cannot be restarted: {refusal}", pid=pid)
+    started = await kernel.supervisors.get(child.supervisor).replace_child(child.child_id)
+    return pid if child.supervisor == pid else started.pid
+
+
+def _child(kernel: Kernel, pid: str) -> RestartTarget | None:
+    process = kernel.processes.get(pid)
+    if process is None or not process.alive:
+        return None
+    plans, tables = kernel.supervisors.plans, kernel.supervisors.tables
+    own = plans.get(pid)
+    if own is not None and own.guards:
+        return RestartTarget(pid, tables[pid].rows[0].spec.id, "") if tables[pid].rows else None
+    parent = process.parent
+    plan = None if parent is None else plans.get(parent.pid)
+    if parent is None or plan is None:
+        return None
+    row = next((row for row in tables[parent.pid].rows if row.pid == pid), None)
+    if row is None:
+        return None
+    is_kept = plan.template is None and row.spec.restart != "temporary"
+    return RestartTarget(parent.pid, row.spec.id, "" if is_kept else "Its supervisor never starts it again")

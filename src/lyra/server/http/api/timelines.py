@@ -19,8 +19,7 @@ from lyra.errors import ConfigError, Denied, InvalidTransition, NoSuchProcess
 from lyra.observe.timeline.difference import compare_runs
 from lyra.observe.timeline.timeline import RunTimeline
 from lyra.server.http.endpoint import Endpoint, HttpCall, RequestBody, RequestQuery
-from lyra.server.http.past.timelines import ProgramMoment, Timelines
-from lyra.server.http.past.vega_forks import VegaForks
+from lyra.server.http.past.timelines import ProgramMoment, Timelines, VegaForks
 from lyra.server.owners import SINGLE_KINDS, OwnedPid, owner_if_known
 
 _PAGE_MAX: Final = 5_000

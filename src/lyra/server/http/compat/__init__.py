@@ -3,5 +3,4 @@
 `conversation` turns the messages of a request into a conversation with an agent; start there. `openai` and `anthropic`
 read and write the forms of their vendor. The agent's own settings hold: its model, its tools, its budget. What a
 request says about sampling is taken and not used; what would change the answer's form is refused.
-`vendor_paths` tells clients whose base URL does not lead to these paths.
 """

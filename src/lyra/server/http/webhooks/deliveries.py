@@ -18,8 +18,16 @@ from lyra.core.limits import SERVER_WEBHOOK_WAITING_MAX, SERVER_WEBHOOKS_MAX
 from lyra.core.naming import WEBHOOK, named
 from lyra.errors import ConfigError, EffectFailed, LyraError, Overloaded
 from lyra.server.http.owned import OwnedProcesses
-from lyra.server.http.webhooks.posting import POST_RETRY, POST_TIMEOUT_S, check_url, post
-from lyra.server.http.webhooks.signing import SIGNATURE, secret_of, server_key, signature
+from lyra.server.http.webhooks.posting import (
+    POST_RETRY,
+    POST_TIMEOUT_S,
+    SIGNATURE,
+    check_url,
+    post,
+    secret_of,
+    server_key,
+    signature,
+)
 from lyra.server.owners import OwnedPid, owner_if_known, spawn_for
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from lyra.core.naming import INCOMING_HOOK, named
 from lyra.errors import Unauthenticated
 from lyra.server.http.owned import OwnedProcesses
 from lyra.server.http.problems import HttpRefusal
-from lyra.server.http.webhooks.signing import is_signed, secret_of
+from lyra.server.http.webhooks.posting import is_signed, secret_of
 from lyra.server.identity import Caller
 from lyra.server.owners import OwnedPid, spawn_for
 

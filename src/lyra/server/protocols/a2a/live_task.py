@@ -8,21 +8,26 @@ and holds nothing up.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from lyra.a2a.sdk import messages
+from lyra.a2a.content import data_of_parts, text_of_parts
+from lyra.a2a.sdk import from_json, messages
 from lyra.agents.session.events import AgentEvent, Restart, Text, ToolStarted
 from lyra.core.limits import SERVER_HEARTBEAT_S, SERVER_STREAM_BYTES_MAX
+from lyra.errors import LyraError
+from lyra.kernel.interrupts.interrupt import DECISIONS_IN_DOUBT
+from lyra.kernel.process.process import Exit
+from lyra.server.http.problems import problem_of
 from lyra.server.owners import OwnedPid
-from lyra.server.protocols.a2a.questions import open_question, question_text
-from lyra.server.protocols.a2a.record import ANSWER, STATES, A2aRecord, agent_message, answer_parts
+from lyra.server.protocols.a2a.errors import RpcError
 
 if TYPE_CHECKING:
     from lyra.kernel.interrupts.interrupt import Interrupt
     from lyra.kernel.kernel import Kernel
+    from lyra.kernel.process.process import Process
 
 
 _USAGE: Final = "usage"  # in a task's metadata
@@ -227,3 +232,154 @@ class LiveTask:
         if record.usage:
             event.metadata.update({_USAGE: record.usage})
         return module.StreamResponse(status_update=event)
+
+
+# ---------------------------------------------------------------- questions
+# Questions of a task to a person: which one is open, how it is shown, and what a message of the client answers.
+
+_YES: Final = frozenset({"yes", "y", "allow", "approve", "approved", "confirm", "ok", "okay", "true"})
+_NO: Final = frozenset({"no", "n", "deny", "denied", "refuse", "reject", "rejected", "cancel", "false"})
+
+
+def open_question(kernel: Kernel, process: Process) -> Interrupt | None:
+    """The oldest open question of a process or of one below it."""
+    asked = [kernel.interrupts._oldest(member.pid) for member in _tree(process)]
+    pending = [question for question in asked if question is not None]
+    return min(pending, key=lambda question: question.created_at) if pending else None
+
+
+def _tree(process: Process) -> Iterator[Process]:
+    if process.alive:
+        yield process
+    for child in list((process.children or {}).values()):
+        yield from _tree(child)
+
+
+def question_text(question: Interrupt) -> str:
+    """The question as the client shows it to a person."""
+    text = question.question or question.message or question.kind
+    more = f"\n{question.message}" if question.question and question.message else ""
+    hint = {"confirmation": "\n(yes or no)", "in_doubt": "\n(retry, skip or fail)"}.get(question.kind, "")
+    return f"{text}{more}{hint}"
+
+
+def answer_of(question: Interrupt, parts: Any) -> dict[str, Any]:
+    """The answer to a question that the parts of a message give; RpcError where they give none."""
+    text, data = text_of_parts(parts).strip(), data_of_parts(parts)
+    if question.kind == "in_doubt":
+        decision = str(data.get("decision") or text).strip().lower()
+        if decision not in DECISIONS_IN_DOUBT:
+            raise RpcError("invalid_params", f"answer one of {', '.join(DECISIONS_IN_DOUBT)}")
+        return {"decision": decision}
+    if question.kind == "confirmation":
+        return {"text": text, "approved": _approved(text, data)}
+    if not text and not data:
+        raise RpcError("invalid_params", "the question is answered by text or data")
+    return {"text": text, "data": data or None}
+
+
+def _approved(text: str, data: dict[str, Any]) -> bool:
+    given = data.get("approved")
+    if isinstance(given, bool):
+        return given
+    word = text.lower().rstrip(".!")
+    if word not in _YES | _NO:
+        raise RpcError("invalid_params", 'answer yes or no, or send the data {"approved": true}')
+    return word in _YES
+
+
+# ---------------------------------------------------------------- record
+# A2aRecord: what is kept of an A2A task: its agent, its messages, how it ended.
+
+CANCELED: Final = "canceled"  # also the reason with which a task's process is stopped
+ANSWER: Final = "answer"  # the id of the artifact
+_REFUSED: Final = "message_refused"  # the status of a turn whose message a hook refused
+
+# The word of a record → the state of the protocol, and whether the task has ended.
+STATES: Final[dict[str, tuple[str, bool]]] = {
+    "submitted": ("TASK_STATE_SUBMITTED", False),
+    "working": ("TASK_STATE_WORKING", False),
+    "input_required": ("TASK_STATE_INPUT_REQUIRED", False),
+    "completed": ("TASK_STATE_COMPLETED", True),
+    "failed": ("TASK_STATE_FAILED", True),
+    "canceled": ("TASK_STATE_CANCELED", True),
+    "rejected": ("TASK_STATE_REJECTED", True),
+}
+
+
+class A2aRecord(msgspec.Struct):
+    """`messages` are in the protocol's JSON, the oldest first: the client's, and the questions that it answered."""
+
+    id: str
+    agent: str
+    context_id: str
+    created_at: float
+    messages: list[dict[str, Any]]
+    state: str = "submitted"
+    reason: str = ""  # why there is no answer
+    code: str = ""  # the same as a word
+    answer: str = ""
+    is_data: bool = False  # the answer is JSON
+    usage: dict[str, Any] = {}
+    changed_at: float = 0.0
+
+    @property
+    def has_ended(self) -> bool:
+        return STATES[self.state][1]
+
+    def has_message(self, message_id: str) -> bool:
+        return any(message.get("messageId") == message_id for message in self.messages)
+
+    def end(self, ended: Exit[Any], kernel: Kernel, now: float) -> None:
+        """Take over how the process of the agent ended."""
+        self.changed_at = now
+        result = ended.result if isinstance(ended.result, dict) else {}
+        if ended.reason == "normal":
+            self.state, self.answer = "completed", str(result.get("text", ""))
+            self.is_data, self.usage = bool(result.get("is_data")), dict(result.get("usage") or {})
+            if result.get("status", "success") != "success":
+                self.code, self.reason = str(result["status"]), "the answer was cut off at its longest"
+        elif ended.error is None or ended.reason == CANCELED:
+            self.state = "canceled"  # a task ends without an error only where it is ended, for whatever reason
+            self.code, self.reason = ended.reason, "" if ended.reason == CANCELED else "the server stopped the task"
+        else:
+            problem = problem_of(ended.error, kernel)
+            is_refused = isinstance(ended.error, LyraError) and ended.error.fields.get("status") == _REFUSED
+            self.state = "rejected" if is_refused else "failed"
+            self.code, self.reason = problem.code, problem.message
+
+    def artifacts(self, text: str = "") -> list[Any]:
+        """The answer as far as it is there; `text` is what has come of one that is being written."""
+        if self.state == "completed":
+            return [messages().Artifact(artifact_id=ANSWER, name=ANSWER, parts=answer_parts(self.answer, self.is_data))]
+        if text:
+            return [messages().Artifact(artifact_id=ANSWER, name=ANSWER, parts=answer_parts(text))]
+        return []
+
+    def history(self, length: int | None) -> list[Any]:
+        """The last messages of the task; all of them where the client does not say how many."""
+        rows = self.messages if length is None else self.messages[max(0, len(self.messages) - length) :]
+        return [from_json(row, messages().Message()) for row in rows] if length != 0 else []
+
+
+def answer_parts(text: str, is_data: bool = False) -> list[Any]:
+    part_class = messages().Part
+    if is_data:
+        data = from_json(msgspec.json.decode(text), messages().Part().data)
+        return [part_class(data=data, media_type="application/json")]
+    return [part_class(text=text, media_type="text/plain")]
+
+
+def agent_message(record: A2aRecord, message_id: str, text: str, **facts: str) -> Any:
+    """Something that the agent's side says: a question, or why there is no answer."""
+    module = messages()
+    message = module.Message(
+        message_id=message_id,
+        context_id=record.context_id,
+        task_id=record.id,
+        role=module.ROLE_AGENT,
+        parts=[module.Part(text=text)],
+    )
+    for name, fact in facts.items():
+        message.metadata[name] = fact
+    return message

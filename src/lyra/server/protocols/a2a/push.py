@@ -19,8 +19,7 @@ from lyra.a2a.sdk import PROTOCOL, compat, messages, to_json
 from lyra.core.limits import A2A_PUSH_CONFIGS_MAX, SERVER_WEBHOOK_WAITING_MAX
 from lyra.core.naming import A2A_PUSH, named
 from lyra.errors import EffectFailed, LyraError, Overloaded
-from lyra.server.http.webhooks.posting import POST_RETRY, POST_TIMEOUT_S, check_url, post
-from lyra.server.http.webhooks.sealing import seal, unseal
+from lyra.server.http.webhooks.posting import POST_RETRY, POST_TIMEOUT_S, check_url, post, seal, unseal
 from lyra.server.owners import owned_pid, spawn_for
 from lyra.server.protocols.a2a.errors import RpcError
 

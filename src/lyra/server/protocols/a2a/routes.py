@@ -3,15 +3,195 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 from typing import Any, Final
 
+import msgspec
+
+from lyra.a2a.sdk import PROTOCOL, from_json, messages, to_json
 from lyra.errors import ConfigError
-from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer, Streamed
+from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer, RequestQuery, Streamed
 from lyra.server.http.problems import HttpRefusal
-from lyra.server.protocols.a2a.card import agent_card, card_data, default_agent
-from lyra.server.protocols.a2a.requests import answer_request
-from lyra.server.protocols.a2a.rest import REST_ENDPOINTS
+from lyra.server.http.sse import sse_event
+from lyra.server.protocols.a2a.errors import RpcError, rpc_error_of
+from lyra.server.protocols.a2a.methods import METHODS, A2aCall, agent_card, card_data, default_agent
+from lyra.server.protocols.a2a.requests import HEARTBEAT, answer_request, check_version, decoded
 from lyra.server.protocols.a2a.tasks import A2aTasks
+
+# ---------------------------------------------------------------- rest
+# The HTTP+JSON binding of A2A 1.0: the methods of `methods` as paths below `/a2a/NAME`.
+
+_MEDIA: Final = "application/a2a+json"
+_CONFIGS: Final = "/tasks/{task}/pushNotificationConfigs"
+# The verb behind the id of a task → the method.
+_VERBS: Final = {
+    "GET": {"": "GetTask", "subscribe": "SubscribeToTask"},
+    "POST": {"cancel": "CancelTask", "subscribe": "SubscribeToTask"},
+}
+
+_HISTORY = ("historyLength", int | None, None)
+TaskQuery = msgspec.defstruct("TaskQuery", [_HISTORY], bases=(RequestQuery,), kw_only=True)
+TasksQuery = msgspec.defstruct(
+    "TasksQuery",
+    [
+        _HISTORY,
+        ("contextId", str | None, None),
+        ("status", str | None, None),
+        ("pageSize", int | None, None),
+        ("pageToken", str | None, None),
+        ("statusTimestampAfter", str | None, None),
+        ("includeArtifacts", bool | None, None),
+    ],
+    bases=(RequestQuery,),
+    kw_only=True,
+)
+
+
+async def _answer(call: HttpCall, name: str, **in_path: str) -> RawAnswer | Streamed:
+    """Carry out a method; `in_path` are its parameters that the path has."""
+    agent = call.parts.chats.directory.declaration(call.path["agent"])
+    method = METHODS[name]
+    call.act = f"a2a.{name}" if method.changes else ""
+    try:
+        if method.changes:
+            call.caller.require_change()
+        check_version(call, PROTOCOL)
+        given = {**_query(call), **(decoded(call.raw_body) if call.raw_body.strip() else {})}
+        params = from_json(given, getattr(messages(), method.params)())
+        for field, value in in_path.items():
+            setattr(params, field, value)
+        result = await method.run(A2aCall(call, agent, params))
+    except Exception as error:  # noqa: BLE001 (told to the client in the shape that it reads)
+        told = rpc_error_of(error, call.kernel)
+        call.act_outcome = told.facts.get("code") or told.reason.lower()
+        return _error(told)
+    if method.streams:
+        return Streamed(_stream(call, result))
+    return RawAnswer(msgspec.json.encode({} if result is None else to_json(result)), _MEDIA)
+
+
+def _error(told: RpcError) -> RawAnswer:
+    return RawAnswer(msgspec.json.encode(told.to_http_data()), status=told.status)
+
+
+def _query(call: HttpCall) -> dict[str, Any]:
+    """The parameters in the query; `user_id` says for whom an operator asks, and is none of them."""
+    fields = () if call.query is None else call.query.__struct_fields__
+    values = {name: getattr(call.query, name) for name in fields if name != "user_id"}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+async def _stream(call: HttpCall, events: AsyncGenerator[Any, None]) -> AsyncGenerator[bytes, None]:
+    try:
+        async with aclosing(events):
+            async for event in events:
+                yield HEARTBEAT if event is None else sse_event(to_json(event))
+    except Exception as error:  # noqa: BLE001 (told to the client in its form)
+        yield sse_event(rpc_error_of(error, call.kernel).to_http_data(), event="error")
+
+
+def _handler(name: str, **in_path: str) -> Callable[[HttpCall], Awaitable[Any]]:
+    """The handler of a path that stands for one method; `in_path` maps its parameters to names in the path."""
+
+    async def handle(call: HttpCall) -> RawAnswer | Streamed:
+        return await _answer(call, name, **{field: call.path[place] for field, place in in_path.items()})
+
+    return handle
+
+
+async def _task(call: HttpCall) -> RawAnswer | Streamed:
+    """`/tasks/ID`, and `/tasks/ID:VERB`."""
+    task_id, _, verb = call.path["task"].partition(":")
+    name = _VERBS[call.endpoint.method].get(verb)
+    if name is None:
+        return _error(RpcError("no_such_method", "a task is read, or has :cancel or :subscribe behind its id"))
+    return await _answer(call, name, id=task_id)
+
+
+def _endpoint(
+    name: str, method: str, path: str, handler: Callable[[HttpCall], Awaitable[Any]], summary: str, **more: Any
+) -> Endpoint:
+    return Endpoint(
+        name=f"a2a.{name}",
+        method=method,
+        path=f"/a2a/{{agent}}{path}",
+        summary=summary,
+        handler=handler,
+        media=_MEDIA,
+        statuses=(402, 404, 409, 503),
+        **more,
+    )
+
+
+_OF_TASK: Final = {"task_id": "task"}
+_OF_CONFIG: Final = {"task_id": "task", "id": "config"}
+REST_ENDPOINTS: Final = (
+    _endpoint("send", "POST", "/message:send", _handler("SendMessage"), "Send a message to an agent by A2A"),
+    _endpoint(
+        "stream",
+        "POST",
+        "/message:stream",
+        _handler("SendStreamingMessage"),
+        "Send a message by A2A, and read the task as it goes on",
+        streams=True,
+    ),
+    _endpoint("list_tasks", "GET", "/tasks", _handler("ListTasks"), "The caller's A2A tasks", query=TasksQuery),
+    _endpoint(
+        "task",
+        "GET",
+        "/tasks/{task}",
+        _task,
+        "An A2A task; with `:subscribe` behind its id, what happens to it",
+        query=TaskQuery,
+        may_stream=True,
+    ),
+    _endpoint(
+        "change_task",
+        "POST",
+        "/tasks/{task}",
+        _task,
+        "With `:cancel` behind the id: cancel the task; with `:subscribe`: read on",
+        may_stream=True,
+        checks_role=True,
+    ),
+    _endpoint(
+        "push_configs",
+        "GET",
+        _CONFIGS,
+        _handler("ListTaskPushNotificationConfigs", **_OF_TASK),
+        "The push configurations of an A2A task",
+    ),
+    _endpoint(
+        "set_push_config",
+        "POST",
+        _CONFIGS,
+        _handler("CreateTaskPushNotificationConfig", **_OF_TASK),
+        "Add a push configuration to an A2A task, or replace one",
+    ),
+    _endpoint(
+        "push_config",
+        "GET",
+        f"{_CONFIGS}/{{config}}",
+        _handler("GetTaskPushNotificationConfig", **_OF_CONFIG),
+        "A push configuration of an A2A task",
+    ),
+    _endpoint(
+        "delete_push_config",
+        "DELETE",
+        f"{_CONFIGS}/{{config}}",
+        _handler("DeleteTaskPushNotificationConfig", **_OF_CONFIG),
+        "Delete a push configuration of an A2A task",
+    ),
+    _endpoint(
+        "extended_card",
+        "GET",
+        "/extendedAgentCard",
+        _handler("GetExtendedAgentCard"),
+        "The A2A card of an agent with its tools, for callers with a token",
+    ),
+)
+
 
 _CARD: Final = ".well-known/agent-card.json"
 

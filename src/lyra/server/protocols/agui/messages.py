@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from lyra.core.message import Message
-from lyra.server.protocols.agui.input import CONTEXT_BEGIN, CONTEXT_END
-from lyra.server.protocols.agui.sdk import agui_types
+from lyra.server.protocols.agui.input import CONTEXT_BEGIN, CONTEXT_END, agui_types
 
 if TYPE_CHECKING:
     from lyra.server.protocols.agui.input import AguiRequest

@@ -14,8 +14,7 @@ from lyra.agents.session.shared import questions_below
 from lyra.agents.session.toolset import client_answer, client_call_id
 from lyra.errors import ConfigError, InvalidTransition
 from lyra.kernel.interrupts.interrupt import DECISIONS_IN_DOUBT, KINDS, Answer, Interrupt
-from lyra.server.protocols.agui.input import tool_output
-from lyra.server.protocols.agui.sdk import agui_types
+from lyra.server.protocols.agui.input import agui_types, tool_output
 from lyra.tools.permissions.decision import ANSWERS
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lyra.core.limits import NAME_LENGTH_MAX
 from lyra.errors import ConfigError
+from lyra.server.protocols.agui.input import agui_types
 from lyra.server.protocols.agui.messages import as_json
-from lyra.server.protocols.agui.sdk import agui_types
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel

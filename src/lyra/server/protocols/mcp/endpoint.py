@@ -12,8 +12,7 @@ from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer, Streamed
 async def ask(call: HttpCall) -> RawAnswer | Streamed:
     refuse_if_draining(call.parts.is_draining)
     try:
-        from lyra.server.protocols.mcp.agent_tools import agent_tools, mcp_call
-        from lyra.server.protocols.mcp.bridge import answer_by_sdk
+        from lyra.server.protocols.mcp.agent_tools import agent_tools, answer_by_sdk, mcp_call
     except ImportError:
         raise ConfigError("MCP needs the mcp extra", hint="pip install 'lyra-agents[mcp]'") from None
     mcp_call.set(call)

@@ -1,7 +1,7 @@
 """The Python of pure functions: from a typed tree to an `ast` tree, and from that to a function.
 
 Nothing of a program's text is in it: variables are `v0 v1 …`, constants are constants, functions are looked up by the
-row of kinds they were made for. Statements are here, values in `expressions`. `STOP` and `PAUSE` are names in the
+row of kinds they were made for. `STOP` and `PAUSE` are names in the
 functions' own namespace: the watch sets them when another process waits. Every call and every turn of a loop looks at
 `STOP`; but a function that loops is made a second time, as a generator that the machine calls, and that looks at
 `PAUSE`: it yields in the middle of its loop and goes on there later.
@@ -21,8 +21,9 @@ from lyra.vega.stdlib.natives import native
 from lyra.vega.values import operators, values
 from lyra.vega.values.values import INT_MAX, INT_MIN
 
-# ---------------------------------------------------------------- expressions
-# Values of generated code: each kind of node as an expression of Python's.
+# ---------------- Values of generated code: each kind of node as an expression of Python's
+# Where both kinds are known an operator is Python's own with what Vega asks besides (64 bits, truncation, no negative
+# index); where they are not it is the machine's function for it.
 
 STEP_MAX: Final = 1 << 30
 _NUMBERS: Final = frozenset({"int", "float"})
@@ -219,8 +220,7 @@ class Values:
         return call(name, *(self.value(value) for value in arguments))
 
 
-# ---------------------------------------------------------------- pieces
-# Pieces of Python's `ast` that generated code is put together from.
+# ---------------- Pieces of Python's `ast` that generated code is put together from
 
 SMALL: Final = 0x3FFFFFFF  # one digit of a Python int
 LOAD, STORE = ast.Load(), ast.Store()
@@ -280,7 +280,7 @@ def _walked(value: Any) -> Any:
 
 
 def namespace() -> dict[str, Any]:
-    """What generated functions see: the machine's own functions. (`STOP` and `PAUSE` are there already.)"""
+    """Return what generated functions see: the machine's own functions. (`STOP` and `PAUSE` are there already.)"""
     return {
         "__builtins__": {"len": len, "list": list, "type": type, "int": int, "GiveUp": GiveUp},
         "give_up": _gave_up,
@@ -370,16 +370,13 @@ class _GeneratedFunction(Values):
             )
         if value[0] == "binary" and value[1] == "+" and self._kinds(value) == ("str", "str"):
             assignment = assigned(name, self._plain(value))
-            return [assignment, self._check_length(name)]
+            over = compare(call("len", named(name)), (ast.Gt, constant(VEGA_STRING_CHARS_MAX)))
+            return [assignment, ast.If(over, [give_up()], [])]
         return [assigned(name, self.value(value))]
 
     def _check(self, name: str, is_positive: bool) -> ast.stmt:
         fits = fitting(named(name), named(name), is_positive)
         return ast.If(ast.UnaryOp(ast.Not(), fits), [give_up()], [])
-
-    def _check_length(self, name: str) -> ast.stmt:
-        over = compare(call("len", named(name)), (ast.Gt, constant(VEGA_STRING_CHARS_MAX)))
-        return ast.If(over, [give_up()], [])
 
     def _store_statement(self, slot: int, index: list[Any], value: list[Any]) -> list[ast.stmt]:
         whole, kinds = named(f"v{slot}"), (self.facts.slots[slot], self.kind(index))
@@ -466,7 +463,7 @@ def _changes(value: list[Any]) -> bool:
 
 
 def _count_sets(statements: list[Any], slot: int) -> int:
-    """How often these may set a slot in one turn; two for one that is inside another loop."""
+    """Count how often these may set a slot in one turn; two for one that is inside another loop."""
     count = 0
     for node in statements:
         if node[0] in ("set", "each") and node[1] == slot:

@@ -262,7 +262,9 @@ class Look:
             whole, index = self.kind(node[1]), self.kind(node[2])
             if whole == "str":
                 return "str"
-            return self.items_of(node[1]) if whole == "list" and index == "int" else _unknown(whole)
+            if whole == "list" and index == "int":
+                return self.items_of(node[1])
+            return "never" if whole == "never" else "any"
         return self._rarer(what, node)
 
     def kind_of_slot(self, slot: int) -> str:
@@ -314,7 +316,7 @@ class Look:
         return result if result in ("int", "float", "str", "bool", "list", "map") else "any"
 
     def items_of(self, node: list[Any]) -> str:
-        """What is in the list that a value is."""
+        """Return the kind of what is in the list that a value is."""
         what = node[0]
         if what in ("slot", "push"):
             slot: int = node[1]
@@ -383,10 +385,6 @@ def binary_kind(operator: str, left: str, right: str) -> str:
     if operator == "+" and left == right == "list":
         return "list"
     return "any"
-
-
-def _unknown(kind: str) -> str:
-    return "never" if kind == "never" else "any"
 
 
 def _breaks(statements: list[Any]) -> bool:

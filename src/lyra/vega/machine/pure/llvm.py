@@ -79,7 +79,8 @@ def frame_bytes(trees: Trees, rows: Iterable[Row]) -> int:
 
 
 def _nested(trees: Trees, rows: list[Row]) -> int:
-    """How often rows are put into themselves. Each time, the places where one calls itself become as many more."""
+    """Return how often rows are put into themselves. Each time, the places where one calls itself become as many
+    more."""
     sizes = [(size_of(trees, row[0]), _own_calls(trees, row)) for row in rows]
     for nested in range(NESTED_MAX, 0, -1):
         if sum(size * calls**level for size, calls in sizes for level in range(nested + 1)) <= NESTED_NODES_MAX:
@@ -126,7 +127,7 @@ def _in(row: Row) -> list[Any]:
 
 
 def _out(result: Any) -> list[Any]:
-    """Where its result goes."""
+    """Return the pointer to which its result goes."""
     return [(_BYTE if result == _BOOL else result).as_pointer()]
 
 

@@ -124,11 +124,8 @@ def _is_numeric_pair(node: list[Any], left: str, right: str) -> bool:
     if left == right:
         return left in _NUMBERS or operator in ("==", "!=")
     # An int and a float are compared as they are: only an int that is a float without a loss may become one.
-    return {left, right} == _NUMBERS and _is_exact(node[2 if left == "int" else 3])
-
-
-def _is_exact(node: list[Any]) -> bool:
-    return bool(node[0] == "constant" and -EXACT <= node[1] <= EXACT)
+    operand = node[2 if left == "int" else 3]
+    return bool({left, right} == _NUMBERS and operand[0] == "constant" and -EXACT <= operand[1] <= EXACT)
 
 
 # ---------------------------------------------------------------- the stack

@@ -69,7 +69,7 @@ class PureTier:
             pure.forget()
 
     def entry(self, function: int) -> Pure:
-        """How the machine calls a function."""
+        """Return the function that the machine calls in a function's place."""
         return Pure(self, function)
 
     def pauses(self, function: int) -> bool:
@@ -96,7 +96,7 @@ class PureTier:
         return function
 
     def solved(self, row: Row) -> dict[Row, RowFacts]:
-        """What is known of a row and of all it calls."""
+        """Return what is known of a row and of all it calls."""
         from lyra.vega.machine.pure.kinds import Solver
 
         with self._solving:

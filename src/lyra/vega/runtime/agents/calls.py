@@ -39,7 +39,7 @@ from lyra.kernel.process.call_keys import next_key, upcoming, upcoming_key
 from lyra.kernel.process.cut_short import cut_short
 from lyra.kernel.process.replay import take_entry
 from lyra.kernel.programs.context import OwnContext
-from lyra.vega.runtime.agents.setting_versions import plan_of_call
+from lyra.vega.runtime.agents.plan import plan_of_call
 from lyra.vega.runtime.agents.slot import CRASH, AgentSlot, AgentTurn, in_time, now_s
 from lyra.vega.runtime.convert import from_python, typed
 from lyra.vega.runtime.early_budget import RecordedBudget
@@ -56,6 +56,9 @@ if TYPE_CHECKING:
 
 # ---------------------------------------------------------------- refused calls
 # Calls that fail before their first effect: time ran out in the queue, the agent has ended, or a deadlock.
+# Such a call leaves no effect in the journal, and a replay might decide otherwise. So the error itself is journaled,
+# under the key that the first effect would have had. The refusal of an early call is not: it is made again in program
+# order.
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")

@@ -7,9 +7,9 @@ that all processes of the agent share concurrency, rate limits and circuit break
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lyra.agents.agent import Agent
 from lyra.core.budgets.money import Money
@@ -18,12 +18,13 @@ from lyra.core.policies.policy import CircuitBreaker, RateLimit, Retry
 from lyra.core.rights.capability import Capability, Grant
 from lyra.core.tool import Tool
 from lyra.errors import ConfigError, NoSuchProcess, ToolError
+from lyra.kernel.process.call_keys import upcoming
 from lyra.kernel.programs.context import Context, OwnContext
 from lyra.kernel.programs.registry import program_of
 from lyra.models.timeouts import Timeouts
 from lyra.vega.bytecode.program import Parameter, ToolInfo
 from lyra.vega.machine.link import globals_reached
-from lyra.vega.machine.snapshot import value_to_data
+from lyra.vega.machine.snapshot import value_from_data, value_to_data
 from lyra.vega.runtime.agents.undeclared_tools import is_undeclared
 from lyra.vega.runtime.convert import backoff, from_python, parsed_type, schema_of_type, seconds, to_python, type_schema
 from lyra.vega.syntax.ast import Type
@@ -31,6 +32,7 @@ from lyra.vega.values.values import UNSET, Closure, Duration, Fault, fault_of
 
 if TYPE_CHECKING:
     from lyra.core.imported_node import ImportedNode, NodeHost
+    from lyra.kernel.process.process import Process
     from lyra.vega.runtime.agents.undeclared_tools import AgentEnvironment
 
 
@@ -97,7 +99,9 @@ def _options(world: AgentEnvironment, name: str, settings: Mapping[str, Any], me
     if "retry" in settings:
         options["retry"] = _retry(settings["retry"])
     if "circuit_breaker" in settings:
-        options["circuit_breaker"] = CircuitBreaker(per="call", **_in_seconds(settings["circuit_breaker"]))
+        breaker: dict[str, Any] = dict(settings["circuit_breaker"])
+        breaker |= {name: value.seconds for name, value in breaker.items() if type(value) is Duration}
+        options["circuit_breaker"] = CircuitBreaker(per="call", **breaker)
     if "rate_limit" in settings:
         options["rate_limit"] = RateLimit(**settings["rate_limit"])
     if "output" in settings:
@@ -122,12 +126,9 @@ def _retry(settings: Mapping[str, Any]) -> Retry:
     return Retry(**options)
 
 
-def _in_seconds(settings: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value.seconds if type(value) is Duration else value for name, value in settings.items()}
-
-
-# ---------------------------------------------------------------- tools
-# A Vega tool as a tool of an agent: a model calls it, and it runs as a process with a Grant of its own.
+# ---------------- A Vega tool as a tool of an agent: a model calls it, and it runs as a process with a Grant of its own
+# Its process is a fresh fiber with a copy of the main program's variables, so several calls run at once and none can
+# disturb the program.
 
 
 def tools_of(world: AgentEnvironment, agent: str, settings: Mapping[str, Any]) -> list[Any]:
@@ -147,19 +148,15 @@ def tools_of(world: AgentEnvironment, agent: str, settings: Mapping[str, Any]) -
 def _named_tools(world: AgentEnvironment, named: Any, agent: Mapping[str, Any]) -> list[Any]:
     if isinstance(named, Closure):
         shared = {info.function: info for info in world.linked.program.tools.values()}
-        info = shared.get(named.function) or _of_function(world, named)
+        function = world.linked.program.functions[named.function]
+        plain = ToolInfo(name=function.name, function=named.function, parameters=function.parameters)
+        info = shared.get(named.function) or plain
         return [_tool(world, info, named, _shared_settings(world, info), agent)]
     host = world.function(str(named))
     if host is not None:
         return [host]
     row = node_row(world, str(named))
     return [node_tool(world, row)] if row is not None else world.undeclared_tools.find(str(named))
-
-
-def _of_function(world: AgentEnvironment, closure: Closure) -> ToolInfo:
-    """A plain function given as a tool."""
-    function = world.linked.program.functions[closure.function]
-    return ToolInfo(name=function.name, function=closure.function, parameters=function.parameters)
 
 
 def _shared_settings(world: AgentEnvironment, info: ToolInfo) -> Mapping[str, Any]:
@@ -276,7 +273,7 @@ _ACCEPTED: dict[str, tuple[type, ...]] = {
 
 
 def _read(value: Any, written: Type, name: str) -> Any:
-    """What a model sent as the parameter's type; a number in quotes will do for a number."""
+    """Read what a model sent as the parameter's type; a number in quotes will do for a number."""
     kind = written.name
     if kind == "money":
         return Money.parse(str(value))
@@ -297,8 +294,10 @@ def _read(value: Any, written: Type, name: str) -> Any:
     return from_python(float(value) if kind == "float" else value)
 
 
-# ---------------------------------------------------------------- node calls
-# Calls of imported nodes: each is one Effect of the process that calls.
+# ---------------- Calls of imported nodes: each is one Effect of the process that calls
+# The door checks what the node needs against the Grant of the process: a program gains nothing by importing a node. The
+# answer is journaled; a call that a crash interrupted is repeated with its key, and the host goes on with the execution
+# that began.
 
 _INPUTS_FROM: Final = 5  # where the names of a node's inputs begin in its row
 
@@ -395,3 +394,101 @@ class _NodeTool:
             return await perform(self._world, ctx, self._row, arguments, lambda: "a tool call")
         except Fault as fault:
             raise ToolError(f"{fault.name}: {fault.text}", tool=self._row[2], node_code=fault.name) from None
+
+
+# ---------------- Settings that a migration changed: calls that were made keep theirs, calls to come have the new ones
+# The newest plan of an agent knows the older ones by the names that their calls have in the journal: `agent:NAME` at
+# first, `agent:NAME~1` after the first change. A replay takes the plan that the call was made with.
+
+# What decides how a call is made and nothing else: what came of the calls before is in the journal.
+HARMLESS: Final = (
+    *("model", "system", "temperature", "max_tokens", "min_tokens", "fit_budget", "timeout", "budget", "priority"),
+    *("retry", "rate_limit", "circuit_breaker"),
+)
+
+
+class SettingChange(NamedTuple):
+    """Settings of one agent as they were and as they are; one that is absent was, or is, not said."""
+
+    agent: str
+    old: dict[str, Any]
+    new: dict[str, Any]
+
+    def to_data(self) -> list[Any]:
+        return [self.agent, value_to_data(self.old), value_to_data(self.new)]
+
+    @classmethod
+    def from_data(cls, data: list[Any]) -> SettingChange:
+        agent, old, new = data
+        return cls(str(agent), value_from_data(old), value_from_data(new))
+
+    @property
+    def keys(self) -> list[str]:
+        return sorted({*self.old, *self.new})
+
+    def applied(self, settings: dict[str, Any]) -> dict[str, Any]:
+        return _replaced(settings, self.old, self.new)
+
+    def reverted(self, settings: dict[str, Any]) -> dict[str, Any]:
+        return _replaced(settings, self.new, self.old)
+
+
+def _replaced(settings: dict[str, Any], was: Mapping[str, Any], becomes: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings with one part in place of another; as they are where they do not have that part."""
+    keys = {*was, *becomes}
+    if any(_part(settings, key) != _part(was, key) for key in keys):
+        return settings
+    kept = {key: becomes.get(key, value) for key, value in settings.items() if key not in keys or key in becomes}
+    return {**kept, **becomes}
+
+
+def _part(settings: Mapping[str, Any], key: str) -> Any:
+    return repr(value_to_data(settings[key])) if key in settings else None
+
+
+def is_alike(left: Mapping[str, Any], right: Mapping[str, Any]) -> bool:
+    """Whether two settings are the same, in whatever order they were said."""
+    return left.keys() == right.keys() and all(_part(left, key) == _part(right, key) for key in left)
+
+
+def difference(agent: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> SettingChange:
+    keys = [key for key in {**old, **new} if _part(old, key) != _part(new, key)]
+    return SettingChange(
+        agent, {key: old[key] for key in keys if key in old}, {key: new[key] for key in keys if key in new}
+    )
+
+
+class SettingVersions:
+    """All changes of settings in a run, in order."""
+
+    __slots__ = ("_by_agent",)
+
+    def __init__(self, setting_changes: Iterable[SettingChange] = ()) -> None:
+        self._by_agent: dict[str, list[SettingChange]] = {}
+        for setting_change in setting_changes:
+            self._by_agent.setdefault(setting_change.agent, []).append(setting_change)
+
+    def __contains__(self, agent: str) -> bool:
+        return agent in self._by_agent
+
+    def versions(self, agent: str, settings: dict[str, Any]) -> list[dict[str, Any]]:
+        """An agent's settings before each change and after the last, oldest first, from those of any version."""
+        setting_changes = self._by_agent.get(agent, [])
+        for setting_change in setting_changes:
+            settings = setting_change.applied(settings)
+        versions = [settings]
+        for setting_change in reversed(setting_changes):
+            versions.append(setting_change.reverted(versions[-1]))
+        return versions[::-1]
+
+
+def name_plan(plan: AgentPlan, version: int) -> None:
+    """Calls with the settings of a later version go by a name of their own."""
+    if version:
+        plan.program.__qualname__ = f"{plan.name}~{version}"
+
+
+def plan_of_call(process: Process, plan: AgentPlan) -> AgentPlan:
+    """The plan for the call that a process comes to: of one in its journal, the plan that it was made with."""
+    entry = upcoming(process) if plan.older else None
+    return plan if entry is None or entry.kind != "spawn" else plan.older.get(entry.name, plan)

@@ -112,7 +112,7 @@ class AgentSlot:
         return self.session
 
     def room(self, outer: AgentTurn | None) -> asyncio.Semaphore | None:
-        """Where a call waits for its turn: with all others, or with those of the call whose tool makes it."""
+        """Return the queue in which a call waits: with all others, or with those of the call whose tool makes it."""
         return self.plan.turns if self.plan.turns is None or outer is None else outer.inner
 
     async def enter(self, outer: AgentTurn | None) -> asyncio.Semaphore | None:
@@ -159,8 +159,9 @@ def leave_turn(room: asyncio.Semaphore | None) -> None:
         room.release()
 
 
-# ---------------------------------------------------------------- deadlines
-# The time limit of a call: DeadlineExceeded when it is over.
+# ---------------- The time limit of a call: DeadlineExceeded when it is over
+# A durable run journals the time-out with the effect that was under way; a replay raises it from there and does not
+# wait again.
 
 
 def now_s() -> float:

@@ -30,7 +30,7 @@ from lyra.vega.runtime.agents.calls import (
     stop,
     was_asked,
 )
-from lyra.vega.runtime.agents.setting_versions import plan_of_call
+from lyra.vega.runtime.agents.plan import plan_of_call
 from lyra.vega.runtime.agents.slot import AgentSlot, AgentTurn, in_time, leave_turn
 from lyra.vega.runtime.processes import reaches_heir
 from lyra.vega.values.values import STREAM_IS_OVER, Duration, Fault, Future, Process, Stream, shown
@@ -168,7 +168,7 @@ class OpenStream:
         return None if self._position >= passed else {"restart": self._position}
 
     def close(self, job: VegaJob) -> None:
-        """What the agent is still saying is cancelled."""
+        """Cancel what the agent is still saying."""
         if self._reader is not None:
             self._reader.remove_done_callback(self._reader_ended)
             if self.child is not None:

@@ -110,7 +110,7 @@ class UndeclaredTools:
         return self._sources
 
     def rights(self, names: Iterable[Any]) -> list[Capability]:
-        """What the named tools in YAML may do: their files say it, as a tool's `capabilities` do."""
+        """Return what the named tools in YAML may do: their files say it, as a tool's `capabilities` do."""
         rights: list[Capability] = []
         for name in names:
             if name == _ASK_USER:
@@ -178,8 +178,8 @@ def _rules(tool: Any) -> Iterable[str]:
         yield str(getattr(tool, "__name__", ""))
 
 
-# ---------------------------------------------------------------- environment
-# What agents and their tools use of a World.
+# ---------------- What agents and their tools use of a World
+# The World makes the plans and tools of agents, so these do not import it; `World` fits AgentEnvironment.
 
 
 class ProcessPrograms(NamedTuple):
