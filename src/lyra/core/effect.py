@@ -126,6 +126,7 @@ class Effect(Generic[Parameters, Result_co]):
         "gated",
         "idempotent",
         "name",
+        "needs",
         "needy",
         "outside",
         "plain",
@@ -199,6 +200,7 @@ class Effect(Generic[Parameters, Result_co]):
         self.gated = not (self.policy.rate_limit is None and self.policy.circuit_breaker is None and shared is None)
         self.tokens = self.cost["input_tokens"] + self.cost["output_tokens"]
         self._needs = needs if callable(needs) else _capabilities(needs)
+        self.needs: tuple[Capability, ...] | None = None if callable(needs) else self._needs  # None: each call's own
         self.needy = bool(self._needs)
         self.takes_key, returns = _signature(run)
         if not _may_be_awaited(run, returns):

@@ -129,6 +129,9 @@ class _Watch:
         self.iterating = False
 
 
+_THRESHOLDS: Final = HealthThresholds()
+
+
 class HealthMonitor(Subsystem):
     __slots__ = (
         "_checking",
@@ -160,7 +163,7 @@ class HealthMonitor(Subsystem):
         self._interrupts = interrupts
         self._lifecycle = lifecycle
         self._now = core.clock.monotonic
-        self.thresholds = HealthThresholds()
+        self.thresholds = _THRESHOLDS
         self._interval_s = HEALTH_INTERVAL_S
         self._watched: dict[str, _Watch] = {}
         self._scopes: set[int] = set()  # budgets already looked at in this round

@@ -44,6 +44,7 @@ class LLMClient:
         self._settings = providers
         self._env = env
         self._providers: dict[str, LLMProvider] = {}
+        self.key_holders: tuple[LLMProvider, ...] = ()  # providers that may hold keys, which may change
         # Replaces the providers, for example by a recording; its second argument makes the real provider.
         self.stand_in: Callable[[str, Callable[[], LLMProvider]], LLMProvider] | None = None
 
@@ -51,7 +52,12 @@ class LLMClient:
         """Answer `name/…` with this provider from now on."""
         if not name or "/" in name:
             raise ConfigError(f"a provider's name has no '/' in it: {name!r}", key="name")
+        self._keep(name, provider)
+
+    def _keep(self, name: str, provider: LLMProvider) -> None:
         self._providers[name] = provider
+        providers = self._providers.values()
+        self.key_holders = tuple([holder for holder in providers if type(holder).secrets is not LLMProvider.secrets])
 
     def resolve(self, name: str) -> ModelName:
         """The provider and the model behind a name; nothing is imported or opened."""
@@ -80,9 +86,8 @@ class LLMClient:
     def _own(self, name: str) -> LLMProvider:
         provider = self._providers.get(name)
         if provider is None:
-            provider = self._providers[name] = _make(
-                name, self._given().get(name) if name != "sim" else None, self._env
-            )
+            provider = _make(name, self._given().get(name) if name != "sim" else None, self._env)
+            self._keep(name, provider)
         return provider
 
     def stream(self, name: str, request: Request) -> AsyncIterator[StreamEvent]:
@@ -115,9 +120,7 @@ class LLMClient:
 
     def secrets(self) -> tuple[str, ...]:
         """Every key that the providers in use hold, to be redacted from logs and errors."""
-        if not self._providers:
-            return ()
-        return tuple([secret for provider in self._providers.values() for secret in provider.secrets()])
+        return tuple([secret for provider in self.key_holders for secret in provider.secrets()])
 
     def all_secrets(self) -> tuple[str, ...]:
         """`secrets`, and the keys of unused providers in settings and environment variables."""
@@ -169,11 +172,11 @@ class ClientModel(LLMProvider):
 
 
 def _make(name: str, given: Mapping[str, Any] | None, env: Mapping[str, str] | None) -> LLMProvider:
-    settings = settings_of(name, given, env)
+    settings = None if name == "sim" else settings_of(name, given, env)
     # A name that is not in the table has a base URL, which settings_of has checked: it speaks OpenAI's format.
     module, _, attribute = PROVIDERS.get(name, PROVIDERS["openai"]).partition(":")
     kind = getattr(import_module(module), attribute)
-    provider: LLMProvider = kind() if name == "sim" else kind(settings)
+    provider: LLMProvider = kind() if settings is None else kind(settings)
     return provider
 
 

@@ -15,7 +15,7 @@ import re
 from collections.abc import AsyncIterator, Callable
 from copy import copy
 from hashlib import blake2b
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
@@ -54,7 +54,7 @@ _END: Final = Finished("end")
 _Seen = dict[str, str]  # field of a template → value
 
 
-class _Answer(NamedTuple):
+class _Answer(msgspec.Struct, frozen=True):
     events: tuple[StreamEvent, ...]  # the pieces: thoughts, text, tool calls
     tokens: int
     stop_reason: str
@@ -72,14 +72,14 @@ class SimProvider(LLMProvider):
     def __init__(self, script: Any = None, *, every_model: bool = False) -> None:
         self._given = script
         self._every_model = every_model
-        self._echo = _Play(Script(replies=(_ECHO,)))
+        self._echo = _Play(_ECHOES)
         self._plays: dict[str, _Play] = {} if every_model else {"echo": self._echo}
         self._measure = Measure()
         self.calls = 0  # requests so far
 
     async def stream(self, request: Request) -> AsyncIterator[StreamEvent]:
         self.calls += 1
-        play = self._play(request.model)
+        play = self._plays.get(request.model) or self._play(request.model)
         reply, seen, error = play.choose(request, self.calls)
         script = play.script
         if wait_s := script.first_s if reply.first_s is None else reply.first_s:
@@ -105,7 +105,7 @@ class SimProvider(LLMProvider):
 
     def price(self, model: str) -> Price | None:
         """Free, unless the script has a price: money budgets can be tried offline."""
-        return self._play(model).script.price
+        return (self._plays.get(model) or self._play(model)).script.price
 
     def answers_in_order(self, model: str) -> bool:
         """True if a reply is used up, chosen by the number of the call, or preceded by a number of errors."""
@@ -144,11 +144,12 @@ class SimProvider(LLMProvider):
 
     def _usage(self, request: Request, reply: Reply, sent: int) -> TokenUsage:
         given = reply.usage
-        if given is None:
-            return TokenUsage(-(-self._measure.size(request).bytes // BYTES_PER_TOKEN), sent)
-        if "input_tokens" in given and "output_tokens" in given:
+        if given is not None and "input_tokens" in given and "output_tokens" in given:
             return msgspec.convert(given, TokenUsage)
-        read = -(-self._measure.size(request).bytes // BYTES_PER_TOKEN)
+        wordy, dense, _ = self._measure.size(request)
+        read = -(-(wordy + dense) // BYTES_PER_TOKEN)
+        if given is None:
+            return TokenUsage(read, sent)
         return msgspec.convert({"input_tokens": read, "output_tokens": sent, **given}, TokenUsage)
 
 
@@ -163,7 +164,7 @@ class _Play:
             self.script = script
         else:
             self._function, self.script = script, _PLAIN
-        self._replies = tuple((index, reply, _conditional(reply)) for index, reply in enumerate(self.script.all))
+        self._replies = tuple([(index, reply, _conditional(reply)) for index, reply in enumerate(self.script.all)])
         self._used = [0] * len(self._replies)
         self._tries: dict[bytes, int] = {}
         self.counts = any(_counts(reply) for _, reply, _ in self._replies)  # an answer depends on earlier ones
@@ -185,7 +186,7 @@ class _Play:
                 seen = _fits(reply, request)
             if seen is None:
                 continue
-            error = self._error(request, reply)
+            error = None if reply.error is None else self._error(request, reply)
             if (
                 error is None or error.attempts is None
             ):  # an error that ends after some attempts does not use a reply up
@@ -253,13 +254,14 @@ class _Play:
 
 
 _ECHO: Final = Reply("{user}")
+_ECHOES: Final = Script(replies=(_ECHO,))
 _SILENT: Final = Reply()
 _PLAIN: Final = Script(replies=())
 _NOTHING: Final[_Seen] = {}
 
 
 def _conditional(reply: Reply) -> bool:
-    return any(getattr(reply, name) is not None for name in _CONDITIONS)
+    return bool([name for name in _CONDITIONS if getattr(reply, name) is not None])
 
 
 def _counts(reply: Reply) -> bool:

@@ -11,6 +11,7 @@ ended without `Finished` is no answer but a ModelError of kind `stream_truncated
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
+from operator import itemgetter
 from typing import Any, Final
 
 import msgspec
@@ -131,6 +132,7 @@ def is_unchanged(completion: Completion) -> bool:
 _FIELDS: Final = [Message, TokenUsage, str, str, str, tuple]
 _COUNTS: Final = [int, int, int, int, int, bool, bool]
 _NOTHING: Final = TokenUsage()
+_index: Final = itemgetter(0)
 
 
 class Fold:
@@ -148,18 +150,21 @@ class Fold:
         self._id = self._model = ""
 
     def feed(self, event: StreamEvent) -> None:
-        kind = type(event)
-        if kind is TextDelta:
-            text = event.text  # type: ignore[union-attr]  # its type was checked
+        if isinstance(event, TextDelta):
+            text = event.text
             self._text.append(text if type(text) is str else _plain_text(text))
-        else:
-            feed = _FEED.get(kind)
-            if feed is None:
-                raise _malformed(f"{event!r} is no event of a stream")
-            feed(self, event)
-
-    def _started(self, event: Started) -> None:
-        self._id, self._model = event.id or self._id, event.model or self._model
+        elif isinstance(event, UsageSeen):
+            self._usage = event.usage.checked()
+        elif isinstance(event, Finished):
+            self._stop = event.stop_reason
+        elif isinstance(event, Started):
+            self._id, self._model = event.id or self._id, event.model or self._model
+        elif isinstance(event, ToolEnd):
+            self._calls.append((event.index, event.call))
+        elif isinstance(event, ThinkingDelta):
+            self._thought(event)
+        elif not isinstance(event, (ToolStart, ToolDelta)):  # those are to show: the fold needs only finished parts
+            raise _malformed(f"{event!r} is no event of a stream")
 
     def _thought(self, event: ThinkingDelta) -> None:
         if self._text:
@@ -176,18 +181,6 @@ class Fold:
             self._parts.append({"type": "thinking", "thinking": thought, "signature": signature})
             self._thinking = []
 
-    def _called(self, event: ToolEnd) -> None:
-        self._calls.append((event.index, event.call))
-
-    def _counted(self, event: UsageSeen) -> None:
-        self._usage = event.usage.checked()
-
-    def _finished(self, event: Finished) -> None:
-        self._stop = event.stop_reason
-
-    def _ignored(self, event: Any) -> None:
-        """Events for display; the fold needs only finished parts."""
-
     @property
     def text(self) -> str:
         """The text so far."""
@@ -201,23 +194,6 @@ class Fold:
     @property
     def message(self) -> Message:
         """The answer so far, without tool calls that are not whole."""
-        return self._message()
-
-    @property
-    def finished(self) -> bool:
-        return bool(self._stop)
-
-    def completion(self) -> Completion:
-        if not self._stop:
-            raise ModelError("the stream ended without its last event", kind="stream_truncated")
-        if not all(isinstance(word, str) for word in (self._stop, self._model, self._id)):
-            raise _malformed("a stop reason or a name in the stream is not text")
-        names: list[Any] = [name for _, call in self._calls for name in (call.id, call.name)]
-        if not all(isinstance(name, str) for name in names):
-            raise _malformed("a tool call in the stream has an id or a name that is not text")
-        return Completion(self._message(), self._usage, self._stop, self._model, self._id)
-
-    def _message(self) -> Message:
         text = self._text[0] if len(self._text) == 1 else "".join(self._text)
         calls = tuple([call for _, call in sorted(self._calls, key=_index)]) if self._calls else ()
         if not self._thinking and not self._parts:
@@ -226,16 +202,22 @@ class Fold:
         last = ({"type": "text", "text": text},) if text else ()
         return Message("assistant", (*self._parts, *last), calls)
 
+    @property
+    def finished(self) -> bool:
+        return bool(self._stop)
 
-_FEED: Final[dict[type, Any]] = {
-    Started: Fold._started,
-    ThinkingDelta: Fold._thought,
-    ToolStart: Fold._ignored,
-    ToolDelta: Fold._ignored,
-    ToolEnd: Fold._called,
-    UsageSeen: Fold._counted,
-    Finished: Fold._finished,
-}
+    def completion(self) -> Completion:
+        if not self._stop:
+            raise ModelError("the stream ended without its last event", kind="stream_truncated")
+        words: tuple[Any, ...] = (self._stop, self._model, self._id)  # as a provider gave them
+        for word in words:
+            if not isinstance(word, str):
+                raise _malformed("a stop reason or a name in the stream is not text")
+        for _, call in self._calls:
+            names: tuple[Any, ...] = (call.id, call.name)
+            if not (isinstance(names[0], str) and isinstance(names[1], str)):
+                raise _malformed("a tool call in the stream has an id or a name that is not text")
+        return Completion(self.message, self._usage, self._stop, self._model, self._id)
 
 
 def _plain_text(text: Any) -> str:
@@ -246,10 +228,6 @@ def _plain_text(text: Any) -> str:
 
 def _malformed(what: str) -> ModelError:
     return ModelError(f"the provider's answer cannot be used: {what}", kind="malformed")
-
-
-def _index(pair: tuple[int, ToolCall]) -> int:
-    return pair[0]
 
 
 async def complete(events: AsyncIterator[StreamEvent]) -> Completion:

@@ -46,10 +46,17 @@ class TokenUsage(msgspec.Struct, frozen=True):
 
     def checked(self) -> TokenUsage:
         """The same without counts that cannot be, since a server may report anything: such a count is 0, as unsaid."""
-        counts = {name: getattr(self, name) for name in _COUNTS}
-        if all(type(count) is int and 0 <= count <= COUNTED_MAX for count in counts.values()):
-            return self
-        return msgspec.structs.replace(self, **{name: count_of(count) for name, count in counts.items()})
+        counts = (
+            self.input_tokens,
+            self.output_tokens,
+            self.cache_read_tokens,
+            self.cache_write_tokens,
+            self.reasoning_tokens,
+        )
+        for count in counts:
+            if type(count) is not int or not 0 <= count <= COUNTED_MAX:
+                return msgspec.structs.replace(self, **dict(zip(_COUNTS, map(count_of, counts), strict=True)))
+        return self
 
     def flat(self) -> TokenUsage:
         """This usage with cached tokens counted in `input_tokens`."""

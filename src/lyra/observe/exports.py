@@ -36,7 +36,7 @@ class ExportingKernel(Protocol):
 def export_as_configured(kernel: ExportingKernel) -> None:
     """Attach what the `OTEL_*` variables, a provider of the application, or `configure_logs` ask for. A second call
     changes nothing."""
-    if "opentelemetry.trace" in sys.modules or any(name.startswith("OTEL_") for name in os.environ):
+    if "opentelemetry.trace" in sys.modules or [name for name in os.environ if name.startswith("OTEL_")]:
         from lyra.observe.otel.attach import attach_from_environment
 
         attach_from_environment(_ForUser(kernel))

@@ -17,7 +17,7 @@ from __future__ import annotations
 import hmac
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
@@ -79,7 +79,7 @@ def is_same(code: bytes, other: object) -> bool:
     return isinstance(other, bytes) and hmac.compare_digest(code, other)
 
 
-class JournalEnd(NamedTuple):
+class JournalEnd(msgspec.Struct, frozen=True):
     """The last row of the journal, and the code of its batch."""
 
     last: int

@@ -14,6 +14,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import Final, NamedTuple
+from zlib import crc32
 
 import msgspec
 
@@ -171,7 +172,11 @@ class SigningStore(SqlStore):
         if writer is None or self._end is None or self._end.last != last_seq:
             writer = ChapterWriter(self._signatures, self._code_at(last_seq))
         self._next_writer = writer
-        return signed(batches, writer)
+        if len(batches) > 1:
+            return signed(batches, writer)
+        seq, count, data, crc, _ = batches[0]
+        signature = writer.sign(data)
+        return [(seq, count, data, crc32(signature, crc), signature)]
 
     def _wrote(self, last_seq: int) -> None:
         """The append is in the store."""

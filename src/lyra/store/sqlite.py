@@ -72,6 +72,7 @@ class SqliteStore(SigningStore):
         self.path = Path(os.path.abspath(path))
         add_own_path(self.path, is_store=True, opened=True)
         self._durability = durability
+        self.inline = durability == "process"  # quick enough to be called on the loop
         self._busy_timeout_s = busy_timeout_s
         self._insert, self._follow = INSERT_BATCH, FOLLOW_BATCH
         self._writes = writes
@@ -92,10 +93,6 @@ class SqliteStore(SigningStore):
         except BaseException:
             self.close()
             raise
-
-    @property
-    def inline(self) -> bool:
-        return self._durability == "process"
 
     @property
     def location(self) -> str:
@@ -270,7 +267,7 @@ class SqliteStore(SigningStore):
 
     # ------------------------------------------------------------ journal
     def append(self, records: Rows, epoch: int) -> None:
-        cursor = self._open_cursor()
+        cursor = self._cursor or self._open_cursor()
         if not records:
             self._fence(epoch)
             return

@@ -24,9 +24,9 @@ def test_the_digest_is_the_same_whenever_it_is_asked_for():
     """Message by message or at the end; and the one that journals of earlier versions hold."""
     at_once, at_the_end = session(), session()
     for message in (FIRST, SECOND):
-        at_once.append(message)
+        at_once.messages.append(message)
         assert at_once.digest
-        at_the_end.append(message)
+        at_the_end.messages.append(message)
     assert at_once.digest == at_the_end.digest == CHAIN
     assert at_the_end.to_data()["chain"] == CHAIN
 
@@ -35,32 +35,32 @@ def test_a_turn_that_did_not_happen_leaves_the_digest_as_it_was():
     """Also when what was cut back had not been counted yet, and when it had."""
     for is_asked in (True, False):
         talk = session()
-        talk.append(FIRST)
+        talk.messages.append(FIRST)
         mark, digest = len(talk.messages), talk.digest
-        talk.append(Message("user", "never"))
+        talk.messages.append(Message("user", "never"))
         if is_asked:
             assert talk.digest != digest
         talk.cut_back(mark, digest)
         assert talk.digest == digest
-        talk.append(SECOND)
+        talk.messages.append(SECOND)
         assert talk.digest == CHAIN
 
 
 def test_a_session_that_comes_back_goes_on_with_its_digest():
     """What it has replayed is in it already."""
     before, after, whole = session(), session(), session()
-    before.append(FIRST)
+    before.messages.append(FIRST)
     after.replay(before.to_data())
-    after.append(SECOND)
+    after.messages.append(SECOND)
     assert after.digest == CHAIN
-    whole.append(FIRST)
-    whole.append(SECOND)
+    whole.messages.append(FIRST)
+    whole.messages.append(SECOND)
     assert after.digest == whole.digest
 
 
 def test_without_a_journal_there_is_no_digest():
     talk = session(durable=False)
-    talk.append(FIRST)
+    talk.messages.append(FIRST)
     assert talk.digest == b""
 
 

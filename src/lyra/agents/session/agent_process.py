@@ -29,7 +29,7 @@ from lyra.core.budgets.budget import Limits
 from lyra.core.checking.check import real, whole
 from lyra.core.hints import Out_co
 from lyra.core.message import Message
-from lyra.core.naming import named
+from lyra.core.naming import SUPERVISE, named
 from lyra.core.tool import caller
 from lyra.errors import AgentFailed, ConfigError, DeadlineExceeded
 from lyra.kernel.process.process import Process
@@ -48,7 +48,8 @@ class AgentProcess(Handle[Out_co], Generic[Out_co]):
     def __init__(
         self, kernel: ProcessCommands, process: Process, read_answer: Callable[[str], Any] | None = None
     ) -> None:
-        super().__init__(kernel, process)
+        self._kernel: Any = kernel
+        self._process = process
         self._read_answer = read_answer  # gives the agent's output type; None for an agent that answers in text
 
     def _read_result(self, result: Any) -> Any:
@@ -57,10 +58,14 @@ class AgentProcess(Handle[Out_co], Generic[Out_co]):
             return result
         if self._read_answer is not None:
             return self._read_answer(result)
-        reply_type = MarkedReply if self.kernel.taint.tainted(self.pid) else Reply
-        session = runtime_of(self.kernel).find_session(self.pid)
+        process = self._process
+        reply_type = MarkedReply if process.pid in self._kernel.taint.state.pids else Reply
+        runtime = runtime_of(self._kernel)
+        session = runtime.sessions.get(process.pid)
+        if session is None or process.exit is None:
+            session = runtime.find_session(process.pid)
         if session is None:  # it ended before a restart, which knows what its process has spent
-            spent = self._process.spent
+            spent = process.spent
             reply = reply_type.with_usage(
                 result,
                 cost_usd=int(spent.usd) / 1_000_000 if spent.usd or not spent.tokens else None,  # no price was known
@@ -113,15 +118,16 @@ class AgentProcess(Handle[Out_co], Generic[Out_co]):
             timeout_s = real(timeout_s, "timeout")
         if time_won.get() is not None:
             await self._wait_for_limits(timed=timeout_s is not None)
-        if caller.get() and runtime_of(self.kernel).is_waited_for(self.pid):
+        if caller.get() and runtime_of(self._kernel).is_waited_for(self.pid):
             raise AgentFailed(
                 f"agent process {self.pid} is asked by its own tool, and answers one message after the other",
                 hint="let the tool ask another process of the agent, or send_async without waiting for the answer",
                 status="deadlock",
                 pid=self.pid,
             )
-        if self.kernel.missing_program(self._process) is not None:
-            await self.kernel.until_known(self._process)
+        process = self._process
+        if (process.coroutine is None or process.program == SUPERVISE) and self._kernel.missing_program(process):
+            await self._kernel.until_known(process)
         waits = wait_for_person or timeout_s is not None
         pending = self.send_async(message, budget=budget, only=only, wait_for_person=waits)
         if timeout_s is None:
@@ -137,7 +143,7 @@ class AgentProcess(Handle[Out_co], Generic[Out_co]):
             ) from None
 
     async def _wait_for_limits(self, *, timed: bool) -> None:
-        runtime = runtime_of(self.kernel)
+        runtime = runtime_of(self._kernel)
         session = runtime.sessions.get(self.pid)
         if session is not None:
             await wait_for_limits(runtime, session.agent, timed=timed)
@@ -153,9 +159,11 @@ class AgentProcess(Handle[Out_co], Generic[Out_co]):
         """The same without waiting: await the result, ask whether it is done, or cancel it."""
         self._check_loop()
         require_send(self._process)
-        self._mark(message)
-        runtime = runtime_of(self.kernel)
-        pending = runtime.ask(self._process, content_of(message), budget=budget, only=_rules(only))
+        if type(message) is MarkedReply:
+            self._mark()
+        runtime = runtime_of(self._kernel)
+        rules = None if only is None else _rules(only)
+        pending = runtime.ask(self._process, content_of(message), budget=budget, only=rules)
         if not wait_for_person:
             runtime.questions.doubts.limit(pending)
         return pending
@@ -200,15 +208,16 @@ class AgentProcess(Handle[Out_co], Generic[Out_co]):
         wait_for_person: bool = False,
     ) -> Stream[Out_co, Any]:
         """The answer piece by piece: text, or with `events=True` everything that happens on the way."""
-        content, rules = content_of(message), _rules(only)
+        content, rules = content_of(message), None if only is None else _rules(only)
 
         async def start() -> Pending[Out_co]:
             self._check_loop()
             require_send(self._process)
             if time_won.get() is not None:
                 await self._wait_for_limits(timed=False)
-            self._mark(message)
-            runtime = runtime_of(self.kernel)
+            if type(message) is MarkedReply:
+                self._mark()
+            runtime = runtime_of(self._kernel)
             pending = runtime.ask(self._process, content, budget=budget, stream=True, only=rules)
             if not wait_for_person:
                 runtime.questions.doubts.limit(pending)
@@ -228,16 +237,15 @@ class AgentProcess(Handle[Out_co], Generic[Out_co]):
     async def _order(self, order: dict[str, Any]) -> None:
         self._check_loop()
         require_send(self._process)
-        await runtime_of(self.kernel).ask(self._process, order)
+        await runtime_of(self._kernel).ask(self._process, order)
 
-    def _mark(self, message: Any) -> None:
+    def _mark(self) -> None:
         """Taint the process by an answer of an agent that has read text from outside."""
-        if type(message) is MarkedReply:
-            self.kernel.taint.mark(self._process.pid, "an agent's answer")
+        self._kernel.taint.mark(self.pid, "an agent's answer")
 
     def _check_loop(self) -> None:
         """Refuse a call from another event loop than the kernel's."""
-        if asyncio._get_running_loop() is not self.kernel.loop:
+        if asyncio._get_running_loop() is not self._process.core.loop:
             raise ConfigError(
                 f"agent process {self.pid} belongs to another event loop",
                 hint="ask it where its kernel runs, or use lyra.run(agent, …) here",
@@ -253,7 +261,7 @@ class AgentProcess(Handle[Out_co], Generic[Out_co]):
     @property
     def messages(self) -> tuple[Message, ...]:
         """The conversation so far."""
-        session = runtime_of(self.kernel).session_to_read(self.pid)
+        session = runtime_of(self._kernel).session_to_read(self.pid)
         return tuple(session.visible_messages) if session is not None else ()
 
     @property
@@ -264,50 +272,48 @@ class AgentProcess(Handle[Out_co], Generic[Out_co]):
         few seconds, as `send` does; once a person has answered, `current` can be awaited again.
         """
         self._check_loop()
-        return runtime_of(self.kernel).questions.follow(self._process)
+        return runtime_of(self._kernel).questions.follow(self._process)
 
     @property
     def execution(self) -> AgentExecution | None:
         """The run that is under way, or the last one: its steps, its outcome, its usage."""
-        session = runtime_of(self.kernel).session_to_read(self.pid)
+        session = runtime_of(self._kernel).session_to_read(self.pid)
         return session.execution if session is not None else None
 
     @property
     def agent_state(self) -> AgentState:
         """Where the agent is: `ready` between two messages, `initializing` before its program has begun."""
-        session = runtime_of(self.kernel).sessions.get(self.pid)
+        session = runtime_of(self._kernel).sessions.get(self.pid)
         execution = session.execution if session is not None and not session.is_given_up else None
         if execution is not None and execution.running:
-            waits = execution.state is AgentState.EXECUTING_TOOLS and self.kernel.interrupts._open_questions(self.pid)
+            waits = execution.state is AgentState.EXECUTING_TOOLS and self._kernel.interrupts._open_questions(self.pid)
             return AgentState.WAITING_PERMISSION if waits else execution.state
         ended = self._process.exit
         if ended is not None:
             if ended.error is not None:
                 return AgentState.ERROR
             return AgentState.COMPLETED if ended.reason == "normal" else AgentState.CANCELLED
-        begun = self.pid in runtime_of(self.kernel).sessions
+        begun = self.pid in runtime_of(self._kernel).sessions
         return AgentState.READY if begun else AgentState.INITIALIZING
 
     @property
     def memory(self) -> Remembered:
         """The items that its agent remembers; an error where the agent has no memory."""
-        agent = runtime_of(self.kernel).find_agent(self.pid)
+        agent = runtime_of(self._kernel).find_agent(self.pid)
         memory = agent.memory if agent is not None else None
         if memory is None:
             raise ConfigError(f"agent process {self.pid} has no memory", hint="Agent(…, memory=True)", pid=self.pid)
-        return memory.on(self.kernel)
+        return memory.on(self._kernel)
 
     @property
     def metrics(self) -> Metrics:
         """Tokens, money, calls and errors so far."""
-        session = runtime_of(self.kernel).find_session(self.pid)
+        session = runtime_of(self._kernel).find_session(self.pid)
         return session.metrics if session is not None else Metrics()
 
 
-def _rules(only: Sequence[str] | None) -> tuple[str, ...] | None:
-    """The rules of a message's limit, each checked; None where it has none."""
-    if only is None:
-        return None
+def _rules(only: Sequence[str]) -> tuple[str, ...]:
+    """Check the rules of a message's limit."""
     from lyra.tools.permissions.rules import Rule
 
     if isinstance(only, str):

@@ -78,12 +78,12 @@ class AgentExecution:
 
     __slots__ = (
         "_after",
-        "_before",
         "_kept",
         "_mark",
         "_session",
         "_status",
         "answer",
+        "before",
         "ended_at",
         "error",
         "started_at",
@@ -94,7 +94,8 @@ class AgentExecution:
         self._session = session
         self._mark = mark  # the index of its first message
         self._kept: list[Message] | None = None  # the messages of a run that has ended
-        self._before: Metrics = (session.metrics if before is None else before).copy()
+        # What the session had counted when the run began.
+        self.before: Metrics = (session.metrics if before is None else before).copy()
         self._after: Metrics | None = None
         self._status = "success"  # of its answer
         self.state = _READY
@@ -148,12 +149,7 @@ class AgentExecution:
 
     def before_data(self) -> dict[str, Any]:
         """What its session had counted when the run began, for a checkpoint."""
-        return msgspec.structs.asdict(self._before)
-
-    @property
-    def before(self) -> tuple[int, int, int, int]:
-        """The totals of its session when the run began."""
-        return self._before.totals
+        return msgspec.structs.asdict(self.before)
 
     @property
     def agent(self) -> str:
@@ -162,7 +158,7 @@ class AgentExecution:
     @property
     def place(self) -> str:
         """Where in its conversation it began, the same when it is replayed."""
-        return f"{self._mark}:{self._before.turns}"
+        return f"{self._mark}:{self.before.turns}"
 
     @property
     def running(self) -> bool:
@@ -200,7 +196,7 @@ class AgentExecution:
     def usage(self) -> dict[str, int]:
         """Tokens, micro-dollars and calls of this run."""
         after = self._after if self._after is not None else self._session.metrics
-        return {name: getattr(after, name) - getattr(self._before, name) for name in _COUNTED}
+        return {name: getattr(after, name) - getattr(self.before, name) for name in _COUNTED}
 
     @property
     def cost_usd(self) -> float | None:

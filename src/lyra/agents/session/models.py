@@ -46,10 +46,10 @@ class AgentModels:
     __slots__ = (
         "_kernel",
         "_loaded",
-        "_priced",
         "_resolved",
         "client",
         "keys",
+        "priced",
         "sends_before_pricing",
         "settings",
         "tokens",
@@ -64,7 +64,7 @@ class AgentModels:
         self._resolved: dict[str | LLMProvider, tuple[LLMProvider, str, str]] = {}
         self._loaded: set[str | LLMProvider] = set()
         self.sends_before_pricing = False  # Sage: a person waits, and no model answers within a quarter of a second
-        self._priced: set[str] = set()  # models whose price has been looked up, or will be in a moment
+        self.priced: set[str] = set()  # models whose price has been looked up, or will be in a moment
 
     def find(self, model: str | LLMProvider) -> tuple[LLMProvider, str, str]:
         """(provider, its name for the model, Lyra's name for it) of a model as an Agent names it."""
@@ -83,22 +83,25 @@ class AgentModels:
         """`find`, and load libraries and prices before the first question. That takes a quarter of a second, which must
         not count as the call's time, nor lie between an answer and its row in the journal. A call that no money budget
         holds need not be `priced` here: see `look_up_price`."""
-        resolved = provider, named, name = self.find(model)
+        resolved = self._resolved.get(model) if self.client.stand_in is None else None
+        if resolved is None:
+            resolved = self.find(model)
+        provider, named, name = resolved
         if model not in self._loaded:
             provider.price(named)  # a scripted provider reads its script for this
             provider.load()
             self._loaded.add(model)
-        if priced and name not in self._priced:
+        if priced and name not in self.priced:
             self.settings.prices.of(name)
-            self._priced.add(name)
+            self.priced.add(name)
         return resolved
 
     def look_up_price(self, provider: LLMProvider, named: str, name: str) -> None:
         """Look up the price of a model that is asked for the first time: before the request where there is a journal,
         since an answer that has arrived and has no row yet is paid for again after a crash; else, and where the first
         request must not wait (`sends_before_pricing`), while the answer is waited for."""
-        if name not in self._priced:
-            self._priced.add(name)
+        if name not in self.priced:
+            self.priced.add(name)
             if self._kernel.journal is not None and not self.sends_before_pricing:
                 self.price(provider, named, name)
             elif not name.startswith("sim/"):
@@ -169,16 +172,18 @@ class AgentModels:
 # The keys of model providers that this process knows: none is shown, written down or used as the name of a model.
 
 _NO_KEY: Final = "leave the key out; what needs one gets it from its own settings"
-_AWS_SECRETS: Final = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+_KEY_VARIABLES: Final = (
+    *dict.fromkeys(name for usual in USUAL.values() for name in usual.key),
+    *("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"),
+)
 _KEY_LEAST: Final = 8  # characters; masking a shorter value would destroy ordinary text
 _SIMULATED: Final = "sim"  # its names hold paths of files, which may look like a key
 
 
 def keys_in_environment() -> tuple[str, ...]:
     """The values of the variables where keys of providers usually are."""
-    names = {name for usual in USUAL.values() for name in usual.key}
-    values = (os.environ.get(name, "").strip() for name in (*names, *_AWS_SECRETS))
-    return tuple(filter(is_key, values))
+    values = [os.environ.get(name, "").strip() for name in _KEY_VARIABLES]
+    return tuple([value for value in values if len(value) >= _KEY_LEAST])
 
 
 def known_to(config: Config | None) -> tuple[str, ...]:
@@ -209,37 +214,42 @@ def check_model_name(model: str, known: Iterable[str]) -> None:
 class ProviderKeys:
     """The keys that the agents of one kernel know. The kernel masks them in the texts of errors, until `forget`."""
 
-    __slots__ = ("__weakref__", "_known", "_models", "_prepared", "_secrets", "forget")
+    __slots__ = ("__weakref__", "_configured", "_known", "_models", "_prepared", "_secrets", "forget")
 
     def __init__(self, models: AgentModels) -> None:
         self._models = models
+        self._configured = models.settings.secrets
         self._secrets: tuple[str, ...] = ()
-        self._known: tuple[str, ...] = keys_in_environment()
-        self._prepared: tuple[tuple[str, ...], KnownKeys] | None = None
+        self._know()
         self.forget = add_key_source(self, lambda keys: keys.known)
 
     @property
     def known(self) -> tuple[str, ...]:
         """The API keys that this process knows: its providers', and those in the usual environment variables."""
-        models = self._models
-        secrets = (*models.client.secrets(), *models.settings.secrets)
-        if secrets is not self._secrets and secrets != self._secrets:
-            self._secrets = secrets
-            self._known = tuple(sorted({*keys_in_environment(), *filter(is_key, secrets)}, key=len, reverse=True))
+        self.prepared  # noqa: B018 (it takes up keys that have changed)
         return self._known
 
     @property
     def prepared(self) -> KnownKeys:
-        """The same, prepared to be found in texts."""
-        known = self.known
-        if self._prepared is None or self._prepared[0] is not known:
-            self._prepared = (known, KnownKeys.of(known))
-        return self._prepared[1]
+        """The known keys, prepared to be found in texts. Only providers that may hold keys are asked for them again."""
+        models = self._models
+        if models.client.key_holders or models.settings.secrets is not self._configured:
+            self._configured = models.settings.secrets
+            secrets = (*models.client.secrets(), *self._configured)
+            if secrets != self._secrets:
+                self._secrets = secrets
+                self._know()
+        return self._prepared
+
+    def _know(self) -> None:
+        self._known = tuple(sorted({*keys_in_environment(), *filter(is_key, self._secrets)}, key=len, reverse=True))
+        self._prepared = KnownKeys.of(self._known)
 
     def clean(self, text: str) -> str:
         """A text that is shown or written down, with known keys masked. For a text that runs or is stored there is
         `check_no_key`, which refuses it."""
-        return self.prepared.mask(text)
+        keys = self.prepared
+        return keys.mask(text) if keys.wholes else text
 
     def check_no_key(self, value: Any, what: str) -> None:
         """Raise CapabilityDenied if there is a known key in the value. It is for what a program is about to act with:
@@ -256,11 +266,11 @@ class ProviderKeys:
 
     def clean_data(self, value: Any) -> Any:
         """Plain data with known keys masked; the same object where there is none in it."""
-        if type(value) is str:
-            return self.clean(value)
         keys = self.prepared
-        if not keys or value is None or isinstance(value, (int, float)):
+        if not keys.wholes or value is None or isinstance(value, (int, float)):
             return value
+        if type(value) is str:
+            return keys.mask(value)
         data = codec.encode(value)
         return redact_data(codec.decode(data), self.known) if keys.may_be_in(data) else value
 

@@ -20,6 +20,7 @@ from lyra.agents.session.early_call import current_early_call
 from lyra.agents.session.replies import Pending, Sink
 from lyra.core.budgets.budget import Budget
 from lyra.core.limits import DOUBT_WAIT_S
+from lyra.core.naming import SUPERVISE
 from lyra.core.tool import caller
 from lyra.core.trace_context import format_traceparent
 from lyra.errors import AgentFailed, ConfigError, EffectInDoubt, LyraError, ProcessExit
@@ -108,7 +109,7 @@ class OpenQuestions:
         else:
             self._requests += 1
             # A journal may be read after a restart, where the id must not be that of another question.
-            request_id = str(self._requests) if kernel.journal is None else f"{self._life}.{self._requests}"
+            request_id = str(self._requests) if kernel.core.journal is None else f"{self._life}.{self._requests}"
         pending = Pending(self, request_id, process.pid, inside, Sink(kernel) if stream else None)
         pending.is_keyed = keyed
         if inside:
@@ -118,11 +119,12 @@ class OpenQuestions:
         if process.exit is not None:
             pending.fail(_process_ended(process))
             return pending
-        if kernel.failure is not None:
-            pending.fail(kernel.failure)
+        if kernel.core.failure is not None:
+            pending.fail(kernel.core.failure)
             return pending
-        missing = kernel.missing_program(process)
-        if missing is not None and not keyed and not kernel.may_become_known(missing):
+        may_lack = not keyed and (process.coroutine is None or process.program == SUPERVISE)
+        missing = kernel.missing_program(process) if may_lack else None
+        if missing is not None and not kernel.may_become_known(missing):
             pending.fail(dormant_process(process.pid, missing))
             return pending
         pending.early_call = early_call
@@ -134,9 +136,9 @@ class OpenQuestions:
         more: dict[str, Any] = {} if only is None else {"only": list(only)}
         if tools:
             more["tools"] = self._keys.clean_data(tools)
-        if kernel.journal is not None and pending.span is not None and pending.span.span_id:
+        if kernel.core.journal is not None and pending.span is not None and pending.span.span_id:
             more["trace"] = format_traceparent(pending.span)  # after a restart the turn goes on in the caller's trace
-        kernel.send_to(process, {"lyra.ask": request_id, "content": self._keys.clean_data(content), **more})
+        kernel.mailboxes.send(process, {"lyra.ask": request_id, "content": self._keys.clean_data(content), **more})
         return pending
 
     def _await(self, pending: Pending, process: Process) -> None:
@@ -212,7 +214,8 @@ class OpenQuestions:
         pending = self.pending.pop(request_id, None)
         if pending is not None:
             self._asked[pending.pid].discard(request_id)
-            self.mark_reader(pending)
+            if pending.reader:
+                self.mark_reader(pending)
         return pending
 
     def take_followers(self, pid: str) -> list[Pending]:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from lyra.core.message import Message
     from lyra.core.tool import ToolCall, ToolResult
     from lyra.kernel.kernel import Kernel
+    from lyra.kernel.process.process import Process
 
 
 CALL_FIELDS: Final = tuple(field.name for field in fields(ModelCalled) if field.required)
@@ -171,17 +172,24 @@ def _new_trace(kernel: Kernel) -> str:
     return f"{kernel.entropy.bits(128):032x}"
 
 
-def begin_session(kernel: Kernel, session: AgentSession, line: str, *, root: bool) -> None:
+def is_root(process: Process) -> bool:
+    """Whether no other process asked for this one; a guard of its own does not count."""
+    parent = process.parent if process.known_as == process.pid or process.parent is None else process.parent.parent
+    return parent is None
+
+
+def begin_session(kernel: Kernel, session: AgentSession, process: Process) -> None:
     """Put a session under the span that is open around the code that spawned it. The session of a root process gets a
     span of its own; in a durable store its trace has the same id after a restart."""
     outer = session.outer_span = enclosing_span()
     if outer is not None:
         session.trace_id, session.parent_span, session.sampled = outer.trace_id, outer.span_id or None, outer.sampled
-    heard = kernel.listeners.hears("agent.began") or kernel.listeners.hears("agent.ended")
-    if not root or not kernel.agents_heard or not heard:
+    if not kernel.core.agents_heard or not is_root(process):
+        return
+    if not (kernel.listeners.hears("agent.began") or kernel.listeners.hears("agent.ended")):
         return
     if not session.trace_id:
-        own = kernel.journal is not None and f"{kernel.core.store_id}:{line}"
+        own = kernel.journal is not None and f"{kernel.core.store_id}:{process.line}"
         session.trace_id = blake2b(own.encode(), digest_size=16).hexdigest() if own else _new_trace(kernel)
     session.parent_span = new_span(kernel)
     session.session_span = TraceSpan(session.trace_id, session.parent_span, session.sampled)

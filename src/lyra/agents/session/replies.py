@@ -211,7 +211,7 @@ class Pending(Generic[Out_co]):
         self, questions: OpenQuestions, request_id: str, pid: str, scopes: tuple[Budget, ...], sink: Sink | None
     ) -> None:
         self._questions = questions
-        self._future: asyncio.Future[Any] = questions.kernel.loop.create_future()
+        self._future: asyncio.Future[Any] = questions.kernel.core.loop.create_future()
         self.id = request_id
         self.pid = pid
         self.scopes = scopes
@@ -231,7 +231,8 @@ class Pending(Generic[Out_co]):
         if not self._future.done():
             self._questions.kernel.scheduler.hand_over()
         try:
-            return cast("Out_co", (yield from self._future))
+            answer: Out_co = yield from self._future
+            return answer
         except asyncio.CancelledError:
             if self._future.cancelled():  # with its caller; an answer that has just come is not given up
                 self._abandon()
@@ -335,7 +336,8 @@ class Pending(Generic[Out_co]):
     def answer(self, value: Any) -> None:
         if not self._future.done():
             self._future.set_result(value)
-        self._end()
+        if self._timer is not None or self.sink is not None:
+            self._end()
 
     def fail(self, error: BaseException) -> None:
         if not self._future.done():

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from lyra.agents.session.execution import AgentExecution
-from lyra.agents.session.toolset import Toolset
+from lyra.agents.session.toolset import OwnTools, Toolset
 from lyra.core import codec
 from lyra.core.message import Message
 from lyra.models.tokens import DENSE, MESSAGE_TOKENS, WORDY, ConversationTokens, Measure
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from lyra.agents.declaration.hooks import AgentHooks
     from lyra.agents.session.replies import Pending, Sink
     from lyra.core.effect import Effect
+    from lyra.core.secrets.known_keys import KnownKeys
     from lyra.core.tool import Tool
     from lyra.core.trace_context import TraceSpan
     from lyra.kernel.shared.taint import Taint
-    from lyra.models.stream import Completion
     from lyra.tools.permissions.decision import Permissions
 
 
@@ -92,19 +92,39 @@ class Metrics(msgspec.Struct):
             self.estimated_calls += 1
         if micro_usd is None:
             self.unpriced_calls += 1
-            micro_usd = 0
-        self.add(usage, micro_usd)
+        else:
+            self.cost_micro_usd += micro_usd
+        self.input_tokens += usage.total_input
+        self.output_tokens += usage.output_tokens
+        self.cache_read_tokens += usage.cache_read_tokens
+        self.cache_write_tokens += usage.cache_write_tokens
 
     def add(self, usage: TokenUsage, micro_usd: int) -> None:
-        """Add tokens and their cost, also those of failed tries."""
+        """Add the tokens and the cost of tries that failed."""
         self.input_tokens += usage.total_input
         self.output_tokens += usage.output_tokens
         self.cache_read_tokens += usage.cache_read_tokens
         self.cache_write_tokens += usage.cache_write_tokens
         self.cost_micro_usd += micro_usd
 
-    def copy(self) -> Metrics:
-        return self.__copy__()  # type: ignore[attr-defined, no-any-return]  # every Struct has it; copy.copy is slower
+    if TYPE_CHECKING:
+
+        def copy(self) -> Metrics: ...
+
+    else:
+        copy = msgspec.Struct.__copy__  # every Struct has it; copy.copy is slower
+
+    def taken_since(self, before: Metrics) -> tuple[float | None, int, int]:
+        """(dollars, input tokens, output tokens) since then, the helpers' part included; None dollars where a call had
+        no known price."""
+        micro_usd = self.cost_micro_usd + self.helper_cost_micro_usd
+        micro_usd -= before.cost_micro_usd + before.helper_cost_micro_usd
+        unpriced = self.unpriced_calls + self.helper_unpriced_calls
+        return (
+            None if unpriced > before.unpriced_calls + before.helper_unpriced_calls else micro_usd / 1_000_000,
+            self.input_tokens + self.helper_input_tokens - before.input_tokens - before.helper_input_tokens,
+            self.output_tokens + self.helper_output_tokens - before.output_tokens - before.helper_output_tokens,
+        )
 
     def to_data(self) -> dict[str, Any]:
         return {**msgspec.structs.asdict(self), "cost_usd": self.cost_usd}
@@ -158,7 +178,7 @@ class AgentSession:
         self.agent = agent
         self.cache: AgentCache = cache_of(agent)
         self.tool_effects = {} if tool_effects is None else tool_effects  # by name; shared by the agent's sessions
-        self.tools = Toolset(agent)
+        self.tools = Toolset(agent, self.cache.own_tools)
         self.conversation = conversation  # token estimates of its messages
         self.durable = durable
         self.messages: list[Message] = []
@@ -257,9 +277,6 @@ class AgentSession:
         elif self.parent_span != own[1]:
             self.trace_id, self.parent_span, self.sampled = own
 
-    def append(self, message: Message) -> None:
-        self.messages.append(message)
-
     # ------------------------------------------------------------------ what is sent
 
     def sent(self) -> tuple[Message, ...]:
@@ -287,7 +304,8 @@ class AgentSession:
         if self.durable and self._chained < len(self.messages):
             for message in self.messages[self._chained :]:
                 link = _hasher.copy()  # cheaper than setting one up
-                link.update(self._chain + codec.canonical(_read_by_model(message)))
+                data = _read_by_model(message) if message.tool_results else message.to_data()
+                link.update(self._chain + codec.canonical(data))
                 self._chain = link.digest()
                 self._chained += 1
         return self._chain
@@ -390,12 +408,14 @@ def _read_by_model(message: Message) -> dict[str, Any]:
 class AgentCache:
     """The entry of one agent."""
 
-    __slots__ = ("_default_permissions", "model_effects", "settings")
+    __slots__ = ("_default_permissions", "model_effects", "own_tools", "prompt", "settings")
 
-    def __init__(self) -> None:
+    def __init__(self, agent: AgentDeclaration) -> None:
+        self.own_tools = OwnTools.of(agent)
+        self.prompt: tuple[KnownKeys, str] | None = None  # its system prompt, and the keys that are masked in it
         self.model_effects: dict[Any, Effect] = {}  # one for each model
-        # The system prompt and the tool names of the last journaled model call, and the hash of the agent's settings.
-        self.settings: tuple[str, list[str], bytes] | None = None
+        # The system prompt and the tools of the last journaled model call, and the hash of the agent's settings.
+        self.settings: tuple[str, tuple[Tool, ...], bytes] | None = None
         self._default_permissions: Permissions | None = None
 
     def default_permissions(self, agent: AgentDeclaration) -> Permissions:
@@ -413,7 +433,7 @@ _caches: Final[WeakKeyDictionary[AgentDeclaration, AgentCache]] = WeakKeyDiction
 def cache_of(agent: AgentDeclaration) -> AgentCache:
     cache = _caches.get(agent)
     if cache is None:
-        cache = _caches[agent] = AgentCache()
+        cache = _caches[agent] = AgentCache(agent)
     return cache
 
 
@@ -437,14 +457,8 @@ class Ledger:
     def __init__(self) -> None:
         self.counted = 0  # tokens of the last call, in and out
         self.upto = 0  # how many messages that count covers
-        self._measure = Measure()
+        self._measure: Measure | None = None  # made when messages are measured: most conversations stay short
         self._sums = [0]  # estimated tokens of all messages before the n-th
-
-    def heard(self, completion: Completion, messages: int) -> None:
-        """Take over the provider's count of a finished call; the transcript holds `messages`, without the answer."""
-        usage = completion.usage
-        self.counted = usage.total_input + usage.output_tokens
-        self.upto = messages + 1
 
     def forget(self, messages: int) -> None:
         """Drop the figures of all messages after the first `messages`: the transcript was cut back to those."""
@@ -455,8 +469,9 @@ class Ledger:
     def between(self, messages: list[Message], start: int, end: int) -> int:
         """Estimated tokens of some messages; each is measured once."""
         sums = self._sums
+        measure = self._measure = self._measure or Measure()
         for message in messages[len(sums) - 1 : end]:
-            wordy, dense, images = self._measure.messages((message,))
+            wordy, dense, images = measure.messages((message,))
             sums.append(sums[-1] + int(wordy * WORDY + dense * DENSE) + MESSAGE_TOKENS + images * 1_000)
         return sums[end] - sums[start]
 

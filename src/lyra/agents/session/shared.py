@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 
 from lyra.agents.session.models import AgentModels
 from lyra.agents.session.open_questions import OpenQuestions
-from lyra.agents.session.records import begin_session, call_record, session_record, tell_model_call
+from lyra.agents.session.records import begin_session, call_record, is_root, session_record, tell_model_call
 from lyra.agents.session.session import AgentSession
 from lyra.core.effect import canonical_hash
 from lyra.core.tool import caller
@@ -181,14 +181,17 @@ class AgentRuntime:
         because the pid may belong to another process by then, and ends with a hash of the question, because the program
         may ask another one.
         """
-        core, journal = self.kernel.core, self.kernel.journal
-        call_name = core.call_named(of_call)
+        core = self.kernel.core
+        journal = core.journal
+        if journal is None and not self.name and "~" not in of_call:  # a pid that the kernel gave
+            return of_call
+        generation, call_name = core.call_named(of_call)
         if journal is None:
             return f"{self.name or core.store_id}:{call_name}"
         name = self.name or core.store_id
         if not self.name and call_name == of_call:
             name = canonical_hash(journal.store.location, (), {}).hex()[:12]
-        elif generation := core.generation_named(of_call):
+        elif generation:
             name = f"{name}.{generation}"
         pid, _, number = call_name.partition(":")
         process = self.kernel.processes.get(pid)
@@ -202,35 +205,37 @@ class AgentRuntime:
         tool_effects = self._tool_effects.get(agent)
         if tool_effects is None:
             tool_effects = self._tool_effects[agent] = {}
-        durable = self.kernel.journal is not None
+        core = self.kernel.core
+        durable = core.journal is not None
         session = AgentSession(
             agent, ConversationTokens(self.models.tokens), durable=durable, tool_effects=tool_effects
         )
         if restored is not None:
             session.replay(restored)
-        begin_session(self.kernel, session, process.line, root=_is_root(process))
+        begin_session(self.kernel, session, process)
         session.metrics.started_at = session.metrics.started_at or self.kernel.clock.now()
         self.sessions[process.pid] = session
         session.pid, session.marks = process.pid, self.kernel.taint
-        self._inherit(session, process)
         guard = process.parent
+        if guard is not None:
+            self._inherit(session, process)
         if guard is not None and guard.program == self.kernel.programs.name(supervise):
             before = self.sessions.get(guard.pid)
             if before is not None:  # it crashed and begins anew; its costs so far still count
                 session.metrics = before.metrics
             self.sessions[guard.pid] = session
-        if self.kernel.agents_heard and self.kernel.listeners.hears("agent.began"):
-            self.kernel.publish(process.pid, "agent.began", session_record(session, root=_is_root(process)))
+        if core.agents_heard and core.listeners.hears("agent.began"):
+            core.publish(process.pid, "agent.began", session_record(session, root=is_root(process)))
         return session
 
     def end(self, process: Process, session: AgentSession, began_at: float, failure: BaseException | None) -> None:
         """Publish that the process of a session ends, or stands still until its store is opened again."""
         kernel = self.kernel
-        if kernel.agents_heard and kernel.listeners.hears("agent.ended"):
+        if kernel.listeners.hears("agent.ended"):
             is_paused = kernel.stopping and kernel.journal is not None
             status = "paused" if is_paused else "error" if isinstance(failure, Exception) else "ok"
             latency_ms = int((kernel.clock.now() - began_at) * 1000)
-            record = session_record(session, root=_is_root(process))
+            record = session_record(session, root=is_root(process))
             kernel.publish(process.pid, "agent.ended", {**record, "latency_ms": latency_ms, "status": status})
 
     def _inherit(self, session: AgentSession, process: Process) -> None:
@@ -281,7 +286,8 @@ class AgentRuntime:
                 if not completion.usage.estimated:
                     learn(call.model, call.request, completion.usage)
             metrics.count(completion.usage, call.micro_usd)
-        self.tell(process, session, call, completion=completion, error=error)
+        if self.kernel.core.agents_heard:
+            self.tell(process, session, call, completion=completion, error=error)
 
     def tell(
         self,
@@ -312,12 +318,6 @@ class AgentRuntime:
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
         await self.models.close()
-
-
-def _is_root(process: Process) -> bool:
-    """Whether no other process asked for this one; a guard of its own does not count."""
-    parent = process.parent if process.known_as == process.pid or process.parent is None else process.parent.parent
-    return parent is None
 
 
 # ---------------------------------------------------------------- notices

@@ -8,7 +8,7 @@ that from the transcript. For an agent with neither, all of this is its toolbox 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 import msgspec
 
@@ -29,6 +29,23 @@ _SEARCH: Final = "ToolSearch"
 _ROW: Final = "tools"
 
 
+class OwnTools(NamedTuple):
+    """Facts about the tools that an agent has by itself, which never change."""
+
+    is_all: bool  # neither sources nor a search add to them: what is offered is the toolbox
+    foreign: bool  # the description of one is from outside
+    guarded: bool  # calls of some are always decided on
+
+    @classmethod
+    def of(cls, agent: AgentDeclaration) -> OwnTools:
+        toolbox = agent.toolbox
+        return cls(
+            not agent.sources and not any(tool.deferred or tool.name == _SEARCH for tool in toolbox),
+            any(tool.foreign and not tool.deferred for tool in toolbox),
+            any(tool.guarded for tool in toolbox),
+        )
+
+
 class Toolset:
     __slots__ = (
         "_agent",
@@ -39,14 +56,14 @@ class Toolset:
         "_from_sources",
         "_known",
         "_offered",
-        "_plain",
         "_published",
         "guarded",
+        "is_plain",
     )
 
-    def __init__(self, agent: AgentDeclaration) -> None:
+    def __init__(self, agent: AgentDeclaration, own: OwnTools) -> None:
         self._agent = agent
-        self._plain = not agent.sources and not any(tool.deferred or tool.name == _SEARCH for tool in agent.toolbox)
+        self.is_plain, self._foreign, self.guarded = own
         self._known: dict[str, Tool] = agent.tools
         self._offered: tuple[Tool, ...] = agent.toolbox
         self._published: tuple[str, ...] = ()  # the problems of sources that the last Event named
@@ -54,9 +71,7 @@ class Toolset:
         self._from_sources: dict[str, Tool] = {}  # their tools when they were last asked
         self._by_source: dict[int, tuple[Tool, ...]] = {}  # the tools that each source gave last
         self._client: tuple[Tool, ...] = ()  # of the caller of the message
-        self._foreign = any(tool.foreign and not tool.deferred for tool in agent.toolbox)
-        self.guarded = any(tool.guarded for tool in agent.toolbox)  # calls of some tools are always decided on
-        if not self._plain:
+        if not self.is_plain:
             self._know(agent.toolbox)
 
     # ------------------------------------------------------------ a message begins
@@ -64,12 +79,13 @@ class Toolset:
         """Ask the sources for their tools; on a replay, take the tools they had then. `client` are the tools that the
         caller of the message runs; names of other tools are not theirs."""
         if client or self._client:
-            self._client, self._plain = client, False
+            self._client, self.is_plain = client, False
             self._know((*self._agent.toolbox, *self._from_sources.values()))
         if self._agent.sources:
             self._look(process, self._current())
             self._publish_problems(process)
-        self._mark(process)
+        if self._foreign:
+            self._mark(process)
 
     def renew(self, process: Process) -> None:
         """Before a further call of the model, ask the sources again.
@@ -82,12 +98,13 @@ class Toolset:
         now = self._current()
         if (entry.kind, entry.name) == ("read", _ROW) if entry is not None else now != self._from_sources:
             self._look(process, now)
-            self._mark(process)
+            if self._foreign:
+                self._mark(process)
         self._publish_problems(process)  # a broken file may have changed no tool
 
     def _mark(self, process: Process) -> None:
-        if self._foreign:  # the description of an untrusted tool is sent with every request
-            process.kernel.taint.mark(process.pid, "the description of a tool")
+        """Taint a process: the description of an untrusted tool is sent with every request."""
+        process.kernel.taint.mark(process.pid, "the description of a tool")
 
     def _look(self, process: Process, now: dict[str, Tool]) -> None:
         listed = read(process, _ROW, lambda: [[tool.name, tool.deferred] for tool in now.values()])
@@ -164,9 +181,8 @@ class Toolset:
         return any(name in self._known and self._known[name].foreign for name in names_in(output))
 
     def offered(self, messages: Sequence[Message]) -> tuple[Tool, ...]:
-        """The tools of the next request; the same object as before where nothing has changed."""
-        if self._plain:
-            return self._offered
+        """The tools of the next request, where they are not simply the toolbox (`is_plain`); the same object as before
+        where nothing has changed."""
         listed = [tool for tool in self._known.values() if not tool.deferred]
         if not any(self.deferred()):  # there is nothing to search
             listed = [tool for tool in listed if not _is_search(tool)]

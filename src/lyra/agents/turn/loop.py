@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from lyra.agents.session.replies import Sink
     from lyra.agents.session.session import AgentSession
     from lyra.agents.session.shared import AgentRuntime
-    from lyra.core.tool import Tool
     from lyra.models.stream import Completion
 
 __all__ = ["COMPACT", "ORDERS", "REVISE", "STATUSES", "TurnEnded", "once", "serve"]
@@ -79,6 +78,7 @@ _EDITED: Final = (
     "the agent's settings changed in the middle of an answer; let it finish with the old ones, or take another pid"
 )
 _CUT: Final = (CUT_BY_PROVIDER, CUT_BY_BUDGET)  # stop reasons that an answer says as its status
+_LIMITS: Final = frozenset({"only", "tools"})  # keys of a message that few have
 _EMPTY_MAX: Final = 3  # answers without text or calls in a row
 
 TurnEnded = Callable[[Turn, str, int, BaseException | None], None]
@@ -95,7 +95,7 @@ async def serve(ctx: Context, agent: AgentDeclaration, turn_ended: TurnEnded | N
     between it is called again with the same turn. What it does to the conversation stays.
     """
     process = ctx.own_process
-    runtime = runtime_of(process.kernel)
+    runtime = runtime_of(process.core.face)
     began_at = runtime.kernel.clock.now()
     session = runtime.begin(process, agent, ctx.restored)
     failure: BaseException | None = None
@@ -105,7 +105,8 @@ async def serve(ctx: Context, agent: AgentDeclaration, turn_ended: TurnEnded | N
         failure = error
         raise
     finally:
-        runtime.end(process, session, began_at, failure)
+        if process.core.agents_heard:
+            runtime.end(process, session, began_at, failure)
 
 
 async def _serve(ctx: Context, runtime: AgentRuntime, session: AgentSession, turn_ended: TurnEnded | None) -> None:
@@ -146,8 +147,7 @@ async def _serve(ctx: Context, runtime: AgentRuntime, session: AgentSession, tur
                 turn.status = "withdrawn"
                 turn_ended(turn, request_id, mark, asyncio.CancelledError(GIVEN_UP))
         else:
-            client = client_tools(message)
-            failure = await _answer(turn, request_id, content, only=limit_of(message), client=client)
+            failure = await _answer(turn, request_id, content, message)
             if turn_ended is not None:
                 turn_ended(turn, request_id, mark, failure)
         if not session.durable:
@@ -217,7 +217,7 @@ async def once(
     """The program of an agent that does one task: its result is the text of the answer, its error why there is none.
     The `sink` is told the answer as it comes; `history` is the conversation before the task."""
     process = ctx.own_process
-    runtime = runtime_of(process.kernel)
+    runtime = runtime_of(process.core.face)
     began_at = runtime.kernel.clock.now()
     session = runtime.begin(process, agent, None)
     if before := list(history):
@@ -243,7 +243,8 @@ async def once(
         asker = runtime.sessions.get(process.parent.pid) if process.parent is not None else None
         if asker is not None:
             asker.metrics.add_helper(session.metrics.totals)
-        runtime.end(process, session, began_at, failure)
+        if process.core.agents_heard:
+            runtime.end(process, session, began_at, failure)
     return answer
 
 
@@ -271,23 +272,21 @@ def _is_abandoned(turn: Turn, *, withdrawn: bool) -> bool:
     pending = turn.pending
     if not turn.session.durable:
         return pending is not None and pending.abandoned
-    return bool(read(turn.process, "given_up", lambda: withdrawn or (pending is not None and pending.abandoned)))
+    return bool(read(turn.process, "given_up", withdrawn or (pending is not None and pending.abandoned)))
 
 
 async def _answer(
     turn: Turn,
     request_id: str,
     content: Any,
-    *,
-    only: tuple[str, ...] | None = None,
-    client: tuple[Tool, ...] = (),
+    message: Any,
 ) -> BaseException | None:
-    """Run a turn and deliver how it ended to the caller; gives why there is no answer, None if there is one."""
+    """Run a turn and deliver how it ended to the caller; gives why there is no answer, None if there is one. The
+    `message` may limit the tools, or bring some along."""
     runtime, session, process, asked = turn.runtime, turn.session, turn.process, turn.pending
-    mark, digest = len(session.messages), session.digest
+    mark, digest, budget = len(session.messages), session.digest, process.budget
     early_call = asked.early_call if asked is not None else None
     session.turn = None if asked is None else (mark, asked)
-    budget = process.budget
     if early_call is not None:
         early_call.enter()
         if not runtime.is_own:  # others spend from this budget too
@@ -296,8 +295,9 @@ async def _answer(
     failure: BaseException | None = None
     value: Any = None
     try:
-        session.tools.begin(process, client)
-        value = await _run(turn, content, only)
+        limited = message if isinstance(message, dict) and not _LIMITS.isdisjoint(message) else None
+        session.tools.begin(process, () if limited is None else client_tools(limited))
+        value = await _run(turn, content, None if limited is None else limit_of(limited))
     except asyncio.CancelledError as cancelled:
         failure = cancelled
         if cancelled.args != (GIVEN_UP,) or process.kill_reason is not None:  # the process itself is to end
@@ -325,7 +325,7 @@ async def _answer(
         close_record(turn, value, failure)
         pending = runtime.questions.take(request_id)
         if pending is not None:
-            closed = runtime.kernel.stopping and isinstance(failure, (asyncio.CancelledError, GeneratorExit))
+            closed = process.core.stopping and isinstance(failure, (asyncio.CancelledError, GeneratorExit))
             reason = runtime.questions.closed_before(pending) if closed else failure
             deliver(pending, session, value, reason, status=turn.status)
         if runtime.questions.followers:
@@ -340,7 +340,7 @@ def close_record(turn: Turn, value: Any, failure: BaseException | None) -> None:
     execution = session.execution
     assert execution is not None
     execution.end(kernel.clock.now(), value, failure, status=turn.status)
-    if not kernel.agents_heard or kernel.stopping or not kernel.listeners.hears("agent.answered"):
+    if not kernel.core.agents_heard or kernel.stopping or not kernel.listeners.hears("agent.answered"):
         return
     if session.turn_span or not session.replayed:
         kernel.publish(turn.process.pid, "agent.answered", turn_record(kernel, session, execution))
@@ -376,11 +376,12 @@ def _outcome(turn: Turn, request_id: str, mark: int, failure: BaseException | No
         outcome["status"] = turn.status
     if failure is not None:
         outcome["error"] = error_to_row(failure)
-    elif turn.sink is not None:
+    elif turn.pending is not None and turn.pending.sink is not None:
+        sink = turn.pending.sink
         messages = turn.session.messages[mark:]
         length = sum(len(message.text) for message in messages if message.role == "assistant")
-        if sum(turn.sink.lengths) == length:
-            outcome["pieces"] = turn.sink.lengths
+        if sum(sink.lengths) == length:
+            outcome["pieces"] = sink.lengths
     return outcome
 
 
@@ -413,8 +414,10 @@ def _deliver_again(runtime: AgentRuntime, session: AgentSession, finished: dict[
 def _reply_again(session: AgentSession, text: str, status: str) -> Reply:
     """The answer of a turn that was restored. Its figures are not known where an earlier version saved the session."""
     run = session.execution
-    figures = {"cost_usd": None, "input_tokens": 0, "output_tokens": 0} if run is None else _taken(session, run.before)
-    reply = (MarkedReply if session.tainted else Reply).with_usage(text, **figures)
+    reply = (MarkedReply if session.tainted else Reply)(text)
+    reply.cost_usd, reply.input_tokens, reply.output_tokens = (
+        (None, 0, 0) if run is None else session.metrics.taken_since(run.before)
+    )
     reply.status = status
     return reply
 
@@ -427,16 +430,15 @@ async def _run(turn: Turn, content: Any, only: tuple[str, ...] | None = None) ->
     agent, session = turn.agent, turn.session
     if only is not None:
         session.limit(only)
-    before = session.metrics.totals
     session.metrics.turns += 1
     session.metrics.last_active_at = turn.runtime.kernel.clock.now()
     message = message_of(content)
-    if turn.has_hooks:
+    if (session.hooks is not None or turn.process.replay is not None) and turn.has_hooks:
         message = await _hooked_message(turn, message)
-    session.append(message)
+    session.messages.append(message)
     if agent.system != "" or agent.memory is not None:
         turn.system = await system_prompt(turn)
-    return await _iterate(turn, before)
+    return await _iterate(turn)
 
 
 async def _hooked_message(turn: Turn, message: Message) -> Message:
@@ -449,55 +451,59 @@ async def _hooked_message(turn: Turn, message: Message) -> Message:
     return message
 
 
-async def _iterate(turn: Turn, before: tuple[int, int, int, int]) -> Any:
-    """Ask the model and run its tools until it answers; `before` are the session's totals at the start of the turn."""
-    agent, session = turn.agent, turn.session
+async def _iterate(turn: Turn) -> Any:
+    """Ask the model and run its tools until it answers."""
+    agent, session, process = turn.agent, turn.session, turn.process
     execution = session.execution
     assert execution is not None
     execution.move(AgentState.THINKING)
-    empty = misfits = 0
-    repeats = RepeatGuard()
+    empty, misfits, repeats = 0, 0, None
     for iteration in range(agent.max_iterations):
         if iteration:
-            session.tools.renew(turn.process)
-        add_notices(turn)
+            session.tools.renew(process)
+        if turn.runtime.notices or process.replay is not None:
+            add_notices(turn)
         completion = await ask_model(turn)
-        session.append(completion.message)
+        session.messages.append(completion.message)
         if completion.stop_reason == "content_filter":
             raise _failed("content_filter", agent)
         if completion.stop_reason == CUT_BY_BUDGET and not agent.fit_budget:
-            raise _cut(turn, completion.text, before)
-        calls = completion.tool_calls
+            raise _cut(turn, completion.text)
+        calls = completion.message.tool_calls
         if calls:
-            status = repeats.status_of(calls, completion.message.text)
+            status = (repeats := repeats or RepeatGuard()).status_of(calls, completion.message.text)
             if status:
                 raise _failed(status, agent, tool=calls[0].name)
             execution.move(AgentState.EXECUTING_TOOLS)
-            session.append(await run_tools(turn, calls))
+            session.messages.append(await run_tools(turn, calls))
             _check_not_ended(turn)
             execution.move(AgentState.THINKING)
             continue
         text = completion.message.text
         if not text or text.isspace():
-            _check_uncut(turn, completion, before)
+            _check_uncut(turn, completion)
             empty += 1
             if empty >= _EMPTY_MAX:
                 raise _failed("empty", agent)
-            session.append(Message("user", "Please answer."))
+            session.messages.append(Message("user", "Please answer."))
             continue
         turn.status = completion.stop_reason if completion.stop_reason in _CUT else "success"
         try:
-            value = agent.output.read(text) if agent.output is not None else _reply(turn, text, before)
+            value = agent.output.read(text) if agent.output is not None else _reply(turn, text)
         except ValueError as misfit:
-            _check_uncut(turn, completion, before)
+            _check_uncut(turn, completion)
             misfits += 1
             if misfits > agent.output_retries:
                 raise _failed("output_invalid", agent, detail=str(misfit)) from None
             if turn.sink is not None:
                 turn.sink.put(Restart(text))
-            session.append(Message("user", f"{misfit}. Answer again with JSON that fits the schema, and nothing else."))
+            session.messages.append(
+                Message("user", f"{misfit}. Answer again with JSON that fits the schema, and nothing else.")
+            )
             continue
-        if not turn.has_hooks or not await _goes_on(turn, text, is_last=iteration + 1 == agent.max_iterations):
+        if session.hooks is None and (process.replay is None or not turn.has_hooks):
+            return value
+        if not await _goes_on(turn, text, is_last=iteration + 1 == agent.max_iterations):
             return value
     raise _failed("max_iterations", agent, iterations=agent.max_iterations)
 
@@ -518,7 +524,7 @@ async def _goes_on(turn: Turn, text: str, *, is_last: bool) -> bool:
     turn.refusals += 1
     if turn.agent.output is not None and turn.sink is not None:
         turn.sink.put(Restart(text))
-    turn.session.append(Message("user", refusal))
+    turn.session.messages.append(Message("user", refusal))
     return True
 
 
@@ -528,33 +534,29 @@ def _failed(status: str, agent: AgentDeclaration, **fields: Any) -> AgentFailed:
     return AgentFailed(message, hint=_HINTS[status], status=status, **fields)
 
 
-def _check_uncut(turn: Turn, completion: Completion, before: tuple[int, int, int, int]) -> None:
+def _check_uncut(turn: Turn, completion: Completion) -> None:
     """Raise where an answer that cannot be used was cut: the next one would end at the same place."""
     if completion.stop_reason == CUT_BY_BUDGET:
-        raise _cut(turn, completion.text, before) from None
+        raise _cut(turn, completion.text) from None
     if completion.stop_reason == CUT_BY_PROVIDER:
         raise _failed("max_tokens", turn.agent, output_tokens=completion.usage.output_tokens) from None
 
 
-def _cut(turn: Turn, text: str, before: tuple[int, int, int, int]) -> BudgetExceeded:
+def _cut(turn: Turn, text: str) -> BudgetExceeded:
     """The error of an answer that the budget cut, with what the whole turn cost."""
-    return cut_by_budget(turn.agent.name, text, **_taken(turn.session, before))
+    session = turn.session
+    assert session.execution is not None
+    cost_usd, tokens_in, tokens_out = session.metrics.taken_since(session.execution.before)
+    return cut_by_budget(turn.agent.name, text, cost_usd=cost_usd, input_tokens=tokens_in, output_tokens=tokens_out)
 
 
-def _taken(session: AgentSession, before: tuple[int, int, int, int]) -> dict[str, Any]:
-    """The tokens and the money that a turn took, the helpers' part included."""
-    now = session.metrics.totals
-    return {
-        "cost_usd": None if now[3] > before[3] else (now[2] - before[2]) / 1_000_000,
-        "input_tokens": now[0] - before[0],
-        "output_tokens": now[1] - before[1],
-    }
-
-
-def _reply(turn: Turn, text: str, before: tuple[int, int, int, int]) -> Reply:
+def _reply(turn: Turn, text: str) -> Reply:
     """The answer with the tokens and the money it took, the helpers' part included."""
     session = turn.session
-    reply = (MarkedReply if session.tainted else Reply).with_usage(text, **_taken(session, before))
+    assert session.execution is not None
+    reply = (MarkedReply if turn.process.core.taint.state.pids and session.tainted else Reply)(text)
+    taken = session.metrics.taken_since(session.execution.before)
+    reply.cost_usd, reply.input_tokens, reply.output_tokens = taken
     reply.status = turn.status
     return reply
 
@@ -562,6 +564,11 @@ def _reply(turn: Turn, text: str, before: tuple[int, int, int, int]) -> Reply:
 async def system_prompt(turn: Turn) -> str:
     """The system prompt of this turn: the agent's own, and the remembered items that fit the message."""
     agent, session, runtime = turn.agent, turn.session, turn.runtime
+    if isinstance(agent.system, str) and agent.memory is None:  # masked once, until other keys are known
+        keys, known = runtime.keys.prepared, session.cache.prompt
+        if known is None or known[0] is not keys:
+            known = session.cache.prompt = (keys, keys.mask(agent.system))
+        return known[1]
     system = agent.system if isinstance(agent.system, str) else await _prompt_of_function(turn)
     if agent.memory is not None:
         remembered = remembered_prompt(runtime, turn.process, agent.memory, session.messages[-1].text)

@@ -49,14 +49,16 @@ async def ask_model(turn: Turn) -> Completion:
         if error.kind != "context_overflow" or not await fit(turn, overflow=True):
             raise
         completion = await _ask_models(turn)
-    session.ledger.heard(completion, len(session.messages))
+    ledger, usage = session.ledger, completion.usage
+    ledger.counted, ledger.upto = usage.total_input + usage.output_tokens, len(session.messages) + 1
     return completion
 
 
 async def _ask_models(turn: Turn) -> Completion:
     """The answer of the agent's model or, where that fails, of its next fallback."""
     runtime, session, process = turn.runtime, turn.session, turn.process
-    models, kernel = models_here(turn), runtime.kernel
+    kernel, core = runtime.kernel, process.core
+    models = models_here(turn) if core.forks else turn.agent.models
     first = await resolve_model(turn, models[0])
     call = _model_call(turn, first[1])
     pending = turn.pending
@@ -73,13 +75,13 @@ async def _ask_models(turn: Turn) -> Completion:
                     early_call.note_estimate(runtime.models.tokens, call.model)
                 effect = model_effect(session, model, call)
                 completion: Completion
-                if kernel.agents_heard and not turn.ctx.replaying and kernel.listeners.hears("model.called"):
+                if core.agents_heard and process.replay is None and core.listeners.hears("model.called"):
                     call.span_id = new_span(kernel)
                     place = turn_span(kernel, session)
                     with OpenSpan(TraceSpan(place.trace_id, call.span_id, place.sampled)):
-                        completion = await kernel.door.perform(process, next_key(process), effect, (call,), {})
+                        completion = await core.calls.door.perform(process, next_key(process), effect, (call,), {})
                 else:
-                    completion = await kernel.door.perform(process, next_key(process), effect, (call,), {})
+                    completion = await core.calls.door.perform(process, next_key(process), effect, (call,), {})
             except LyraError as error:
                 runtime.record(process, session, call, error=error)
                 if call.is_last or process.out_of_time or not _falls_back(error):
@@ -103,19 +105,21 @@ async def _ask_models(turn: Turn) -> Completion:
                     call.sink.put(call.usage_event(completion))
                 return completion
     finally:
-        call.close()
+        if call.reservations or call.extra:
+            call.close()
     raise AssertionError("the last model answers or raises")
 
 
 def _model_call(turn: Turn, model: str) -> ModelCall:
     """The next question of a turn, to the model that its provider calls `model`."""
-    agent, session = turn.agent, turn.session
-    output = agent.output
+    agent, session, pending = turn.agent, turn.session, turn.pending
+    output, window, toolset = agent.output, session.window, session.tools
+    system = system_here(turn) if turn.process.core.forks else turn.system
     request = Request(
         model=model,
-        messages=session.sent(),
-        system=session.prompt(system_here(turn)),
-        tools=session.tools.offered(session.messages),
+        messages=session.sent() if window.start else tuple(session.messages),
+        system=session.prompt(system) if window.summary else system,
+        tools=agent.toolbox if toolset.is_plain else toolset.offered(session.messages),
         max_tokens=agent.max_tokens,
         temperature=agent.temperature,
         top_p=agent.top_p,
@@ -129,20 +133,23 @@ def _model_call(turn: Turn, model: str) -> ModelCall:
         request,
         request_digest(session, request) if session.durable else b"",
         session.conversation,
-        scopes=turn.scopes,
-        sink=turn.sink,
+        scopes=() if pending is None else pending.scopes,
+        sink=None if pending is None else pending.sink,
         timeouts=agent.timeouts,
-        counts_tokens=agent.counts_tokens,
+        counts_tokens=agent.rate_limit is not None and agent.counts_tokens,
         tokens_least=agent.min_tokens,
-        pid=turn.ctx.pid,
+        pid=turn.process.known_as,
     )
 
 
 async def resolve_model(turn: Turn, model: str | LLMProvider) -> tuple[LLMProvider, str, str]:
     """(provider, its name for the model, Lyra's name for it) of one of the agent's models."""
     try:
-        budgets = (turn.process.budget, *turn.scopes)
-        return turn.runtime.models.load(model, priced=any(budget.limits_money for budget in budgets))
+        priced = turn.process.budget.limits_money
+        if turn.pending is not None:
+            for scope in turn.pending.scopes:
+                priced = priced or scope.limits_money
+        return turn.runtime.models.load(model, priced=priced)
     except ConfigError as error:
         await turn.runtime.lacks(turn.process, error)
         raise
@@ -150,10 +157,10 @@ async def resolve_model(turn: Turn, model: str | LLMProvider) -> tuple[LLMProvid
 
 def request_digest(session: AgentSession, request: Request) -> bytes:
     """What the journal knows a question by: the transcript and the settings it is asked with."""
-    system, tools = request.system, [tool.name for tool in request.tools]
+    system, tools = request.system, request.tools
     known = session.cache.settings  # the other settings are the agent's, which never change
-    if known is None or known[1] != tools or known[0] != system:
-        settings = (system, tools, request.max_tokens, request.temperature)
+    if known is None or known[1] is not tools or known[0] != system:
+        settings = (system, [tool.name for tool in tools], request.max_tokens, request.temperature)
         known = session.cache.settings = (system, tools, canonical_hash("settings", settings, {}))
     return session.digest + known[2]
 

@@ -19,7 +19,6 @@ from lyra.agents.session.model_call import ModelCall
 from lyra.agents.session.replies import Sink
 from lyra.core.budgets.budget import Budget, Reservation, Usage
 from lyra.core.effect import Charged, Effect
-from lyra.core.limits import GRANT_CACHE_MAX
 from lyra.core.policies.retry import error_text
 from lyra.core.rights.capability import Capability
 from lyra.core.secrets.known_keys import KnownKeys
@@ -50,10 +49,11 @@ if TYPE_CHECKING:
 def model_effect(session: AgentSession, model: str | LLMProvider, call: ModelCall) -> Effect:
     """The effect of asking one model for the session's agent, with that agent's retry, rate limit and circuit breaker.
 
-    The limit of the model itself is part of the key: it belongs to a kernel, and the cache serves all kernels.
+    The full name and the limit of the model are part of the key: they belong to a kernel, and the cache serves all
+    kernels.
     """
     agent, effects = session.agent, session.cache.model_effects
-    key = model if call.limit is None else (model, call.model, call.limit)
+    key = (model, call.model, call.limit)
     effect = effects.get(key)
     if effect is None:
         label = model if isinstance(model, str) else model.name
@@ -65,7 +65,7 @@ def model_effect(session: AgentSession, model: str | LLMProvider, call: ModelCal
             rate_limit=agent.rate_limit,
             circuit_breaker=agent.circuit_breaker,
             quote=quote,
-            needs=_needs,
+            needs=Capability("model.use", call.model),
             shared=None if call.limit is None else (call.model, call.limit),
             lasting=True,
             unchanged=is_unchanged,
@@ -73,17 +73,6 @@ def model_effect(session: AgentSession, model: str | LLMProvider, call: ModelCal
     call.effect, call.retry = effect.name, agent.retry
     return effect
 
-
-def _needs(call: ModelCall) -> tuple[Capability, ...]:
-    known = _rights.get(call.model)
-    if known is None:
-        if len(_rights) >= GRANT_CACHE_MAX:
-            _rights.clear()
-        known = _rights[call.model] = (Capability("model.use", call.model),)
-    return known
-
-
-_rights: Final[dict[str, tuple[Capability, ...]]] = {}  # by model
 
 # ---------------------------------------------------------------------- before
 
@@ -165,19 +154,14 @@ async def perform(call: ModelCall, *, idempotency_key: str = "") -> Completion:
 
     The idempotency key belongs to the call: it is the same for each try, also after a crash.
     """
-    runtime = call.runtime
+    runtime, sink, provider = call.runtime, call.sink, call.provider
     if call.lost.items:
-        try:
-            call.cover()
-        except BudgetExceeded as error:  # no money for another try; the tries before are paid for all the same
-            error.usage = call.lost  # type: ignore[attr-defined]  # the door charges what a failure has cost
-            raise
-    sink = call.sink
-    provider = call.provider
+        _cover(call)
     assert provider is not None
     call.attempts += 1
     if call.attempts == 1:
-        runtime.models.look_up_price(provider, call.request.model, call.model)
+        if call.model not in runtime.models.priced:
+            runtime.models.look_up_price(provider, call.request.model, call.model)
         call.began_s = runtime.kernel.clock.monotonic()
     fold = Fold()
     request = call.request
@@ -193,9 +177,13 @@ async def perform(call: ModelCall, *, idempotency_key: str = "") -> Completion:
                 feed(event)
         else:
             await _stream_to(fold, events, sink, runtime.keys.prepared)
-        completion = _marked(call, fold.completion())
-        if runtime.known:
-            completion = redact_keys(completion, runtime.keys.prepared)
+        completion = fold.completion()
+        usage = completion.usage
+        if completion.stop_reason == CUT_BY_PROVIDER or not usage.output_tokens or not usage.input_tokens:
+            completion = _marked(call, completion)
+        keys = runtime.keys.prepared
+        if keys.wholes:
+            completion = redact_keys(completion, keys)
         if sink is not None:
             completion = _settle(sink, completion, is_journaled=runtime.kernel.journal is not None)
     except GeneratorExit:  # the program is being closed: nothing can be awaited any more
@@ -210,11 +198,15 @@ async def perform(call: ModelCall, *, idempotency_key: str = "") -> Completion:
             raise failure from (None if quotes_key else raised)
         raise
     runtime.has_answered = True
-    spent = _spent(call, completion)
-    if call.lost.items:
-        spent += call.lost
-    call.settle(spent)
-    return Charged(completion, spent)  # type: ignore[return-value]  # the door takes the usage off
+    return Charged(completion, _spent(call, completion))  # type: ignore[return-value]  # the door takes the usage off
+
+
+def _cover(call: ModelCall) -> None:
+    try:
+        call.cover()
+    except BudgetExceeded as error:  # no money for another try; the tries before are paid for all the same
+        error.usage = call.lost  # type: ignore[attr-defined]  # the door charges what a failure has cost
+        raise
 
 
 def _sorted(call: ModelCall, raised: BaseException) -> BaseException:
@@ -361,13 +353,20 @@ async def _close(source: Any) -> None:
 
 
 def _spent(call: ModelCall, completion: Completion) -> Usage:
+    """Return what the call has cost with all its tries, and settle the caller's scopes with it."""
     counted = completion.usage
-    call.learn(counted)
-    price = call.price
-    if price is None:
-        price = call.find_price()
+    if call.estimated:
+        call.learn(counted)
+    price, provider = call.price, call.provider
+    if price is None and provider is not None:
+        price = call.runtime.models.price(provider, call.request.model, call.model)
     call.micro_usd = price.cost(counted) if price is not None else None
-    return Usage.of_call(call.micro_usd or 0, counted.total_input, counted.output_tokens)
+    spent = Usage.of_call(call.micro_usd or 0, counted.total_input, counted.output_tokens)
+    if call.lost.items:
+        spent += call.lost
+    if call.reservations or call.extra:
+        call.settle(spent)
+    return spent
 
 
 async def _in_time(events: AsyncIterator[StreamEvent], timeouts: Timeouts, name: str) -> AsyncIterator[StreamEvent]:

@@ -57,8 +57,6 @@ class Turn:
         """Whether hooks may run next: the agent has some, or the journal of a replay has their outcome."""
         if self.session.hooks is not None:
             return True
-        if self.process.replay is None:
-            return False
         entry = upcoming(self.process)
         return entry is not None and entry.name.startswith("hook:")
 
@@ -102,7 +100,7 @@ NOTICES: Final = "notices"  # the row
 
 def add_notices(turn: Turn) -> None:
     """Add one message with all notices that wait; nothing where none does."""
-    process, source = turn.process, turn.runtime.notices.get(turn.ctx.pid)
+    process, source = turn.process, turn.runtime.notices.get(turn.process.known_as)
     entry = upcoming(process)
     if entry is not None:
         if (entry.kind, entry.name) != ("read", NOTICES):  # then there were none
@@ -112,7 +110,7 @@ def add_notices(turn: Turn) -> None:
     taken = read(process, NOTICES, lambda: [[*notice] for notice in source.waiting()] if source is not None else [])
     if source is not None:
         source.taken([key for key, _ in taken])
-    turn.session.append(notice_message(taken))
+    turn.session.messages.append(notice_message(taken))
 
 
 def notice_message(taken: list[list[str]]) -> Message:

@@ -17,7 +17,7 @@ micro-dollars. The lists indexed by dimension are for speed: this code runs twic
 from __future__ import annotations
 
 from collections.abc import Mapping
-from operator import le
+from operator import itemgetter, le
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeAlias
 
 import msgspec
@@ -40,6 +40,7 @@ ON_EXCEED: Final = ("block", "warn", "allow")
 _INDEX: Final = {name: index for index, name in enumerate(DIMENSIONS)}
 _USD: Final = 0
 _UNLIMITED: Final = 1 << 80  # above every sum of 63-bit amounts, so that "no limit" needs no branch
+_NO_LIMITS: Final = [_UNLIMITED] * len(DIMENSIONS)
 
 
 def _amount(dimension: str, value: Any) -> int:
@@ -86,7 +87,7 @@ class Usage:
         """The usage of one model call; the caller knows that the numbers are whole, so nothing is checked."""
         usage = cls.__new__(cls)
         items = ((0, micro_usd), (1, input_tokens), (2, output_tokens), (3, 1))
-        usage.items = items if micro_usd and input_tokens and output_tokens else tuple([i for i in items if i[1]])
+        usage.items = items if micro_usd and input_tokens and output_tokens else tuple(filter(_amount_of, items))
         return usage
 
     @classmethod
@@ -106,7 +107,10 @@ class Usage:
         return cls(**data)
 
     def to_data(self) -> dict[str, int]:
-        return {DIMENSIONS[index]: amount for index, amount in self.items}
+        data: dict[str, int] = {}
+        for index, amount in self.items:
+            data[DIMENSIONS[index]] = amount
+        return data
 
     @property
     def usd(self) -> Money:
@@ -128,10 +132,14 @@ class Usage:
     def __add__(self, other: Usage) -> Usage:
         if not other.items:
             return self
+        if not self.items:
+            return other
         total = dict(self.items)
         for index, amount in other.items:
             total[index] = total.get(index, 0) + amount
-        return Usage._from_pairs(tuple(sorted(total.items())))
+        usage = Usage.__new__(Usage)
+        usage.items = tuple(sorted(total.items()))
+        return usage
 
     def __bool__(self) -> bool:
         return bool(self.items)
@@ -148,6 +156,7 @@ class Usage:
 
 
 NOTHING: Final = Usage()
+_amount_of: Final = itemgetter(1)
 
 
 def declared_cost(value: Any) -> Usage:
@@ -202,6 +211,7 @@ class Budget:
         "_used",
         "_warns",
         "due_s",
+        "limits_anything",
         "limits_money",
         "limits_tokens",
         "name",
@@ -250,6 +260,7 @@ class Budget:
         self.limits_money: bool = limits[0] != _UNLIMITED or (parent is not None and parent.limits_money)
         tokens = limits[1] != _UNLIMITED or limits[2] != _UNLIMITED
         self.limits_tokens: bool = tokens or (parent is not None and parent.limits_tokens)
+        self.limits_anything: bool = limits != _NO_LIMITS or (parent is not None and parent.limits_anything)
         self._used = [0] * len(DIMENSIONS)
         self._taken = [0] * len(DIMENSIONS)  # used + reserved
         # (used, taken, limits that block) of this scope and those above, nearest first: all that `reserve` reads.
@@ -337,7 +348,11 @@ class Budget:
         for index, amount in held.items():  # dimensions that were reserved and not used at all
             for _, taken, _ in chain:
                 taken[index] -= amount
-        return NOTHING if over is None else Usage._from_pairs(tuple(over))
+        if over is None:
+            return NOTHING
+        overrun = Usage.__new__(Usage)
+        overrun.items = tuple(over)
+        return overrun
 
     def cut_off(self, guess: Usage) -> bool:  # noqa: ARG002 - for scopes that count it
         """Record a guess for a call that was cut off, whose usage stays unknown; True where this scope counts it."""

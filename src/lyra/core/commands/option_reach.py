@@ -58,7 +58,7 @@ class ProgramOptions(NamedTuple):
 
 def long_of(text: str) -> frozenset[str]:
     """Long options with all their abbreviations."""
-    return frozenset(word[:end] for word in text.split() for end in range(1, len(word) + 1))
+    return frozenset([word[:end] for word in text.split() for end in range(1, len(word) + 1)])
 
 
 def own_words(words: Sequence[str], options: ProgramOptions) -> int:

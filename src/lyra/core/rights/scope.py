@@ -140,7 +140,7 @@ def _tokenise(text: str, separator: str) -> list[tuple[int, str]]:
 
 
 def _literal_head(tokens: list[tuple[int, str]]) -> str:
-    return "".join(char for _, char in takewhile(lambda token: token[0] == _CHAR, tokens))
+    return "".join([char for _, char in takewhile(lambda token: token[0] == _CHAR, tokens)])
 
 
 def _ends_segment(text: str, index: int, separator: str) -> bool:

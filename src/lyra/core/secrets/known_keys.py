@@ -94,11 +94,15 @@ class KnownKeys:
 
     def mask(self, text: str, *, any_part: bool = False) -> str:
         """The text with `***` in place of each key and of each part of one."""
-        if self._holds_scattered(text):
+        if not self._usable:
+            return text
+        if self._scattered and self._holds_scattered(text):
             text = self._without_scattered(text)
         parts = self._any_parts if any_part else self._parts
-        if any(part in text for part in parts.searched):
-            text = self._without_parts(text, parts)
+        for part in parts.searched:
+            if part in text:
+                text = self._without_parts(text, parts)
+                break
         if any_part:
             for key in self._usable:
                 text = _without_middles(text, key)

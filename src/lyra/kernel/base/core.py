@@ -316,16 +316,16 @@ class Core(Generic[P]):
             return f"{self.store_id}:{name}:{call}"
         return f"{self.store_id}.{generation}:{name}:{call}:{asked.hex()}"
 
-    def call_named(self, idempotency_key: str) -> str:
-        """The `pid:call` in an idempotency key of this store."""
-        if not idempotency_key.startswith((f"{self.store_id}:", f"{self.store_id}.")):
-            return _LIFE.sub(":", idempotency_key, count=1)
-        return _LIFE.sub(":", _ASKED.sub("", idempotency_key.partition(":")[2]), count=1)
-
-    def generation_named(self, idempotency_key: str) -> str:
-        """The generation in an idempotency key of this store; "" in one that an earlier version made."""
-        prefix = f"{self.store_id}."
-        return idempotency_key.removeprefix(prefix).partition(":")[0] if idempotency_key.startswith(prefix) else ""
+    def call_named(self, idempotency_key: str) -> tuple[str, str]:
+        """The generation and the `pid:call` in an idempotency key of this store; an earlier version named no
+        generation."""
+        generation, call = "", idempotency_key
+        if idempotency_key.startswith(self.store_id):
+            rest = idempotency_key.removeprefix(self.store_id)
+            if rest[0] in ":.":
+                generation, _, call = rest[1:].partition(":") if rest[0] == "." else ("", "", rest[1:])
+                call = _ASKED.sub("", call)
+        return generation, _LIFE.sub(":", call, count=1) if "~" in call else call
 
     # ------------------------------------------------------------------ draining
 
@@ -488,7 +488,9 @@ class Core(Generic[P]):
 
     def committed(self, batch: list[tuple[int, float, str, str, bytes]]) -> None:
         """A batch of rows is durable: publish it, and tell the parts that count rows."""
-        self.listeners.committed(batch)
+        listeners = self.listeners
+        if listeners.watchers or listeners._listeners or listeners._untold:
+            listeners.committed(batch)
         for committed in self.after_commit:
             committed(batch[-1][0])
 

@@ -13,6 +13,7 @@ all it may use is in the row.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any, ClassVar, Protocol
 
 from lyra.core import codec
@@ -117,13 +118,18 @@ class Subsystems:
         self.all.append(subsystem)
         for state in subsystem.states():
             self._states[state.NAME] = state
-        for moment in _MOMENTS:
-            if getattr(type(subsystem), moment) is not getattr(Subsystem, moment):
-                getattr(self, moment).append(getattr(subsystem, moment))
+        for moment in _moments_of(type(subsystem)):
+            getattr(self, moment).append(getattr(subsystem, moment))
 
     def named(self, name: str) -> Any:
         """A subsystem by its NAME, for the programs that the kernel itself runs (supervisors, pipelines)."""
         return next(subsystem for subsystem in self.all if name == subsystem.NAME)
+
+
+@cache
+def _moments_of(kind: type[Subsystem]) -> tuple[str, ...]:
+    """The moments that a subsystem overrides."""
+    return tuple([moment for moment in _MOMENTS if getattr(kind, moment) is not getattr(Subsystem, moment)])
 
 
 _MOMENTS = tuple(moment for moment in Subsystems.__slots__ if moment not in ("_states", "all"))

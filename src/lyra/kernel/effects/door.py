@@ -207,7 +207,9 @@ class Door:
             if faultpoint.hook is not None:
                 point("door.performed")
             if type(value) is Charged:
-                value = self._charged(attempt, value)
+                attempt.cost, value = value.usage, value.value
+                if attempt.gate is not None:
+                    attempt.gate.adjust(attempt.cost.tokens - attempt.tokens)
             stage = _PERFORMED
             if journal is None:
                 self._settle(attempt, attempt.cost)
@@ -264,13 +266,16 @@ class Door:
     def _admit(self, attempt: Attempt, *, was_admitted: bool) -> Awaitable[None] | None:
         """Check the grant, reserve the budget, pass the gate; gives what to wait for, if the gate makes it wait."""
         effect, process = attempt.effect, attempt.process
-        if effect.needy:
+        if effect.needy and not (process.grant.is_all and effect.needs is not None):
             for need in effect.needs_for(attempt.args, attempt.kwargs):
                 process.grant.check(need)
         if effect.quote is not None:
             attempt.cost = effect.quote(process.budget, *attempt.args, **attempt.kwargs)
         if attempt.cost.items:
-            attempt.reservation = self._reserve(attempt)
+            attempt.reservation = reservation = process.budget.reserve(attempt.cost)
+            if reservation.over:
+                over = [excess.to_data() for excess in reservation.over]
+                self._core.publish(process.pid, "budget.warning", {"effect": effect.name, "over": over})
         if not effect.gated:
             return None
         gate = attempt.gate = self._declared.gate(effect)
@@ -279,13 +284,6 @@ class Door:
             gate.readmit()
             return None
         return gate.admit(process, attempt.tokens)
-
-    def _reserve(self, attempt: Attempt) -> Reservation:
-        reservation = attempt.process.budget.reserve(attempt.cost)
-        if reservation.over:
-            over = [excess.to_data() for excess in reservation.over]
-            self._core.publish(attempt.process.pid, "budget.warning", {"effect": attempt.effect.name, "over": over})
-        return reservation
 
     def _refused(self, attempt: Attempt, refusal: BaseException) -> None:
         """It was not let through, or cancelled while it waited for its turn."""
@@ -311,7 +309,8 @@ class Door:
         then it may be repeated."""
         effect, journal = attempt.effect, self._core.journal
         assert journal is not None
-        cost_data = effect.cost_data if effect.quote is None else _data(attempt.cost)
+        cost = attempt.cost
+        cost_data = effect.cost_data if effect.quote is None else cost.to_data() if cost.items else None
         idempotent = effect.idempotent or (may_repeat and effect.outside is not None)
         generation = attempt.generation if effect.takes_key else ""
         row = rows.Started(attempt.key, effect.name, attempt.digest, idempotent, cost_data, lent, generation)
@@ -442,13 +441,6 @@ class Door:
         else:
             journal.write(attempt.process.pid, "effect.retried", codec.encode(facts))
 
-    def _charged(self, attempt: Attempt, charged: Charged) -> Any:
-        """The value of a call that says itself what it used."""
-        attempt.cost = charged.usage
-        if attempt.gate is not None:
-            attempt.gate.adjust(charged.usage.tokens - attempt.tokens)
-        return charged.value
-
     # ------------------------------------------------------------------ what came of it
 
     async def _failed(self, attempt: Attempt, raised: BaseException) -> BaseException:
@@ -516,7 +508,8 @@ class Door:
             process.count_spent(usage)
         overrun = reservation.scope.settle(reservation, usage)
         # A quote sets aside only what is limited: the rest is no overrun.
-        if overrun.items and (attempt.effect.quote is None or process.budget._limits_any(overrun)):
+        budget = process.budget
+        if overrun.items and (attempt.effect.quote is None or (budget.limits_anything and budget._limits_any(overrun))):
             facts = {"effect": attempt.effect.name, "overrun": overrun.to_data()}
             self._core.publish(process.pid, "budget.overrun", facts)
 
@@ -613,7 +606,8 @@ def _is_counted(attempt: Attempt) -> bool:
     """Whether a limit bounds what was reserved: of the process, or of scopes that its quote asked."""
     if attempt.reservation is None:
         return False
-    return attempt.process.budget._limits_any(attempt.cost) or (
+    budget = attempt.process.budget
+    return (budget.limits_anything and budget._limits_any(attempt.cost)) or (
         attempt.effect.quote is not None and attempt.cost.tokens > 0
     )
 

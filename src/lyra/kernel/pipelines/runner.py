@@ -346,7 +346,7 @@ class Runner:
     def run_key(self, pid: str, run: int, idempotency_key: str) -> str:
         """The key of a run, the same in every lifetime of the kernel: that of its call. A run that began under an
         earlier version, or in a kernel without a journal, is known by its number."""
-        if self._core.generation_named(idempotency_key):
+        if self._core.call_named(idempotency_key)[0]:
             return idempotency_key
         return self._core.idempotency_key(pid, f"run-{run}", self._core.processes[pid].life)
 

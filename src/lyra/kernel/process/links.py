@@ -103,6 +103,10 @@ class Links:
             self._core.record(left.pid, "process.unlinked", rows.Linked(right.pid))
             self._cut(left.pid, right.pid)
 
+    @property
+    def has_any(self) -> bool:
+        return bool(self._links or self._monitors)
+
     def linked(self, pid: str) -> list[str]:
         return list(self._links.get(pid, ()))
 

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
-from lyra.core import codec
+from lyra.core import codec, faultpoint
 from lyra.core.faultpoint import point
 from lyra.core.limits import BLOB_INLINE_BYTES_MAX, MESSAGE_BYTES_MAX, WAITING_SENDERS_MAX
 from lyra.errors import LimitExceeded, Overloaded, ProcessError
@@ -84,20 +84,25 @@ class Mailboxes:
             taint.pass_on(sender.pid, process.pid, "a message from")
         journal = self._core.journal
         if journal is not None:
-            seq, message = self._write(process, form_of(message), data, sender, key, digest)
+            form = "" if type(message) is dict else form_of(message)
+            seq, message = self._write(process, form, data, sender, key, digest)
         elif self._core.listening:
             self._core.publish(process.pid, "message.sent", {"to": process.pid})
         if process.exit is not None:
             self.dropped(process, 1, "process has ended")
             return seq
-        point("mailbox.delivered")
+        if faultpoint.hook is not None:
+            point("mailbox.delivered")
         receiver = process.receiver
         if process.inbox is None:
             process.inbox = deque()
         process.inbox.append((seq, message))
         if receiver is not None:
             process.receiver = None
-            resume(receiver)
+            if receiver is process:
+                process.wake()
+            else:
+                resume(receiver)
         return seq
 
     def _write(
@@ -125,7 +130,7 @@ class Mailboxes:
         )
         seq = journal.write(process.pid, "message.sent", rows.encode(row))
         # The receiver sees what the journal holds, now and after a restart.
-        return seq, read_signal(form, data)
+        return seq, read_signal(form, data) if form else codec.decode(data)
 
     def dropped(self, process: Process, count: int, why: str) -> None:
         self._core.publish(process.pid, "message.dropped", {"count": count, "reason": why})
@@ -178,10 +183,13 @@ class Mailboxes:
     def send(self, receiver: Process, message: Any) -> int | WaitTurn:
         """Deliver a message from outside any process, or put it in line for room: the seq of its row, or what gives
         it after a wait. Called in a process, it carries the mark of that one (`Taint`)."""
-        self._core.taint.pass_on_from_here(receiver.pid, "a message from")
-        if receiver.senders or self.full(receiver):  # no room, or other messages were here first
+        core = self._core
+        if core.taint.state.pids:
+            core.taint.pass_on_from_here(receiver.pid, "a message from")
+        if receiver.senders or (receiver.inbox and self.full(receiver)):  # no room, or other messages were here first
             return self.send_in_turn(receiver, message)
-        return self.deliver(receiver, message)
+        data = b"" if core.journal is None else self.encoded(message)
+        return self._hand_over(receiver, message, data, None, None, b"")
 
     def close(self, process: Process) -> None:
         """The process ended: say what was not read, and let waiting senders go on."""

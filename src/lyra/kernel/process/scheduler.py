@@ -65,7 +65,7 @@ class Scheduler:
     def __init__(self, core: Core[Process]) -> None:
         self._core = core
         core.scheduler = self
-        self._levels: tuple[deque[Steppable], ...] = tuple(deque() for _ in SHARES)
+        self._levels: tuple[deque[Steppable], ...] = tuple([deque() for _ in SHARES])
         self._poked = False
         self._in_loop = False  # a callback is scheduled on the event loop
         self._handed_over = 0  # slices since the event loop last called

@@ -342,13 +342,16 @@ class Context:
     def receive(self, timeout: float | None = None, *, timeout_s: float | None = None) -> Awaitable[Any]:
         """The next message; None when `timeout` seconds pass first."""
         process = self.own_process
-        limit_s = _seconds(timeout if timeout_s is None else timeout_s, "a timeout")
+        limit_s = timeout if timeout_s is None else timeout_s
+        if limit_s is not None:
+            limit_s = _seconds(limit_s, "a timeout")
+        if process.replay is None and limit_s is None and process.stepping and process.receiver is None:
+            process.receive_key = process.keys
+            process.keys += 1
+            return process
         key = next_key(process)
         if process.receiver is not None:
             raise ProcessError(f"process {process.pid} is receiving already", pid=process.pid)
-        if process.replay is None and limit_s is None and process.stepping:
-            process.receive_key = key
-            return process
         return self._receive(key, limit_s)
 
     async def _receive(self, key: rows.Key, limit_s: float | None) -> Any:

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, Self
 from lyra.core import codec
 from lyra.core.budgets.budget import Budget
 from lyra.core.hints import Result_co
-from lyra.core.naming import named
+from lyra.core.naming import SUPERVISE, named
 from lyra.core.rights.capability import Grant
 from lyra.errors import Denied, ProcessExit
 from lyra.kernel.base.acting import acting
+from lyra.kernel.base.tasks import thread_id
 from lyra.kernel.process.process import Exit, Process
 
 if TYPE_CHECKING:
@@ -150,9 +151,13 @@ class Handle(Generic[Result_co]):
         """How it ended, once that is durable. ConfigError, if this kernel does not know its program."""
         kernel, process = self._kernel, self._process
         core = process.core
-        core.raise_if_elsewhere()
-        core.raise_if_failed()
-        if process.exit is None and not core.stopping and kernel.missing_program(process) is not None:
+        if thread_id() != core.thread:
+            core.raise_if_elsewhere()
+        if core.failure is not None:
+            raise core.failure
+        # A program that runs is known; a supervisor may stand for a process whose program is not.
+        may_lack = process.exit is None and (process.coroutine is None or process.program == SUPERVISE)
+        if may_lack and not core.stopping and kernel.missing_program(process) is not None:
             await kernel.until_known(process)
             core.raise_if_failed()
         if process.exit is None:
@@ -169,7 +174,8 @@ class Handle(Generic[Result_co]):
             await core.journal.acknowledged(process.exit_seq)
         ended = process.exit
         assert ended is not None
-        core.taint.pass_on_to_here(process.pid, "what came of")
+        if process.pid in core.taint.state.pids:
+            core.taint.pass_on_to_here(process.pid, "what came of")
         if self._read_result is not None:
             return Exit(ended.reason, self._read_result(ended.result), ended.error)
         if type(ended.result) in codec.UNCHANGED:

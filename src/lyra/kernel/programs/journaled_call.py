@@ -20,17 +20,18 @@ from lyra.kernel.process.process import Process
 from lyra.kernel.process.replay import take_entry
 
 
-def read(process: Process, what: str, reading: Callable[[], Any]) -> Any:
-    """A reading of something that changes by itself. It needs no wait: later rows are behind it in the journal."""
+def read(process: Process, what: str, reading: Any) -> Any:
+    """A reading of something that changes by itself: a function that reads it, or what it is now. It needs no wait:
+    later rows are behind it in the journal."""
     journal = process.core.journal
     key = next_key(process)
-    if journal is None:
-        return reading()
-    if process.replay is not None:
+    if journal is not None and process.replay is not None:
         entry = take_entry(process, key, "read", what, b"")
         if entry is not None:
             return _money(what, codec.decode(bytes(entry.value)))
-    value = reading()
+    value = reading() if callable(reading) else reading
+    if journal is None:
+        return value
     row = rows.Finished(key, rows.Raw(codec.encode(value)), name=what, form="read")
     journal.write(process.pid, "effect.finished", rows.encode(row))
     return value

@@ -19,7 +19,7 @@ from contextvars import copy_context
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from lyra.core import codec, limits
+from lyra.core import codec, faultpoint, limits
 from lyra.core.budgets.budget import Budget
 from lyra.core.budgets.early_budget import JoinableBudget
 from lyra.core.checking.check import sendable_text
@@ -36,6 +36,7 @@ from lyra.errors import (
     ProcessError,
 )
 from lyra.kernel.base.acting import acting, check_right
+from lyra.kernel.base.tasks import thread_id
 from lyra.kernel.base.waiting import looked_at, resume
 from lyra.kernel.journal import rows
 from lyra.kernel.journal.error_rows import error_to_row
@@ -138,7 +139,8 @@ class Lifetimes:
         recovery_attempts: int | None = None,
     ) -> Process:
         core = self._core
-        core.raise_if_elsewhere()
+        if thread_id() != core.thread:
+            core.raise_if_elsewhere()
         if (
             not core.open
             or core.live >= core.processes_max
@@ -149,13 +151,11 @@ class Lifetimes:
             pid, name = self._may_start(parent, pid, name)
         journal = core.journal
         level = _priority(priority) if priority is not None else (parent.priority if parent is not None else NORMAL)
-        scope = parent.budget if parent is not None else core.budget
+        scope, right = (core.budget, core.grant) if parent is None else (parent.budget, parent.grant)
         if budget is None and parent is None and scope.seconds is not None:
             budget = {}  # the root's seconds are each root process's own, counted from its start
         own_scope = scope if budget is None else _own_scope(scope, budget)
-        right = parent.grant if parent is not None else core.grant
-        maker = parent if parent is not None else acting()
-        own_right = right
+        maker, own_right = acting() if parent is None else parent, right
         if grant is not None or (maker is not None and not maker.grant.is_all):
             own_right = self._narrowed(right, maker, program, args, grant)
         chosen, pid = pid is not None, self.next_pid(parent, key) if pid is None else pid
@@ -210,7 +210,8 @@ class Lifetimes:
         else:  # the same move, on the hot path
             process.state = "ready"
         core.scheduler.push(process)
-        point("process.spawned")
+        if faultpoint.hook is not None:
+            point("process.spawned")
         return process
 
     def _narrowed(
@@ -392,8 +393,9 @@ class Lifetimes:
                         "stopped": process.is_stopped_for(reason),
                     },
                 )
-        point("process.exiting")
-        if process.exit is not None:
+        if faultpoint.hook is not None:
+            point("process.exiting")
+        if process.exit is not None and self._links.has_any:
             self._links.ended(process, process.exit)
         self._tell(process)
 
@@ -410,7 +412,8 @@ class Lifetimes:
         if self._core.is_before_id:
             self._core.is_before_id.discard(process.pid)
         process.context = _ENDED  # it holds the process: without this, only the garbage collector frees it
-        self.stop_branches(process)
+        if self._branches:
+            self.stop_branches(process)
         self._causes.pop(process, None)
         self._core.live -= 1
         if process.budget.seconds is not None:
@@ -427,7 +430,9 @@ class Lifetimes:
             child.parent = None
             if is_given_up:
                 self.stop(child, "shutdown")
-        self._mailboxes.close(process)
+        if process.inbox or process.senders:
+            self._mailboxes.close(process)
+        process.inbox = process.senders = None
         self.keep_ended(process)
 
     def keep_ended(self, process: Process) -> None:
@@ -437,7 +442,7 @@ class Lifetimes:
         process.
         """
         self._core.processes[process.pid] = process
-        if not self.is_numbered(process.pid):
+        if not (_NUMBERED(process.pid) if self._pids is None else self._pids.is_given(process.pid)):
             self._chosen[process.pid] = None
             return
         self._ended.append(process.pid)

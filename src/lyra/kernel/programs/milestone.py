@@ -25,7 +25,7 @@ async def replayed_milestone(process: Process, name: str) -> Any:
     replay = process.replay
     if not replay:
         return None
-    begin = _mark(process.keys)
+    begin = process.keys.to_bytes(_MARK, "big")
     for key, entry in replay.items():
         if entry.kind == _FORM and entry.name == name and entry.hash[:_MARK] == begin and isinstance(key, int):
             break
@@ -86,7 +86,7 @@ async def write_milestone(process: Process, name: str, begin: int, outcome: Any)
     process.keys = key + 1
     if journal is None:
         return
-    ends = _mark(begin) + _mark(process.branches)
+    ends = begin.to_bytes(_MARK, "big") + process.branches.to_bytes(_MARK, "big")
     if process.replay is not None and take_entry(process, key, _FORM, name, ends) is not None:
         return
     data = codec.encode(outcome)
@@ -103,10 +103,6 @@ def is_unfinished(process: Process, name: str) -> bool:
         if isinstance(key, int) and (entry.kind == "receive" or (entry.kind == _FORM and entry.name == name)):
             last[entry.kind] = max(last[entry.kind], key)
     return last["receive"] > last[_FORM]
-
-
-def _mark(number: int) -> bytes:
-    return number.to_bytes(_MARK, "big")
 
 
 def _within(key: rows.Key, last: int, branches: int) -> bool:

@@ -74,5 +74,5 @@ class Withdrawals(Subsystem):
 
     def passed(self, process: Process, request_id: str) -> None:
         """The process is past a question, or is asked it again: forget that it was withdrawn."""
-        if self.holds(process, request_id):
+        if self.state.requests and self.holds(process, request_id):
             self._core.fact(self.state, process.known_as, "message.passed", {"request": request_id})

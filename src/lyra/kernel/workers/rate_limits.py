@@ -156,6 +156,9 @@ class _Windows:
         return all(self.count(name, now) == 0 for name in WINDOWS)
 
 
+_DEFAULT: Final = RateLimitConfig()
+
+
 class RateState:
     NAME: ClassVar[str] = "rates"
     KINDS: ClassVar[frozenset[str]] = frozenset(
@@ -165,7 +168,7 @@ class RateState:
     __slots__ = ("default", "endpoints", "users", "windows")
 
     def __init__(self) -> None:
-        self.default = RateLimitConfig()
+        self.default = _DEFAULT
         self.users: dict[str, RateLimitConfig] = {}
         self.endpoints: dict[str, RateLimitConfig] = {}
         self.windows: dict[tuple[str, str], _Windows] = {}  # the longest unused first
@@ -194,7 +197,7 @@ class RateState:
 
     def _limit(self, scope: str, name: str, config: dict[str, int] | None) -> None:
         if scope == "default":
-            self.default = RateLimitConfig() if config is None else RateLimitConfig(**config)
+            self.default = _DEFAULT if config is None else RateLimitConfig(**config)
             return
         table = self.users if scope == "user" else self.endpoints
         if config is None:

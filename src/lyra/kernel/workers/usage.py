@@ -12,7 +12,7 @@ Money and the budgets of programs are in `lyra.core.budgets.budget`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
 
 import msgspec
 
@@ -69,6 +69,9 @@ class _Account(msgspec.Struct):
     at: float = 0.0  # when it was last used
 
 
+_DEFAULT_QUOTA: Final = ResourceQuota()
+
+
 class ResourceState:
     NAME: ClassVar[str] = "resources"
     KINDS: ClassVar[frozenset[str]] = frozenset(
@@ -82,8 +85,8 @@ class ResourceState:
         self.users: dict[str, dict[str, int]] = {}  # the least recently active first
         self.total: dict[str, int] = {}
         self.opened = 0
-        self.default = ResourceQuota()
-        self._last: tuple[dict[str, Any], ResourceQuota] = ({}, ResourceQuota())
+        self.default = _DEFAULT_QUOTA
+        self._last: tuple[dict[str, Any], ResourceQuota] = ({}, _DEFAULT_QUOTA)
 
     def apply(self, kind: str, pid: str, time: float, data: dict[str, Any]) -> None:
         del time

@@ -323,7 +323,7 @@ async def _remembered(job: VegaJob, turn: AgentTurn, content: str, limit: Money 
     async def vega_ask(content: str, *, idempotency_key: str) -> Any:
         session = await slot.conversation()
         # Asked again under its own name after a crash, it is the same question: what came of it is found.
-        request_id = f"~{job.world.kernel.core.call_named(idempotency_key)}"
+        request_id = f"~{job.world.kernel.core.call_named(idempotency_key)[1]}"
         with Held(scopes, recorded_scopes(job.world, limit, request_id)):
             pending = job.world.runtime.ask(session, content_of(content), request_id=request_id)
         try:
