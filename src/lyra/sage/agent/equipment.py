@@ -21,7 +21,7 @@ import msgspec
 
 from lyra.agents.headless.headless import HeadlessOptions
 from lyra.config import Config
-from lyra.config.private_file import write_private
+from lyra.config.files import write_private
 from lyra.config.trust import trust_for
 from lyra.core.budgets.budget import Budget
 from lyra.core.clock import SystemClock

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from lyra.config.private_file import write_private
+from lyra.config.files import write_private
 from lyra.core.secrets.visible import visible
 from lyra.errors import ConfigError, Conflict, NoSuchSession
 from lyra.sage.agent.live import LiveSession, Undone

@@ -22,7 +22,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from lyra.config.private_file import alone
+from lyra.config.files import alone
 from lyra.core.checking.check import did_you_mean
 from lyra.core.own_files import STORE_SUFFIXES, add_own_path, has_no_room, make_folder
 from lyra.core.secrets.redact import redact

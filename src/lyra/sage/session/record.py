@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Final, Literal
 
 import msgspec
 
-from lyra.config.private_file import write_private
+from lyra.config.files import write_private
 from lyra.core.ids import Entropy
 from lyra.core.message import Message
 from lyra.core.own_files import make_folder

@@ -17,9 +17,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from lyra.config.cells import read_cell
 from lyra.config.hook_settings import hook_entries, read_hook
-from lyra.config.servers import check_server_name
+from lyra.config.servers import check_server_name, read_cell
 from lyra.config.tables import TABLES, TableCell
 from lyra.config.values import SettingSource
 from lyra.core.checking.check import Mistake, Report

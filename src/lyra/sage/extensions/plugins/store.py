@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from lyra.config.private_file import alone, write_private
+from lyra.config.files import alone, write_private
 from lyra.core.checking.check import Mistake, did_you_mean
 from lyra.core.checking.watched_files import read_plain_file
 from lyra.core.ids import Entropy

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from lyra.config.ask import on_one_line
+from lyra.config.asks import on_one_line
 from lyra.core.rights.capability import Grant
 from lyra.core.tool import rights
 from lyra.errors import LyraError

@@ -30,9 +30,8 @@ from lyra.sage.session.files.state import (
     state_without_content,
     written_name,
 )
-from lyra.sandbox.paths import Beneath
+from lyra.sandbox.paths import Beneath, real_path
 from lyra.sandbox.protection.protected_names import OBEYED_KEYS, home_paths
-from lyra.sandbox.real_paths import real_path
 
 if TYPE_CHECKING:
     from lyra.sage.session.files.contents import KeptContents
