@@ -14,7 +14,7 @@ from lyra.core import own_files
 from lyra.core.own_files import VARIABLES, add_own_path, is_opened, make_folder, own_paths
 from lyra.core.user_folders import data_folder, user_folder
 from lyra.kernel.kernel import Kernel
-from lyra.mcp.client.approvals import Approvals
+from lyra.mcp.approvals import Approvals
 from lyra.models.script import load_script
 from lyra.observe.audit import attach_audit
 from lyra.sandbox.protection.protected_places import is_own, places_in

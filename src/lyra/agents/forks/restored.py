@@ -16,7 +16,7 @@ from lyra.core.effect import canonical_hash
 from lyra.core.message import Message
 from lyra.errors import LyraError
 from lyra.kernel.journal import rows
-from lyra.models.request import Request
+from lyra.models.provider import Request
 from lyra.models.tokens import ConversationTokens, Estimator
 
 if TYPE_CHECKING:
