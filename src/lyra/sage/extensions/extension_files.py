@@ -83,7 +83,7 @@ class ExtensionFiles(Generic[Entry]):
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What is wrong with the files, as texts fit for a terminal: `file:line: sentence`."""
+        """Return what is wrong with the files, as texts fit for a terminal: `file:line: sentence`."""
         return tuple(one_line(str(mistake)) for mistake in self._mistakes)
 
     def refresh(self) -> bool:

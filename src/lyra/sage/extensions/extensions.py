@@ -158,7 +158,7 @@ class Extensions:
     # ------------------------------------------------------------ problems
     @property
     def problems(self) -> tuple[str, ...]:
-        """What is wrong with the files, as texts fit for a terminal."""
+        """Return what is wrong with the files, as texts fit for a terminal."""
         return (*self._plugin_problems, *self.commands.problems, *self.skills.problems, *self.agents.problems)
 
 

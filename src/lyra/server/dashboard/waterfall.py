@@ -223,7 +223,7 @@ def _cost(span: Span) -> str:
 
 
 def span_cost(spans: Iterable[Span]) -> int:
-    """What the calls of models among these spans cost, in micro-dollars."""
+    """Return what the calls of models among these spans cost, in micro-dollars."""
     return sum(span.model_call.micro_usd for span in spans if span.kind == "model")
 
 

@@ -221,7 +221,7 @@ class KeySettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def payer(self) -> str:
-        """What stands in the place of an agent in the records of its calls."""
+        """Return what stands in the place of an agent in the records of its calls."""
         return f"{'token/' if self.is_token else KEY_AGENT}{self.name}"
 
     def allows(self, *names: str) -> bool:

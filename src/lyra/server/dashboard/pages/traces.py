@@ -261,7 +261,7 @@ def _cache_words(span: Span, content: CallContent | None) -> str:
 
 
 def _sandbox_words(span: Span, content: CallContent) -> str:
-    """What the note at the end of a command's result says about its sandbox; "" where there is none."""
+    """Return what the note at the end of a command's result says about its sandbox; "" where there is none."""
     texts = [content.error, *(part.text for part in content.answer)]
     if span.name != _COMMAND_TOOL or not any(texts):
         return ""
@@ -330,7 +330,7 @@ class TraceContents:
         self._threads.close()
 
     async def pauses(self, spans: Iterable[Span]) -> list[Pause]:
-        """Where the processes of these spans waited, in order."""
+        """Return where the processes of these spans waited, in order."""
         async with self._reading:  # rows that were read before are not read again
             store = self._kernel.open_reader()
             if store is not None:
@@ -343,7 +343,7 @@ class TraceContents:
         return [pause for pause in self._pauses.pauses if pause.pid in pids]
 
     async def of(self, span: Span) -> CallContent | None:
-        """What a call of a model or a tool asked and got; None where that is not known."""
+        """Return what a call of a model or a tool asked and got; None where that is not known."""
         if span.kind not in ("model", "tool"):
             return None
         call_id = str(span.data.get("call_id") or "")
