@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from lyra.observe.history.pauses import Pause
+from lyra.observe.history.call_contents import Pause
 from lyra.observe.spans import Span, SpanNode, span_tree
 from lyra.server.dashboard.html import Child, Html, join, tag
 from lyra.server.dashboard.words import duration, money, state

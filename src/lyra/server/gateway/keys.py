@@ -17,7 +17,7 @@ import msgspec
 
 from lyra.core.budgets.money import money
 from lyra.core.naming import GATEWAY_KEY, named
-from lyra.core.rights.glob import BARRIER, Glob
+from lyra.core.rights.scope import BARRIER, Glob
 from lyra.errors import ConfigError, Denied, NameTaken, NoSuchProcess, Overloaded, Unauthenticated
 from lyra.observe.history.calls import KEY_AGENT
 from lyra.server.owners import GATEWAY_KEYS, OwnedPid, owned_pid, spawn_for

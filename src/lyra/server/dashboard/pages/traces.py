@@ -15,8 +15,7 @@ from lyra.core.codec import decode, to_plain
 from lyra.core.event import Event
 from lyra.errors import LyraError
 from lyra.kernel.base.tasks import BlockingCalls
-from lyra.observe.history.call_contents import CallContent, ContentHistory, ContentPart
-from lyra.observe.history.pauses import Pause, PauseHistory
+from lyra.observe.history.call_contents import CallContent, ContentHistory, ContentPart, Pause, PauseHistory
 from lyra.observe.spans import Span
 from lyra.server.dashboard.html import Child, Html, TableColumn, TableRow, facts_row, join, table, tag
 from lyra.server.dashboard.layout import link, nothing_yet, page, past_note, region

@@ -29,7 +29,7 @@ from lyra.observe.history.calls import key_of_agent
 from lyra.observe.history.time_series import TimeSeries
 from lyra.observe.spans import KINDS, Span, session_span, span_of
 from lyra.observe.stored_records import stored_records
-from lyra.observe.supervised_starts import SupervisedStarts
+from lyra.observe.timeline.step import SupervisedStarts
 from lyra.server.owners import GATEWAY_KEYS, owner_if_known
 
 if TYPE_CHECKING:
