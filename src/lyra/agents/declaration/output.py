@@ -14,7 +14,7 @@ from typing import Any, Final, Union, get_args, get_origin
 
 import msgspec
 
-from lyra.core.checking.schema_subset import CheckedSchema
+from lyra.core.checking.schema import CheckedSchema
 from lyra.errors import AgentFailed, ConfigError
 from lyra.tools.pydantic_types import in_short, is_model, read_foreign, schema_of, with_constraints
 
