@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from lyra.agents.declaration.content import Image
+from lyra.agents.declaration.output import Image
 from lyra.core.secrets.redact import redact
 from lyra.core.secrets.visible import without_invisible, without_invisible_data
 from lyra.errors import ConfigError, ToolError
