@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 HOMES = {
+    "lyra.sage.extensions.builtin_agents": "lyra.sage.extensions.agent_files",
     "lyra.agents.session.time_won": "lyra.agents.session.early_call",
     "lyra.agents.task": "lyra.agents.helpers.task",
     "lyra.core.capability": "lyra.core.rights.capability",

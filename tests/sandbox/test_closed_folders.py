@@ -14,8 +14,8 @@ import sys
 import pytest
 
 from lyra.sandbox import Limits, Profile
-from lyra.sandbox.closed_folders import ClosedFolders
 from lyra.sandbox.creator import CALLS, Creator, Folder, decode, encode
+from lyra.sandbox.landlock_tier import ClosedFolders
 from lyra.sandbox.sandbox import Sandbox
 from lyra.sandbox.tiers import Landlock
 

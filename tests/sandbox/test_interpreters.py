@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lyra.sandbox import Profile
-from lyra.sandbox.interpreters import interpreter_mounts
+from lyra.sandbox.paths import interpreter_mounts
 
 
 def elsewhere() -> str | None:

@@ -25,7 +25,7 @@ from lyra.models.script import Reply, Script, ScriptedCall
 from lyra.models.stream import ThinkingDelta, UsageSeen
 from lyra.models.wire.faults import KINDS
 from lyra.testing.mock import MockServer
-from lyra.testing.mock.http import serve
+from lyra.testing.mock.server import serve
 
 # Each of our wire clients that has a format here: the provider's name, and settings beside the address.
 CLIENTS: dict[str, tuple[str, dict[str, Any]]] = {

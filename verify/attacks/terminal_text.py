@@ -16,9 +16,9 @@ from lyra.sage.agent.tasks.state import TaskRecord
 from lyra.sage.terminal.commands_view import block_lines
 from lyra.sage.terminal.echo import Folds, Sheet, error_lines, expanded_lines, note_lines, prompt_lines, task_words
 from lyra.sage.terminal.facts import TerminalFacts
-from lyra.sage.terminal.questions.about_view import AboutSetting, about_lines, key_lines, why_lines
-from lyra.sage.terminal.questions.question import TerminalQuestion
-from lyra.sage.terminal.status_bar import Status, status_line
+from lyra.sage.terminal.loop import Status, status_line
+from lyra.sage.terminal.question import TerminalQuestion
+from lyra.sage.terminal.question_view import AboutSetting, about_lines, key_lines, why_lines
 from lyra.sage.terminal.text.diff_view import diff_lines
 from lyra.sage.terminal.text.styled_lines import MARKS, Line, encoded
 from lyra.sage.terminal.turn_view import TurnView

@@ -42,7 +42,7 @@ from typing import Any, Final
 
 import msgspec
 
-from lyra.sage.extensions.builtin_agents import BUILT_IN
+from lyra.sage.extensions.agent_files import BUILT_IN
 
 __all__ = ["FOLDER", "HelperStep", "Step", "Task", "load_tasks"]
 

@@ -3,14 +3,13 @@
 Sources in rising precedence: defaults, the user's file (`$XDG_CONFIG_HOME/lyra/lyra.toml`), the project's file
 (`lyra.toml` here or in the nearest folder above), the environment (`LYRA_KERNEL_STORE`), flags
 (`--set kernel.store=…`). The machine's file (`/etc/lyra/lyra.toml`) can only tighten, and holds against all of them.
-A project's file can only tighten until its folder is trusted (`trust`; what it asks for is `asks`, with `ask` for one
-thing and `tool_asks` for its tools), and can never send anything to an address of its choice. A mistake is a
-`ConfigError` with its place (`lyra.toml:3`); values are never guessed.
+A project's file can only tighten until its folder is trusted (`trust`; what it asks for is `asks`), and can never send
+anything to an address of its choice. A mistake is a `ConfigError` with its place (`lyra.toml:3`); values are never
+guessed.
 
 `keys` is the table of settings and `values` reads one of them; `tables` has those under names that people choose and
-`cells` reads them (`servers` those of MCP servers); `hook_settings` are hooks. `files` is one file, `sources` all of
-them, `merge` and `merge_tables` decide which source wins, `settings` is the result for callers, `own_folder` the user's
-own folder.
+`servers` reads them; `hook_settings` are hooks. `files` is one file, `sources` all of them, `merge` decides which
+source wins, `settings` is the result for callers.
 Reads these small files and nothing else; opens no store. Next: `core.rights.capability` and `core.budgets.money`, the
 types of many values.
 """
@@ -20,7 +19,6 @@ from typing import Any
 from lyra._old_paths import renamed
 from lyra.config.files import FILE_BYTES_MAX
 from lyra.config.keys import KEYS, SECTIONS, SettingKey
-from lyra.config.origin import SettingOrigin
 from lyra.config.settings import (
     AgentCommandConfig,
     AuditConfig,
@@ -37,6 +35,7 @@ from lyra.config.settings import (
 )
 from lyra.config.sources import ALSO_MAX
 from lyra.config.tables import TABLES, Column, SettingTable, TableCell
+from lyra.config.values import SettingOrigin
 
 __all__ = [
     "ALSO_MAX",

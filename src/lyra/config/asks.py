@@ -17,8 +17,6 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from lyra.config.ask import Ask, on_one_line, shown_value
-from lyra.config.ask import on_one_line as _shown
 from lyra.config.files import FILE_NAME, parse_toml, project_file, read_bytes
 from lyra.config.hook_settings import hook_entries, read_hook
 from lyra.config.keys import HOOKS, KEYS, needs_trust
@@ -26,21 +24,39 @@ from lyra.config.trust import FolderTrust, digest_of
 from lyra.core.checking.document import FORMATS, form_of, parse, text_of
 from lyra.core.hook_events import HOOK_EVENTS
 from lyra.core.providers import COMPATIBLE, USUAL
-from lyra.core.secrets.secret import is_reference
+from lyra.core.secrets.secret import MASK, is_reference
+from lyra.core.secrets.visible import visible
 from lyra.core.user_folder import user_folder
 from lyra.errors import LyraError
 
-__all__ = [
-    "ASKS_MAX",
-    "CHARS_MAX",
-    "SENTENCE_CHARS_MAX",
-    "TIGHT_MODES",
-    "Ask",
-    "AskingFile",
-    "FileAsks",
-    "folder_asks",
-    "on_one_line",
-]
+# ---------------------------------------------------------------- ask
+
+_SECRET_NAME: Final = re.compile(r"(?i)key|token|secret|pass|auth|credential")
+_TOKEN: Final = re.compile(r"[A-Za-z0-9_+=.-]{8,}")  # a literal key: it has no slash and no blank, as a program has
+
+
+class Ask(NamedTuple):
+    """One thing that a file asks for: its short name (a setting, a rule's effect, a tool), and the sentence. `server`
+    is the MCP server that it is about."""
+
+    name: str
+    sentence: str
+    server: str = ""
+
+
+def on_one_line(value: Any) -> str:
+    """Return a text of the project on one line, with every character that cannot be seen as its code."""
+    return visible(str(value)).replace("\n", "").replace("\t", "")
+
+
+def shown_value(name: str, value: str) -> str:
+    """Return a variable's or header's value: your variable, or the text as it is written; one that looks like a key is
+    masked."""
+    if is_reference(value):
+        return f" from your variable {on_one_line(value.removeprefix('env:'))}"
+    is_key = _SECRET_NAME.search(name) and _TOKEN.fullmatch(value.rpartition(" ")[2])
+    return f"={MASK if is_key else on_one_line(value)}"
+
 
 ASKS_MAX: Final = 100  # of all files of a folder: more than a person reads is no question
 SENTENCE_CHARS_MAX: Final = 1_000
@@ -97,7 +113,8 @@ class AskingFile(NamedTuple):
 def folder_asks(
     folder: str, env: Mapping[str, str] | None = None, *, more: Iterable[AskingFile] = ()
 ) -> list[FileAsks]:
-    """The files that ask for something when a program runs in this folder, the one above it included, and `more`."""
+    """Return the files that ask for something when a program runs in this folder, the one above it included, and
+    `more`."""
     own = user_folder(os.environ if env is None else env)
     user = os.path.join(own, FILE_NAME) if own else None
     files = {}
@@ -109,7 +126,8 @@ def folder_asks(
 
 
 def _bounded(files: list[FileAsks]) -> list[FileAsks]:
-    """The files; where they ask for more than can be shown together, none of them can be trusted by an answer."""
+    """Return the files; where they ask for more than can be shown together, none of them can be trusted by an
+    answer."""
     sentences = [ask.sentence for file in files for ask in file.asks]
     if len(sentences) <= ASKS_MAX and sum(map(len, sentences)) <= CHARS_MAX:
         return files
@@ -118,7 +136,7 @@ def _bounded(files: list[FileAsks]) -> list[FileAsks]:
 
 
 def _settings(folder: str, user: str | None) -> Iterator[AskingFile]:
-    """The `lyra.toml` that counts in a folder; one that is named by a link has two ways up."""
+    """Yield the `lyra.toml` that counts in a folder; one that is named by a link has two ways up."""
     for start in (os.path.abspath(folder), os.path.realpath(folder)):
         path = project_file(start, user)
         if path is not None:
@@ -134,7 +152,7 @@ def _workspace(folder: str) -> Iterator[AskingFile]:
 
 
 def _tool_files(folder: str) -> list[str]:
-    """The names of the files that `DynamicTools` would read."""
+    """Return the names of the files that `DynamicTools` would read."""
     try:
         names = sorted(os.listdir(folder))
     except OSError:
@@ -144,11 +162,11 @@ def _tool_files(folder: str) -> list[str]:
 
 
 def _read(folder: str, name: str, read: Reader) -> FileAsks | None:
-    """What one file asks for; None for a file that is not there, or asks for nothing."""
+    """Return what one file asks for; None for a file that is not there, or asks for nothing."""
     try:
         data = read_bytes(os.path.join(folder, name), name)
     except LyraError as error:
-        return FileAsks(folder, name, "", problem=f"it cannot be read: {_shown(error.message)}")
+        return FileAsks(folder, name, "", problem=f"it cannot be read: {on_one_line(error.message)}")
     if data is None:
         return None
     digest = digest_of(data)
@@ -156,7 +174,7 @@ def _read(folder: str, name: str, read: Reader) -> FileAsks | None:
         asks = tuple(dict.fromkeys(read(data, name)))
     except (LyraError, TypeError, ValueError, AttributeError, RecursionError) as error:
         why = error.message if isinstance(error, LyraError) else "its parts are not what they should be"
-        return FileAsks(folder, name, digest, problem=f"it cannot be read: {_shown(why)}")
+        return FileAsks(folder, name, digest, problem=f"it cannot be read: {on_one_line(why)}")
     if not asks:
         return None
     problem = ""
@@ -168,7 +186,7 @@ def _read(folder: str, name: str, read: Reader) -> FileAsks | None:
 
 
 def _is_text(path: str) -> bool:
-    """Whether an answer for this path can be kept."""
+    """Return whether an answer for this path can be kept."""
     try:
         path.encode()
     except UnicodeEncodeError:
@@ -210,38 +228,38 @@ def _setting(name: str, value: Any) -> Iterator[Ask]:
     key = KEYS.get(name)
     if key is not None and not needs_trust(key, value):
         return
-    words = _WORDS.get(name, f"sets {_shown(name)} to {{}}")
-    yield Ask(_shown(name), words.format(_shown(value)))
+    words = _WORDS.get(name, f"sets {on_one_line(name)} to {{}}")
+    yield Ask(on_one_line(name), words.format(on_one_line(value)))
 
 
 def _provider(name: str, entry: Mapping[str, Any]) -> Iterator[Ask]:
-    short, shown = f"providers.{_shown(name)}", _shown(name)
+    short, shown = f"providers.{on_one_line(name)}", on_one_line(name)
     key = str(entry.get("api_key", ""))
-    variable = _shown(key.removeprefix("env:")) if is_reference(key) else ""
+    variable = on_one_line(key.removeprefix("env:")) if is_reference(key) else ""
     if "base_url" in entry:
         usual = USUAL.get(name, COMPATIBLE).key
         sent = variable or (f"your key for {shown}" if name in USUAL and name not in _WITHOUT_KEYS else "")
         sent += f" ({' or '.join(usual)})" if usual and not variable else ""
         with_key = f", and sends {sent} there" if sent else ""
-        yield Ask(f"{short}.base_url", f"asks the models of {shown} at {_shown(entry['base_url'])}{with_key}")
+        yield Ask(f"{short}.base_url", f"asks the models of {shown} at {on_one_line(entry['base_url'])}{with_key}")
     elif "api_key" in entry:
         yield Ask(f"{short}.api_key", f"uses {variable or 'a key of its own'} as the key for {shown}")
     for field, value in entry.items():
         if field not in ("base_url", "api_key") and (field, value) != ("insecure_http", False):
-            yield Ask(f"{short}.{_shown(field)}", f"sets {short}.{_shown(field)} to {_shown(value)}")
+            yield Ask(f"{short}.{on_one_line(field)}", f"sets {short}.{on_one_line(field)} to {on_one_line(value)}")
 
 
 # ---------------------------------------------------------------- diagnostics
 def _diagnostics(pattern: str, entry: Mapping[str, Any]) -> Iterator[Ask]:
-    name = f"diagnostics.{_shown(pattern)}"
-    files = f"after an edit of files such as {_shown(pattern)}"
+    name = f"diagnostics.{on_one_line(pattern)}"
+    files = f"after an edit of files such as {on_one_line(pattern)}"
     commands = entry.get("commands", ())
     for command in (commands,) if isinstance(commands, str) else commands:
-        yield Ask(name, f"runs {_shown(command)} {files}")
+        yield Ask(name, f"runs {on_one_line(command)} {files}")
     if "language_server" in entry:
-        yield Ask(name, f"starts the language server {_shown(entry['language_server'])} {files}")
+        yield Ask(name, f"starts the language server {on_one_line(entry['language_server'])} {files}")
     if entry.get("readable"):
-        yield Ask(name, f"lets these programs read {', '.join(map(_shown, entry['readable']))}")
+        yield Ask(name, f"lets these programs read {', '.join(map(on_one_line, entry['readable']))}")
 
 
 # ---------------------------------------------------------------- hooks
@@ -249,8 +267,8 @@ def _hooks(table: Mapping[str, Any]) -> Iterator[Ask]:
     for event, _number, entry in hook_entries(table):
         hook = read_hook(event, entry, name=f"{HOOKS}.{event}")
         words = hook.command if isinstance(hook.command, str) else shlex.join(hook.command)
-        limits = f", for {_shown(hook.matcher)}" if hook.matcher else ""
-        yield Ask(f"hook {event}", f"runs {_shown(words)} {HOOK_EVENTS[event].sentence}{limits}")
+        limits = f", for {on_one_line(hook.matcher)}" if hook.matcher else ""
+        yield Ask(f"hook {event}", f"runs {on_one_line(words)} {HOOK_EVENTS[event].sentence}{limits}")
 
 
 # ---------------------------------------------------------------- MCP servers
@@ -264,36 +282,36 @@ def _of_mcp_json(data: bytes, name: str) -> Iterator[Ask]:
 def _server(name: str, entry: Mapping[str, Any]) -> Iterator[Ask]:
     if entry.get("enabled") is False:
         return
-    shown = _shown(name)
+    shown = on_one_line(name)
     if "url" in entry:
-        parts = [f"connects to the MCP server {shown} at {_shown(entry['url'])}"]
+        parts = [f"connects to the MCP server {shown} at {on_one_line(entry['url'])}"]
     else:
         words = [str(word) for word in (entry.get("command", ""), *entry.get("args", ()))]
-        parts = [f"starts the MCP server {shown}: {_shown(shlex.join(words))}"]
+        parts = [f"starts the MCP server {shown}: {on_one_line(shlex.join(words))}"]
     parts += _details(entry)
     yield Ask(f"server {shown}", "; ".join(parts), str(name))
 
 
 def _details(entry: Mapping[str, Any]) -> Iterator[str]:
-    """What a server is given: variables, headers, tokens, folders, hosts."""
+    """Yield what a server is given: variables, headers, tokens, folders, hosts."""
     given = (entry.get("url", ""), entry.get("command", ""), *entry.get("args", ()), entry.get("cwd", ""))
     variables = [variable for text in given for variable in _VARIABLE.findall(str(text))]
     if variables:
         yield f"with your variables {', '.join(dict.fromkeys(variables))} in that line"
     if entry.get("cwd"):
-        yield f"in the folder {_shown(entry['cwd'])}"
+        yield f"in the folder {on_one_line(entry['cwd'])}"
     for key, word in (("env", "with the variable"), ("headers", "with the header")):
         for name, value in entry.get(key, {}).items():
-            yield f"{word} {_shown(name)}{shown_value(str(name), str(value))}"
+            yield f"{word} {on_one_line(name)}{shown_value(str(name), str(value))}"
     auth = entry.get("auth", {})
     for key, word in (("token_env", "the token"), ("client_secret_env", "the client's secret")):
         if key in auth:
-            yield f"with {word} in your variable {_shown(auth[key])}"
+            yield f"with {word} in your variable {on_one_line(auth[key])}"
     if auth.get("kind") == "oauth":
         yield "with a login of yours"
     for key, word in (("network", "it may reach"), ("readable", "it may read"), ("writable", "it may write in")):
         if entry.get(key):
-            yield f"{word} {', '.join(map(_shown, entry[key]))}"
+            yield f"{word} {', '.join(map(on_one_line, entry[key]))}"
 
 
 # ---------------------------------------------------------------- permissions
@@ -305,21 +323,21 @@ def _of_permissions(data: bytes, name: str) -> Iterator[Ask]:
 def _permissions(table: Mapping[str, Any]) -> Iterator[Ask]:
     for rule in table.get("allow", ()):
         text = rule.get("rule", "") if isinstance(rule, Mapping) else rule
-        yield Ask("allow", f"lets {_shown(text)} happen without a question")
+        yield Ask("allow", f"lets {on_one_line(text)} happen without a question")
     mode = table.get("mode")
     if mode is not None and mode not in TIGHT_MODES:
-        yield Ask("mode", f"sets the permission mode to {_shown(mode)}")
+        yield Ask("mode", f"sets the permission mode to {on_one_line(mode)}")
 
 
 # What a file of YAML tools asks for: each tool, and what it does when it is called.
 def tool_asks(data: bytes, name: str) -> Iterator[Ask]:
-    """What each tool of a file does when it is called."""
+    """Yield what each tool of a file does when it is called."""
     document, _ = parse(text_of(data, name), form_of(name, what="tool"), name)
     tools = document.get("tools", [document]) if isinstance(document, Mapping) else document
     for tool in tools:
-        shown = _shown(tool.get("name", ""))
+        shown = on_one_line(tool.get("name", ""))
         needs = tool.get("needs") or ()
-        also = f"; it needs {', '.join(map(_shown, needs))}" if needs else ""
+        also = f"; it needs {', '.join(map(on_one_line, needs))}" if needs else ""
         yield Ask(f"tool {shown}", f"brings the tool {shown}, which {_act(tool.get('implementation', {}))}{also}")
 
 
@@ -328,29 +346,30 @@ def _act(implementation: Mapping[str, Any]) -> str:
     if kind == "exec":
         command = implementation.get("command", ())
         words = command if isinstance(command, str) else shlex.join(map(str, command))
-        fed = f", with {_shown(implementation['stdin'])} as its input" if implementation.get("stdin") else ""
+        fed = f", with {on_one_line(implementation['stdin'])} as its input" if implementation.get("stdin") else ""
         writes = ", and may write in the folder" if implementation.get("writes") else ""
-        return f"runs {_shown(words)}{fed}{writes}"
+        return f"runs {on_one_line(words)}{fed}{writes}"
     if kind == "http":
-        sent = f"sends {_shown(implementation.get('method', 'GET'))} {_shown(implementation.get('url', ''))}"
+        sent = f"sends {on_one_line(implementation.get('method', 'GET'))} {on_one_line(implementation.get('url', ''))}"
         return "; ".join([sent, *_sent_along(implementation)])
     if kind == "file_read":
-        return f"reads the file {_shown(implementation.get('path', ''))}"
+        return f"reads the file {on_one_line(implementation.get('path', ''))}"
     if kind == "file_write":
-        written = f": {_shown(implementation['content'])}" if "content" in implementation else ""
-        return f"writes the file {_shown(implementation.get('path', ''))}{written}"
-    return f"is of the kind {_shown(kind)}"
+        written = f": {on_one_line(implementation['content'])}" if "content" in implementation else ""
+        return f"writes the file {on_one_line(implementation.get('path', ''))}{written}"
+    return f"is of the kind {on_one_line(kind)}"
 
 
 def _sent_along(implementation: Mapping[str, Any]) -> Iterator[str]:
-    """What a request carries besides its address; a header may hold one of the user's keys."""
+    """Yield what a request carries besides its address; a header may hold one of the user's keys."""
     for name, value in implementation.get("headers", {}).items():
         scheme, _, reference = str(value).rpartition(" ")
         if is_reference(reference):
-            kind = f"{_shown(scheme)} and " if scheme else ""
-            yield f"with the header {_shown(name)}: {kind}your variable {_shown(reference.removeprefix('env:'))}"
+            kind = f"{on_one_line(scheme)} and " if scheme else ""
+            variable = on_one_line(reference.removeprefix("env:"))
+            yield f"with the header {on_one_line(name)}: {kind}your variable {variable}"
         else:
-            yield f"with the header {_shown(name)}{shown_value(str(name), str(value))}"
+            yield f"with the header {on_one_line(name)}{shown_value(str(name), str(value))}"
     for part in ("query", "body"):
         if implementation.get(part):
-            yield f"with the {part} {_shown(implementation[part])}"
+            yield f"with the {part} {on_one_line(implementation[part])}"

@@ -1,14 +1,21 @@
-"""Reading a settings file: where it is, its text, and the line of each key in it.
+"""Reading a settings file: its place, its text, the line of each key in it; and files that only their owner reads.
 
 Anything but a small UTF-8 TOML file is a `ConfigError` with its place. This module does not know what the keys mean.
+`write_private` replaces a file in one step; `alone` holds a lock beside it, so that two processes that change it at the
+same time both succeed.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import stat
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 
+from lyra.core.own_files import make_folder
 from lyra.errors import ConfigError
 
 FILE_NAME: Final = "lyra.toml"
@@ -28,7 +35,7 @@ def same_file(path: str, other: str | None) -> bool:
 
 
 def project_file(cwd: str, user: str | None) -> str | None:
-    """The nearest `lyra.toml` from a folder up; the user's own file and the machine's are no project's."""
+    """Return the nearest `lyra.toml` from a folder up; the user's own file and the machine's are no project's."""
     while True:
         path = os.path.join(cwd, FILE_NAME)
         if os.path.lexists(path) and not same_file(path, user) and path != MANAGED_FILE:
@@ -40,8 +47,8 @@ def project_file(cwd: str, user: str | None) -> str | None:
 
 
 def is_own(path: str, folder: str) -> bool:
-    """Whether a file above a folder belongs to the user, to the folder's owner or to root. In a folder such as /tmp
-    other users can put a `lyra.toml` above."""
+    """Return whether a file above a folder belongs to the user, to the folder's owner or to root. In a folder such as
+    /tmp other users can put a `lyra.toml` above."""
     try:
         return os.lstat(path).st_uid in (os.geteuid(), os.stat(folder).st_uid, 0)
     except OSError:
@@ -49,7 +56,7 @@ def is_own(path: str, folder: str) -> bool:
 
 
 def is_inside(path: str, root: str) -> bool:
-    """Whether a path lies in a folder, or is it, with the links of both resolved."""
+    """Return whether a path lies in a folder, or is it, with the links of both resolved."""
     real_root = os.path.realpath(root)
     real_path = os.path.realpath(os.path.join(root, path))
     return os.path.commonpath((real_root, real_path)) == real_root
@@ -66,7 +73,7 @@ def check_no_way_out(path: str, root: str) -> None:
 
 
 def read_toml(path: str, shown: str) -> tuple[dict[str, Any], dict[tuple[str, ...], int]]:
-    """The document and the line of each key; anything but a small UTF-8 TOML file is a ConfigError."""
+    """Return the document and the line of each key; anything but a small UTF-8 TOML file is a ConfigError."""
     data = read_bytes(path, shown)
     if data is None:
         raise ConfigError("there is no such file", place=shown)
@@ -74,7 +81,7 @@ def read_toml(path: str, shown: str) -> tuple[dict[str, Any], dict[tuple[str, ..
 
 
 def parse_toml(data: bytes, shown: str) -> tuple[dict[str, Any], dict[tuple[str, ...], int]]:
-    """The same for the content of a file that was read already."""
+    """Return the same for the content of a file that was read already."""
     import tomllib
     from decimal import Decimal
 
@@ -94,7 +101,7 @@ def parse_toml(data: bytes, shown: str) -> tuple[dict[str, Any], dict[tuple[str,
 
 
 def read_bytes(path: str, shown: str) -> bytes | None:
-    """The content of a small settings file; None where there is no file.
+    """Return the content of a small settings file; None where there is no file.
 
     A broken link, a folder or a pipe is a ConfigError: the path was meant to have settings, which must not be ignored.
     """
@@ -128,7 +135,7 @@ def _text(data: bytes, shown: str) -> str:
 
 
 def _toml_mistake(message: str, text: str) -> tuple[str, int, int]:
-    """The sentence, line and column of an error of `tomllib`, which has the place inside its sentence."""
+    """Return the sentence, line and column of an error of `tomllib`, which has the place inside its sentence."""
     import re
 
     match = re.search(r" \(at (?:line (\d+), column (\d+)|end of document)\)$", message)
@@ -137,3 +144,30 @@ def _toml_mistake(message: str, text: str) -> tuple[str, int, int]:
         return sentence, int(match[1]), int(match[2])
     before = text.rstrip()
     return sentence, before.count("\n") + 1, len(before) - before.rfind("\n")
+
+
+# ---------------------------------------------------------------- private file
+
+
+def write_private(path: Path, data: bytes) -> None:
+    """Write a file atomically, readable only by its owner."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.new")
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with os.fdopen(fd, "wb") as file:
+        os.fchmod(fd, 0o600)
+        file.write(data)
+        file.flush()
+        os.fsync(fd)
+    os.replace(temporary, path)
+
+
+@contextlib.contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """Hold the lock of a file; makes its folder, which only its owner can enter."""
+    make_folder(path.parent, private=True)
+    lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)

@@ -72,7 +72,7 @@ def hook_entries(table: Any) -> Iterator[tuple[str, int, Any]]:
 
 
 def read_hook(event: str, entry: Any, *, name: str) -> HookSetting:
-    """One hook; a ConfigError names it by `name` and says what was wanted."""
+    """Return one hook; a ConfigError names it by `name` and says what was wanted."""
     one_of(event, HOOK_EVENTS, f"the event of {name}")
     if not isinstance(entry, Mapping):
         raise ConfigError(f"{name} is a table, not {shape(entry)}", key=name)
@@ -106,7 +106,7 @@ def check_hook(event: str, matcher: str, name: str, *, blocking: bool) -> None:
 
 
 def compile_pattern(matcher: str, name: str) -> RegexProgram | None:
-    """The pattern of a matcher; None for one that is a name, or several with `|`."""
+    """Return the pattern of a matcher; None for one that is a name, or several with `|`."""
     if matcher == "*" or not _PATTERN_CHARS.intersection(matcher):
         return None
     from lyra.core.linear_regex import BadPattern, RegexProgram

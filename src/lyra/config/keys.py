@@ -382,15 +382,15 @@ ELSEWHERE: Final = ("permissions", HOOKS)
 
 
 def needs_trust(key: SettingKey, value: Any) -> bool:
-    """Whether a project's file needs trust for this value, because it may do more than tighten. A file's name has no
-    order: something is written there."""
+    """Return whether a project's file needs trust for this value, because it may do more than tighten. A file's name
+    has no order: something is written there."""
     if key.narrows:
         return key.type == "file"
     return bool(value != key.default) and not is_tighter(key, value, key.default)
 
 
 def is_tighter(key: SettingKey, value: Any, holds: Any) -> bool:
-    """Whether a value is tighter than the one that holds; never for a setting without an order."""
+    """Return whether a value is tighter than the one that holds; never for a setting without an order."""
     if not key.tighter:
         return False
     asked, held = (key.words.index(value), key.words.index(holds)) if key.words else (value, holds)
@@ -398,7 +398,7 @@ def is_tighter(key: SettingKey, value: Any, holds: Any) -> bool:
 
 
 def hint_for(name: str) -> str:
-    """A hint with the known setting or section nearest to an unknown name."""
+    """Return a hint with the known setting or section nearest to an unknown name."""
     section, dot, field = name.partition(".")
     sections = (*SECTIONS, *TABLES, *ELSEWHERE)
     near = (

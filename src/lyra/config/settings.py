@@ -14,13 +14,11 @@ import msgspec
 
 from lyra.config.files import check_no_way_out, folder
 from lyra.config.keys import KEYS, SECTIONS, hint_for
-from lyra.config.merge import Merged
-from lyra.config.merge_tables import MergedTables, merged_tables
-from lyra.config.origin import SettingOrigin
+from lyra.config.merge import Merged, MergedTables, merged_tables
 from lyra.config.sources import Flags, Loading
 from lyra.config.tables import TABLES, TableCell, groups
 from lyra.config.trust import HOW_TO_TRUST, FolderTrust, is_told, trust_for
-from lyra.config.values import Kind
+from lyra.config.values import Kind, SettingOrigin
 from lyra.core.budgets.money import Money
 from lyra.core.own_files import add_own_file
 from lyra.core.policies.rate import RateLimit
@@ -235,7 +233,7 @@ class Config:
                 self.notes.append(f"{mistake.place}: {name}: {mistake.message}: it is passed over")
 
     def passed_over_sentence(self) -> str:
-        """What of the project's file waits for trust, and how to give it; "" where nothing does."""
+        """Return what of the project's file waits for trust, and how to give it; "" where nothing does."""
         if not self.passed_over:
             return ""
         file = next(path for kind, path in self.files if kind == "project")
@@ -243,7 +241,7 @@ class Config:
         return f"{visible(file)} is not trusted, so it can only tighten; passed over: {names}. {HOW_TO_TRUST}"
 
     def store_target(self) -> str:
-        """Where the journal is kept: what a store is opened with.
+        """Return where the journal is kept: what a store is opened with.
 
         A place that is named inside the project has to lie there: a repository could bring a link that leads elsewhere.
         """
@@ -254,14 +252,14 @@ class Config:
         return target
 
     def origin(self, name: str) -> SettingOrigin:
-        """Where a setting's value comes from."""
+        """Return where a setting's value comes from."""
         return self._row(name).origin
 
     def rows(self) -> list[SettingRow]:
         return list(self._rows.values())
 
     def to_data(self) -> dict[str, dict[str, Any]]:
-        """The settings as nested plain data, passwords masked."""
+        """Return the settings as nested plain data, passwords masked."""
         return nested((row, row.value) for row in self._rows.values())
 
     def _row(self, name: str) -> SettingRow:
@@ -271,7 +269,7 @@ class Config:
 
 
 def show_value(value: Any) -> str:
-    """A setting as a person writes it."""
+    """Return a setting as a person writes it."""
     if value is None:
         return "none"
     if isinstance(value, bool):
@@ -284,7 +282,7 @@ def show_value(value: Any) -> str:
 
 
 def nested(rows: Iterable[tuple[SettingRow, Any]]) -> dict[str, dict[str, Any]]:
-    """The value paired with each row, nested as in the settings file."""
+    """Return the value paired with each row, nested as in the settings file."""
     data: dict[str, dict[str, Any]] = {section: {} for section in (*SECTIONS, *TABLES) if "." not in section}
     data |= {group: {section.partition(".")[2]: {} for section in parts} for group, parts in groups().items()}
     for row, value in rows:

@@ -12,9 +12,9 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
-from lyra.config.cells import check_name, read_cell
 from lyra.config.files import FILE_NAME, MANAGED_FILE, is_own, parse_toml, project_file, read_bytes
 from lyra.config.keys import ELSEWHERE, HOOKS, KEYS, NONE, SECTIONS, hint_for
+from lyra.config.servers import check_name, read_cell
 from lyra.config.tables import TABLES, TableCell, cell_of, groups, hint_for_cell
 from lyra.config.trust import FolderTrust
 from lyra.config.values import READERS, Kind, SettingSource, shape
@@ -90,7 +90,8 @@ class Loading:
         return layer._replace(trusted=self.project_trusted)
 
     def trusts_folder_of(self, path: str) -> bool:
-        """Whether the folder is trusted whatever its file holds: then also one that cannot be read is a mistake."""
+        """Return whether the folder is trusted whatever its file holds: then also one that cannot be read is a
+        mistake."""
         return self.trust is not None and self.trust.is_whole(os.path.dirname(path))
 
     def layer(self, kind: Kind, base: str, items: Iterable[Item]) -> SettingsLayer:
@@ -126,11 +127,11 @@ class Loading:
         return None if folder is None else os.path.join(folder, FILE_NAME)
 
     def project_file(self, user: str | None) -> str | None:
-        """The nearest `lyra.toml` from the working folder up; the user's own file is no project's."""
+        """Return the nearest `lyra.toml` from the working folder up; the user's own file is no project's."""
         return project_file(self.cwd, user)
 
     def managed_items(self) -> Iterator[Item]:
-        """The settings of the machine's file; one that cannot be tightened is a mistake there."""
+        """Yield the settings of the machine's file; one that cannot be tightened is a mistake there."""
         for name, value, place in self.file_items("managed", MANAGED_FILE):
             if isinstance(name, str) and KEYS[name].narrows:
                 yield name, value, place
@@ -208,7 +209,7 @@ class Loading:
     def group_items(
         self, group: str, table: dict[str, Any], lines: dict[tuple[str, ...], int], shown: str
     ) -> Iterator[Item]:
-        """A section whose parts are tables: `[mcp.servers.NAME]`."""
+        """Yield a section whose parts are tables: `[mcp.servers.NAME]`."""
         for part, entries in table.items():
             section = f"{group}.{part}"
             place = f"{shown}:{lines.get((group, part), 1)}"
@@ -261,7 +262,7 @@ class Loading:
 
     # ------------------------------------------------------------ environment and flags
     def env_items(self) -> Iterator[Item]:
-        """Settings from variables. One named after a section must be known; other LYRA_ variables are ignored."""
+        """Yield settings from variables. One named after a section must be known; other LYRA_ variables are ignored."""
         known = {key.variable: name for name, key in KEYS.items()}
         prefixes = tuple(f"LYRA_{section}_".upper() for section in SECTIONS)
         for variable, value in sorted(self.env.items()):

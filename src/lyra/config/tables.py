@@ -203,14 +203,14 @@ TABLES: Final[dict[str, SettingTable]] = {
 
 
 def cell_of(name: str) -> TableCell | None:
-    """The cell that `--set` names: the model in the middle may have dots in it."""
+    """Return the cell that `--set` names: the model in the middle may have dots in it."""
     section = next((section for section in TABLES if name.startswith(f"{section}.")), "")
     entry, _, field = name[len(section) + 1 :].rpartition(".")
     return TableCell(section, entry, field) if section and entry and field else None
 
 
 def groups() -> dict[str, tuple[str, ...]]:
-    """Sections that only hold tables: `mcp` of `mcp.servers`."""
+    """Return sections that only hold tables: `mcp` of `mcp.servers`."""
     dotted = [section for section in TABLES if "." in section]
     return {
         group: tuple(section for section in dotted if section.startswith(f"{group}."))
@@ -219,7 +219,7 @@ def groups() -> dict[str, tuple[str, ...]]:
 
 
 def hint_for_cell(cell: TableCell) -> str:
-    """A hint with the known column nearest to an unknown field."""
+    """Return a hint with the known column nearest to an unknown field."""
     columns = TABLES[cell.section].columns
     near = did_you_mean(cell.field, columns)
     return f"did you mean {near}?" if near else f"known here: {', '.join(columns)}"

@@ -23,8 +23,7 @@ from typing import Final
 
 import msgspec
 
-from lyra.config.files import FILE_NAME, is_own, project_file
-from lyra.config.private_file import alone, write_private
+from lyra.config.files import FILE_NAME, alone, is_own, project_file, write_private
 from lyra.core.user_folder import user_folder
 from lyra.errors import ConfigError
 
@@ -35,7 +34,7 @@ _FOLDERS_MAX: Final = 10_000
 
 
 def digest_of(data: bytes) -> str:
-    """The hash of a file's content that an answer is for."""
+    """Return the hash of a file's content that an answer is for."""
     return hashlib.sha256(data).hexdigest()
 
 
@@ -73,7 +72,7 @@ class TrustAnswers:
         return cls(user_folder(os.environ if env is None else env))
 
     def folders(self) -> dict[str, FolderAnswer]:
-        """Every folder that was answered for."""
+        """Return every folder that was answered for."""
         return self._read().folders
 
     def of_folder(self, folder: str) -> FolderAnswer | None:
@@ -126,7 +125,7 @@ class TrustAnswers:
             raise self._unreadable("another user can write to it")
 
     def _unreadable(self, why: str) -> ConfigError:
-        """The error of a file that cannot be read: a guess could trust what the person did not."""
+        """Return the error of a file that cannot be read: a guess could trust what the person did not."""
         return ConfigError(
             f"the folders that you trust cannot be read: {why}", place=str(self.path), hint="remove the file"
         )
@@ -143,7 +142,7 @@ class TrustAnswers:
 
 
 def _named(folder: str) -> str:
-    """The real path of a folder, which has to be text that a file can hold."""
+    """Return the real path of a folder, which has to be text that a file can hold."""
     real = os.path.realpath(folder)
     try:
         real.encode()
@@ -166,18 +165,18 @@ class FolderTrust:
         self._given: dict[tuple[str, str], FileAnswer] = {}  # in this run
 
     def covers(self, folder: str, name: str, data: bytes) -> bool:
-        """Whether the file `name` of a project's folder is trusted with this content."""
+        """Return whether the file `name` of a project's folder is trusted with this content."""
         if self.is_whole(folder):
             return True
         answer = self.answer(folder, name)
         return answer is not None and answer.trusted and answer.sha256 == digest_of(data)
 
     def is_whole(self, folder: str) -> bool:
-        """Whether the folder is trusted for this run, whatever its files hold."""
+        """Return whether the folder is trusted for this run, whatever its files hold."""
         return bool(self._folders) and os.path.realpath(folder) in self._folders
 
     def answer(self, folder: str, name: str) -> FileAnswer | None:
-        """The answer for a file, which may have been given for another content."""
+        """Return the answer for a file, which may have been given for another content."""
         given = self._given.get((os.path.realpath(folder), name))
         if given is not None:
             return given
@@ -219,14 +218,14 @@ def using(trust: FolderTrust) -> Iterator[None]:
 
 
 def is_told() -> bool:
-    """Whether a command is running that says itself what is passed over."""
+    """Return whether a command is running that says itself what is passed over."""
     return _running.get() is not None
 
 
 def trust_for(
     folder: str, given: FolderTrust | bool | None = None, *, env: Mapping[str, str] | None = None
 ) -> FolderTrust:
-    """The trust that counts for the files of a folder.
+    """Return the trust that counts for the files of a folder.
 
     `given` is the caller's word: a FolderTrust, True (this folder as it is), False (none at all), or None: the trust
     of the command that is running, else the kept answers of the user.

@@ -2,7 +2,7 @@
 
 `READERS` has one function for each type in `keys`. A file gives TOML's values, a variable or a flag gives text; both
 become the same value, or a `ConfigError` that says what was expected, without the value itself where it may be a
-secret.
+secret. `SettingOrigin` says where a value comes from.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ READERS: Final[dict[str, Callable[[SettingKey, Any, SettingSource], Any]]] = {
 
 
 def number_of(text: str, number: Callable[[str], Any]) -> Any:
-    """The number in a variable or flag, or the text itself where it is no number, for the check to refuse."""
+    """Return the number in a variable or flag, or the text itself where it is no number, for the check to refuse."""
     try:
         return number(text)
     except ValueError:
@@ -204,12 +204,13 @@ def number_of(text: str, number: Callable[[str], Any]) -> Any:
 
 
 def plain_number(value: Any) -> Any:
-    """The value with a Decimal as a float: decimals in files are read exactly, for money; other readers want floats."""
+    """Return the value with a Decimal as a float: decimals in files are read exactly, for money; other readers want
+    floats."""
     return float(value) if type(value).__name__ == "Decimal" else value
 
 
 def _split_list(text: str) -> Any:
-    """A JSON list, or words between commas."""
+    """Return a JSON list, or words between commas."""
     if not text.lstrip().startswith("["):
         return [word.strip() for word in text.split(",") if word.strip()]
     try:
@@ -219,7 +220,7 @@ def _split_list(text: str) -> Any:
 
 
 def shape(value: Any) -> str:
-    """The type of a value in words; never its text, which may be a secret."""
+    """Return the type of a value in words; never its text, which may be a secret."""
     names = {
         dict: "a table",
         list: "a list",
@@ -231,3 +232,13 @@ def shape(value: Any) -> str:
     if isinstance(value, str):
         return "this text" if value.strip() else "an empty text"
     return names.get(type(value), f"a {type(value).__name__}")
+
+
+# ---------------------------------------------------------------- origin
+
+
+class SettingOrigin(NamedTuple):
+    """Which source a value comes from, and where in it (None for a default)."""
+
+    kind: Kind
+    place: str | None = None

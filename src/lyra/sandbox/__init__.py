@@ -3,10 +3,10 @@
 Start at `sandbox` (run a command), then `profile` (what it may touch) and `tiers` (how that is enforced): `bubblewrap`
 is the best one, `landlock_tier` with `landlock` the second, and without either nothing runs. `seccomp` is the filter of
 system calls of both, `pre_exec` what happens between fork and exec, `reaper` the process that kills the rest at the
-end, `job` the running command (only this module starts subprocesses), `pipes` a command with streams for stdin and
-stdout, `cgroup` and `output` its limits. `proxy`, `relay` and `addresses` are the network; `paths`, `protected` and the
-folder `protection` the file system, `interpreters` a project's Python. In the second tier `closed_folders` and
-`creator` make files beside protected ones. Nothing here knows tools, agents or the kernel.
+end, `job` the running command, also one with streams for stdin and stdout (only this module starts subprocesses),
+`cgroup` and `output` its limits. `addresses`, `relay` and `proxy` are the network; `paths`, `protected` and the folder
+`protection` the file system. In the second tier `landlock_tier` and `creator` make files beside protected ones.
+Nothing here knows tools, agents or the kernel.
 
 Names are imported at their first use: a program that only reads the table of protected paths imports no event loop.
 """
@@ -17,10 +17,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from lyra.sandbox.job import Job, Result
+    from lyra.sandbox.job import Job, Pipes, Result
     from lyra.sandbox.output import Output
     from lyra.sandbox.paths import Beneath
-    from lyra.sandbox.pipes import Pipes
     from lyra.sandbox.profile import Limits, Profile
     from lyra.sandbox.sandbox import Sandbox, TierState, examine
 
@@ -31,7 +30,7 @@ _HOMES = {
     "Job": "job",
     "Limits": "profile",
     "Output": "output",
-    "Pipes": "pipes",
+    "Pipes": "job",
     "Profile": "profile",
     "Result": "job",
     "Sandbox": "sandbox",

@@ -90,7 +90,7 @@ class Target(NamedTuple):
 
 # ---------------------------------------------------------------- reading
 def plain_host(host: str) -> str:
-    """The host in normal form: no brackets, no zone, no final dot, ASCII digits, lower case."""
+    """Return the host in normal form: no brackets, no zone, no final dot, ASCII digits, lower case."""
     text = unicodedata.normalize("NFKC", host.translate(_DOTS)).strip().lower()
     if text.startswith("[") and text.endswith("]"):
         text = text[1:-1]
@@ -98,7 +98,7 @@ def plain_host(host: str) -> str:
 
 
 def literal(host: str) -> Address | None:
-    """The address that a host is, in any spelling that some client takes for one; None for a name."""
+    """Return the address that a host is, in any spelling that some client takes for one; None for a name."""
     text = plain_host(host)
     if ":" in text:
         try:
@@ -109,7 +109,7 @@ def literal(host: str) -> Address | None:
 
 
 def _lenient_v4(text: str) -> IPv4Address | None:
-    """One to four numbers in decimal, octal or hexadecimal, the last one filling what is left."""
+    """Return one to four numbers in decimal, octal or hexadecimal, the last one filling what is left."""
     parts = text.split(".")
     if not 1 <= len(parts) <= 4:
         return None
@@ -137,7 +137,7 @@ def _number(part: str) -> int | None:
 
 # ---------------------------------------------------------------- checking
 def address_problem(address: Address | str) -> str | None:
-    """Why an address is not public, or None."""
+    """Return why an address is not public, or None."""
     ip = ip_address(address.partition("%")[0]) if isinstance(address, str) else address
     if isinstance(ip, IPv4Address):
         return next((f"{ip} is {why}" for network, why in _V4 if ip in network), None)
@@ -167,7 +167,7 @@ def _embedded(ip: IPv6Address) -> Iterator[IPv4Address]:
 
 
 def host_problem(host: str, port: int) -> str | None:
-    """Why a host and a port are refused before any name server is asked, or None."""
+    """Return why a host and a port are refused before any name server is asked, or None."""
     if not 0 < port < 65536 or port in _PORTS_REFUSED:
         return f"port {port} is not for HTTP"
     name = plain_host(host)
@@ -189,7 +189,7 @@ def host_problem(host: str, port: int) -> str | None:
 
 
 def target_of(url: str) -> Target:
-    """The host and port of an http or https URL, checked as far as possible without a name server."""
+    """Return the host and port of an http or https URL, checked as far as possible without a name server."""
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -208,7 +208,7 @@ def target_of(url: str) -> Target:
 
 
 def after_redirect(url: str, location: str) -> tuple[str, Target]:
-    """The next URL and its target; a redirect from https to http is refused, and the new URL is checked like any
+    """Return the next URL and its target; a redirect from https to http is refused, and the new URL is checked like any
     other."""
     following = urljoin(url, location)
     target = target_of(following)
@@ -218,7 +218,7 @@ def after_redirect(url: str, location: str) -> tuple[str, Target]:
 
 
 async def resolve(host: str, port: int, *, lookup: Lookup) -> Target:
-    """The target with the addresses to dial. One answer that is not public refuses the whole name."""
+    """Return the target with the addresses to dial. One answer that is not public refuses the whole name."""
     problem = host_problem(host, port)
     if problem:
         raise _refused(host, problem)

@@ -17,8 +17,7 @@ from functools import lru_cache
 from typing import Final
 
 from lyra.errors import SandboxUnavailable
-from lyra.sandbox.interpreters import interpreter_mounts
-from lyra.sandbox.paths import Beneath
+from lyra.sandbox.paths import Beneath, interpreter_mounts
 from lyra.sandbox.profile import SYSTEM, SYSTEM_FILES, SYSTEM_FOLDERS, Profile
 from lyra.sandbox.protected import ProtectedPaths
 from lyra.sandbox.protection.protected_places import hidden_inside
@@ -38,7 +37,7 @@ _SHADOW: Final = ("/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-"
 
 
 def find_program() -> str | None:
-    """Where bubblewrap is; never one from a folder that a command could write (PATH is the system's)."""
+    """Return where bubblewrap is; never one from a folder that a command could write (PATH is the system's)."""
     return shutil.which("bwrap", path="/usr/local/bin:/usr/bin:/bin:/run/current-system/sw/bin")
 
 
@@ -52,7 +51,7 @@ def arguments(
     info_fd: int,
     extra: Sequence[str],
 ) -> tuple[list[str], list[int]]:
-    """The command line up to `--`, and the descriptors that it needs; `extra` are the mounts for the proxy."""
+    """Return the command line up to `--`, and the descriptors that it needs; `extra` are the mounts for the proxy."""
     fds: list[int] = []
     line = [program, *_NAMESPACES, "--uid", str(os.getuid()), "--gid", str(os.getgid())]
     line += _system(profile, fds)
@@ -89,7 +88,7 @@ def _system(profile: Profile, fds: list[int]) -> list[str]:
 
 @lru_cache(maxsize=1)
 def _mounts() -> tuple[str, ...]:
-    """The mounts of the system's folders, computed once."""
+    """Return the mounts of the system's folders, computed once."""
     line: list[str] = []
     for path in SYSTEM:
         if os.path.islink(path):
@@ -103,12 +102,12 @@ def _mounts() -> tuple[str, ...]:
 
 @lru_cache(maxsize=1)
 def _files() -> tuple[str, ...]:
-    """The small files of /etc that this machine has, computed once."""
+    """Return the small files of /etc that this machine has, computed once."""
     return tuple(path for path in SYSTEM_FILES if os.path.isfile(path))
 
 
 def in_memory(data: bytes) -> int:
-    """A descriptor from which bubblewrap reads these bytes."""
+    """Return a descriptor from which bubblewrap reads these bytes."""
     fd = os.memfd_create("lyra")
     os.write(fd, data)
     os.lseek(fd, 0, os.SEEK_SET)
@@ -117,7 +116,8 @@ def in_memory(data: bytes) -> int:
 
 @lru_cache(maxsize=1)
 def _kernel() -> list[str]:
-    """Mounts that make the kernel's settings read-only: root, which owns them, is root inside the sandbox too."""
+    """Return mounts that make the kernel's settings read-only: root, which owns them, is root inside the sandbox
+    too."""
     line: list[str] = []
     for path in (path for path in _SETTINGS if os.getuid() == 0 and os.path.exists(path)):
         line += ["--ro-bind", path, path]
@@ -143,7 +143,7 @@ def _entries(path: str) -> Iterator[os.DirEntry[str]]:
 
 
 def _roots(profile: Profile) -> tuple[str, ...]:
-    """The folders that the command sees in any case."""
+    """Return the folders that the command sees in any case."""
     return (*SYSTEM, *profile.readable, *profile.writable_also, profile.workspace)
 
 
@@ -152,7 +152,7 @@ def _of_system(path: str) -> bool:
 
 
 def _protect(profile: Profile, protected: ProtectedPaths, fds: list[int], *, by_descriptor: bool) -> list[str]:
-    """Mounts for the read-only and hidden paths of every folder; a path that is gone by now needs none."""
+    """Return mounts for the read-only and hidden paths of every folder; a path that is gone by now needs none."""
     line = _protect_in(profile.workspace, protected, fds, writable=profile.writable, by_descriptor=by_descriptor)
     for root, inside in protected.also:
         line += _protect_in(root, inside, fds, writable=True, by_descriptor=by_descriptor)
@@ -198,7 +198,7 @@ def _pin(folder: Beneath, root: str, paths: Sequence[str], fds: list[int]) -> li
 
 
 def _reach(folder: Beneath, relative: str, flags: int) -> int | None:
-    """A descriptor of a protected path; None where it is gone, SandboxUnavailable where it cannot be opened."""
+    """Return a descriptor of a protected path; None where it is gone, SandboxUnavailable where it cannot be opened."""
     try:
         return folder.open(relative, flags, links=False)
     except PermissionError:
@@ -211,5 +211,5 @@ def _reach(folder: Beneath, relative: str, flags: int) -> int | None:
 
 
 def _hide(path: str, *, is_folder: bool) -> list[str]:
-    """A folder becomes empty, a file becomes a device that may not be opened."""
+    """Return a folder becomes empty, a file becomes a device that may not be opened."""
     return ["--tmpfs", path, "--remount-ro", path] if is_folder else ["--ro-bind", "/dev/null", path]

@@ -48,7 +48,7 @@ class ControlGroup:
                     os.kill(pid, signal.SIGKILL)
 
     def hits(self) -> set[str]:
-        """Which limits were reached: `memory`, `processes`."""
+        """Return which limits were reached: `memory`, `processes`."""
         limits = set()
         memory, pids = self._folders.get(_MEMORY), self._folders.get(_PIDS)
         if memory and _counter(f"{memory}/{'memory.events' if self._unified else 'memory.oom_control'}", "oom_kill"):
@@ -71,7 +71,7 @@ class ControlGroup:
 
 
 def make(name: str, limits: Limits) -> ControlGroup | None:
-    """A group with these limits, or None where groups cannot be used."""
+    """Return a group with these limits, or None where groups cannot be used."""
     wanted = {_MEMORY: str(limits.memory_bytes), _PIDS: str(limits.processes)}
     for unified, parents in _places():
         folders: dict[str, str] = {}
@@ -98,7 +98,7 @@ def _no_swap(folder: str, *, unified: bool) -> None:
 
 
 def _places() -> list[tuple[bool, dict[str, str]]]:
-    """Where a group could be made: (is version 2, controller → parent folder), best first."""
+    """Return where a group could be made: (is version 2, controller → parent folder), best first."""
     try:
         with open("/proc/self/cgroup") as file:
             return _places_of(file.read())
@@ -125,7 +125,7 @@ def _places_of(groups: str) -> list[tuple[bool, dict[str, str]]]:
 
 
 def _unified(point: str, path: str) -> list[tuple[bool, dict[str, str]]]:
-    """The group of this process and the one above it, with the controllers that they delegate to children."""
+    """Return the group of this process and the one above it, with the controllers that they delegate to children."""
     places: list[tuple[bool, dict[str, str]]] = []
     for place in dict.fromkeys((f"{point}{path}", os.path.dirname(f"{point}{path}".rstrip("/")))):
         if not place.startswith(point):
@@ -163,7 +163,8 @@ def _counter(path: str, name: str) -> int:
 
 
 def _read(path: str) -> bytes:
-    """The whole file: the kernel generates a group's files as they are read, so their size is not known before."""
+    """Return the whole file: the kernel generates a group's files as they are read, so their size is not known
+    before."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return b"".join(iter(lambda: os.read(fd, 1 << 16), b""))

@@ -86,7 +86,8 @@ class _PassOnError(Exception):
 
 # ---------------------------------------------------------------- the settings, from Lyra to the reaper
 def encode(folders: Iterable[Folder], files: Iterable[int], spare: int, spares: int) -> bytes:
-    """The settings of a Creator: its folders, its stock of files, and a folder with so many spare folders in it."""
+    """Return the settings of a Creator: its folders, its stock of files, and a folder with so many spare folders
+    in it."""
     rows = [[b"%d" % spare, b"%d" % spares], [b"%d" % fd for fd in files]]
     rows += [[b"%d" % folder.fd, *sorted(folder.closed)] for folder in folders]
     fields = (struct.pack("=I", len(row)) + b"".join(struct.pack("=I", len(f)) + f for f in row) for row in rows)
@@ -160,7 +161,8 @@ class Creator:
 
     # ------------------------------------------------------------ what a call is about
     def _entry(self, pid: int, folder: int, address: int) -> _Entry | None:
-        """The entry that a path of the process names, if it lies in a closed folder; a protected one is passed on."""
+        """Return the entry that a path of the process names, if it lies in a closed folder; a protected one is passed
+        on."""
         path = self._text(pid, address).rstrip(b"/")
         above, slash, name = path.rpartition(b"/")
         if name in (b"", b".", b".."):
@@ -187,7 +189,7 @@ class Creator:
         return entry
 
     def _text(self, pid: int, address: int) -> bytes:
-        """The text at an address of the process."""
+        """Return the text at an address of the process."""
         text = b""
         try:
             memory = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)

@@ -38,14 +38,14 @@ libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
 def abi() -> int:
-    """The version that the kernel speaks; 0 without Landlock."""
+    """Return the version that the kernel speaks; 0 without Landlock."""
     if os.uname().sysname != "Linux":
         return 0
     return max(0, int(libc.syscall(_CREATE, None, ctypes.c_size_t(0), ctypes.c_uint(_VERSION))))
 
 
 def holes(version: int, *, egress: bool, creates: bool = True) -> tuple[str, ...]:
-    """What this tier does not prevent, in sentences for a person."""
+    """Return what this tier does not prevent, in sentences for a person."""
     sentences = [
         "landlock: the sizes, names and times of files outside can be seen, their content cannot",
         "landlock: all processes share one table of process ids and one /tmp, which is closed",

@@ -2,24 +2,33 @@
 
 Without mounts nothing can be hidden inside an open folder, so a workspace with protected paths is opened piece by
 piece: the folders on the way to a protected path can only be listed, their other entries are opened one by one, and
-the protected ones not at all (hidden) or for reading (read-only). New files can then be made only below those
-entries; `closed_folders` says how others are made. Everything is opened by descriptor and no symlink is followed.
+the protected ones not at all (hidden) or for reading (read-only). Everything is opened by descriptor and no symlink is
+followed.
+
+A command's new entries of a folder that is not opened are made by another process (`creator`, in the reaper). The stock
+for them is made before the command starts, because the rules cannot be added to later: unnamed files, and folders in a
+folder of the workspace that is removed afterwards. Landlock binds rights to the file itself, so they hold under the
+name that it gets.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
+import tempfile
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from lyra.sandbox.closed_folders import ClosedFolders
-from lyra.sandbox.interpreters import interpreter_mounts
+from lyra.sandbox.creator import Folder, encode
 from lyra.sandbox.landlock import LISTING, READ, WRITE, Ruleset
+from lyra.sandbox.paths import interpreter_mounts
+from lyra.sandbox.pre_exec import Creation
 from lyra.sandbox.profile import SYSTEM, SYSTEM_FILES, SYSTEM_FOLDERS, Profile
 from lyra.sandbox.protected import ProtectedPaths
-from lyra.sandbox.protection.leftovers import is_stock
+from lyra.sandbox.protection.forbidden_names import STOCK_PREFIX, is_stock, lock, remove_tree
 from lyra.sandbox.protection.protected_places import hidden_inside
+from lyra.sandbox.seccomp import notifying
 
 _DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 # Files of /proc about the machine; the rest of /proc shows other processes.
@@ -35,8 +44,8 @@ def ruleset_of(
     port: int | None,
     closed: ClosedFolders | None = None,
 ) -> Ruleset:
-    """The rules; `private` is the folder that is HOME and TMPDIR, `port` the proxy's. `closed` takes the folders in
-    which nothing new can be made by these rules."""
+    """Return the rules; `private` is the folder that is HOME and TMPDIR, `port` the proxy's. `closed` takes the folders
+    in which nothing new can be made by these rules."""
     rules = Ruleset()
     try:
         folders = [(profile.workspace, protected, WRITE if profile.writable else READ)]
@@ -84,7 +93,8 @@ def _open_all(
 
 
 def _within(root: str, folders: Sequence[tuple[str, ProtectedPaths, int]]) -> ProtectedPaths | None:
-    """The paths that stay closed in a readable folder: Lyra's own, and those of folders with protected paths in it."""
+    """Return the paths that stay closed in a readable folder: Lyra's own, and those of folders with protected paths in
+    it."""
     inside = [(folder[len(root) + 1 :], paths) for folder, paths, _ in folders if folder.startswith(root + "/")]
     hidden = [f"{prefix}/{path}" for prefix, paths in inside for path in paths.hidden]
     hidden += [path[len(root) + 1 :] for path in hidden_inside(root)]
@@ -140,3 +150,66 @@ def _open_read_only(rules: Ruleset, fd: int, prefix: str, protected: ProtectedPa
         _open_workspace(rules, fd, prefix, protected, READ)
     else:
         rules.allow(fd, READ)
+
+
+# ---------------------------------------------------------------- closed folders
+
+_NEW_FILES: Final = 64
+_NEW_FOLDERS: Final = 16
+_FOLDERS_MAX: Final = 200  # in more folders than this nothing new is made; each is a descriptor of the reaper
+_OPEN_FOLDER: Final = getattr(os, "O_PATH", 0) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class ClosedFolders:
+    """The closed folders of one command, and its stock."""
+
+    def __init__(self) -> None:
+        self.folders: list[Folder] = []
+        self._files: list[int] = []
+        self._place: tuple[str, int] | None = None
+
+    def add(self, fd: int, names: Iterable[str]) -> None:
+        """Add a folder; entries of these names are never made, renamed or removed."""
+        if len(self.folders) < _FOLDERS_MAX:
+            self.folders.append(Folder(os.dup(fd), frozenset(map(os.fsencode, names))))
+
+    def stock(self, rules: Ruleset, root: str) -> None:
+        """Make the stock, in the file system of the workspace. Without it new files can only be written once."""
+        with contextlib.suppress(OSError):  # a file system without unnamed files
+            for _ in range(_NEW_FILES):
+                self._files.append(os.open(root, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600))
+                rules.allow(self._files[-1], WRITE)
+        with contextlib.suppress(OSError):
+            path = tempfile.mkdtemp(prefix=STOCK_PREFIX, dir=root)
+            self._place = path, lock(path)
+            for number in range(_NEW_FOLDERS):
+                os.mkdir(f"{path}/{number}", 0o700)
+                fd = os.open(f"{path}/{number}", _OPEN_FOLDER)
+                rules.allow(fd, WRITE)
+                os.close(fd)
+
+    def creation(self) -> Creation:
+        """Return what the reaper needs. The descriptors belong to the returned object."""
+        spare = [os.dup(self._place[1])] if self._place else []
+        settings = encode(self.folders, self._files, *((spare[0], _NEW_FOLDERS) if spare else (-1, 0)))
+        fds = [*self._files, *(folder.fd for folder in self.folders), *spare]
+        self.folders, self._files = [], []
+        return Creation(notifying(), _in_memory(settings), fds)
+
+    def close(self) -> None:
+        """Close what no `creation` has taken, and remove what is left of the stock."""
+        for fd in (*self._files, *(folder.fd for folder in self.folders)):
+            os.close(fd)
+        self.folders, self._files = [], []
+        if self._place is not None:
+            path, fd = self._place
+            self._place = None
+            remove_tree(path)
+            os.close(fd)
+
+
+def _in_memory(data: bytes) -> int:
+    fd = os.memfd_create("lyra", os.MFD_CLOEXEC)
+    os.write(fd, data)
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd

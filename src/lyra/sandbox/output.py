@@ -123,7 +123,8 @@ class Capture:
         self._file = self._name = None
 
     def since(self, start: int, *, most_bytes: int) -> bytes:
-        """The bytes from `start` on, at most `most_bytes`, read from the file where memory no longer has them."""
+        """Return the bytes from `start` on, at most `most_bytes`, read from the file where memory no longer has
+        them."""
         if self._lost:
             begin = self.total_bytes - len(self._held)  # only the end is kept
             return bytes(self._held[max(0, start - begin) :][:most_bytes])
@@ -134,7 +135,7 @@ class Capture:
             return file.read(most_bytes)
 
     def now(self) -> Output:
-        """The output so far."""
+        """Return the output so far."""
         if not self._head:
             return Output(bytes(self._held), b"", self.total_bytes)
         return Output(self._head, bytes(self._held[-self._half :]), self.total_bytes, self._name)
@@ -149,7 +150,7 @@ class Capture:
 
 
 def _new_file(path: str) -> BinaryIO | None:
-    """A new file for its owner alone; None where there is one already, or it cannot be made."""
+    """Return a new file for its owner alone; None where there is one already, or it cannot be made."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     with contextlib.suppress(OSError):
         return os.fdopen(os.open(path, flags, 0o600), "wb", buffering=0)

@@ -1,10 +1,18 @@
-"""Opening paths so that they stay inside a folder, even while other processes change the disk.
+"""Opening paths so that they stay inside a folder, even while other processes change the disk; paths without symlinks.
 
 A path that is checked and then opened by name can be swapped in between. `Beneath` opens by file descriptor: the
 kernel itself resolves the path below an open folder (`openat2` with RESOLVE_BENEATH) and refuses to leave it by `..`,
 by an absolute or escaping symlink, or through /proc. Where the kernel has no such call, a walk from descriptor to
 descriptor does the same and reads every symlink itself. The opened descriptor is what is used: `true_path` gives its
 name, and the Grant is asked about that. A path that leaves the folder is `CapabilityDenied`, never redirected.
+
+`real_path` lets the kernel resolve a path where it can, which is faster than `os.path.realpath` and follows `..` behind
+a link to where the link leads. Nothing here knows what is protected.
+
+The interpreter of a project's Python environment is a link to a Python that is installed elsewhere (pyenv, uv, conda),
+and `pyvenv.cfg` names its folder. A command may write both, so what they name is checked: only the program and the
+library folder of a Python installation become visible, read-only, and nothing else beside them. Where the links lead
+through other links, each place on the way shows the same folder.
 """
 
 from __future__ import annotations
@@ -12,8 +20,10 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import re
 import stat
 import struct
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, Self
 
 from lyra.errors import CapabilityDenied, ConfigError
@@ -55,7 +65,8 @@ class Beneath:
         os.close(self.fd)
 
     def open(self, path: str, flags: int = os.O_RDONLY, mode: int = 0o666, *, links: bool = True) -> int:
-        """A descriptor of `path` (relative to the folder, or absolute and inside it); OSError where there is none.
+        """Return a descriptor of `path` (relative to the folder, or absolute and inside it); OSError where there is
+        none.
 
         With `links=False` not even a symlink that stays inside is followed.
         """
@@ -76,7 +87,7 @@ class Beneath:
             raise OSError(error.errno, os.strerror(error.errno or 0), path) from None
 
     def relative(self, path: str) -> str:
-        """The path relative to the folder, by its text alone; symlinks are checked when it is opened."""
+        """Return the path relative to the folder, by its text alone; symlinks are checked when it is opened."""
         if "\0" in path:
             raise self._escape(path)
         if not path.startswith("/"):
@@ -150,7 +161,7 @@ class Beneath:
 
 
 def _parts(path: str) -> list[str]:
-    """The components, last first, so that the next one is popped."""
+    """Return the components, last first, so that the next one is popped."""
     parts = [part for part in path.split("/") if part not in ("", ".")]
     if path.endswith("/") and parts:
         parts.append(".")  # `file/` names a folder
@@ -199,7 +210,7 @@ def _is_link(folder: int, name: str) -> bool:
 
 
 def true_path(fd: int) -> str:
-    """The current path of an open descriptor, as the kernel knows it."""
+    """Return the current path of an open descriptor, as the kernel knows it."""
     if os.path.isdir("/proc/self/fd"):
         return os.readlink(f"/proc/self/fd/{fd}")
     import fcntl
@@ -228,7 +239,7 @@ _openat2_works: bool | None = None
 
 
 def _has_openat2() -> bool:
-    """Whether the kernel has `openat2`; tried once, because some containers refuse the call."""
+    """Return whether the kernel has `openat2`; tried once, because some containers refuse the call."""
     global _openat2_works
     if _openat2_works is None:
         how = struct.pack("=QQQ", _O_PATH | os.O_CLOEXEC, 0, _BENEATH)
@@ -238,3 +249,137 @@ def _has_openat2() -> bool:
         if fd >= 0:
             os.close(fd)
     return _openat2_works
+
+
+# ---------------------------------------------------------------- real paths
+
+_HAS_PROC: Final = os.path.isdir("/proc/self/fd")
+_RESOLVE: Final = getattr(os, "O_PATH", os.O_RDONLY | os.O_NONBLOCK) | os.O_CLOEXEC
+
+
+def real_path(path: str) -> tuple[str, bool]:
+    """Return the path without links, and whether it exists. The kernel resolves it, which is faster than `realpath`."""
+    rest = ""
+    while True:
+        try:
+            fd = os.open(path, _RESOLVE)
+        except (FileNotFoundError, NotADirectoryError):
+            above, _, name = path.rpartition("/")
+            if os.path.islink(path) or not above:  # a broken link, or nothing at all
+                return os.path.join(without_links(path), rest).rstrip("/"), False
+            path, rest = above, f"{name}/{rest}" if rest else name
+            continue
+        except OSError as error:  # a circular link leads to nothing; another path may only be closed to this process
+            exists = error.errno != errno.ELOOP and os.path.lexists(path) and not rest
+            return os.path.join(without_links(path), rest).rstrip("/"), exists
+        try:
+            real = os.readlink(f"/proc/self/fd/{fd}") if _HAS_PROC else os.path.realpath(path)
+        finally:
+            os.close(fd)
+        return (f"{real.rstrip('/')}/{rest}", False) if rest else (real, True)
+
+
+def without_links(path: str) -> str:
+    """Return the path without links, or the path itself where a part of it may not be read."""
+    try:
+        return os.path.realpath(path)
+    except OSError:
+        return path
+
+
+def links_on_the_way(path: str) -> Iterator[str]:
+    """Yield the symlinks on the way to a path, each with the links above it resolved."""
+    todo = path.split("/")[::-1]
+    here, followed = "", 0
+    while todo and followed < _LINKS_MAX:
+        name = todo.pop()
+        if name in ("", "."):
+            continue
+        if name == "..":
+            here = here.rpartition("/")[0]
+            continue
+        try:
+            target = os.readlink(f"{here}/{name}")
+        except OSError:
+            here = f"{here}/{name}"
+            continue
+        followed += 1
+        yield f"{here}/{name}"
+        here = "" if target.startswith("/") else here
+        todo += target.split("/")[::-1]
+
+
+# ---------------------------------------------------------------- interpreters
+
+_PROGRAM: Final = re.compile(r"python(\d+(\.\d+)?t?)?")
+_LIBRARY: Final = re.compile(r"python3\.\d+t?")
+_NOT_PLACES: Final = ("/proc", "/sys", "/dev", "/run")  # nothing can be shown there
+_CONFIG_BYTES_MAX: Final = 65_536
+
+
+def interpreter_mounts(environments: Iterable[str], visible: Sequence[str]) -> list[tuple[str, str]]:
+    """Return what a sandbox has to show so that the interpreters of these environments start: pairs of a real path and
+    the path at which it is looked for. Paths inside the folders of `visible` are there already."""
+    known = (*visible, *_NOT_PLACES)
+    places = [place for environment in environments for program in _programs(environment) for place in _way(program)]
+    pairs = {pair for place in dict.fromkeys(places) for pair in _installed_parts(place)}
+    return sorted(pair for pair in pairs if not any(_inside(pair[1], root) for root in known))
+
+
+def _programs(environment: str) -> Iterator[str]:
+    """Yield the interpreter of an environment, and that of the installation which its settings name."""
+    yield f"{environment}/bin/python"
+    try:
+        fd = os.open(f"{environment}/pyvenv.cfg", os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        with open(fd, encoding="utf-8", errors="replace") as file:
+            text = file.read(_CONFIG_BYTES_MAX)
+    except OSError:
+        return
+    for line in text.splitlines():
+        key, _, value = line.partition("=")
+        if key.strip().lower() == "home" and value.strip().startswith("/") and "\0" not in value:
+            yield os.path.normpath(f"{value.strip()}/python3")
+
+
+def _way(program: str) -> Iterator[str]:
+    """Yield each place of the program from link to link, the real one last. Links of folders are not followed on their
+    own: the folder is shown where they lead and where they are named."""
+    for _ in range(_LINKS_MAX):
+        yield program
+        try:
+            target = os.readlink(program)
+        except OSError:
+            break
+        program = os.path.normpath(os.path.join(os.path.dirname(program), target))
+    yield without_links(program)
+
+
+def _installed_parts(program: str) -> Iterator[tuple[str, str]]:
+    """Yield the programs and libraries of the installation that a program belongs to, if it belongs to one."""
+    prefix, real = os.path.dirname(os.path.dirname(program)), without_links(program)
+    installation = os.path.dirname(os.path.dirname(real))
+    if not _PROGRAM.fullmatch(os.path.basename(real)) or without_links(prefix) != installation:
+        return
+    libraries = [name for name in _names(f"{installation}/lib") if _LIBRARY.fullmatch(name)]
+    libraries = [name for name in libraries if os.path.isfile(f"{installation}/lib/{name}/os.py")]
+    if not libraries or not os.path.isfile(real):
+        return
+    for name in _names(f"{installation}/bin"):
+        if _PROGRAM.fullmatch(name) and os.path.isfile(f"{installation}/bin/{name}"):
+            yield without_links(f"{installation}/bin/{name}"), f"{prefix}/bin/{name}"
+    names = [""]
+    if _inside(os.path.expanduser("~"), installation):  # the user's own `lib` may hold other things
+        names = [*libraries, *(name for name in _names(f"{installation}/lib") if name.startswith("libpython"))]
+    for name in names:
+        yield f"{installation}/lib/{name}".rstrip("/"), f"{prefix}/lib/{name}".rstrip("/")
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
+
+
+def _inside(path: str, root: str) -> bool:
+    return path == root or path.startswith(root.rstrip("/") + "/")

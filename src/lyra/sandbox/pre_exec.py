@@ -54,7 +54,7 @@ class Creation:
         self.arguments = [str(self._theirs.fileno()), str(settings)]
 
     def hand_over(self) -> None:
-        """In the command: install the filter and send its listener, or one byte alone where the kernel refuses it."""
+        """Install the filter in the command and send its listener, or one byte alone where the kernel refuses it."""
         flags = ctypes.c_ulong(_NEW_LISTENER)
         listener = libc.syscall(self._seccomp, ctypes.c_ulong(_SET_FILTER), flags, self._program)
         if listener < 0:
@@ -66,13 +66,13 @@ class Creation:
         self._socket.close()
 
     def keep_open(self) -> None:
-        """In the reaper, before its exec."""
+        """Keep the descriptors open in the reaper, before its exec."""
         self._socket.close()
         for fd in (*self._fds, self._theirs.fileno()):
             os.set_inheritable(fd, True)
 
     def close(self) -> None:
-        """In Lyra, once the command has started."""
+        """Close the descriptors in Lyra, once the command has started."""
         self._socket.close()
         self._theirs.close()
         for fd in self._fds:
@@ -80,7 +80,7 @@ class Creation:
 
 
 def _filter(program: bytes) -> tuple[object, ctypes.Array[ctypes.c_char]]:
-    """A filter as the kernel takes it, and the memory that it points to."""
+    """Return a filter as the kernel takes it, and the memory that it points to."""
     code = ctypes.create_string_buffer(program, len(program))
     return code, ctypes.create_string_buffer(struct.pack("=HxxxxxxQ", len(program) // 8, ctypes.addressof(code)))
 
@@ -188,14 +188,14 @@ _IN_SHELL: Final = {
 
 
 def in_shell(limits: list[tuple[int, int]], groups: Sequence[str]) -> list[str]:
-    """The words before a command that start it with these limits, or not at all."""
+    """Return the words before a command that start it with these limits, or not at all."""
     steps = [text.format(value // unit) for kind, value in limits for text, unit in (_IN_SHELL[kind],)]
     steps += [f"echo 0 > {shlex.quote(file)}" for file in groups]
     return ["/bin/sh", "-c", " && ".join([*steps, 'exec "$@"']) + "; exit 125", "sh"]
 
 
 def rlimits(limits: Limits, counted: frozenset[str]) -> list[tuple[int, int]]:
-    """The limits of each process; what a control group counts (`counted`) is left to it."""
+    """Return the limits of each process; what a control group counts (`counted`) is left to it."""
     wanted = [
         (resource.RLIMIT_CPU, limits.cpu_s),
         (resource.RLIMIT_FSIZE, limits.file_bytes),
@@ -210,13 +210,13 @@ def rlimits(limits: Limits, counted: frozenset[str]) -> list[tuple[int, int]]:
 
 
 def _at_most_hard_limit(kind: int, value: int) -> int:
-    """At most the hard limit of this process: raising it would be refused."""
+    """Return the wish, at most the hard limit of this process: raising that would be refused."""
     _, hard = resource.getrlimit(kind)
     return value if hard == resource.RLIM_INFINITY else min(value, hard)
 
 
 def _running() -> int:
-    """How many threads this user runs already, since the kernel counts them all together."""
+    """Return how many threads this user runs already, since the kernel counts them all together."""
     me, count = os.getuid(), 0
     try:
         with os.scandir("/proc") as entries:

@@ -106,7 +106,7 @@ class Profile:
         limits: Limits | None = None,
         unix_sockets: bool = False,
     ) -> Profile:
-        """The profile that a Grant allows. CapabilityDenied when it cannot even read the workspace."""
+        """Return the profile that a Grant allows. CapabilityDenied when it cannot even read the workspace."""
         root = _folder(workspace)
         if not _allows_some(grant, "fs.read", root):
             raise CapabilityDenied(
@@ -131,13 +131,14 @@ class Profile:
         )
 
     def environment(self, *, home: str, temporary: str) -> dict[str, str]:
-        """The environment of the command: a few variables of Lyra's own environment, then those of the profile."""
+        """Return the environment of the command: a few variables of Lyra's own environment, then those of the
+        profile."""
         own = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
         own |= {"PATH": self._search_path(), "HOME": home, "TMPDIR": temporary, "LYRA_SANDBOX": "1"}
         return own | dict(self.env)
 
     def _search_path(self) -> str:
-        """The folders of PATH that are visible in the sandbox, then the usual ones."""
+        """Return the folders of PATH that are visible in the sandbox, then the usual ones."""
         return _search_path(os.environ.get("PATH", ""), (*self.readable, self.workspace))
 
 
@@ -175,7 +176,7 @@ def _is_about(cap: Capability, name: str) -> bool:
 
 
 def _roots(grant: Grant, name: str) -> list[str]:
-    """The folders that rules of that name allow as a whole."""
+    """Return the folders that rules of that name allow as a whole."""
     roots: list[str] = []
     for cap in (cap for layer in grant.layers for cap in layer if cap.name == name):
         root = cap.scope.removesuffix("/**")
@@ -185,7 +186,7 @@ def _roots(grant: Grant, name: str) -> list[str]:
 
 
 def _allows_some(grant: Grant, name: str, root: str) -> bool:
-    """Whether every layer allows the whole folder; denied paths inside it become protected paths."""
+    """Return whether every layer allows the whole folder; denied paths inside it become protected paths."""
     opened = Grant.from_data({"layers": [[str(cap) for cap in layer] for layer in grant.layers] or [["*"]]})
     if not opened.allows(Capability(name, f"{root}/**")):
         return False

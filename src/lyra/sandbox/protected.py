@@ -5,7 +5,7 @@ hidden: by name (`protected_names`), by place (`protected_places`) and by shape 
 the whole tree except for folders of installed packages, near folders first, within bounds and without following a
 symlink; `complete` is False when it had to stop early. A folder that cannot be searched is hidden as a whole, and one
 whose permissions a command removed is opened again afterwards. A path that was protected once stays protected for this
-process, even where a command has slowed the search or changed a link that led there (`protected_links` restores it).
+process, even where a command has slowed the search or changed a link that led there (`linked_folders` restores it).
 Names that do not exist yet cannot be protected in advance; `appeared` finds new ones after a command, also behind
 links to folders (`linked_folders`), and `forbidden_names` renames them.
 """
@@ -25,12 +25,19 @@ from typing import Final, NamedTuple
 
 from lyra.core.limits import SANDBOX_SCAN_AFTER_MAX, SANDBOX_SCAN_ENTRIES_MAX
 from lyra.core.rights.capability import Capability
-from lyra.sandbox.paths import reopen
+from lyra.sandbox.paths import links_on_the_way, real_path, reopen
 from lyra.sandbox.profile import Profile
 from lyra.sandbox.protection.forbidden_names import is_placeholder, set_aside
 from lyra.sandbox.protection.git_repositories import HEAD, PARTS, SHAPE, is_repository, named_places
-from lyra.sandbox.protection.linked_folders import OBEYED, LinkedFolder, LinkFollower, new_by_links
-from lyra.sandbox.protection.protected_links import LinkTarget, hold, put_back
+from lyra.sandbox.protection.linked_folders import (
+    OBEYED,
+    LinkedFolder,
+    LinkFollower,
+    LinkTarget,
+    hold,
+    new_by_links,
+    put_back,
+)
 from lyra.sandbox.protection.protected_names import (
     ASKED,
     COMMAND_NAMES,
@@ -43,7 +50,6 @@ from lyra.sandbox.protection.protected_names import (
     NameTable,
 )
 from lyra.sandbox.protection.protected_places import NOTHING, Places, is_in_use, places_in
-from lyra.sandbox.real_paths import links_on_the_way, real_path
 
 __all__ = ["HIDDEN", "READ_ONLY", "News", "ProtectedPaths", "appeared", "find", "hold_links", "is_protected"]
 
@@ -167,7 +173,7 @@ class _Search:
                 large.append((relative, beside, entries, is_obeyed))
 
     def opens(self, entry: os.DirEntry[str]) -> bool:
-        """Whether a folder is searched."""
+        """Return whether a folder is searched."""
         if entry.name not in NOT_SEARCHED:
             return True
         if entry.name not in INSTALLED:
@@ -181,8 +187,8 @@ class _Search:
         return False
 
     def entries(self, path: str, relative: str) -> Iterator[os.DirEntry[str]]:
-        """The entries of a folder. One that cannot be listed or entered goes to `unread`: its owner can open it again,
-        and in a folder that can be entered files are readable by name."""
+        """Yield the entries of a folder. One that cannot be listed or entered goes to `unread`: its owner can open it
+        again, and in a folder that can be entered files are readable by name."""
         try:
             if not os.access(path, os.R_OK | os.X_OK, effective_ids=True) and not self.open_again(relative):
                 self.unread += [relative] if os.path.lexists(path) else []
@@ -223,12 +229,12 @@ class _Search:
         return "read_only" if self.profile.writable and not grant.allows(Capability("fs.write", path)) else None
 
     def kind_of_path(self, relative: str) -> Kind | None:
-        """The kind of a path by its name and the Grant."""
+        """Return the kind of a path by its name and the Grant."""
         above, _, name = f"{self.profile.workspace}/{relative}".rpartition("/")
         return self.kind(name, f"{above}/{name}", self.names.beside(os.path.basename(above)))
 
     def repositories(self) -> list[str]:
-        """The HEAD of each folder that is a git repository by its shape."""
+        """Return the HEAD of each folder that is a git repository by its shape."""
         return sorted(f"{folder}{parts[HEAD]}" for folder, parts in self.git_parts.items() if is_repository(parts))
 
     def add_places(self, places: Places) -> list[str]:
@@ -251,7 +257,7 @@ class _Search:
         return missing
 
     def git_folders(self) -> list[str]:
-        """Every `.git`, and the folders that are repositories by their shape."""
+        """Return every `.git`, and the folders that are repositories by their shape."""
         root = self.profile.workspace
         bare = (folder for folder, parts in self.git_parts.items() if is_repository(parts))
         return [*self.dot_git, *(f"{root}/{folder}".rstrip("/") for folder in bare)]
@@ -349,7 +355,7 @@ class _Search:
                         self.ways += [f"{linked.target}/{name}"] if self.before is None else []
 
     def is_obeyed(self, relative: str) -> bool:
-        """Whether a path is obeyed because of its name or the Grant; one that is only a key is not."""
+        """Return whether a path is obeyed because of its name or the Grant; one that is only a key is not."""
         kind = self.kind_of_path(relative)
         if kind != "hidden":
             return kind == "read_only"
@@ -357,7 +363,7 @@ class _Search:
         return OBEYED.kind(name, OBEYED.beside(os.path.basename(above))) is not None
 
     def places(self) -> Places:
-        """What is protected here because of where it lies."""
+        """Return what is protected here because of where it lies."""
         return places_in(self.profile.workspace) if self.before is None or self.before.has_places else NOTHING
 
 
@@ -368,9 +374,9 @@ def find(
     before: ProtectedPaths | None = None,
     places: Places | None = None,
 ) -> ProtectedPaths:
-    """Every protected path in the workspace and in the other writable folders; in each at most `most` entries are
-    searched. With the result `before` a command, folders that were closed since are opened again. `places` are those
-    of the workspace, where the caller has looked for them just now."""
+    """Return every protected path in the workspace and in the other writable folders; in each at most `most` entries
+    are searched. With the result `before` a command, folders that were closed since are opened again. `places` are
+    those of the workspace, where the caller has looked for them just now."""
     limit = SANDBOX_SCAN_ENTRIES_MAX if before is None else SANDBOX_SCAN_AFTER_MAX
     most = min(most or limit, limit)
     earlier = dict(before.also) if before is not None else {}
@@ -404,7 +410,8 @@ def find(
 
 
 def _result(search: _Search, most: int, absent: list[str], *, has_places: bool) -> ProtectedPaths:
-    """The protected paths of one folder after its search, with those that a profile names and those of before."""
+    """Return the protected paths of one folder after its search, with those that a profile names and those of
+    before."""
     profile = search.profile
     no_write, no_read = _denied(profile, "fs.write"), _denied(profile, "fs.read")
     for paths, into in (
@@ -442,7 +449,7 @@ def _result(search: _Search, most: int, absent: list[str], *, has_places: bool) 
 
 
 def _entries(folder: str) -> Iterator[os.DirEntry[str]]:
-    """The entries of a folder; none of a file, or of a folder that cannot be listed."""
+    """Yield the entries of a folder; none of a file, or of a folder that cannot be listed."""
     try:
         with os.scandir(folder) as entries:
             yield from entries
@@ -451,7 +458,7 @@ def _entries(folder: str) -> Iterator[os.DirEntry[str]]:
 
 
 def _repository_paths(root: str, head: str) -> list[str]:
-    """The folder of a repository; where that is the workspace, the parts of it that git reads."""
+    """Return the folder of a repository; where that is the workspace, the parts of it that git reads."""
     folder = head.rpartition("/")[0]
     return [folder] if folder else [part for part in PARTS if os.path.lexists(f"{root}/{part}")]
 
@@ -473,7 +480,7 @@ def _remember(profile: Profile, search: _Search) -> None:
 
 
 def _is_there(root: str, path: str) -> bool:
-    """Whether the path exists without a symlink in it, which would lead to another file."""
+    """Return whether the path exists without a symlink in it, which would lead to another file."""
     full = os.path.join(root, path)
     return os.path.lexists(full) and os.path.realpath(full) == full
 
@@ -483,13 +490,13 @@ _SHAPE: Final = frozenset(name for part in SHAPE for name in (part, part.upper()
 
 @lru_cache(maxsize=64)
 def _table(protected: tuple[str, ...], hidden: tuple[str, ...]) -> NameTable:
-    """The usual names and those that a profile adds; its paths are no names."""
+    """Return the usual names and those that a profile adds; its paths are no names."""
     more = [name for name in protected if "/" not in name], [name for name in hidden if "/" not in name]
     return NameTable((*READ_ONLY, *ASKED, *more[0]), (*HIDDEN, *more[1])) if any(more) else COMMAND_NAMES
 
 
 def _alone(profile: Profile, root: str) -> Profile:
-    """The profile with that folder as its workspace; its other paths stay as they were resolved."""
+    """Return the profile with that folder as its workspace; its other paths stay as they were resolved."""
     alone = copy(profile)
     for name, value in (("workspace", root), ("writable", True), ("writable_also", ())):
         object.__setattr__(alone, name, value)
@@ -497,20 +504,20 @@ def _alone(profile: Profile, root: str) -> Profile:
 
 
 def _denied(profile: Profile, name: str) -> tuple[str, ...]:
-    """Paths that deny rules name without a wildcard, however deep they lie."""
+    """Return paths that deny rules name without a wildcard, however deep they lie."""
     deny = profile.grant.deny if profile.grant else ()
     roots = [cap.scope.removesuffix("/**") for cap in deny if cap.name in (name, "fs.*")]
     return tuple(root for root in roots if root.startswith("/") and "*" not in root)
 
 
 def _outermost(paths: list[str]) -> list[str]:
-    """The paths without those inside another of them."""
+    """Return the paths without those inside another of them."""
     known = set(paths)
     return sorted(path for path in known if not any(outer in known for outer in _above(path)))
 
 
 def _above(path: str) -> Iterator[str]:
-    """The folders above a path, the outermost first."""
+    """Yield the folders above a path, the outermost first."""
     end = path.find("/")
     while end >= 0:
         yield path[:end]
@@ -518,7 +525,7 @@ def _above(path: str) -> Iterator[str]:
 
 
 def is_protected(name: str) -> bool:
-    """Whether a file or folder of this name may not be written by a command."""
+    """Return whether a file or folder of this name may not be written by a command."""
     return COMMAND_NAMES.kind(name) is not None
 
 
@@ -595,25 +602,26 @@ def _by_links(folders: list[tuple[str, str]], before: ProtectedPaths, now: Prote
 
 
 def _came_by(path: str) -> str:
-    """What a command has made so that a path exists which had no link in it before: the first link on the way, or the
-    path itself."""
+    """Return what a command has made so that a path exists which had no link in it before: the first link on the way,
+    or the path itself."""
     return next(links_on_the_way(path), path)
 
 
 def _beside_new_heads(before: ProtectedPaths, now: ProtectedPaths) -> frozenset[str]:
-    """The other parts of a workspace that a command has made a repository: they are harmless without its HEAD."""
+    """Return the other parts of a workspace that a command has made a repository: they are harmless without its
+    HEAD."""
     is_new = any("/" not in head for head in now.repositories if head not in before.repositories)
     return frozenset(PARTS) - {"HEAD"} if is_new else frozenset()
 
 
 def _of(protected: ProtectedPaths, prefix: str) -> ProtectedPaths:
-    """The protected paths of one of the folders."""
+    """Return the protected paths of one of the folders."""
     return dict(protected.also).get(prefix.rstrip("/"), protected) if prefix else protected
 
 
 def _forbidden(profile: Profile, root: str, new: list[str], before: ProtectedPaths, now: ProtectedPaths) -> list[str]:
-    """The paths of a folder that are renamed: the HEAD of a new repository, new paths that programs obey by their
-    names, and protected places that did not exist."""
+    """Return the paths of a folder that are renamed: the HEAD of a new repository, new paths that programs obey by
+    their names, and protected places that did not exist."""
     named = []
     if new:
         search = _Search(_alone(profile, root), 0)
@@ -626,7 +634,7 @@ def _forbidden(profile: Profile, root: str, new: list[str], before: ProtectedPat
 
 
 def _outside(paths: Iterable[str], folders: frozenset[str]) -> Iterator[str]:
-    """The paths in none of these folders; the folder "" is the workspace."""
+    """Yield the paths in none of these folders; the folder "" is the workspace."""
     for path in paths:
         if not any(path == root or path.startswith(f"{root}/" if root else "") for root in folders):
             yield path

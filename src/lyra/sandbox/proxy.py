@@ -31,7 +31,7 @@ _DROPPED: Final = (b"proxy-", b"connection:", b"keep-alive:", b"te:", b"upgrade:
 
 
 async def system_lookup(host: str, port: int) -> list[str]:
-    """Every address of a name, by the machine's own name server."""
+    """Return every address of a name, by the machine's own name server."""
     loop = asyncio.get_running_loop()
     try:
         answers = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -180,7 +180,7 @@ def _target(method: str, url: str) -> Target:
 
 
 def _origin_form(method: str, url: str, target: Target, lines: list[bytes]) -> bytes:
-    """The request in origin form; the Host line is written from the URL, so that the two cannot differ."""
+    """Return the request in origin form; the Host line is written from the URL, so that the two cannot differ."""
     rest = url[len("http://") :]
     slash = next((index for index, char in enumerate(rest) if char in "/?"), len(rest))
     path = rest[slash:] if rest[slash : slash + 1] == "/" else f"/{rest[slash:]}"

@@ -27,10 +27,8 @@ from lyra.core.user_folder import user_folder
 from lyra.errors import LyraError
 from lyra.sandbox.profile import Profile
 from lyra.sandbox.protected import News, ProtectedPaths, appeared, hold_links
-from lyra.sandbox.protection.forbidden_names import is_placeholder
-from lyra.sandbox.protection.leftovers import clean_up
-from lyra.sandbox.protection.linked_folders import LinkedFolder
-from lyra.sandbox.protection.protected_links import LinkTarget
+from lyra.sandbox.protection.forbidden_names import clean_up, is_placeholder
+from lyra.sandbox.protection.linked_folders import LinkedFolder, LinkTarget
 
 _FOLDER: Final = "running"
 _MARGIN_S: Final = 30.0  # after its limit a command is killed; file systems and the clock differ a little
@@ -58,7 +56,8 @@ class RunningCommand:
         self._mark = _write_mark(profile, before) if profile.writable or profile.writable_also else None
 
     def look(self, most: int | None) -> News:
-        """What has appeared in the workspace; not `complete` where more than `most` entries have to be searched."""
+        """Return what has appeared in the workspace; not `complete` where more than `most` entries have to be
+        searched."""
         oldest = _running[self._key][0]._before
         news = appeared(self._profile, oldest, most=most)
         whole = _joined([self._earlier, news])._replace(unread=tuple(sorted(self._before.all_unread())))
@@ -143,7 +142,7 @@ def _create(path: str) -> int | None:
 
 
 def _encoded(paths: ProtectedPaths) -> dict[str, Any]:
-    """What a later look needs, as JSON; a name that is no text is kept by its surrogates."""
+    """Return what a later look needs, as JSON; a name that is no text is kept by its surrogates."""
     return {
         **{name: getattr(paths, name) for name in _TEXTS},
         "leads": paths.leads,
@@ -164,7 +163,8 @@ def _decoded(facts: dict[str, Any]) -> ProtectedPaths:
 
 # ---------------------------------------------------------------- commands of killed processes
 def has_killed(profile: Profile) -> bool:
-    """Whether a killed process has left something in the workspace, or may have: then `finish_killed` is called."""
+    """Return whether a killed process has left something in the workspace, or may have: then `finish_killed` is
+    called."""
     return any(root not in _cleaned for root in _roots(profile)) or bool(_mark_names(profile))
 
 
@@ -173,7 +173,7 @@ def _roots(profile: Profile) -> tuple[str, ...]:
 
 
 def _mark_names(profile: Profile) -> list[str]:
-    """The paths of marks in this workspace, except those of this process."""
+    """Return the paths of marks in this workspace, except those of this process."""
     folder = _marks_folder()
     if folder is None:
         return []
@@ -258,7 +258,8 @@ def _changed_between(began: float, until: float) -> Callable[[str], bool]:
 
 
 def _changes(path: str) -> Iterator[float]:
-    """When a path was changed; for the HEAD of a repository also the folder, to which another part may have come."""
+    """Yield when a path was changed; for the HEAD of a repository also the folder, to which another part may have
+    come."""
     paths = [path, os.path.dirname(path)] if os.path.basename(path).lower() == "head" else [path]
     for changed in paths:
         with contextlib.suppress(OSError):

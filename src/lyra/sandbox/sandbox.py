@@ -20,8 +20,7 @@ from lyra.core.ids import Entropy
 from lyra.errors import ConfigError, LyraError, SandboxUnavailable
 from lyra.sandbox import landlock
 from lyra.sandbox.addresses import Lookup
-from lyra.sandbox.job import Job, LaunchPlan, Result
-from lyra.sandbox.pipes import Pipes
+from lyra.sandbox.job import Job, LaunchPlan, Pipes, Result
 from lyra.sandbox.profile import Limits, Profile
 from lyra.sandbox.proxy import Dial, Proxy, system_dial, system_lookup
 from lyra.sandbox.tiers import TIERS, Bubblewrap, Landlock, SandboxTier
@@ -63,7 +62,7 @@ class Sandbox:
         self._tier: SandboxTier | None = None
 
     async def tier(self) -> str:
-        """The name of the tier that is used; SandboxUnavailable when none works."""
+        """Return the name of the tier that is used; SandboxUnavailable when none works."""
         return (await self._choose()).name
 
     async def run(

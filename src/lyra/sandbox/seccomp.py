@@ -190,7 +190,7 @@ class Rules(NamedTuple):
 
 
 def _word(index: int) -> int:
-    """The offset of the low half of an argument."""
+    """Return the offset of the low half of an argument."""
     return 16 + 8 * index
 
 
@@ -247,8 +247,8 @@ def _only(index: int, allowed: tuple[int, ...], error: int, mask: int = 0xFFFFFF
 
 @lru_cache(maxsize=1)
 def notifying() -> bytes:
-    """The filter that passes calls on to `creator` which make or remove an entry of a folder. Calls that another filter
-    refuses stay refused, and so does a process of another architecture."""
+    """Return the filter that passes calls on to `creator` which make or remove an entry of a folder. Calls that another
+    filter refuses stay refused, and so does a process of another architecture."""
     code = _step(_LD, 4) + _step(_JEQ, _ARCHITECTURES[_MACHINE], 1, 0) + _step(_RET, _ALLOW) + _AGAIN
     for name, numbers in CALLS.items():
         pass_on = _step(_RET, _NOTIFY)
@@ -296,7 +296,7 @@ def _shared() -> bytes:
 
 @lru_cache(maxsize=32)
 def program(rules: Rules) -> bytes:
-    """The filter for these rules."""
+    """Return the filter for these rules."""
     assert SUPPORTED, "no table of system calls for this machine"
     code = _step(_LD, 4) + _step(_JEQ, _ARCHITECTURES[_MACHINE], 1, 0) + _step(_RET, _KILL) + _AGAIN
     if _MACHINE == "x86_64":

@@ -24,9 +24,8 @@ from lyra.core.ids import Entropy
 from lyra.core.limits import SANDBOX_SCAN_ENTRIES_MAX
 from lyra.errors import SandboxUnavailable
 from lyra.sandbox import bubblewrap, cgroup, landlock, seccomp
-from lyra.sandbox.closed_folders import ClosedFolders
 from lyra.sandbox.job import LaunchPlan
-from lyra.sandbox.landlock_tier import ruleset_of
+from lyra.sandbox.landlock_tier import ClosedFolders, ruleset_of
 from lyra.sandbox.pre_exec import Confinement, PreExec, in_shell, rlimits
 from lyra.sandbox.profile import Profile
 from lyra.sandbox.protected import News, ProtectedPaths, find, hold_links
@@ -51,7 +50,7 @@ class SandboxTier(Protocol):
     name: str
 
     def missing(self) -> str | None:
-        """What this machine lacks for the tier, and how to install it; None when nothing is missing."""
+        """Return what this machine lacks for the tier, and how to install it; None when nothing is missing."""
 
     async def plan(self, argv: Sequence[str], profile: Profile, proxy: Proxy | None) -> LaunchPlan: ...
 
@@ -86,7 +85,7 @@ def _rlimits(profile: Profile, group: cgroup.ControlGroup | None) -> list[tuple[
 
 @contextmanager
 def _undone_on_failure() -> Iterator[list[Callable[[], None]]]:
-    """A list of what has to be undone, the last first, where the plan of a command fails."""
+    """Return a list of what has to be undone, the last first, where the plan of a command fails."""
     undo: list[Callable[[], None]] = []
     try:
         yield undo
@@ -192,7 +191,7 @@ async def _finish_killed(profile: Profile) -> News:
 
 
 async def _protected(profile: Profile, places: Places | None = None) -> ProtectedPaths:
-    """The protected paths for a command; SandboxUnavailable where the search was not complete."""
+    """Return the protected paths for a command; SandboxUnavailable where the search was not complete."""
     protected = find(profile, most=_AT_HAND_MAX, places=places)
     if not protected.complete:
         protected = await asyncio.to_thread(find, profile)

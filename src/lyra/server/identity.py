@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
-from lyra.config.private_file import alone, write_private
+from lyra.config.files import alone, write_private
 from lyra.core.checking.check import one_of
 from lyra.core.data_folder import data_folder
 from lyra.core.ids import Entropy

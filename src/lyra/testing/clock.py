@@ -29,7 +29,7 @@ class SimTimer:
         self.cancelled = True
 
     def __lt__(self, other: SimTimer) -> bool:
-        """By time, and first asked first fired."""
+        """Order timers by time, and those of one time by when they were set."""
         return (self.when, self._order) < (other.when, other._order)
 
 
@@ -83,7 +83,7 @@ class SimClock:
     # ------------------------------------------------------------------ for the loop or the test that drives it
 
     def next_due(self) -> float | None:
-        """When the next timer fires; None when there is none."""
+        """Return when the next timer fires; None when there is none."""
         while self._timers and self._timers[0].cancelled:
             heapq.heappop(self._timers)
         return self._timers[0].when if self._timers else None

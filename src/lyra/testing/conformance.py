@@ -42,7 +42,7 @@ def records(first: int, count: int, *, time: float = 100.0, pid: str = "p-1", ki
 
 
 def raises(expected: type[E], action: Callable[..., Any], *args: Any, **settings: Any) -> E:
-    """The error that `action` raised; an AssertionError when it raised none."""
+    """Return the error that `action` raised; an AssertionError when it raised none."""
     try:
         action(*args, **settings)
     except expected as error:

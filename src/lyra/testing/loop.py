@@ -68,7 +68,7 @@ class SimLoop(asyncio.BaseEventLoop):
         raise RuntimeError("there are no threads in virtual time")
 
     def _write_to_self(self) -> None:
-        """Nothing to do: this loop never blocks in a selector that would have to be woken."""
+        """Do nothing: this loop never blocks in a selector that would have to be woken."""
 
     def _run_once(self) -> None:
         self._due()
@@ -127,7 +127,7 @@ _Task.number = 0
 
 
 def _complain(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """What asyncio would log and go on from is kept: in a simulation it is a finding."""
+    """Keep what asyncio would log and go on from: in a simulation it is a finding."""
     error = context.get("exception")
     text = f"{context.get('message')}: {error!r}" if error is not None else str(context.get("message"))
     assert isinstance(loop, SimLoop)

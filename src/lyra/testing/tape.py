@@ -87,7 +87,7 @@ class _Tape:
         self._providers: dict[str, LLMProvider] = {}
 
     def secrets(self) -> tuple[str | Secret, ...]:
-        """The keys that must not be in the file, also those of providers that are not called.
+        """Return the keys that must not be in the file, also those of providers that are not called.
 
         Recording and replaying use the same list; otherwise a request would not be found again.
         """

@@ -17,6 +17,8 @@ import acp
 import pytest
 from acp import helpers, schema
 
+from tests import warm
+
 pytestmark = pytest.mark.anyio
 LYRA = "import sys; from lyra.cli.main import main; sys.exit(main(sys.argv[1:]))"
 SETUP = """
@@ -101,8 +103,9 @@ async def editing(
     editor = Editor()
     home = home or folder
     env = {**os.environ, "HOME": str(home), "XDG_DATA_HOME": str(home / "data")}
-    command = ["-c", LYRA, "acp", *(("--load", str(folder / load)) if load else ()), *words]
-    async with acp.spawn_agent_process(cast("Any", editor), sys.executable, *command, env=env, cwd=folder) as (
+    options = (*(("--load", str(folder / load)) if load else ()), *words)
+    program, *command = [*warm.command("lyra.cli.main:main"), "acp", *options]
+    async with acp.spawn_agent_process(cast("Any", editor), program, *command, env=env, cwd=folder) as (
         agent,
         _,
     ):

@@ -16,11 +16,12 @@ import acp
 import pytest
 from acp import helpers, schema
 
+from tests import warm
+
 PICTURE = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
 TINY = Path(__file__).parents[2] / "mcp" / "tiny_server.py"
-SAGE = "import sys; from lyra.cli.main import sage; sys.exit(sage(sys.argv[1:]))"
 
 
 def _read(path: str) -> str:
@@ -109,8 +110,9 @@ class Desk:
             env.pop(name, None)
         editor = Editor()
         chosen = self.script(*replies) if model is None else model
-        command = ["-c", SAGE, "acp", *(("--model", chosen) if chosen else ()), *words]
-        async with acp.spawn_agent_process(cast("Any", editor), sys.executable, *command, env=env, cwd=self.work) as (
+        options = (*(("--model", chosen) if chosen else ()), *words)
+        program, *command = [*warm.command("lyra.cli.main:sage"), "acp", *options]
+        async with acp.spawn_agent_process(cast("Any", editor), program, *command, env=env, cwd=self.work) as (
             agent,
             _,
         ):

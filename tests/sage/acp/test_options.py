@@ -8,7 +8,7 @@ from typing import Any
 import acp
 import pytest
 
-from lyra.cli.commands.acp import acp as acp_command
+from lyra.cli.commands.acp import sage_acp as acp_command
 from lyra.cli.main import sage
 from tests.sage.acp.test_client import Desk, call, text
 

@@ -19,7 +19,7 @@ from lyra.models.request import Request
 from lyra.models.sim import SimProvider
 from lyra.sage.agent.tasks.task_list import TaskList
 from lyra.sage.agent.tasks.tools import task_tools
-from lyra.sage.extensions.builtin_agents import BUILT_IN, SubAgentDefinition
+from lyra.sage.extensions.agent_files import BUILT_IN, SubAgentDefinition
 from tests.kernel.conftest import crash
 
 LEAD = "lead"

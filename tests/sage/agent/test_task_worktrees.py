@@ -11,7 +11,7 @@ import pytest
 from lyra.core.rights.capability import Grant
 from lyra.errors import ConfigError, NoSuchProcess
 from lyra.sage.agent.worktrees.worktrees import Worktrees
-from lyra.sage.extensions.builtin_agents import SubAgentDefinition
+from lyra.sage.extensions.agent_files import SubAgentDefinition
 from lyra.tools.builtin import builtin_tools
 from tests.sage.agent.task_support import Model, calls, opened, result, task
 from tests.sage.agent.test_worktrees import git

@@ -11,7 +11,7 @@ import pytest
 from lyra import tool
 from lyra.errors import ConfigError, Conflict, NoSuchProcess
 from lyra.sage.agent.tasks.sub_agents import GENERAL
-from lyra.sage.extensions.builtin_agents import BUILT_IN, SubAgentDefinition
+from lyra.sage.extensions.agent_files import BUILT_IN, SubAgentDefinition
 from lyra.tools.builtin import builtin_tools
 from tests.sage.agent.task_support import Model, calls, opened, result, task
 

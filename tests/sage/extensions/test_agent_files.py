@@ -6,8 +6,7 @@ import os
 
 import pytest
 
-from lyra.sage.extensions.agent_files import AgentFiles, sub_agent_definitions, tighter_mode
-from lyra.sage.extensions.builtin_agents import BUILT_IN
+from lyra.sage.extensions.agent_files import BUILT_IN, AgentFiles, sub_agent_definitions, tighter_mode
 from lyra.tools.permissions.subjects import facts_of
 from tests.sage.extensions.support import Desk
 

@@ -10,7 +10,7 @@ import pytest
 from lyra.errors import ConfigError
 from lyra.sage.commands.registry import run_command
 from lyra.sage.session.index import SessionIndex
-from lyra.sage.terminal.prompt.completion import PromptHistory
+from lyra.sage.terminal.completion import PromptHistory
 from tests.agents.support import model_called
 from tests.sage.open_session import Project, call, say
 

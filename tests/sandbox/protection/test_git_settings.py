@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from lyra.sandbox.protection.git_settings import parse, read_settings
+from lyra.sandbox.protection.git_repositories import parse, read_settings
 
 TEXTS = [
     "[a]\nx = v\n",

@@ -15,8 +15,7 @@ import pytest
 
 import lyra
 from lyra.sandbox import Profile
-from lyra.sandbox.protection.forbidden_names import is_placeholder, placeholders, remove_stale
-from lyra.sandbox.protection.leftovers import clean_up
+from lyra.sandbox.protection.forbidden_names import clean_up, is_placeholder, placeholders, remove_stale
 from lyra.sandbox.running_commands import _cleaned
 from lyra.tools.builtin import Workspace
 from lyra.tools.builtin.bash import bash_tools

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from lyra.sandbox.protection import folder_index
+from lyra.sandbox.protection import obeyed
 from lyra.sandbox.protection.obeyed import obeyed_part
 
 
@@ -72,6 +72,6 @@ def test_a_new_link_is_seen_in_a_folder_that_was_listed(root):
     deep.mkdir(parents=True)
     os.utime(deep, (1, 1))
     assert refused(root, "tools/env.sh") == [False]
-    assert str(deep) in folder_index._listed
+    assert str(deep) in obeyed._listed
     (deep / ".envrc").symlink_to("../../../tools/env.sh")
     assert refused(root, "tools/env.sh") == [True]

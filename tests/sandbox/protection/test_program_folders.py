@@ -9,9 +9,9 @@ import pytest
 
 from lyra.errors import SandboxUnavailable
 from lyra.sandbox import Profile
+from lyra.sandbox.paths import real_path
 from lyra.sandbox.protection.obeyed import obeyed_part
-from lyra.sandbox.protection.program_folders import FOLDERS_MAX, program_folders, program_places
-from lyra.sandbox.real_paths import real_path
+from lyra.sandbox.protection.protected_places import FOLDERS_MAX, program_folders, program_places
 
 USUAL = os.environ["PATH"]
 

@@ -7,10 +7,10 @@ import logging
 
 import pytest
 
-from lyra.sandbox import interpreters
-from lyra.sandbox.closed_folders import ClosedFolders
+from lyra.sandbox import paths as interpreters
+from lyra.sandbox.landlock_tier import ClosedFolders
+from lyra.sandbox.paths import without_links
 from lyra.sandbox.protected import appeared
-from lyra.sandbox.real_paths import without_links
 from lyra.sandbox.running_commands import RunningCommand
 from lyra.sandbox.sandbox import examine
 from verify.attacks import obeyed

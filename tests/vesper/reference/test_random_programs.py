@@ -16,7 +16,7 @@ from lyra.vesper.ir import AssignStep, ForEachStep
 from lyra.vesper.python.run import compile_program as compile_python
 from lyra.vesper.python.run import run as python
 from lyra.vesper.reference.run import run as reference
-from tests.cases import cases
+from tests.cases import cases, first
 from tests.vesper.building import EXECUTION, arith, give, lit, name, node
 from tests.vesper.random_programs import random_program
 
@@ -33,10 +33,7 @@ def test_the_direct_path_agrees_with_the_reference(start: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", [reference, python], ids=["reference", "python"])
-@pytest.mark.parametrize(
-    "start",
-    [start if start < 50 else pytest.param(start, marks=pytest.mark.long) for start in range(0, cases(1_000), 25)],
-)
+@pytest.mark.parametrize("start", first(range(0, cases(1_000), 25), 2))
 def test_programs_with_effects_agree_in_outcome_and_requests(start: int, first: RunPath) -> None:
     """The direct path beside both others."""
     for seed in range(start, start + 25):

@@ -27,7 +27,7 @@ from lyra.errors import Conflict, LyraError
 if TYPE_CHECKING:
     from lyra.server.client.worker import Worker
     from lyra.server.settings import ServeSettings
-    from lyra.testing.mock.http import HttpRequest
+    from lyra.testing.mock.server import HttpRequest
 
 
 _log: Final = logging.getLogger("lyra.server")

@@ -79,7 +79,7 @@ def export(session: str, form: str, output: str | None) -> None:
     if output is None:
         _say(text)
         return
-    from lyra.config.private_file import write_private
+    from lyra.config.files import write_private
 
     check_folder(output, "--output")
     write_private(Path(output), text.encode())

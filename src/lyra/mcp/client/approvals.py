@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import msgspec
 
-from lyra.config.private_file import alone, write_private
+from lyra.config.files import alone, write_private
 from lyra.core.user_folder import user_folder
 from lyra.errors import ConfigError
 

@@ -22,7 +22,7 @@ import msgspec
 from mcp.client.auth import AuthorizationCodeResult, OAuthClientProvider, OAuthFlowError
 from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
 
-from lyra.config.private_file import write_private
+from lyra.config.files import write_private
 from lyra.core.clock import SystemClock
 from lyra.core.own_files import make_folder
 from lyra.mcp.settings import ServerSettings

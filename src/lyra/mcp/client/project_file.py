@@ -19,9 +19,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from lyra.config.cells import read_cell
 from lyra.config.files import read_bytes
-from lyra.config.servers import check_server_name
+from lyra.config.servers import check_server_name, read_cell
 from lyra.config.tables import TABLES, UNSPOKEN, TableCell
 from lyra.config.trust import FolderTrust
 from lyra.config.values import SettingSource, shape

@@ -127,7 +127,7 @@ class SageAcpAgent:
         return session
 
     def _model_for(self, config: Config, resumed: str | None) -> str:
-        """The model of the command line, else the one that the session had, else the configured one."""
+        """Return the model of the command line, else the one that the session had, else the configured one."""
         model = self._options.model
         if not model and resumed:
             with SessionIndex() as index:
@@ -143,7 +143,7 @@ class SageAcpAgent:
         return session
 
     async def _closed_first(self, session_id: str) -> None:
-        """A session that is open here is closed before it is opened anew: its store has one owner."""
+        """Close a session that is open here before it is opened anew: its store has one owner."""
         open_here = self._sessions.pop(session_id, None)
         if open_here is not None:
             await open_here.close()
@@ -274,12 +274,12 @@ class SageAcpAgent:
         """Others' notifications are passed over."""
 
 
-def _real(folder: str) -> str:
-    return os.path.realpath(folder)
-
-
 def _info(record: SessionRecord) -> schema.SessionInfo:
     from datetime import UTC, datetime
 
     changed = datetime.fromtimestamp(record.updated_at, UTC).isoformat()
     return schema.SessionInfo(session_id=record.id, cwd=record.folder, title=record.label, updated_at=changed)
+
+
+def _real(folder: str) -> str:
+    return os.path.realpath(folder)

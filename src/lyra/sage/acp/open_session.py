@@ -250,7 +250,7 @@ def available_commands(live: LiveSession) -> list[schema.AvailableCommand]:
 
 
 def _input(live: LiveSession, name: str) -> schema.AvailableCommandInput | None:
-    """The hint for arguments; None for a command of the table that takes none."""
+    """Return the hint for arguments; None for a command of the table that takes none."""
     command = COMMANDS.get(name)
     custom = live.equipment.extensions.slash_commands().get(name) if live.equipment is not None else None
     hint = command.hint if command is not None else (custom.argument_hint if custom is not None else "") or "arguments"
@@ -258,7 +258,7 @@ def _input(live: LiveSession, name: str) -> schema.AvailableCommandInput | None:
 
 
 def is_command(text: str) -> bool:
-    """Whether a prompt is a command; a path at its beginning is none."""
+    """Return whether a prompt is a command; a path at its beginning is none."""
     return text.startswith("/") and "/" not in text[1:].split(maxsplit=1)[0] if text[1:].strip() else text == "/"
 
 
@@ -275,7 +275,7 @@ def no_model() -> RequestError:
 
 
 def config_options(live: LiveSession) -> list[Any]:
-    """The model, as a setting that the editor shows: the one in use and the configured one."""
+    """Return the model, as a setting that the editor shows: the one in use and the configured one."""
     known = dict.fromkeys(name for name in (live.model, live.config.agent.model) if name)
     return [
         schema.SessionConfigOptionSelect(
@@ -313,7 +313,7 @@ class EditorFiles:
         self._writes = writes
 
     def wrap(self, tools: Iterable[Tool | ToolSource]) -> list[Tool | ToolSource]:
-        """The tools; those that open one file ask the editor."""
+        """Return the tools; those that open one file ask the editor."""
         if not self._reads:
             return list(tools)
         named = ("Read", *_EDITS)
@@ -346,7 +346,7 @@ class EditorFiles:
         return whole if whole.startswith(f"{self._folder}/") else None
 
     async def _unsaved(self, path: str) -> str | None:
-        """The editor's text of a file where it differs from the file itself."""
+        """Return the editor's text of a file where it differs from the file itself."""
         answer = await self._answer(self._client.read_text_file(session_id=self.session_id, path=path))
         text = getattr(answer, "content", None)
         if not isinstance(text, str) or len(text) > _TEXT_BYTES_MAX:
@@ -355,7 +355,7 @@ class EditorFiles:
         return text if saved is not None and text != saved else None
 
     async def _answer(self, asked: Any) -> Any:
-        """The editor's answer; None where it has none in time."""
+        """Return the editor's answer; None where it has none in time."""
         try:
             async with asyncio.timeout(_EDITOR_S):
                 return await asked

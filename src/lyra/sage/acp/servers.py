@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def servers_for(config: Config, folder: str, given: Iterable[Any] | None, denied: Any) -> McpServers | None:
-    """The servers, not started yet; None where there are none."""
+    """Return the servers, not started yet; None where there are none."""
     handed = handed_servers(given)
     added = plugin_servers(folder)
     if not handed and not added and not config.mcp_servers and not os.path.exists(os.path.join(folder, ".mcp.json")):
@@ -42,7 +42,7 @@ def servers_for(config: Config, folder: str, given: Iterable[Any] | None, denied
 
 
 def handed_servers(given: Iterable[Any] | None) -> list[ServerSettings]:
-    """The settings of the servers that an editor hands over; a request error where one cannot be used."""
+    """Return the settings of the servers that an editor hands over; a request error where one cannot be used."""
     entries = [_entry(server) for server in given or ()]
     if not entries:
         return []
@@ -57,7 +57,8 @@ def handed_servers(given: Iterable[Any] | None) -> list[ServerSettings]:
 
 
 def _entry(server: Any) -> tuple[str, dict[str, Any]]:
-    """The name of a server and its settings as in a file. Values are taken as they are: `env:NAME` is no reference."""
+    """Return the name of a server and its settings as in a file. Values are taken as they are: `env:NAME` is no
+    reference."""
     if hasattr(server, "command"):
         if not server.command or any("\0" in text for text in (server.command, *(server.args or ()))):
             raise invalid(f"the MCP server {server.name[:80]!r} has no command that can be started")
@@ -78,15 +79,15 @@ def _entry(server: Any) -> tuple[str, dict[str, Any]]:
 
 
 def _real_folder(command: str) -> str:
-    """The path of a program with the links of its folders followed, as the sandbox has them; a link that is the program
-    itself stays, because a virtual environment is known by it."""
+    """Return the path of a program with the links of its folders followed, as the sandbox has them; a link that is the
+    program itself stays, because a virtual environment is known by it."""
     folder, name = os.path.split(command)
     return os.path.join(os.path.realpath(folder), name) if os.path.isabs(command) else command
 
 
 def _installation(command: str) -> list[str]:
-    """The folders that an interpreter outside the system's own folders lies in: its server in the sandbox sees them.
-    `/opt/x/bin/python` and what it is a link to, each without `bin/python`; never the home folder itself."""
+    """Return the folders that an interpreter outside the system's own folders lies in: its server in the sandbox sees
+    them. `/opt/x/bin/python` and what it is a link to, each without `bin/python`; never the home folder itself."""
     whole = _real_folder(shutil.which(command) or "")
     prefixes = {os.path.dirname(os.path.dirname(path)) for path in (whole, os.path.realpath(whole)) if whole}
     home = os.path.realpath(os.path.expanduser("~"))

@@ -21,7 +21,7 @@ import msgspec
 
 from lyra.agents.headless.options import HeadlessOptions
 from lyra.config import Config
-from lyra.config.private_file import write_private
+from lyra.config.files import write_private
 from lyra.config.trust import trust_for
 from lyra.core.budgets.budget import Budget
 from lyra.core.clock import SystemClock
@@ -93,7 +93,7 @@ class Equipment:
         self.prompt = SessionPrompt(folder, options.also, self.rules, mode, attended=options.attended)
 
     def options(self, **changes: Any) -> HeadlessOptions:
-        """The options of the session with all that it has."""
+        """Return the options of the session with all that it has."""
         given = self._given
         return msgspec.structs.replace(
             given,
@@ -157,7 +157,7 @@ class Equipment:
 
 
 def _mark(place: Path) -> str:
-    """The session's own mark for rules: a file of the project must not know it."""
+    """Return the session's own mark for rules: a file of the project must not know it."""
     path = place / _MARK_FILE
     try:
         return path.read_text()
@@ -171,7 +171,7 @@ def _mark(place: Path) -> str:
 
 
 def keeping_files(snapshots: Snapshots, folder: str) -> Middleware:
-    """The layer for the tools of an agent that works in `folder`."""
+    """Return the layer for the tools of an agent that works in `folder`."""
 
     async def mw(call: ToolCall, inner: Next) -> Any:
         facts = facts_of(call.name) if inner.tool.builtin else None
@@ -222,7 +222,7 @@ class SessionPrompt:
             self._git = tasks.start(git_state(self._folder), name="lyra-git-state")
 
     async def __call__(self, session: Any) -> str:
-        """The prompt for the next turn of an agent's session."""
+        """Return the prompt for the next turn of an agent's session."""
         window = session.window
         if window.start != self._window_start:
             self._window_start = window.start
@@ -232,7 +232,7 @@ class SessionPrompt:
         return self.now()
 
     def now(self) -> str:
-        """The prompt as it would be now; before git has answered, without it."""
+        """Return the prompt as it would be now; before git has answered, without it."""
         return system_prompt(
             self._folder,
             self._also,

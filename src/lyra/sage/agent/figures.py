@@ -128,7 +128,7 @@ def _full_name(agent: Agent, kernel: Kernel) -> str:
 
 
 def _prompt_parts(agent: Agent) -> tuple[str, str, str]:
-    """The system prompt of the last call without its remembered items and summary, and those two."""
+    """Return the system prompt of the last call without its remembered items and summary, and those two."""
     known = cache_of(agent).settings
     prompt = known[0] if known is not None else _first_prompt(agent.system)
     prompt, _, summary = prompt.partition(SUMMARY_HEADING)
@@ -141,7 +141,7 @@ def _text_tokens(text: str) -> int:
 
 
 def _first_prompt(system: Any) -> str:
-    """The system prompt before any call: a text, or that which a SessionPrompt would give now."""
+    """Return the system prompt before any call: a text, or that which a SessionPrompt would give now."""
     return system.now() if isinstance(system, SessionPrompt) else system if isinstance(system, str) else ""
 
 
@@ -206,7 +206,7 @@ class SessionSpending:
     # ------------------------------------------------------------------ limits
 
     def limits(self) -> dict[str, tuple[Money, Money]]:
-        """The limits that are set: by the name of the setting, what has been spent and what may be."""
+        """Return the limits that are set: by the name of the setting, what has been spent and what may be."""
         limits: dict[str, tuple[Money, Money]] = {}
         of_run = self._run_budget.limit()
         if of_run is not None:
@@ -222,7 +222,7 @@ class SessionSpending:
         return limits
 
     def turn_budget(self) -> Budget | None:
-        """What the next turn may spend; None without a limit. BudgetExceeded where nothing is left."""
+        """Return what the next turn may spend; None without a limit. BudgetExceeded where nothing is left."""
         left: dict[str, Money] = {}
         for name, (spent, limit) in self.limits().items():
             left[name] = Money(max(limit - spent, 0))

@@ -39,7 +39,8 @@ _NAME_A_MODEL: Final = "write `model: PROVIDER/MODEL` in the agent's file"
 
 
 def agent_definition(name: str | None, extensions: Extensions) -> SubAgentDefinition:
-    """The agent of this name; ConfigError with the names that there are, or with what keeps its file from counting."""
+    """Return the agent of this name; ConfigError with the names that there are, or with what keeps its file from
+    counting."""
     definitions = extensions.sub_agents()
     definition = definitions.get(name or "")
     if definition is None:
@@ -108,7 +109,7 @@ class FileAgent:
         self.notes = self._missing_tools()
 
     def grant(self) -> Grant:
-        """The rights of its processes, for the tools there are now."""
+        """Return the rights of its processes, for the tools there are now."""
         narrowed = grant_of(self._spec)
         return self._setup.grant if narrowed is None else self._setup.grant.narrow(narrowed)
 
@@ -133,7 +134,7 @@ class FileAgent:
 
     @staticmethod
     def uses_servers(definition: SubAgentDefinition) -> bool:
-        """Whether it may use tools of MCP servers, so that they have to be started."""
+        """Return whether it may use tools of MCP servers, so that they have to be started."""
         return definition.tools is None or any(text.startswith(_SERVER_TOOL) for text in definition.tools)
 
 
@@ -142,8 +143,8 @@ def _spec(definition: SubAgentDefinition, mode: str, model: str) -> TaskSpec:
 
 
 def _name_in(name: str, folder: str) -> str:
-    """The name of its program: a store may hold sessions with agents of the same name in other folders, and theirs must
-    not go on here."""
+    """Return the name of its program: a store may hold sessions with agents of the same name in other folders, and
+    theirs must not go on here."""
     return f"{name}.{blake2b(folder.encode(errors='surrogateescape'), digest_size=6).hexdigest()}"
 
 
@@ -155,7 +156,7 @@ def _more_tools(workspace: Workspace, extensions: Extensions) -> list[Tool | Too
 
 
 def _named_tools(tools: Iterable[Tool | ToolSource], names: tuple[str, ...] | None) -> list[Tool | ToolSource]:
-    """The tools that the rules `names` speak of; None: all of them."""
+    """Return the tools that the rules `names` speak of; None: all of them."""
     if names is None:
         return list(tools)
     rules = tuple(Rule(text, "allow") for text in names)

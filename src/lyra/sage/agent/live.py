@@ -32,6 +32,7 @@ from lyra.errors import AgentFailed, ConfigError, LyraError
 from lyra.sage.agent.equipment import AGENT
 from lyra.sage.agent.figures import ContextFigures, UsageFigures, context_figures, usage_figures
 from lyra.sage.agent.session_core import SessionCore, SessionStart, read_session
+from lyra.sage.agent.tasks.state import answer_data
 from lyra.sage.agent.turn_runner import TurnRunner
 from lyra.sage.session.record import preview
 from lyra.sage.session.snapshots import Checkpoint, FileChange, Restored
@@ -56,11 +57,12 @@ class LiveSession(SessionCore):
         return self._turns.partial is not None
 
     def interrupted_result(self) -> ResultLine:
-        """The `result` line for a reader that left in the middle of a turn: what the turn had come to by then."""
+        """Return the `result` line for a reader that left in the middle of a turn: what the turn had come to by
+        then."""
         return self._turns.cut_off or {**self.headless.result("interrupted"), "session_id": self.id}
 
     async def opening(self) -> SystemLine:
-        """The `system` line of this session."""
+        """Return the `system` line of this session."""
         return {**await self.headless.opening(), "session_id": self.id}
 
     async def send(
@@ -89,17 +91,12 @@ class LiveSession(SessionCore):
         self, interrupt_id: str, decision: str = "", *, text: str = "", arguments: dict[str, Any] | None = None
     ) -> None:
         """Answer a question of the agent: allow, always, deny or never for a call; text for a question in words."""
-        answer: dict[str, Any] = {"decision": decision, "text": text}
-        if decision in ("allow", "always", "deny", "never"):
-            answer["approved"] = decision in ("allow", "always")
-        if arguments is not None:
-            answer["data"] = {"arguments": arguments}
-        await self.kernel.resolve_interrupt(interrupt_id, answer)
+        await self.kernel.resolve_interrupt(interrupt_id, answer_data(decision, text, arguments))
 
     # ------------------------------------------------------------------ moving in the conversation
 
     def changes(self, turn: int | None = None) -> list[FileChange]:
-        """The files that the agent has changed in a turn; without one, since the session began."""
+        """Return the files that the agent has changed in a turn; without one, since the session began."""
         return self.snapshots.turn_changes(turn)
 
     async def undo(self, turn: int | None = None, *, force: bool = False) -> Undone:
@@ -279,7 +276,8 @@ async def restore(session: LiveSession, name: str, *, force: bool) -> Undone:
 
 
 def _names_of_files(session: LiveSession) -> set[str]:
-    """The paths of files that the agent has changed; folders alone, such as those of a sandbox, are not shown."""
+    """Return the paths of files that the agent has changed; folders alone, such as those of a sandbox, are not
+    shown."""
     return {change.path for change in session.changes() if change.is_of_a_file}
 
 

@@ -268,7 +268,7 @@ class SessionCore:
         self.fact("session.set", settings)
 
     def without_keys(self, text: str) -> str:
-        """A text that is kept or shown, with the keys of model providers masked."""
+        """Return a text that is kept or shown, with the keys of model providers masked."""
         return self._writer.without_keys(text)
 
     def fact(self, kind: str, data: dict[str, Any]) -> None:
@@ -305,7 +305,8 @@ class SessionWriter:
         return self._record
 
     def find(self, wanted: str) -> SessionRecord:
-        """The record of an earlier session, by its id or the beginning of it; "" is the newest one of the folder."""
+        """Return the record of an earlier session, by its id or the beginning of it; "" is the newest one of the
+        folder."""
         record = self.index.get(wanted) if wanted else self.index.latest(self.folder)
         if record is None:
             raise ConfigError(
@@ -342,7 +343,7 @@ class SessionWriter:
         runtime_of(kernel).models.sends_before_pricing = True
 
     def without_keys(self, text: str) -> str:
-        """A text that is kept or shown, with the keys of model providers masked."""
+        """Return a text that is kept or shown, with the keys of model providers masked."""
         return self._mask(text)
 
     def fact(self, kind: str, data: dict[str, Any]) -> None:
@@ -437,7 +438,7 @@ class SessionStart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def with_kept_mode(options: HeadlessOptions, record: SessionRecord) -> HeadlessOptions:
-    """The options with the permission mode that was chosen for the session, unless they name one.
+    """Return the options with the permission mode that was chosen for the session, unless they name one.
 
     `bypass` is not kept: calls without a question are allowed only where this run was told so."""
     if options.mode is not None or record.mode in ("", NOT_KEPT) or record.mode not in MODES:
@@ -446,7 +447,7 @@ def with_kept_mode(options: HeadlessOptions, record: SessionRecord) -> HeadlessO
 
 
 def read_session(folder: Path) -> tuple[list[Message], SessionFacts]:
-    """The conversation and the facts of a session, read from its store without running it."""
+    """Return the conversation and the facts of a session, read from its store without running it."""
     facts = SessionFacts()
     store = open_store(str(folder / STORE_FILE))
     try:

@@ -42,7 +42,7 @@ class SessionNotices:
         session.on_notice.append(self._on_task)
 
     def take(self) -> list[NoticeLine]:
-        """The notices since the last call."""
+        """Return the notices since the last call."""
         notices = list(self._waiting)
         self._waiting.clear()
         return notices
@@ -64,14 +64,14 @@ class SessionNotices:
         self._add(words, level=level, source="task", task=task.to_data())
 
     def asking(self) -> list[str]:
-        """The ids of tasks that wait for an answer of the user, and whose caller does not wait for them: questions of
-        those are lines of the turn."""
+        """Return the ids of tasks that wait for an answer of the user, and whose caller does not wait for them:
+        questions of those are lines of the turn."""
         tasks = self._session.tasks
         asking = [record.id for record in tasks.list() if record.question is not None]
         return [task_id for task_id in asking if not tasks.runs.is_awaited(tasks.task(task_id).open_request())]
 
     def question_of(self, task_id: str) -> QuestionLine | None:
-        """The oldest open question of a task, as the `interrupt` line of a turn; None where it asks nothing."""
+        """Return the oldest open question of a task, as the `interrupt` line of a turn; None where it asks nothing."""
         task = next((record for record in self._session.tasks.list() if record.id == task_id), None)
         return None if task is None else task.question_line()
 
@@ -94,7 +94,7 @@ class SessionNotices:
         return bool(changes)
 
     def _extensions_now(self) -> dict[str, Any]:
-        """What files give, by the name that a user knows it by."""
+        """Return what files give, by the name that a user knows it by."""
         equipment = self._session.equipment
         if equipment is None:
             return {}

@@ -49,7 +49,7 @@ class TurnRunner:
             raise Conflict("the session is in the middle of a turn", hint=hint)
 
     async def run(self, content: Content, *, beside: str, only: Sequence[str] | None) -> AsyncGenerator[AnyLine, None]:
-        """The lines of one turn, as for `LiveSession.send`."""
+        """Yield the lines of one turn, as for `LiveSession.send`."""
         self.require_idle("wait for its result, or interrupt it")
         session = self._session
         budget = session.spending.turn_budget()
@@ -92,7 +92,7 @@ class TurnRunner:
         return partial
 
     def _with_suggestion(self, content: Content, prompt: str) -> Content:
-        """The message, with a line about skills that fit it."""
+        """Return the message, with a line about skills that fit it."""
         equipment = self._session.equipment
         suggestion = equipment.extensions.skills.suggestion(prompt) if equipment is not None else ""
         if not suggestion or isinstance(content, Message):
@@ -101,7 +101,7 @@ class TurnRunner:
         return [*parts, f"(Notice by the program, not by the user: {suggestion})"]
 
     def _shown(self, line: AnyLine) -> AnyLine:
-        """The line with the diff of the edit that a question is about."""
+        """Return the line with the diff of the edit that a question is about."""
         if line["type"] != "interrupt" or "tool" not in line:
             return line
         diff = self._session.without_keys(edit_preview(line["tool"], line["arguments"], self._session.folder))
@@ -155,7 +155,7 @@ class TurnRunner:
 
 
 def _text_of(content: Content) -> str:
-    """The words of a message: images are named, not shown."""
+    """Return the words of a message: images are named, not shown."""
     parts = content_of(content)
     if isinstance(parts, str):
         return parts
@@ -195,13 +195,13 @@ class PartialTurn:
             )
 
     def cost_usd(self, metrics: Metrics) -> float | None:
-        """What this turn cost, its helpers included; None where a price is not known."""
+        """Return what this turn cost, its helpers included; None where a price is not known."""
         _, _, micro_usd, unpriced = metrics.totals
         _, _, micro_usd_before, unpriced_before = self._before.totals
         return None if unpriced > unpriced_before else (micro_usd - micro_usd_before) / 1_000_000
 
     def usage(self, metrics: Metrics) -> RunUsage:
-        """The counts of this turn alone, its helpers' tokens included."""
+        """Return the counts of this turn alone, its helpers' tokens included."""
         before, now, earlier = self._before, metrics.totals, self._before.totals
         return {
             "input_tokens": now[0] - earlier[0],
@@ -213,12 +213,12 @@ class PartialTurn:
         }
 
     def model_calls(self, metrics: Metrics) -> int:
-        """How often this turn asked the model."""
+        """Return how often this turn asked the model."""
         return metrics.calls - self._before.calls
 
 
 def summary_of_guard(status: str, turn: PartialTurn) -> str:
-    """How a turn without an answer ended and what it had done, in words; empty where nothing is known of it."""
+    """Return how a turn without an answer ended and what it had done, in words; empty where nothing is known of it."""
     reason = STATUSES.get(status, "")
     done = ", ".join(f"{name} {count}×" if count > 1 else name for name, count in turn.calls.items())
     if not reason and not done:

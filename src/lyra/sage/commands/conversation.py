@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from lyra.config.private_file import write_private
+from lyra.config.files import write_private
 from lyra.core.secrets.visible import visible
 from lyra.errors import ConfigError, Conflict, NoSuchSession
 from lyra.sage.agent.live import LiveSession, Undone
@@ -89,7 +89,7 @@ async def restore(session: LiveSession, arguments: SlashArguments) -> SlashResul
 
 
 def _refused(conflict: Conflict, hint: str) -> SlashResult:
-    """What would be overwritten, shown; nothing was done."""
+    """Return what would be overwritten, shown; nothing was done."""
     shown = str(conflict.fields.get("diff") or "")
     blocks = [lines([conflict.message, hint])]
     return SlashResult(blocks=[diff(shown), *blocks] if shown else blocks, refused=conflict.message)
@@ -267,7 +267,7 @@ def _bounded(unified: str, most: int = _DIFF_CHARS_MAX) -> str:
 
 # ---------------------------------------------------------------- review
 async def review(session: LiveSession, arguments: SlashArguments) -> SlashResult:
-    """The diff goes beside the prompt: it is text from files, which may come from outside."""
+    """Return the diff goes beside the prompt: it is text from files, which may come from outside."""
     state = await git_diff(session.folder)
     material = _material(state) if state is not None and not state.problem else ""
     if not material:

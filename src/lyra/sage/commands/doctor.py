@@ -56,7 +56,8 @@ async def doctor(session: LiveSession, arguments: SlashArguments) -> SlashResult
 
 
 def sage_checks(config: Config, folder: str, model: str = "", root: Path | None = None) -> Iterator[SageCheck]:
-    """The checks for a session in this folder; `model` is asked instead of the configured one, `root` has sessions."""
+    """Yield the checks for a session in this folder; `model` is asked instead of the configured one, `root` has
+    sessions."""
     yield _model(config, model or config.agent.model or "")
     sessions = root or sessions_folder()
     writable = _writable(sessions)
@@ -72,7 +73,7 @@ def sage_checks(config: Config, folder: str, model: str = "", root: Path | None 
 
 
 def _model(config: Config, name: str) -> SageCheck:
-    """Whether the provider has what a call needs. The key itself is not read here, and never shown."""
+    """Return whether the provider has what a call needs. The key itself is not read here, and never shown."""
     provider, slash, _ = name.partition("/")
     if not slash:
         how = 'say --model PROVIDER/MODEL, or write model = "…" under [agent] in lyra.toml'

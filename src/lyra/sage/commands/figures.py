@@ -151,7 +151,7 @@ _known: Final[WeakKeyDictionary[Any, dict[str, dict[str, Any]]]] = WeakKeyDictio
 
 
 def servers_of(session: LiveSession) -> list[McpServers]:
-    """The sources of tools that are MCP servers; nothing of MCP is imported where there is none."""
+    """Return the sources of tools that are MCP servers; nothing of MCP is imported where there is none."""
     sources = [source for source in session.options.tools if type(source).__name__ == "McpServers"]
     if not sources:
         return []
@@ -207,7 +207,7 @@ def _failure(state: Any) -> str:
 
 # ---------------------------------------------------------------- prompts
 async def _prompts(servers: McpServers, name: str) -> list[dict[str, Any]]:
-    """The prompts of one server; none where it cannot be asked, because its state says why."""
+    """Return the prompts of one server; none where it cannot be asked, because its state says why."""
     if next(state.state for state in servers.states() if state.name == name) != "connected":
         return []
     try:
@@ -228,12 +228,12 @@ async def read_prompts(session: LiveSession) -> dict[str, dict[str, Any]]:
 
 
 def known_prompts(session: LiveSession) -> Mapping[str, dict[str, Any]]:
-    """The prompts as servers last listed them; nothing is asked."""
+    """Return the prompts as servers last listed them; nothing is asked."""
     return _known.get(session, {})
 
 
 async def prompt_result(session: LiveSession, name: str, rest: str) -> SlashResult | None:
-    """The prompt of a server for this command, with its arguments in their order; None where there is none."""
+    """Return the prompt of a server for this command, with its arguments in their order; None where there is none."""
     server = name.partition(":")[0]
     if not any(state.name == server for servers in servers_of(session) for state in servers.states()):
         return None

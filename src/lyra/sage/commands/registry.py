@@ -169,7 +169,7 @@ async def run_command(session: LiveSession, text: str, *, elsewhere: Mapping[str
 
 
 def command_list(session: LiveSession, elsewhere: Mapping[str, str] = _NOTHING) -> list[tuple[str, str]]:
-    """Every command with its sentence, for completion and help, but those in `elsewhere`; no server is asked."""
+    """Return every command with its sentence, for completion and help, but those in `elsewhere`; no server is asked."""
     listed = [(command.name, command.help) for command in COMMANDS.values() if command.name not in elsewhere]
     files = custom_commands(session)
     listed += [(name, visible(command.description)) for name, command in sorted(files.items())]
@@ -187,7 +187,7 @@ def _unknown(session: LiveSession, name: str, elsewhere: Mapping[str, str]) -> C
 
 
 def custom_commands(session: LiveSession) -> dict[str, CustomCommand]:
-    """The commands by name, as their files are now; skills that a person may start are among them."""
+    """Return the commands by name, as their files are now; skills that a person may start are among them."""
     if session.equipment is None:
         return {}
     session.equipment.extensions.refresh(at_once=True)
@@ -195,12 +195,12 @@ def custom_commands(session: LiveSession) -> dict[str, CustomCommand]:
 
 
 def problems_of(session: LiveSession) -> tuple[str, ...]:
-    """What is wrong with the files, with file and line."""
+    """Return what is wrong with the files, with file and line."""
     return session.equipment.extensions.problems if session.equipment is not None else ()
 
 
 def custom_result(command: CustomCommand, rest: str) -> SlashResult:
-    """The prompt that a command becomes, with the limits that its file sets for it."""
+    """Return the prompt that a command becomes, with the limits that its file sets for it."""
     send_with: dict[str, Any] = {}
     if command.allowed_tools is not None:
         send_with["only"] = command.allowed_tools

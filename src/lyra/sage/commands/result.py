@@ -45,7 +45,7 @@ class SlashResult(msgspec.Struct, kw_only=True):
 
     @classmethod
     def of(cls, *blocks: Block | str, **more: Any) -> SlashResult:
-        """A result with these blocks; a text is a block of one line."""
+        """Return a result with these blocks; a text is a block of one line."""
         return cls(blocks=[lines([block]) if isinstance(block, str) else block for block in blocks], **more)
 
 
@@ -58,9 +58,8 @@ def lines(texts: Iterable[str], *, title: str = "") -> Block:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str = "") -> Block:
-    return _titled(
-        {"type": "table", "columns": list(columns), "rows": [[_cell(cell) for cell in row] for row in rows]}, title
-    )
+    cells = [["" if cell is None else str(cell) for cell in row] for row in rows]
+    return _titled({"type": "table", "columns": list(columns), "rows": cells}, title)
 
 
 def bars(rows: Iterable[tuple[str, float, str]], *, of: float | None = None, title: str = "") -> Block:
@@ -72,7 +71,7 @@ def diff(unified: str, *, title: str = "") -> Block:
 
 
 def as_markdown(blocks: Iterable[Block]) -> str:
-    """The blocks as Markdown, for a face without a layout of its own."""
+    """Return the blocks as Markdown, for a face without a layout of its own."""
     texts = []
     for block in blocks:
         title = f"**{block['title']}**\n\n" if block.get("title") else ""
@@ -84,13 +83,13 @@ def as_markdown(blocks: Iterable[Block]) -> str:
 
 
 def plain_text(blocks: Iterable[Block]) -> str:
-    """The blocks as they are read on paper: titles and lines."""
+    """Return the blocks as they are read on paper: titles and lines."""
     texts = (f"{block['title']}\n{_content(block)}" if block.get("title") else _content(block) for block in blocks)
     return "\n\n".join(filter(None, texts))
 
 
 def _content(block: Block) -> str:
-    """The lines of a block without its title, columns under each other."""
+    """Return the lines of a block without its title, columns under each other."""
     kind = block["type"]
     if kind in ("text", "diff"):
         return str(block[kind])
@@ -111,17 +110,13 @@ def _titled(block: Block, title: str) -> Block:
     return {**block, "title": title} if title else block
 
 
-def _cell(value: Any) -> str:
-    return "" if value is None else str(value)
-
-
 # ---------------------------------------------------------------- words
 
 _LENGTH_MAX: Final = 90
 
 
 def age(time: float) -> str:
-    """How long ago, in the largest unit."""
+    """Return how long ago, in the largest unit."""
     seconds = max(0.0, SystemClock().now() - time)
     for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= length:
@@ -130,14 +125,14 @@ def age(time: float) -> str:
 
 
 def dollars(usd: float | None) -> str:
-    """An amount to two digits, a small one to four; `?` where the price of a call is not known."""
+    """Return an amount to two digits, a small one to four; `?` where the price of a call is not known."""
     if usd is None:
         return "?"
     return f"${usd:.2f}" if usd >= 0.1 or not usd else f"${usd:.4f}"
 
 
 def tokens(count: int) -> str:
-    """A count with spaces between thousands."""
+    """Return a count with spaces between thousands."""
     return f"{count:,}".replace(",", " ")
 
 
@@ -146,7 +141,7 @@ def percent(share: float) -> str:
 
 
 def short(text: str, length: int = _LENGTH_MAX) -> str:
-    """The beginning of a text on one line, escape sequences made visible."""
+    """Return the beginning of a text on one line, escape sequences made visible."""
     line = visible(" ".join(text.split()))
     return line if len(line) <= length else f"{line[: length - 1]}…"
 
@@ -175,7 +170,7 @@ class SlashArguments:
         return [word for word in self._split() if not word.startswith("--")]
 
     def flags(self, *known: str) -> set[str]:
-        """The flags that are given, without their dashes; one that is not known is an error."""
+        """Return the flags that are given, without their dashes; one that is not known is an error."""
         flags = {word[2:] for word in self._split() if word.startswith("--")}
         for flag in sorted(flags - set(known)):
             near = did_you_mean(flag, known)

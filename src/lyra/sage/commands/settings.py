@@ -46,7 +46,7 @@ async def config(session: LiveSession, arguments: SlashArguments) -> SlashResult
 
 # ---------------------------------------------------------------- model
 async def model(session: LiveSession, arguments: SlashArguments) -> SlashResult:
-    """A name with a slash is switched to; any other word is looked for in the published names of models."""
+    """Return a name with a slash is switched to; any other word is looked for in the published names of models."""
     words = arguments.at_most(1)
     if not words:
         return _model_table(session, _models_used(session))
@@ -59,7 +59,7 @@ async def model(session: LiveSession, arguments: SlashArguments) -> SlashResult:
 
 
 def _models_used(session: LiveSession) -> dict[str, str]:
-    """The model in use, that of the configuration, and those of the last weeks."""
+    """Return the model in use, that of the configuration, and those of the last weeks."""
     used = session.spending.log.sums("model", days=_DAYS_BACK, now=SystemClock().now())
     recent = {total.group: "used before" for total in sorted(used, key=lambda total: -total.time)}
     configured = session.config.agent.model
@@ -85,7 +85,7 @@ def _model_table(session: LiveSession, models: dict[str, str]) -> SlashResult:
 
 
 def _is_usable(session: LiveSession, provider: str) -> bool:
-    """Whether the settings are there that a call needs; nothing is sent."""
+    """Return whether the settings are there that a call needs; nothing is sent."""
     try:
         settings = settings_of(provider, session.config.providers.get(provider))
     except ConfigError:

@@ -149,7 +149,10 @@ async def tools(session: LiveSession, arguments: SlashArguments) -> SlashResult:
     if words:
         return _tool(session, arguments.choice(words[0], listed), listed)
     permissions = session.headless.setup.permissions
-    rows = [(visible(tool.name), _rules(permissions, tool.name), _first_line(tool)) for tool in listed.values()]
+    rows = [
+        (visible(tool.name), _rules(permissions, tool.name), short(tool.description.strip().split("\n", 1)[0]))
+        for tool in listed.values()
+    ]
     return SlashResult.of(table(("tool", "rules", ""), rows))
 
 
@@ -176,10 +179,6 @@ def _rules(permissions: Permissions, tool: str) -> str:
     rules = [f"{effect} {rule.text}" for effect in effects for rule in permissions.rules_of(effect, tool)]
     more = f" and {len(rules) - _RULES_SHOWN} more" if len(rules) > _RULES_SHOWN else ""
     return visible(", ".join(rules[:_RULES_SHOWN]) + more)
-
-
-def _first_line(tool: Tool) -> str:
-    return short(tool.description.strip().split("\n", 1)[0])
 
 
 # ---------------------------------------------------------------- memory

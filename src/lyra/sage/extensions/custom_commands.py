@@ -70,12 +70,13 @@ class CustomCommand(msgspec.Struct, frozen=True, kw_only=True):
     plugin: str = ""
 
     def expand(self, args: str = "") -> str:
-        """The prompt for these arguments; ConfigError where they cannot be split."""
+        """Return the prompt for these arguments; ConfigError where they cannot be split."""
         return expand(self.body, args, self.arguments)
 
 
 def expand(body: str, args: str, names: Collection[str] = ()) -> str:
-    """A text with its variables replaced. Where it has none, arguments are put below it, so that they are not lost."""
+    """Return a text with its variables replaced. Where it has none, arguments are put below it, so that they are not
+    lost."""
     args = args.strip()
     if len(args) > _ARGUMENTS_CHARS_MAX:
         raise ConfigError(f"the arguments have at most {_ARGUMENTS_CHARS_MAX} characters, not {len(args)}")
@@ -154,7 +155,7 @@ class CustomCommands(ExtensionFiles[CustomCommand]):
         )
 
     def _name(self, file: MarkdownFile, place: ExtensionPlace) -> str:
-        """The name that the path says: folders are joined by `:`, and a plugin's id comes first."""
+        """Return the name that the path says: folders are joined by `:`, and a plugin's id comes first."""
         inside = os.path.relpath(file.path, os.path.join(place.folder, self.KIND))
         parts = inside[: -len(".md")].split(os.sep)
         for part in parts:

@@ -25,8 +25,8 @@ from lyra.tools.permissions.rules import Rule
 
 
 def declared_tools(file: MarkdownFile, key: str, place: ExtensionPlace) -> tuple[str, ...] | None:
-    """The tools that a file names under `key`; of a plugin's file all that the plugin declares where it names none, and
-    never more. None has no limit."""
+    """Return the tools that a file names under `key`; of a plugin's file all that the plugin declares where it names
+    none, and never more. None has no limit."""
     tools = file.tools(key)
     if place.tools is None or file.report.mistakes:
         return tools
@@ -38,7 +38,7 @@ def declared_tools(file: MarkdownFile, key: str, place: ExtensionPlace) -> tuple
 
 
 def covers(rule: Rule, other: Rule) -> bool:
-    """Whether every call that `other` matches is matched by `rule`, as far as their texts show it."""
+    """Return whether every call that `other` matches is matched by `rule`, as far as their texts show it."""
     return rule.text == other.text or (rule.bare and rule.covers_tool(other.tool))
 
 
@@ -74,7 +74,7 @@ class ExtensionFiles(Generic[Entry]):
         return self.refresh()
 
     def entries(self) -> dict[str, Entry]:
-        """The entries as of the last refresh."""
+        """Return the entries as of the last refresh."""
         return dict(self._entries)
 
     @property
@@ -128,11 +128,11 @@ class ExtensionFiles(Generic[Entry]):
         )
 
     def _listed(self, place: ExtensionPlace) -> tuple[list[str], list[Mistake]]:
-        """The files of a place; a subclass may leave some out."""
+        """Return the files of a place; a subclass may leave some out."""
         return markdown_files(place, self.KIND)
 
     def _read(self, data: bytes, path: str, place: ExtensionPlace) -> tuple[Entry | None, list[Mistake]]:
-        """The entry of one file, or its mistakes."""
+        """Return the entry of one file, or its mistakes."""
         raise NotImplementedError(os.path.basename(path))
 
 
@@ -160,7 +160,7 @@ class ExtensionPlace(NamedTuple):
     tools: tuple[str, ...] | None = None
 
     def takes(self, path: str, data: bytes) -> bool:
-        """Whether a file with this content counts."""
+        """Return whether a file with this content counts."""
         return (self.files is None or path in self.files) and (self.accept is None or self.accept(path, data))
 
     @property
@@ -176,7 +176,8 @@ def extension_places(
     trusted: FolderTrust | bool | None = None,
     env: Mapping[str, str] | None = None,
 ) -> tuple[ExtensionPlace, ...]:
-    """The places that count for a session in `folder`, those whose names win first. `trusted` is as for `trust_for`."""
+    """Return the places that count for a session in `folder`, those whose names win first. `trusted` is as for
+    `trust_for`."""
     project = os.path.join(folder, PROJECT_FOLDER)
     trust = trust_for(folder, trusted, env=env)
 
@@ -233,7 +234,8 @@ class _Listing:
 
 
 def markdown_files(place: ExtensionPlace, kind: str) -> tuple[list[str], list[Mistake]]:
-    """The `.md` files of one kind (`commands`, `skills`, `agents`) in a place, and what is wrong with its folders."""
+    """Return the `.md` files of one kind (`commands`, `skills`, `agents`) in a place, and what is wrong with its
+    folders."""
     listing = _Listing(place)
     folder = os.path.join(place.folder, kind)
     if os.path.islink(folder) and not place.follows_links:
@@ -256,7 +258,7 @@ _COMMA: Final = re.compile(r",(?![^()]*\))")  # outside of brackets
 
 
 def one_line(text: str) -> str:
-    """A text of a file fit for a terminal: on one line, without control characters, invisible and half ones."""
+    """Return a text of a file fit for a terminal: on one line, without control characters, invisible and half ones."""
     return " ".join(without_invisible(text).encode("utf-8", "ignore").decode().split())
 
 
@@ -273,7 +275,7 @@ class MarkdownFile:
 
     @classmethod
     def of(cls, data: bytes, path: str, known: Collection[str], what: str) -> tuple[Self | None, list[Mistake]]:
-        """The file, or what is wrong with it as a whole. `what` is the file's kind in sentences: "a command"."""
+        """Return the file, or what is wrong with it as a whole. `what` is the file's kind in sentences: "a command"."""
         try:
             head = read_front_matter(data, path)
         except ParseError as error:
@@ -291,7 +293,7 @@ class MarkdownFile:
         return cls(path, head.keys, body, report), report.mistakes
 
     def text(self, key: str, default: str = "", *, most: int = _TEXT_CHARS_MAX) -> str:
-        """The value of a key as one line of text; `default` where the file does not have the key."""
+        """Return the value of a key as one line of text; `default` where the file does not have the key."""
         if key not in self.keys:
             return default
         value = self.report.text(self.keys[key], (key,), key, most=most)
@@ -304,7 +306,7 @@ class MarkdownFile:
         return self.report.flag(self.keys[key], (key,), key) if key in self.keys else default
 
     def whole(self, key: str, *, least: int, most: int) -> int | None:
-        """The value of a key as a whole number; None where the file does not have the key."""
+        """Return the value of a key as a whole number; None where the file does not have the key."""
         if key not in self.keys:
             return None
         value = self.keys[key]
@@ -319,8 +321,8 @@ class MarkdownFile:
         return self.report.word(self.keys[key], (key,), key, words) or ""
 
     def texts(self, key: str, fits: Callable[[str], object], what: str) -> tuple[str, ...] | None:
-        """The value of a key as a list of texts, which may be written as one text with commas; None where the file does
-        not have the key."""
+        """Return the value of a key as a list of texts, which may be written as one text with commas; None where the
+        file does not have the key."""
         if key not in self.keys:
             return None
         value = self.keys[key]

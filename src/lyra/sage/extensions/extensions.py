@@ -27,8 +27,7 @@ from lyra.core.clock import Clock, loop_clock
 from lyra.core.data_folder import data_folder
 from lyra.core.tool import Tool
 from lyra.errors import ConfigError
-from lyra.sage.extensions.agent_files import AgentFiles
-from lyra.sage.extensions.builtin_agents import SubAgentDefinition
+from lyra.sage.extensions.agent_files import AgentFiles, SubAgentDefinition
 from lyra.sage.extensions.custom_commands import CustomCommand, CustomCommands
 from lyra.sage.extensions.extension_files import (
     PROJECT_FOLDER,
@@ -118,7 +117,7 @@ class Extensions:
         return True
 
     def _store(self) -> PluginStore | None:
-        """The store of plugins, once there is one: most users have none, and reading plugins imports a lot."""
+        """Return the store of plugins, once there is one: most users have none, and reading plugins imports a lot."""
         if self._plugin_store is None and os.path.isdir(data_folder(self._env) / "plugins"):
             from lyra.sage.extensions.plugins.store import PluginStore
 
@@ -127,22 +126,22 @@ class Extensions:
 
     # ------------------------------------------------------------ what there is
     def slash_commands(self) -> dict[str, CustomCommand]:
-        """The commands of files, and the skills that a person may start; of one name the command counts."""
+        """Return the commands of files, and the skills that a person may start; of one name the command counts."""
         return {**self.skills.commands(), **self.commands.entries()}
 
     def sub_agents(self) -> dict[str, SubAgentDefinition]:
         return self.agents.definitions()
 
     def plugins(self) -> tuple[Plugin, ...]:
-        """The plugins that count."""
+        """Return the plugins that count."""
         return tuple(self._plugins.values())
 
     def tools(self, workspace: Workspace) -> ExtensionTools:
-        """The tools of the extensions, for a session in this workspace."""
+        """Return the tools of the extensions, for a session in this workspace."""
         return ExtensionTools(self, workspace)
 
     def hooks(self) -> dict[str, tuple[Hook, ...]]:
-        """The hooks of plugins by their source, for `Hooks.put`."""
+        """Return the hooks of plugins by their source, for `Hooks.put`."""
         return {f"plugin:{plugin.id}": plugin.hooks for plugin in self._plugins.values()}
 
     def put_hooks(self, hooks: Hooks) -> None:
@@ -153,7 +152,7 @@ class Extensions:
             hooks.put(source, those)
 
     def servers(self) -> list[ServerSettings]:
-        """The MCP servers of plugins; a session starts them when it begins."""
+        """Return the MCP servers of plugins; a session starts them when it begins."""
         return [server for plugin in self._plugins.values() for server in plugin.servers(self.folder)]
 
     # ------------------------------------------------------------ problems
@@ -189,19 +188,20 @@ class ExtensionTools:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        told = [problem for _, those in self._sources.values() for source in those for problem in _problems(source)]
+        told = [
+            problem
+            for _, those in self._sources.values()
+            for source in those
+            for problem in getattr(source, "problems", ())
+        ]
         return (*self._extensions.problems, *told)
-
-
-def _problems(source: ToolSource) -> tuple[str, ...]:
-    return tuple(getattr(source, "problems", ()))
 
 
 # ---------------------------------------------------------------- extension asks
 
 
 def extension_asks(folder: str) -> Iterator[AskingFile]:
-    """The extension files of a folder's `.lyra`."""
+    """Yield the extension files of a folder's `.lyra`."""
     place = ExtensionPlace("project", os.path.join(folder, PROJECT_FOLDER))
     if os.path.islink(place.folder):
         return
@@ -243,13 +243,13 @@ def _of_file_beside(data: bytes, name: str) -> Iterator[Ask]:
 
 
 def _named(name: str) -> str:
-    """The name that a path says."""
+    """Return the name that a path says."""
     inside = os.path.basename(name)
     return os.path.basename(os.path.dirname(name)) if inside == SKILL_FILE else os.path.splitext(inside)[0]
 
 
 def _with(keys: dict[str, Any]) -> str:
-    """What else the front matter asks for."""
+    """Return what else the front matter asks for."""
     parts = []
     if "description" in keys:
         parts.append(f": {on_one_line(keys['description'])}")

@@ -50,7 +50,8 @@ _COLUMNS: Final = "id, scope, kind, text, time, tainted"
 
 
 def sage_memory(*, recall: bool, env: Mapping[str, str] | None = None) -> Memory:
-    """The memory of a session: its scope is the session's folder, and without `recall` no item is put into a prompt."""
+    """Return the memory of a session: its scope is the session's folder, and without `recall` no item is put into a
+    prompt."""
     folder = data_folder(os.environ if env is None else env)
     items = RECALLED_ITEMS if recall else 0
     return Memory(items=items, tokens=RECALLED_TOKENS, tools=True, home=SharedMemories(folder / FILE_NAME))
@@ -99,7 +100,7 @@ class SharedMemories:
             return connection.execute("DELETE FROM items WHERE id = ? AND scope = ?", (number, scope)).rowcount > 0
 
     def items(self, scope: str, *, kind: str | None = None) -> list[MemoryItem]:
-        """All items of a scope, oldest first."""
+        """Return all items of a scope, oldest first."""
         require("db.read", f"memories.{scope}")
         if not self.path.exists():  # most people keep nothing: no file is made for a look
             return []
@@ -109,7 +110,7 @@ class SharedMemories:
         return [item for item in map(_item, rows) if kind is None or item.kind == kind]
 
     def search(self, scope: str, question: str, *, most: int = 8, kind: str | None = None) -> list[MemoryItem]:
-        """The items that share words with the question, the best first."""
+        """Return the items that share words with the question, the best first."""
         whole(most, "most", least=1)
         items = {item.id: item for item in self.items(scope, kind=kind)}
         index = TextIndex()
@@ -120,7 +121,7 @@ class SharedMemories:
     # ------------------------------------------------------------ the file
     @contextlib.contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
-        """The connection, in a transaction. The file is its user's own, and no agent or command can write it."""
+        """Yield the connection, in a transaction. The file is its user's own, and no agent or command can write it."""
         try:
             if self._connection is None:
                 self._connection = self._connected()

@@ -80,7 +80,7 @@ class GitState(NamedTuple):
 
 
 async def git_state(folder: str, *, sandbox: Sandbox | None = None, timeout_s: float = GIT_S_MAX) -> GitState | None:
-    """The state of the repository that a folder is in; None where it is in none."""
+    """Return the state of the repository that a folder is in; None where it is in none."""
     from lyra.sandbox import Sandbox
 
     head = await asyncio.to_thread(read_head, folder)
@@ -100,7 +100,8 @@ async def git_state(folder: str, *, sandbox: Sandbox | None = None, timeout_s: f
 
 
 async def run_git(head: GitHead, sandbox: Sandbox, script: str, timeout_s: float) -> bytes:
-    """The output of a script of git commands; nothing where one of them fails. TimeoutError where it takes longer."""
+    """Return the output of a script of git commands; nothing where one of them fails. TimeoutError where it takes
+    longer."""
     from lyra.sandbox import Limits, Profile
 
     profile = Profile(
@@ -149,7 +150,7 @@ def _parsed(known: GitState, output: bytes) -> GitState:
 
 
 def _distance(text: str) -> tuple[int, int]:
-    """The numbers of `+1 -2`."""
+    """Return the numbers of `+1 -2`."""
     plus, _, minus = text.partition(" ")
     is_pair = plus[1:].isdecimal() and minus[1:].isdecimal()
     return (int(plus[1:]), int(minus[1:])) if is_pair else (0, 0)
@@ -189,7 +190,7 @@ class GitHead(NamedTuple):
 
 
 def read_head(folder: str) -> GitHead | None:
-    """The repository that a folder is in; None where it is in none that can be read."""
+    """Return the repository that a folder is in; None where it is in none that can be read."""
     root = os.path.realpath(folder)
     for _ in range(_FOLDERS_UP_MAX):
         entry = os.path.join(root, ".git")
@@ -218,7 +219,7 @@ def _head_of(root: str, entry: str) -> GitHead | None:
 
 
 def _is_submodule(root: str, git_folder: str) -> bool:
-    """Whether a folder is `.git/modules/…` of a repository that `root` lies in."""
+    """Return whether a folder is `.git/modules/…` of a repository that `root` lies in."""
     above, separator, _ = git_folder.partition("/.git/modules/")
     return bool(separator) and root.startswith(f"{above}/")
 
@@ -232,7 +233,7 @@ def _read(head: GitHead) -> GitHead | None:
 
 
 def _small(path: str) -> str:
-    """The text of a small plain file; "" for anything else. A pipe is not waited for."""
+    """Return the text of a small plain file; "" for anything else. A pipe is not waited for."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
@@ -267,7 +268,7 @@ class GitDiff(NamedTuple):
 
 
 async def git_diff(folder: str, *, sandbox: Sandbox | None = None) -> GitDiff | None:
-    """The changes in the repository that a folder is in; None where it is in none."""
+    """Return the changes in the repository that a folder is in; None where it is in none."""
     from lyra.sandbox import Sandbox
 
     head = await asyncio.to_thread(read_head, folder)

@@ -53,7 +53,7 @@ def system_prompt(
     git: GitState | None = None,
     repo_map: str = "",
 ) -> str:
-    """The prompt for a session in `folder`. Each part that is not given is left out."""
+    """Return the prompt for a session in `folder`. Each part that is not given is left out."""
     parts = [default_prompt(folder, also, attended=attended)]
     if mode in MODE_WORDS:
         parts.append(MODE_WORDS[mode])
@@ -83,7 +83,7 @@ def _rules_parts(rules: ProjectRules) -> list[str]:
 
 
 def git_lines(git: GitState) -> list[str]:
-    """The state of a repository in a few lines."""
+    """Return the state of a repository in a few lines."""
     where = git.branch or f"no branch, commit {git.commit}"
     distance = [f"{count} {word}" for count, word in ((git.ahead, "ahead"), (git.behind, "behind")) if count]
     upstream = f" (upstream {git.upstream}{': ' + ', '.join(distance) if distance else ''})" if git.upstream else ""
@@ -128,12 +128,13 @@ PATH_ARGUMENTS: Final = {
 
 
 def rules_heading(mark: str) -> str:
-    """The line that begins rules in a result."""
+    """Return the line that begins rules in a result."""
     return f"[rules of a subfolder, {mark}]"
 
 
 def with_folder_rules(tools: Iterable[Any], rules: ProjectRules) -> list[Any]:
-    """The tools; those of Lyra's own that open a file tell the rules of its folder. Others are left as they are."""
+    """Return the tools; those of Lyra's own that open a file tell the rules of its folder. Others are left as they
+    are."""
 
     @pure
     async def mw(call: ToolCall, inner: Next) -> Any:

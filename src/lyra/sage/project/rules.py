@@ -78,7 +78,8 @@ class RuleFile(NamedTuple):
 
 
 def folders_above(folder: str) -> list[str]:
-    """The folder and those above it up to the one with a `.git`, outermost first; without one the folder alone."""
+    """Return the folder and those above it up to the one with a `.git`, outermost first; without one the folder
+    alone."""
     start = os.path.realpath(folder)
     folders = [start]
     while not os.path.lexists(os.path.join(folders[-1], ".git")):
@@ -90,7 +91,7 @@ def folders_above(folder: str) -> list[str]:
 
 
 def rule_files(root: str, *, names: tuple[str, ...] = NAMES, rules_folder: str = RULES_FOLDER) -> list[RuleFile]:
-    """The files with rules of one folder, each before those that it imports."""
+    """Return the files with rules of one folder, each before those that it imports."""
     try:
         with Beneath(os.path.realpath(root)) as folder:
             reading = _Reading(folder)
@@ -102,7 +103,7 @@ def rule_files(root: str, *, names: tuple[str, ...] = NAMES, rules_folder: str =
 
 
 def _listed(folder: Beneath, name: str) -> Iterator[str]:
-    """The Markdown files of the folder of rules, by name."""
+    """Yield the Markdown files of the folder of rules, by name."""
     if not name:
         return
     try:
@@ -146,7 +147,7 @@ class _Reading:
             self.add(target, depth=depth + 1, imported_by=file.name)
 
     def _read(self, name: str, imported_by: str) -> RuleFile | None:
-        """The file; None where there is none, or where it was read already."""
+        """Return the file; None where there is none, or where it was read already."""
 
         def problem(sentence: str, named: str = name) -> RuleFile:
             return RuleFile(self._folder.root, named, b"", sentence, imported_by)
@@ -181,7 +182,8 @@ class _Reading:
 
 
 def imports_in(text: str) -> list[str]:
-    """The paths that a text imports, in order; code blocks and `code` import nothing, and neither does `@name`."""
+    """Return the paths that a text imports, in order; code blocks and `code` import nothing, and neither does
+    `@name`."""
     fence = ""
     paths = []
     for line in text.split("\n"):
@@ -197,7 +199,7 @@ def imports_in(text: str) -> list[str]:
 
 
 def rule_asks(folder: str) -> Iterator[AskingFile]:
-    """The files with rules that count in a folder: its own, and those above it up to the git root."""
+    """Yield the files with rules that count in a folder: its own, and those above it up to the git root."""
     for place in folders_above(folder):
         for file in rule_files(place):
             if not file.problem and is_own(file.path, folder):
@@ -251,7 +253,7 @@ class ProjectRules:
         self._told: dict[tuple[str, str], str] = {}  # reader and subfolder → the text that was told last
 
     def text(self) -> str:
-        """The rules of the folder as text for a system prompt; "" where there are none."""
+        """Return the rules of the folder as text for a system prompt; "" where there are none."""
         if self._text is None or self._stamps != _stamps(self._stamps):
             self._text = self._read()
         return self._text
@@ -301,11 +303,11 @@ class ProjectRules:
 
     # ------------------------------------------------------------ rules of subfolders
     def rules_for(self, path: str) -> str:
-        """The rules of the subfolders on the way to a file, outermost first; "" where there are none."""
+        """Return the rules of the subfolders on the way to a file, outermost first; "" where there are none."""
         return "\n\n".join(nested.text for nested in self._on_the_way(path) if nested.text)
 
     def news_for(self, path: str, reader: str = "") -> str:
-        """The same without those that this reader (a pid) was told already; `tell_again` forgets that."""
+        """Return the same without those that this reader (a pid) was told already; `tell_again` forgets that."""
         news = []
         for nested in self._on_the_way(path):
             if nested.text and self._told.get((reader, nested.folder)) != nested.text:
@@ -359,7 +361,8 @@ class _Nested(NamedTuple):
 def _given(
     files: Iterable[tuple[RuleFile, bool]], shown: Callable[[RuleFile], str], most: int
 ) -> tuple[list[str], list[RuleSource]]:
-    """The texts of the trusted files with a heading each, and what became of every file. `most` bounds all of them."""
+    """Return the texts of the trusted files with a heading each, and what became of every file. `most` bounds all of
+    them."""
     parts: list[str] = []
     sources: list[RuleSource] = []
     for file, trusted in files:
@@ -386,7 +389,7 @@ def _given(
 
 
 def _watched(folder: str) -> list[str]:
-    """The paths whose change means that the rules of a folder are read again."""
+    """Return the paths whose change means that the rules of a folder are read again."""
     return [os.path.join(folder, name) for name in (*NAMES, RULES_FOLDER)]
 
 

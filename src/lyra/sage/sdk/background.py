@@ -132,7 +132,7 @@ class ExecutionResult(msgspec.Struct, kw_only=True):
         return f"{self.outcome}: {self.steps} steps, {len(self.tool_calls)} tool calls, {cost}, {self.duration_ms} ms"
 
     def require(self) -> ExecutionResult:
-        """The result itself; raises its error unless it is a success."""
+        """Return the result itself; raises its error unless it is a success."""
         if self.error is not None:
             raise self.error
         if not self.is_success:
@@ -157,7 +157,7 @@ class Background:
         self._answer_tasks()
 
     def take(self) -> list[SageNotice]:
-        """The notices since the last call."""
+        """Return the notices since the last call."""
         return [SageNotice(notice) for notice in self._notices.take()]
 
     def look(self) -> None:
@@ -231,7 +231,7 @@ PermissionCallback = Callable[
 
 
 def refuse(request: PermissionRequest) -> PermissionAnswer:
-    """The answers of a run that asks nothing, in a session that could."""
+    """Return the answers of a run that asks nothing, in a session that could."""
     is_call = request.tool or request.kind != "clarification"
     return PermissionAnswer("deny" if is_call else "", "this run asks no one; decide by yourself")
 

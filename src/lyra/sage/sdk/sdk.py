@@ -140,7 +140,7 @@ class SageAgentSDK:
         return self._with(max_turns=whole(steps, "steps", least=1, most=10**6))
 
     def with_step_limit(self, steps: int | None) -> Self:
-        """The same; None is the default of 100."""
+        """Return the same; None is the default of 100."""
         return self.with_max_steps(TURNS_MAX if steps is None else steps)
 
     def with_tools(self, *tools: Any) -> Self:
@@ -148,13 +148,13 @@ class SageAgentSDK:
         return self._with(tools=(*self._options.tools, *(tool_given(given) for given in tools)))
 
     def with_permission_callback(self, ask: PermissionCallback | None) -> Self:
-        """The function that is asked where no rule decides."""
+        """Return the function that is asked where no rule decides."""
         self._ask = ask
         return self
 
     def with_notice_callback(self, tell: NoticeCallback | None) -> Self:
-        """The function that is told at once what the user should know beside the answer; `notice` events say the same
-        when a run has its next event."""
+        """Return the function that is told at once what the user should know beside the answer; `notice` events say the
+        same when a run has its next event."""
         self._tell = tell
         return self
 
@@ -192,7 +192,7 @@ class SageAgentSDK:
         return {"lyra": __version__, "api": API_VERSION}
 
     def is_compatible_with(self, version: str) -> bool:
-        """Whether a program written for this version of the API runs with this one: same major, not newer."""
+        """Return whether a program written for this version of the API runs with this one: same major, not newer."""
         try:
             asked = [int(part) for part in version.split(".")[:2]]
         except ValueError:
@@ -251,7 +251,7 @@ class SageAgentSDK:
         return await self._whole(task, RunOptions(), interactive=False)
 
     def run_sync(self, task: Content, options: RunOptions | None = None) -> ExecutionResult:
-        """The same for a program without an event loop."""
+        """Return the same for a program without an event loop."""
         return _in_own_loop(self.run_with_options(task, options or RunOptions()))
 
     async def stream(self, task: Content, options: RunOptions | None = None) -> AsyncGenerator[SageEvent, None]:
@@ -322,7 +322,7 @@ def query(task: Content, **settings: Any) -> Query:
 
 
 def query_sync(task: Content, **settings: Any) -> ExecutionResult:
-    """The same for a program without an event loop."""
+    """Return the same for a program without an event loop."""
     return SageAgentSDK(**settings).run_sync(task)
 
 
@@ -366,7 +366,7 @@ def check_task(task: Content) -> None:
 
 
 def tool_given(given: Any) -> Tool | ToolSource:
-    """A tool from a function, a Tool, an Agent as a sub-agent, or a source of tools."""
+    """Return a tool from a function, a Tool, an Agent as a sub-agent, or a source of tools."""
     from lyra.agents.agent import Agent
     from lyra.agents.helpers.delegate import delegate
 

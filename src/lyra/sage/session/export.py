@@ -36,7 +36,8 @@ _MARKUP: Final = re.compile(r"<(?=[A-Za-z/!?])|(?<=!)\[")
 
 # ------------------------------------------------------------ JSON
 def to_json(record: SessionRecord, messages: Iterable[Message], *, secrets: Sequence[str | Secret] = ()) -> str:
-    """The record and all messages as one JSON object, indented; line ends and tabs stay, other controls are codes."""
+    """Return the record and all messages as one JSON object, indented; line ends and tabs stay, other controls are
+    codes."""
     data = {
         "format": FORMAT,
         "session": msgspec.structs.asdict(record),
@@ -67,7 +68,7 @@ def _visible_data(value: Any) -> Any:
 
 # ------------------------------------------------------------ Markdown
 def to_markdown(record: SessionRecord, messages: Iterable[Message], *, secrets: Sequence[str | Secret] = ()) -> str:
-    """The conversation: prompts, answers, tool calls with their output folded."""
+    """Return the conversation: prompts, answers, tool calls with their output folded."""
     writer = _MarkdownWriter(tuple(secrets))
     return "\n\n".join(block for block in (*writer.head(record), *writer.conversation(messages)) if block) + "\n"
 
@@ -143,12 +144,12 @@ class _MarkdownWriter:
         return visible_lines(redact(text, self._secrets).replace("\r\n", "\n"))
 
     def _line(self, text: str, length: int) -> str:
-        """A text as one line of Markdown without any markup."""
+        """Return a text as one line of Markdown without any markup."""
         line = preview(redact(text, self._secrets), length)
         return re.sub(r"([\\`*_\[\]<>#|!])", r"\\\1", line)
 
     def _fenced(self, text: str, language: str = "") -> str:
-        """A code block whose fence is longer than any in its text."""
+        """Return a code block whose fence is longer than any in its text."""
         shown = self._text(text).removesuffix("\n")
         fence = "`" * max(3, 1 + max(map(len, _BACKTICKS.findall(shown)), default=0))
         return f"{fence}{language}\n{shown}\n{fence}"
@@ -195,7 +196,7 @@ def _safe_markdown(text: str) -> str:
 
 
 def _escaped(line: str) -> str:
-    """The line with markup escaped outside of its code spans."""
+    """Return the line with markup escaped outside of its code spans."""
     pieces: list[str] = []
     position = 0
     for span in _CODE_SPAN.finditer(line):

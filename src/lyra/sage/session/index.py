@@ -22,7 +22,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from lyra.config.private_file import alone
+from lyra.config.files import alone
 from lyra.core.checking.check import did_you_mean
 from lyra.core.own_files import STORE_SUFFIXES, add_own_path, has_no_room, make_folder
 from lyra.core.secrets.redact import redact
@@ -127,13 +127,13 @@ class SessionIndex:
 
     # ------------------------------------------------------------ reading
     def list(self, folder: str | None = None, limit: int = 50, search: str | None = None) -> Records:
-        """The newest sessions first; of one folder, or with all these words (each may be the start of a longer one) in
-        the title, the prompts or the answers, if asked."""
+        """Return the newest sessions first; of one folder, or with all these words (each may be the start of a longer
+        one) in the title, the prompts or the answers, if asked."""
         query, values = select_query(folder, search)
         return self._records(query, (*values, max(limit, 0)))
 
     def get(self, prefix: str) -> SessionRecord:
-        """The session with this id, or the only one whose id begins so. Conflict where several do."""
+        """Return the session with this id, or the only one whose id begins so. Conflict where several do."""
         query = "SELECT record FROM sessions WHERE id >= ? AND id < ? ORDER BY id LIMIT ?"
         records = self._records(query, (prefix, f"{prefix}~", _NAMED_MAX + 1)) if prefix.isascii() else []
         if prefix and (len(records) == 1 or (records and records[0].id == prefix)):
@@ -154,7 +154,7 @@ class SessionIndex:
         )
 
     def latest(self, folder: str) -> SessionRecord | None:
-        """The session of a folder that was used last."""
+        """Return the session of a folder that was used last."""
         records = self.list(folder, limit=1)
         return records[0] if records else None
 
@@ -296,7 +296,7 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 
 def _is_damage(error: sqlite3.DatabaseError) -> bool:
-    """Whether the content of the file is wrong, unlike a full disk or a lock."""
+    """Return whether the content of the file is wrong, unlike a full disk or a lock."""
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_OK) & 0xFF
     return isinstance(error, _Damaged) or code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT)
 
@@ -369,8 +369,8 @@ def _delete(connection: sqlite3.Connection, condition: str, values: tuple[str | 
 
 
 def select_query(folder: str | None, search: str | None) -> tuple[str, list[str]]:
-    """The query for the newest sessions, and its values but the last, which is the limit. A word without a letter or
-    digit is not searched for."""
+    """Return the query for the newest sessions, and its values but the last, which is the limit. A word without a
+    letter or digit is not searched for."""
     words = [word for word in storable(search or "").split() if any(map(str.isalnum, word))][:_WORDS_MAX]
     conditions = [] if folder is None else ["folder = ?"]
     values = [] if folder is None else [storable(folder)]
@@ -392,7 +392,7 @@ def _escaped(sign: re.Match[str]) -> str:
 
 @contextlib.contextmanager
 def writing(connection: sqlite3.Connection) -> Iterator[None]:
-    """A transaction that writes: all of it, or nothing."""
+    """Open a transaction that writes: all of it, or nothing."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Final, Literal
 
 import msgspec
 
-from lyra.config.private_file import write_private
+from lyra.config.files import write_private
 from lyra.core.data_folder import data_folder
 from lyra.core.ids import Entropy
 from lyra.core.message import Message
@@ -78,7 +78,7 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
         return self.title or self.first_prompt or self.id
 
     def with_prompt(self, prompt: str, *, now: float) -> SessionRecord:
-        """The record after one more turn has begun with this prompt."""
+        """Return the record after one more turn has begun with this prompt."""
         text = preview(prompt)
         return msgspec.structs.replace(
             self, turns=self.turns + 1, first_prompt=self.first_prompt or text, last_prompt=text, updated_at=now
@@ -86,12 +86,12 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def storable(text: str) -> str:
-    """The text with `?` in place of what cannot be written as UTF-8, such as a byte of a folder's name."""
+    """Return the text with `?` in place of what cannot be written as UTF-8, such as a byte of a folder's name."""
     return text.encode("utf-8", "replace").decode()
 
 
 def preview(text: str, length: int = PREVIEW_LENGTH) -> str:
-    """The start of a text on one line, with keys redacted and escape sequences visible."""
+    """Return the start of a text on one line, with keys redacted and escape sequences visible."""
     line = " ".join(redact(text[: 40 * length]).split())
     shown = visible(line)
     return shown if len(shown) <= length else f"{shown[: length - 1]}…"
@@ -138,7 +138,7 @@ def write_record(folder: Path, record: SessionRecord) -> None:
 
 
 def read_record(folder: Path) -> SessionRecord | None:
-    """The record in a session's folder; None where it is missing, damaged, a link, or another session's."""
+    """Return the record in a session's folder; None where it is missing, damaged, a link, or another session's."""
     try:
         fd = os.open(folder / RECORD_FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(fd, "rb") as file:
@@ -241,22 +241,23 @@ class SessionFacts:
         return self.turns[number - 1]
 
     def position(self, length: int) -> dict[str, Any]:
-        """Where the conversation is now, with so many messages: `messages_at` finds back to it."""
+        """Return where the conversation is now, with so many messages: `messages_at` finds back to it."""
         return {"moves": len(self.moves), "length": length, "turns": [turn.number for turn in self.standing]}
 
     def messages_at(self, position: dict[str, Any], messages: list[Message]) -> list[Message]:
-        """The conversation at an earlier position, given the one of now."""
+        """Return the conversation at an earlier position, given the one of now."""
         return self._before_moves(position["moves"], messages)[: position["length"]]
 
     def _before_moves(self, count: int, messages: list[Message]) -> list[Message]:
-        """The conversation before all moves but the first `count`; what came after the last of those is behind it."""
+        """Return the conversation before all moves but the first `count`; what came after the last of those is behind
+        it."""
         before = list(messages)
         for move in reversed(self.moves[count:]):
             before = [*before[: move.keep], *(Message.from_data(message) for message in move.dropped)]
         return before
 
     def messages_before(self, number: int, messages: list[Message]) -> list[Message]:
-        """The conversation before a turn, given the one of now."""
+        """Return the conversation before a turn, given the one of now."""
         turn = self.turn(number)
         earlier = sum(move.turn < number for move in self.moves)  # moves before the turn began
         return self._before_moves(earlier, messages)[: turn.start]

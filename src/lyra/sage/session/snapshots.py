@@ -113,14 +113,14 @@ class Snapshots:
 
     # ------------------------------------------------------------ around tools
     def begin_turn(self, turn: int) -> None:
-        """A turn begins; turns after an undo have the numbers of those that were undone."""
+        """Begin a turn; turns after an undo have the numbers of those that were undone."""
         with self._lock:
             self._settle_doubt()
             self._append([TurnBegun(turn, self._clock.now())])
             self._drop_oldest()
 
     def before(self, path: str) -> int:
-        """A tool is about to change this file: its state is kept. Returns the token for `after`."""
+        """Return a tool is about to change this file: its state is kept. Returns the token for `after`."""
         with self._lock:
             self._settle_doubt()
             real = self._real(path)
@@ -128,14 +128,15 @@ class Snapshots:
             return self._begin(real, "agent")
 
     def before_command(self) -> int:
-        """A command is about to run that may change any file. Returns the token for `after`."""
+        """Return a command is about to run that may change any file. Returns the token for `after`."""
         with self._lock:
             self._settle_doubt()
             self._append(self._files.scan(self._by()))
             return self._begin("", "agent")
 
     def after(self, token: int) -> list[FileChange]:
-        """The tool or command has ended, in whatever way; what has changed meanwhile. A second call does nothing."""
+        """Return the tool or command has ended, in whatever way; what has changed meanwhile. A second call does
+        nothing."""
         with self._lock:
             begun = self._open.get(token)
             if begun is None:
@@ -162,7 +163,7 @@ class Snapshots:
 
     # ------------------------------------------------------------ what has changed
     def turn_changes(self, turn: int | None = None) -> list[FileChange]:
-        """What the agent has changed in a turn; without a turn, since the session began."""
+        """Return what the agent has changed in a turn; without a turn, since the session began."""
         with self._lock:
             with suppress(Conflict):  # another process writes: then what it has written so far
                 self._settle_doubt()
@@ -207,7 +208,7 @@ class Snapshots:
             return self._mark(name, automatic=False)
 
     def checkpoints(self) -> list[Checkpoint]:
-        """All checkpoints that can be restored, the oldest first."""
+        """Return all checkpoints that can be restored, the oldest first."""
         with self._lock:
             return [Checkpoint(mark.name, mark.turn, mark.time, mark.automatic) for mark, _ in self._history.marks()]
 
@@ -278,7 +279,7 @@ class Snapshots:
             self._append(self._files.look(path, "agent"))
 
     def _plan(self, position: int, *, with_others: bool) -> Iterator[tuple[PlannedPath, list[StatePair]]]:
-        """The paths that have to be restored, each with what other hands have changed in it."""
+        """Yield the paths that have to be restored, each with what other hands have changed in it."""
         for path, history in self._history.since(position).items():
             root = self._files.root_of(path)
             target = history.state_before(with_others=with_others)
@@ -332,7 +333,7 @@ class Snapshots:
         return Checkpoint(mark.name, mark.turn, mark.time, automatic)
 
     def _by(self) -> str:
-        """The hand that a difference is put down to which is seen now."""
+        """Return the hand that a difference is put down to which is seen now."""
         return "agent" if self._open else "other"
 
     def _settle_doubt(self) -> None:

@@ -97,7 +97,7 @@ class UsageSum(NamedTuple):
 
 
 def local_day(time: float) -> str:
-    """The day of the local calendar, as `2026-11-17`."""
+    """Return the day of the local calendar, as `2026-11-17`."""
     return datetime.fromtimestamp(time).astimezone().date().isoformat()
 
 
@@ -141,7 +141,8 @@ class UsageLog:
     def sums(
         self, by: UsageGroup, *, session: str = "", turn: int | None = None, days: int | None = None, now: float = 0.0
     ) -> list[UsageSum]:
-        """The rows summed by one of their columns: of one session, of one turn, of the last `days` days up to `now`."""
+        """Return the rows summed by one of their columns: of one session, of one turn, of the last `days` days up to
+        `now`."""
         column = one_of(by, GROUPS, "by")
         conditions, values = ["1"], []
         if session:
@@ -162,7 +163,7 @@ class UsageLog:
             return [] if connection is None else [UsageSum(*row) for row in connection.execute(query, values)]
 
     def spent(self, *, session: str = "", day: str = "") -> Money:
-        """What a session has cost, or all sessions on a day; calls without a price count nothing."""
+        """Return what a session has cost, or all sessions on a day; calls without a price count nothing."""
         column, value = ("session", session) if session else ("day", day)
         with self._using() as connection:
             if connection is None:
@@ -174,7 +175,7 @@ class UsageLog:
     # ------------------------------------------------------------ the file
     @contextlib.contextmanager
     def _using(self, *, create: bool = False) -> Iterator[sqlite3.Connection | None]:
-        """The open file; None where there is none yet and it is not made."""
+        """Yield the open file; None where there is none yet and it is not made."""
         with self._lock:
             try:
                 yield self._open(create=create)

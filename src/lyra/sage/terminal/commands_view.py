@@ -61,7 +61,8 @@ class ShownResult:
 
 
 def is_command(text: str) -> bool:
-    """Whether a line is a slash command; a path that begins with a slash, such as a dropped picture's, is not."""
+    """Return whether a line is a slash command; a path that begins with a slash, such as a dropped picture's, is
+    not."""
     return text.startswith("/") and "/" not in text[1:].partition(" ")[0]
 
 
@@ -72,7 +73,7 @@ async def run_slash_command(session: Any, text: str) -> ShownResult:
 
 
 def block_lines(block: Any, width: int, facts: TerminalFacts) -> list[Line]:
-    """The lines of one block; a text may stand for itself."""
+    """Return the lines of one block; a text may stand for itself."""
     if isinstance(block, str):
         block = {"type": "text", "text": block}
     lay_out = _BLOCKS.get(str(block.get("type")), _lines)
@@ -136,7 +137,7 @@ _COLUMN_LEAST: Final = 8
 
 
 def table_lines(titles: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[Line]:
-    """The lines of a table; without a heading where no column has a title."""
+    """Return the lines of a table; without a heading where no column has a title."""
     columns = max([len(titles), *map(len, rows)], default=0)
     head = [[*titles, *[""] * (columns - len(titles))]] if any(titles) else []
     body = [[*row, *[""] * (columns - len(row))] for row in rows]
@@ -166,7 +167,7 @@ def _sizes(rows: Sequence[Sequence[str]], columns: int, width: int) -> list[int]
 
 
 def _paragraph(titles: Sequence[str], cells: Sequence[str], width: int) -> list[Line]:
-    """A row that is too wide for the terminal; a title and its cell stay together where they fit."""
+    """Return a row that is too wide for the terminal; a title and its cell stay together where they fit."""
     name = f"{titles[0]} {cells[0]}".strip() if _is_number(cells[0]) else cells[0]
     others = [f"{title} {cell}".strip() for title, cell in zip(titles[1:], cells[1:], strict=True) if cell]
     lines: list[Line] = [[("strong", text)] for text in wrap_text(name, width)]

@@ -22,6 +22,7 @@ from lyra.errors import LyraError
 from lyra.kernel.base.tasks import Tasks
 from lyra.sage.agent.live import LiveSession
 from lyra.sage.agent.tasks.state import TaskRecord
+from lyra.sage.terminal.attachments import prompt_of
 from lyra.sage.terminal.commands_view import is_command, run_slash_command
 from lyra.sage.terminal.echo import (
     Folds,
@@ -33,9 +34,8 @@ from lyra.sage.terminal.echo import (
     prompt_lines,
     task_words,
 )
-from lyra.sage.terminal.prompt.attachments import prompt_of
-from lyra.sage.terminal.questions.desk import QuestionDesk
-from lyra.sage.terminal.questions.question import TerminalQuestion
+from lyra.sage.terminal.question import TerminalQuestion
+from lyra.sage.terminal.question_desk import QuestionDesk
 from lyra.sage.terminal.text.styled_lines import MARGIN, Line, clip, indented, shown, shown_lines, wrap_text
 from lyra.sage.terminal.turn_view import TurnView
 
@@ -146,7 +146,7 @@ class Conversation:
         self.refresh()
 
     def notice(self, task: TaskRecord) -> None:
-        """A sub-agent or command in the background is done, has failed or asks something."""
+        """Show that a sub-agent or command in the background is done, has failed or asks something."""
         line = task.question_line()
         if line is not None:
             self.note(f"{task_words(task)} asks:", "waits")
@@ -291,7 +291,7 @@ class Conversation:
 
     # ------------------------------------------------------------ what is live
     def live_lines(self, width: int, rows: int) -> list[Line]:
-        """What runs, the current question, and what waits; in at most so many lines."""
+        """Return what runs, the current question, and what waits; in at most so many lines."""
         if self.desk.current is not None:
             return self.desk.live_lines(width)[:rows]
         lines: list[Line] = []

@@ -19,7 +19,7 @@ _TASK_CHARS_MAX: Final = 200
 
 
 def prompt_lines(text: str, width: int, facts: TerminalFacts) -> list[Line]:
-    """What the person sent, as it stays in the scrollback."""
+    """Return what the person sent, as it stays in the scrollback."""
     rows = [row for part in shown(text).rstrip().split("\n") for row in wrap_text(part, width - MARGIN)]
     if len(rows) > _ECHO_ROWS_MAX:
         left_out = len(rows) - _ECHO_ROWS_MAX
@@ -41,12 +41,12 @@ def error_lines(error: LyraError, width: int) -> list[Line]:
 
 
 def task_words(task: TaskRecord) -> str:
-    """A task in the background, in a few words."""
+    """Return a task in the background, in a few words."""
     return shown(f"{task.name} {task.description} ({task.id})")[:_TASK_CHARS_MAX]
 
 
 def expanded_lines(fold: FoldedText, width: int, facts: TerminalFacts) -> list[Line]:
-    """A fold, whole."""
+    """Return a fold, whole."""
     title: Line = [("strong", f"{' ' * MARGIN}{fold.number}  {shown(fold.title)[: max(10, width - 8)]}")]
     if fold.title == "diff":
         return [title, *diff_lines(fold.text, width, marks=facts.marks)]
@@ -91,11 +91,11 @@ class Folds:
         return fold
 
     def begin_turn(self) -> None:
-        """A new prompt: what was folded before is shown only by its number."""
+        """Begin with a new prompt: what was folded before is shown only by its number."""
         self._unseen.clear()
 
     def take_unseen(self) -> list[FoldedText]:
-        """The folds since the last prompt that were not shown yet."""
+        """Return the folds since the last prompt that were not shown yet."""
         folds = [self._by_number[number] for number in self._unseen if number in self._by_number]
         self._unseen.clear()
         return folds
@@ -127,7 +127,7 @@ class Paper(Protocol):
         """Print finished lines; they are never changed again."""
 
     def changed(self) -> None:
-        """The live block has changed: draw it soon, where there is one."""
+        """Draw the live block soon, where there is one: it has changed."""
 
 
 class Sheet:
@@ -144,11 +144,11 @@ class Sheet:
         return self.paper.width
 
     def follows_closely(self, kind: str) -> bool:
-        """Whether a group of this kind would follow what was printed last without a blank line."""
+        """Return whether a group of this kind would follow what was printed last without a blank line."""
         return not self._kind or (kind in _CLOSE and self._kind in _CLOSE)
 
     def was_shown(self, kind: str) -> None:
-        """A group of this kind stands on the paper already."""
+        """Note that a group of this kind stands on the paper already."""
         self._kind = kind
 
     def print(self, kind: str, lines: Sequence[Line]) -> None:

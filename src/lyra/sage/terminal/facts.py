@@ -43,7 +43,7 @@ def _is_terminal(stream: TextIO) -> bool:
 
 
 def _is_utf8(env: Mapping[str, str]) -> bool:
-    """Whether the locale is UTF-8: by its variables, as Python writes UTF-8 in the locale C, too."""
+    """Return whether the locale is UTF-8: by its variables, as Python writes UTF-8 in the locale C, too."""
     locale = env.get("LC_ALL") or env.get("LC_CTYPE") or env.get("LANG") or ""
     return locale.lower().replace("-", "").rpartition(".")[2].partition("@")[0] == "utf8"
 

@@ -36,7 +36,7 @@ _THINGS: Final = ("explain how this project is built", "find a failing test and 
 def missing_variables(
     model: str, providers: Mapping[str, Mapping[str, Any]], env: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """The variables of which one has to be set for this model; empty where it has what it needs."""
+    """Return the variables of which one has to be set for this model; empty where it has what it needs."""
     provider = model.partition("/")[0]
     usual = USUAL.get(provider)
     if usual is None or "api_key" not in usual.needs or providers.get(provider, {}).get("api_key"):
@@ -45,7 +45,8 @@ def missing_variables(
 
 
 def choose_model(model: str, providers: Mapping[str, Mapping[str, Any]]) -> str | None:
-    """The model to start with: the one that is set up, or the simulated one where the person takes it; else None."""
+    """Return the model to start with: the one that is set up, or the simulated one where the person takes it; else
+    None."""
     missing = missing_variables(model, providers, os.environ)
     if model and not missing:
         return model
@@ -77,7 +78,7 @@ def _set_up_lines(model: str, missing: tuple[str, ...]) -> list[Line]:
 
 
 def welcome_lines(session: LiveSession, width: int, *, plain: bool = False) -> list[Line]:
-    """The first screen of a user who has never used Sage; `plain`: in a terminal that sends whole lines."""
+    """Return the first screen of a user who has never used Sage; `plain`: in a terminal that sends whole lines."""
     interrupts, changes = ("ctrl-c", "/permissions mode") if plain else ("esc", "shift-tab")
     provider, _, name = session.model.partition("/")
     rows: list[Line] = [
@@ -99,7 +100,7 @@ def _fact(name: str, words: str) -> Line:
 
 
 def _folder_words(folder: str) -> str:
-    """Whether the files of the folder ask for something, and whether that is trusted."""
+    """Return whether the files of the folder ask for something, and whether that is trusted."""
     from lyra.config.asks import folder_asks
     from lyra.config.trust import trust_for
 

@@ -1,4 +1,4 @@
-"""The keys of the live screen: what each does, as one list.
+"""The keys of the live screen, what each does, as one list; and PromptBox, the text that is being typed.
 
 enter submits · alt-enter, ctrl-j or a backslash at the end: a new line · tab completes · shift-tab next mode
 esc, ctrl-c interrupt what runs · ctrl-c twice or ctrl-d at an empty prompt leave · ctrl-o unfolds · ctrl-l clears
@@ -8,21 +8,32 @@ while a question is open: its own keys, each alone; other letters, and words, go
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from prompt_toolkit.application.current import get_app
+from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.completion import Completer
 from prompt_toolkit.filters import Condition, is_searching
+from prompt_toolkit.formatted_text import StyleAndTextTuples
+from prompt_toolkit.history import History
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
+from prompt_toolkit.layout.containers import ConditionalContainer, HSplit, Window
+from prompt_toolkit.layout.controls import BufferControl, FormattedTextControl
+from prompt_toolkit.layout.dimension import Dimension
+from prompt_toolkit.widgets import SearchToolbar
 
-from lyra.sage.terminal.conversation import Conversation
-from lyra.sage.terminal.prompt.box import PromptBox
+from lyra.core.secrets.visible import without_invisible
+from lyra.sage.terminal.attachments import Pastes
+from lyra.sage.terminal.completion import PromptHistory
+from lyra.sage.terminal.conversation import Conversation, Submission
+from lyra.sage.terminal.text.styled_lines import Marks, clip_text
 
 if TYPE_CHECKING:
     from prompt_toolkit.filters import Filter
 
-    from lyra.sage.terminal.questions.question import TerminalQuestion
+    from lyra.sage.terminal.question import TerminalQuestion
 
 
 _TWICE_S: Final = 2.0  # within which a second ctrl-c leaves
@@ -64,8 +75,8 @@ class Keyboard:
                 box.bring_back()
 
     def answer_key(self, key: str) -> None:
-        """A key while a question is open. It answers where it stands alone: one that belongs to what is being typed
-        goes into the prompt, and so does the first letter of a word, which the next key shows it to be."""
+        """Take a key while a question is open. It answers where it stands alone: one that belongs to what is being
+        typed goes into the prompt, and so does the first letter of a word, which the next key shows it to be."""
         queue, question, now_s = self.conversation.desk.queue, self.conversation.desk.current, self._now_s()
         meant = queue.key_pressed() and now_s - self._text_key_s >= _WORD_S
         if self._held is not None:
@@ -121,7 +132,7 @@ class Keyboard:
 
 
 def bindings(keyboard: Keyboard, screen: ScreenKeys) -> KeyBindings:
-    """The key bindings of the screen."""
+    """Return the key bindings of the screen."""
     keys = KeyBindings()
     asks = Condition(lambda: keyboard.asks_for_key)
     typing = ~asks & ~is_searching
@@ -185,3 +196,136 @@ class ScreenKeys(Protocol):
     """What keys do with the screen itself."""
 
     def clear(self) -> None: ...
+
+
+# ---------------------------------------------------------------- box
+
+_ROWS_MAX: Final = 12
+_MENU_ROWS: Final = 6
+
+
+class _StoredHistory(History):
+    """The kept prompts, as the buffer reads them: newest first."""
+
+    def __init__(self, kept: PromptHistory) -> None:
+        super().__init__()
+        self._kept = kept
+
+    async def load(self) -> AsyncGenerator[str, None]:
+        for text in reversed(self._kept.entries):
+            yield text
+
+    def load_history_strings(self) -> Iterable[str]:
+        return reversed(self._kept.entries)
+
+    def append_string(self, string: str) -> None:
+        self._kept.add(string)
+
+    def store_string(self, string: str) -> None:
+        self._kept.add(string)
+
+
+class PromptBox:
+    """The buffer of the prompt and its windows."""
+
+    def __init__(self, kept: PromptHistory, completer: Completer, marks: Marks, style: Callable[[str], str]) -> None:
+        self._marks = marks
+        self._style = style
+        self._kept = kept
+        self._pastes = Pastes()
+        self._draft = ""
+        self.label: Callable[[], str] = lambda: ""  # what the prompt is for, where it is not for a message
+        self.buffer = Buffer(
+            completer=completer,
+            complete_while_typing=True,
+            history=_StoredHistory(kept),
+            multiline=True,
+            enable_history_search=False,
+        )
+        self.search = SearchToolbar()
+        control = BufferControl(
+            self.buffer,
+            search_buffer_control=self.search.control,
+            preview_search=True,
+            include_default_input_processors=True,
+        )
+        self.window = Window(
+            control,
+            height=Dimension(min=1, max=_ROWS_MAX),
+            wrap_lines=True,
+            dont_extend_height=True,
+            get_line_prefix=self._prefix,
+        )
+        menu = Window(FormattedTextControl(self._menu), dont_extend_height=True, height=Dimension(max=_MENU_ROWS))
+        self.container = HSplit(
+            [
+                self.window,
+                self.search,
+                ConditionalContainer(menu, Condition(lambda: bool(self.completions))),
+            ]
+        )
+
+    # ------------------------------------------------------------ text
+    @property
+    def completions(self) -> bool:
+        state = self.buffer.complete_state
+        return state is not None and bool(state.completions)
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.buffer.text
+
+    def paste(self, text: str) -> None:
+        """Put a paste into the prompt; one of many lines as a mark."""
+        text = without_invisible(text.replace("\r\n", "\n").replace("\r", "\n"))
+        self.buffer.insert_text(self._pastes.fold(text))
+
+    def take(self, *, keep: bool = True) -> Submission:
+        """Return the text of the prompt, which is empty then; `keep` adds it to the history."""
+        folded = self.buffer.text
+        if keep:
+            self._kept.add(folded)
+        self.buffer.reset()
+        self.buffer.load_history_if_not_yet_loaded()
+        return Submission(self._pastes.unfold(folded), folded)
+
+    def replace(self, text: str) -> None:
+        self.buffer.text = text
+        self.buffer.cursor_position = len(text)
+
+    def set_aside(self, text: str = "") -> None:
+        """Keep what is typed for later, and show another text."""
+        self._draft = self.buffer.text or self._draft
+        self.replace(text)
+
+    def bring_back(self) -> None:
+        """Show again what was set aside."""
+        self._draft, draft = "", self._draft
+        if draft and self.is_empty:
+            self.replace(draft)
+
+    # ------------------------------------------------------------ windows
+    def _prefix(self, line_number: int, wrap_count: int) -> StyleAndTextTuples:
+        if line_number or wrap_count:
+            return [("", "  ")]
+        label = self.label()
+        if label:
+            return [(self._style("waits"), f"{label} "), (self._style("user"), f"{self._marks.prompt} ")]
+        return [(self._style("user"), f"{self._marks.prompt} ")]
+
+    def _menu(self) -> StyleAndTextTuples:
+        state = self.buffer.complete_state
+        if state is None:
+            return []
+        index = state.complete_index or 0
+        first = max(0, min(index - _MENU_ROWS // 2, len(state.completions) - _MENU_ROWS))
+        rows: StyleAndTextTuples = []
+        for number, completion in enumerate(state.completions[first : first + _MENU_ROWS], start=first):
+            style = self._style("selected") if number == state.complete_index else ""
+            meta = clip_text(f"  {completion.display_meta_text}", 60) if completion.display_meta_text else ""
+            rows += [
+                ("", "\n" if rows else ""),
+                (style, f"  {completion.display_text:<16}"),
+                (self._style("faint"), meta),
+            ]
+        return rows

@@ -15,9 +15,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
+from lyra.sage.terminal.completion import PromptHistory
 from lyra.sage.terminal.conversation import Conversation, Submission
 from lyra.sage.terminal.facts import COLUMNS_MAX, TerminalFacts, size_of
-from lyra.sage.terminal.prompt.completion import PromptHistory
 from lyra.sage.terminal.text.styled_lines import Line, for_output, plain_text
 
 _READ_BYTES: Final = 1 << 16

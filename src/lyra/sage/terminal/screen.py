@@ -183,7 +183,8 @@ class LiveScreen:
 
 
 def _rows_more(renderer: Renderer, columns: int) -> int:
-    """How many rows the lines above the cursor take more than before, now that the terminal has so many columns."""
+    """Return how many rows the lines above the cursor take more than before, now that the terminal has so many
+    columns."""
     screen, size = renderer._last_screen, renderer._last_size
     if screen is None or size is None or columns >= size.columns:
         return 0

@@ -57,12 +57,12 @@ class CallWords(NamedTuple):
 
 
 def main_argument(tool: str) -> str:
-    """The name of the argument that a call is about; empty where it is not known."""
+    """Return the name of the argument that a call is about; empty where it is not known."""
     return _MAIN.get(tool, "")
 
 
 def describe(tool: str, arguments: Mapping[str, Any], folder: str = "") -> CallWords:
-    """The verb and the object of a call, on one line, every character visible."""
+    """Return the verb and the object of a call, on one line, every character visible."""
     about = _DESCRIBED.get(tool, _any_call)(arguments) if tool in _DESCRIBED else _any_call(arguments)
     if tool == "Task":
         name = arguments.get("agent") or arguments.get("subagent_type") or arguments.get("name") or "Task"
@@ -122,7 +122,7 @@ _DESCRIBED: Final[dict[str, Callable[[Mapping[str, Any]], str]]] = {
 
 # ---------------------------------------------------------------- results
 def output_text(output: Any) -> str:
-    """The output of a tool as text; an image is named."""
+    """Return the output of a tool as text; an image is named."""
     if output is None:
         return ""
     if isinstance(output, str):
@@ -134,7 +134,7 @@ def output_text(output: Any) -> str:
 
 
 def figures_of(tool: str, arguments: Mapping[str, Any], output: str, *, is_error: bool) -> str:
-    """What came back, in a few words."""
+    """Return what came back, in a few words."""
     if is_error:
         return _error_words(tool, output)
     words = _FIGURES.get(tool)
@@ -184,7 +184,7 @@ def _ran(_arguments: Mapping[str, Any], output: str) -> str:
 
 
 def _tests(output: str) -> str:
-    """The summary line of a test run, if the output ends with one."""
+    """Return the summary line of a test run, if the output ends with one."""
     for line in reversed(output.strip().split("\n")[-4:]):
         summary = _TESTS.search(shown(line))
         if summary is not None:
@@ -216,7 +216,7 @@ _FIGURES: Final[dict[str, Callable[[Mapping[str, Any], str], str]]] = {
 
 
 def seconds_text(seconds: float) -> str:
-    """A duration for a person: seconds, then minutes and seconds."""
+    """Return a duration for a person: seconds, then minutes and seconds."""
     whole = int(seconds)
     if whole < 60:
         return f"{whole} s"

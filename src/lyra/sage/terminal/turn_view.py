@@ -118,7 +118,7 @@ class TurnView:
         self._sheet.paper.changed()
 
     def finish(self) -> None:
-        """The turn is over: nothing stays live."""
+        """End the turn: nothing stays live."""
         self.stand_back(waiting=False)
         self._end_thinking()
         self._end_text()
@@ -132,7 +132,8 @@ class TurnView:
         self._end_text()
 
     def stand_back(self, *, waiting: bool) -> None:
-        """A question is open: what ends meanwhile is printed after its answer, so that the two stay together."""
+        """Make room for an open question: what ends meanwhile is printed after its answer, so that the two stay
+        together."""
         self._stands_back = waiting
         if not waiting:
             held, self._held = self._held, []
@@ -152,7 +153,7 @@ class TurnView:
         self._denials_shown.add(call_id)
 
     def pause(self, call_id: str, *, waiting: bool) -> None:
-        """A call waits for an answer, or goes on; its time does not run while it waits."""
+        """Stop or start the time of a call that waits for an answer or goes on; it does not run while it waits."""
         call = self._calls.get(call_id)
         if call is not None:
             call.wait(self._clock.monotonic(), waiting=waiting)
@@ -299,7 +300,7 @@ class TurnView:
         self._print_call(call, figures, style="failed", below=self._last_rows(call, output, rows))
 
     def _last_rows(self, call: RunningCall, output: str, count: int) -> list[Line]:
-        """The last lines of an output, and how many are folded."""
+        """Return the last lines of an output, and how many are folded."""
         lines = shown_lines(output)
         below: list[Line] = []
         if len(lines) > count:
@@ -318,7 +319,7 @@ class TurnView:
         return bool(self._calls) and not self._text.tail.strip()
 
     def live_lines(self, width: int, rows: int) -> list[Line]:
-        """What runs now, in at most so many lines."""
+        """Return what runs now, in at most so many lines."""
         calls = [line for call in self._calls.values() for line in self._call_lines(call, width)]
         if not self._calls:
             calls = self._working_line(width)
@@ -408,7 +409,7 @@ class RunningCall:
         self._waits = waiting
 
     def seconds(self, now_s: float) -> float:
-        """How long it has run, without the time that it waited for a person."""
+        """Return how long it has run, without the time that it waited for a person."""
         return self._ran_s + (0.0 if self._waits else now_s - self._began_s)
 
     def report(self, text: str, fraction: Any) -> None:

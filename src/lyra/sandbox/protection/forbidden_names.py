@@ -7,7 +7,8 @@ command runs, which sees it read-only. `set_aside` handles all others after the 
 
 A placeholder has the sticky bit, and each process with a command in a workspace holds a shared lock on that folder. So
 several processes can use the same placeholders, the last of them removes them, and `remove_stale` knows one whose
-processes were killed.
+processes were killed. `clean_up` removes what commands of a killed Lyra have left, at the next start: placeholders, and
+the stock of new files and folders of `landlock_tier`; never one whose lock another Lyra holds.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import shutil
 import stat
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -23,6 +25,7 @@ from typing import Final
 from lyra.core.ids import Entropy
 from lyra.errors import LyraError
 from lyra.sandbox.paths import Beneath
+from lyra.sandbox.protection.protected_places import own_folders
 
 FOLDERS: Final = (".git", ".lyra", ".vscode")  # programs ignore each of these when it is empty
 _NAME_BYTES_MAX: Final = 200
@@ -114,7 +117,7 @@ def _mode(path: str) -> int:
 
 
 def is_placeholder(path: str) -> bool:
-    """Whether a path is an empty folder that was made as a placeholder."""
+    """Return whether a path is an empty folder that was made as a placeholder."""
     try:
         return _is_marked(path) and not os.listdir(path)
     except OSError:
@@ -171,3 +174,43 @@ def _rename(parent: int, name: str, held: str) -> None:
         mode = stat.S_IMODE(os.fstat(parent).st_mode)
         os.fchmod(parent, mode | stat.S_IRWXU)
         os.rename(name, held, src_dir_fd=parent, dst_dir_fd=parent)
+
+
+# ---------------------------------------------------------------- leftovers
+
+STOCK_PREFIX: Final = ".lyra-new-"
+
+
+def clean_up(root: str) -> None:
+    """Remove what is left in a workspace."""
+    remove_stale(root, (*FOLDERS, *own_folders(root)))
+    try:
+        names = os.listdir(root)
+    except OSError:
+        return
+    for name in filter(is_stock, names):
+        with contextlib.suppress(OSError):  # it is in use, or no folder
+            fd = os.open(f"{root}/{name}", _FLAGS)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                remove_tree(f"{root}/{name}")
+            finally:
+                os.close(fd)
+
+
+def is_stock(name: str) -> bool:
+    """Return whether an entry of a workspace is the stock of a command."""
+    return name.startswith(STOCK_PREFIX)
+
+
+def lock(path: str) -> int:
+    """Return a descriptor of a folder, with a lock that ends with the processes that have the descriptor."""
+    fd = os.open(path, _FLAGS)
+    with contextlib.suppress(OSError):  # a file system without locks
+        fcntl.flock(fd, fcntl.LOCK_SH)
+    return fd
+
+
+def remove_tree(path: str) -> None:
+    with contextlib.suppress(RecursionError):  # folders nested too deeply by a command are left
+        shutil.rmtree(path, ignore_errors=True)

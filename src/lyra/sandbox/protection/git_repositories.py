@@ -7,7 +7,9 @@ for, whatever the folder is called and in whatever order its parts came. A folde
 nothing: `HEAD` is the one that is taken away.
 
 `named_paths` reads the settings of repositories and of the user: further settings, hooks and programs may lie where
-an agent writes. Of a command line the files count that it runs, not those that it only reads.
+an agent writes. Of a command line the files count that it runs, not those that it only reads. `read_settings` follows
+every include, also one under a condition (`includeIf`): which branch is checked out does not matter to what is
+protected. The syntax is git's own; what git would refuse is skipped up to the end of its line.
 """
 
 from __future__ import annotations
@@ -15,13 +17,14 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import stat
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import lru_cache
 from typing import Final, NamedTuple
 
-from lyra.sandbox.protection.git_settings import GitSetting, read_settings, read_small
+from lyra.sandbox.paths import links_on_the_way, real_path
 from lyra.sandbox.protection.protected_names import NAMES
 from lyra.sandbox.protection.protected_places import Places
-from lyra.sandbox.real_paths import links_on_the_way, real_path
 
 HEAD: Final = "head"
 SHAPE: Final = frozenset({HEAD, "objects", "refs", "commondir"})
@@ -89,12 +92,12 @@ class NamedPaths(NamedTuple):
 
 
 def is_repository(names: Collection[str]) -> bool:
-    """Whether a folder with entries of these names, in lower case, is a repository."""
+    """Return whether a folder with entries of these names, in lower case, is a repository."""
     return HEAD in names and ("commondir" in names or ("objects" in names and "refs" in names))
 
 
 def made_repository(root: str, path: str) -> str | None:
-    """The folder below `root`, or `root` itself, that is a repository once `path` exists, or is one already."""
+    """Return the folder below `root`, or `root` itself, that is a repository once `path` exists, or is one already."""
     folder = root.rstrip("/")
     inside = path[len(folder) + 1 :] if path.startswith(f"{folder}/") else os.path.relpath(path, folder)
     for depth, name in enumerate(inside.split("/")):
@@ -114,7 +117,7 @@ def _there(folder: str) -> Iterator[str]:
 
 
 def enclosing_repositories(root: str) -> list[str]:
-    """The `.git` of each repository whose working tree a folder lies in."""
+    """Return the `.git` of each repository whose working tree a folder lies in."""
     repositories: list[str] = []
     folder = root.rstrip("/")
     for _ in range(_FOLDERS_UP_MAX):
@@ -127,9 +130,9 @@ def enclosing_repositories(root: str) -> list[str]:
 
 
 def named_paths(repositories: Iterable[str], roots: Sequence[str] = ()) -> NamedPaths:
-    """What the settings of these repositories and of the user name. A repository is its `.git`, which is a folder or a
-    file that says where that is, or the folder of a bare one. Where the folder of hooks contains one of the `roots`,
-    the hooks in it are named one by one."""
+    """Return what the settings of these repositories and of the user name. A repository is its `.git`, which is a
+    folder or a file that says where that is, or the folder of a bare one. Where the folder of hooks contains one of the
+    `roots`, the hooks in it are named one by one."""
     user = read_settings(_user_files())
     paths: dict[str, None] = dict.fromkeys(user.files)
     files: dict[str, None] = dict.fromkeys(user.files)
@@ -150,7 +153,7 @@ def named_paths(repositories: Iterable[str], roots: Sequence[str] = ()) -> Named
 
 
 def _user_files() -> list[str]:
-    """The settings files of the machine and of the user, existing or not."""
+    """Return the settings files of the machine and of the user, existing or not."""
     home, read = os.path.expanduser("~"), os.environ.get
     files = ["/etc/gitconfig", f"{home}/.config/git/config", f"{home}/.gitconfig"]
     folder, named = read("XDG_CONFIG_HOME", ""), (read("GIT_CONFIG_GLOBAL", ""), read("GIT_CONFIG_SYSTEM", ""))
@@ -159,7 +162,7 @@ def _user_files() -> list[str]:
 
 
 def _folders(dot_git: str) -> Iterator[str]:
-    """The folders whose settings count: that of the repository, and the one that its working trees share."""
+    """Yield the folders whose settings count: that of the repository, and the one that its working trees share."""
     folder = dot_git
     if not os.path.isdir(dot_git):
         text = read_small(dot_git)
@@ -173,7 +176,7 @@ def _folders(dot_git: str) -> Iterator[str]:
 
 
 def _trees(dot_git: str, settings: Iterable[tuple[str, GitSetting]]) -> Iterator[str]:
-    """The working trees of a repository: programs start there."""
+    """Yield the working trees of a repository: programs start there."""
     if os.path.basename(dot_git) == ".git":
         yield os.path.dirname(dot_git)
     for file, setting in settings:
@@ -182,7 +185,7 @@ def _trees(dot_git: str, settings: Iterable[tuple[str, GitSetting]]) -> Iterator
 
 
 def _linked_parts(folder: str) -> Iterator[str]:
-    """Parts of a repository that are links to files elsewhere: hooks are often kept in the working tree."""
+    """Yield parts of a repository that are links to files elsewhere: hooks are often kept in the working tree."""
     for part in ("config", "config.worktree", "hooks", "info", "info/attributes"):
         if os.path.islink(f"{folder}/{part}"):
             yield f"{folder}/{part}"
@@ -257,7 +260,7 @@ def _words(command: str, *, is_shell: bool) -> Iterator[tuple[str, bool]]:
 
 
 def _with_blanks(command: str) -> Iterator[str]:
-    """A program with blanks in its path, quoted or as the whole value."""
+    """Yield a program with blanks in its path, quoted or as the whole value."""
     if " " in command and os.path.isfile(os.path.expanduser(command)):
         yield command
     try:
@@ -267,8 +270,8 @@ def _with_blanks(command: str) -> Iterator[str]:
 
 
 def _readings(word: str, home: str, folders: Sequence[str] = ("",)) -> Iterator[str]:
-    """A path as it is written, in each of the folders that the command line enters. One that began with a variable or
-    the output of a command (`$(…)/tools/x`) may lie anywhere: also in the working tree."""
+    """Yield a path as it is written, in each of the folders that the command line enters. One that began with a
+    variable or the output of a command (`$(…)/tools/x`) may lie anywhere: also in the working tree."""
     if word.startswith("~/"):
         yield home + word[1:]
     elif word.startswith("/"):
@@ -280,9 +283,9 @@ def _readings(word: str, home: str, folders: Sequence[str] = ("",)) -> Iterator[
 
 # ---------------------------------------------------------------- as places of a folder
 def named_places(root: str, repositories: Iterable[str], others: Sequence[str] = ()) -> Places:
-    """What git's settings name inside a folder, which is a real path. Besides the repositories found in it those count
-    that it lies in, and those of the other folders that a command may write. Paths that are protected by their names
-    are left out."""
+    """Return what git's settings name inside a folder, which is a real path. Besides the repositories found in it those
+    count that it lies in, and those of the other folders that a command may write. Paths that are protected by their
+    names are left out."""
     counted = [
         *repositories,
         *(dot_git for folder in (root, *others) for dot_git in enclosing_repositories(folder)),
@@ -303,7 +306,139 @@ def named_places(root: str, repositories: Iterable[str], others: Sequence[str] =
 
 
 def _unnamed(root: str, path: str) -> str | None:
-    """A path relative to the folder, if it lies inside and is not protected by its name."""
+    """Return a path relative to the folder, if it lies inside and is not protected by its name."""
     prefix = root.rstrip("/") + "/"
     relative = path[len(prefix) :] if path.startswith(prefix) else ""
     return relative if relative and NAMES.part(relative, os.path.basename(root)) is None else None
+
+
+# ---------------------------------------------------------------- git settings
+
+_BYTES_MAX: Final = 1 << 20  # of one file
+_FILES_MAX: Final = 200  # that are read for one answer, included ones among them
+_SECTION: Final = re.compile(r'\[[ \t]*([\w.-]+)[ \t]*(?:"((?:[^"\\\n]|\\[^\n])*)")?[ \t]*\]')
+_KEY: Final = re.compile(r"([A-Za-z][A-Za-z0-9-]*)[ \t]*(=?)")
+_SPACE: Final = re.compile(r"[\s]+")
+_REST: Final = re.compile(r"[^\n]*")
+_PLAIN: Final = re.compile(r'[^\\"#;\n]+')
+_QUOTED: Final = re.compile(r'[^\\"\n]+')
+_ESCAPES: Final = {"n": "\n", "t": "\t", "b": "\b", "\n": ""}
+
+
+class GitSetting(NamedTuple):
+    """One setting. The section and the name are in lower case, a subsection is as it was written."""
+
+    section: str
+    name: str
+    value: str
+    subsection: str = ""
+
+    @property
+    def key(self) -> str:
+        return f"{self.section}.{self.name}"
+
+
+class GitSettings(NamedTuple):
+    """Each setting with the file that it stands in, and all files that were looked at, missing ones among them."""
+
+    settings: tuple[tuple[str, GitSetting], ...]
+    files: tuple[str, ...]
+
+
+def read_settings(files: Iterable[str]) -> GitSettings:
+    """Return the settings of these files and of those that they include, at any depth."""
+    settings: list[tuple[str, GitSetting]] = []
+    waiting = list(files)
+    seen: dict[str, None] = {}
+    while waiting and len(seen) < _FILES_MAX:
+        file = waiting.pop(0)
+        if file in seen:
+            continue
+        seen[file] = None
+        for setting in _settings(file):
+            settings.append((file, setting))
+            if setting.key in _INCLUDES:
+                waiting.append(os.path.join(os.path.dirname(file), os.path.expanduser(setting.value)))
+    return GitSettings(tuple(settings), tuple(seen))
+
+
+def _settings(file: str) -> tuple[GitSetting, ...]:
+    try:
+        state = os.stat(file)
+    except (OSError, ValueError):
+        return ()
+    if not stat.S_ISREG(state.st_mode):
+        return ()
+    return _parsed(file, state.st_dev, state.st_ino, state.st_mtime_ns, state.st_ctime_ns, state.st_size)
+
+
+@lru_cache(maxsize=256)
+def _parsed(file: str, *_state: int) -> tuple[GitSetting, ...]:
+    return tuple(parse(read_small(file)))
+
+
+def parse(text: str) -> list[GitSetting]:
+    """Return the settings of a text. A name without a value is left out: it means "true"."""
+    text = text.removeprefix("\ufeff").replace("\r\n", "\n")
+    settings: list[GitSetting] = []
+    section, subsection = "", ""
+    position = 0
+    while position < len(text):
+        space = _SPACE.match(text, position)
+        header = _SECTION.match(text, position)
+        key = _KEY.match(text, position)
+        if space:
+            position = space.end()
+        elif header:
+            section, _, old_style = header[1].lower().partition(".")
+            subsection = re.sub(r"\\(.)", r"\1", header[2]) if header[2] is not None else old_style
+            position = header.end()
+        elif key and key[2]:
+            value, position = _value(text, key.end())
+            settings.append(GitSetting(section, key[1].lower(), value, subsection))
+        else:  # a comment, a name without a value, or nothing that git reads
+            position = _line_end(text, key.end() if key else position + 1)
+    return settings
+
+
+def _value(text: str, position: int) -> tuple[str, int]:
+    """Return the value that begins here, and the position after it. Blanks at both ends are no part of it unless
+    quoted."""
+    parts: list[str] = []
+    quoted, kept = False, 0  # the first `kept` characters are not stripped
+    while position < len(text) and text[position] != "\n":
+        char = text[position]
+        plain = (_QUOTED if quoted else _PLAIN).match(text, position)
+        if plain:
+            piece, position = plain[0] if quoted or parts else plain[0].lstrip(), plain.end()
+        elif char == '"':
+            quoted, piece, position = not quoted, "", position + 1
+        elif char == "\\":
+            escaped = text[position + 1 : position + 2]
+            piece, position = _ESCAPES.get(escaped, escaped), position + 2
+        else:  # the beginning of a comment
+            position = _line_end(text, position)
+            break
+        if piece:
+            parts.append(piece)
+        if quoted or char == "\\":
+            kept = sum(map(len, parts))
+    value = "".join(parts)
+    value = value[:kept] + value[kept:].rstrip()
+    return value.partition("\0")[0], position
+
+
+def _line_end(text: str, position: int) -> int:
+    match = _REST.match(text, position)
+    return match.end() if match else len(text)
+
+
+def read_small(file: str) -> str:
+    """Return the text of a small plain file; "" where there is none. A pipe is not opened for reading: that could
+    block."""
+    try:
+        with open(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:
+            is_plain = stat.S_ISREG(os.fstat(opened.fileno()).st_mode)
+            return os.fsdecode(opened.read(_BYTES_MAX)) if is_plain else ""
+    except (OSError, ValueError):
+        return ""

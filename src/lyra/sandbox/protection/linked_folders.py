@@ -1,18 +1,27 @@
-"""Symlinks to folders by which a program of the user comes to files that it obeys.
+"""Symlinks by which a program of the user comes to files that it obeys.
 
 A search follows no symlink, since what a link leads to is searched where it lies. Two sorts of links are followed all
 the same. One has the name of a folder in which some names are protected (`.cargo -> c`): `c/config.toml` is then obeyed
 though no folder around it is called `.cargo`. The other leads into a folder of installed packages, which is not
 searched: `src -> venv/src`. `LinkedFolder` says what is obeyed by way of such a link. After a command `new_by_links`
 compares: a new link with something behind it counts as new itself, behind an old link the new files do.
+
+The target of a protected name that is a link is protected because of the link. A symlink cannot be a mount point, so a
+command can remove or change one; the next search would then protect another file, or none. `hold` remembers where the
+links of a folder lead before a command, `put_back` restores them when it has ended: a link that is gone is made again,
+and a file that took its name is renamed. While several commands run nothing new is remembered, so that a link which one
+of them made is never restored after another.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from lyra.errors import LyraError
+from lyra.sandbox.paths import Beneath, real_path
+from lyra.sandbox.protection.forbidden_names import set_aside
 from lyra.sandbox.protection.git_repositories import SHAPE, is_repository
 from lyra.sandbox.protection.protected_names import (
     ASKED,
@@ -23,7 +32,6 @@ from lyra.sandbox.protection.protected_names import (
     Kind,
     NameTable,
 )
-from lyra.sandbox.real_paths import real_path
 
 OBEYED: Final = NameTable((*READ_ONLY, *ASKED, *OBEYED_KEYS), ())  # a name of any kind in it is obeyed
 _ENTRIES_MAX: Final = 50_000  # of installed packages, for all links of one search together
@@ -47,7 +55,7 @@ class LinkFollower:
         self._seen: dict[tuple[str, str], LinkedFolder] = {}
 
     def follow(self, root: str, link: str) -> LinkedFolder | None:
-        """What is obeyed by way of a link; None for a link of neither sort."""
+        """Return what is obeyed by way of a link; None for a link of neither sort."""
         name = link.rpartition("/")[2]
         beside = OBEYED.beside(name)
         target, exists = real_path(f"{root}/{link}")
@@ -62,7 +70,7 @@ class LinkFollower:
         return self._seen[key]._replace(link=link)
 
     def _is_installed(self, path: str) -> bool:
-        """Whether a path is, or lies in, a folder of installed packages that commands may write."""
+        """Return whether a path is, or lies in, a folder of installed packages that commands may write."""
         root = next((root for root in self._roots if path.startswith(root)), None)
         return root is not None and not INSTALLED.isdisjoint(path[len(root) :].split("/"))
 
@@ -98,7 +106,8 @@ class LinkFollower:
         return obeyed, True
 
     def _folder(self, entry: os.DirEntry[str]) -> str | None:
-        """The folder that is searched for an entry; None for a file and for a folder that is searched elsewhere."""
+        """Return the folder that is searched for an entry; None for a file and for a folder that is searched
+        elsewhere."""
         if entry.is_dir(follow_symlinks=False):
             return entry.path
         if not entry.is_symlink():
@@ -108,7 +117,7 @@ class LinkFollower:
 
 
 def _named(folder: str, names: Mapping[str, Kind]) -> Iterator[str]:
-    """The entries of a folder that have one of these names."""
+    """Yield the entries of a folder that have one of these names."""
     try:
         with os.scandir(folder) as entries:
             yield from (entry.path for entry in entries if entry.name.lower() in names)
@@ -126,3 +135,78 @@ def new_by_links(root: str, before: Iterable[LinkedFolder], now: Iterable[Linked
             yield from set(linked.obeyed).difference(old)
         elif linked.obeyed or not linked.complete:
             yield f"{root}/{linked.link}"
+
+
+# ---------------------------------------------------------------- protected links
+
+
+class LinkTarget(NamedTuple):
+    """A link and its target, both relative to the folder that is searched."""
+
+    link: str
+    text: str  # the text of the symlink
+    target: str  # "": it may lead anywhere, and only its text counts
+
+
+class _Held:
+    """The links of one folder, and how many commands run in it."""
+
+    def __init__(self, leads: Iterable[LinkTarget]) -> None:
+        self.leads = tuple(leads)
+        self.commands = 0
+
+
+_held: Final[dict[str, _Held]] = {}
+
+
+def hold(root: str, leads: Iterable[LinkTarget]) -> Callable[[], None]:
+    """Remember the links before a command; call the returned function when it has ended."""
+    held = _held.setdefault(root, _Held(leads))
+    held.commands += 1
+
+    def release() -> None:
+        held.commands -= 1
+        if not held.commands:
+            del _held[root]
+
+    return release
+
+
+def put_back(root: str) -> tuple[list[str], list[str]]:
+    """Restore changed links; gives the restored links, and the new names of the files in their place."""
+    held = _held.get(root)
+    wrong = [lead for lead in held.leads if not _leads(root, lead)] if held else []
+    if not wrong:
+        return [], []
+    moved = set_aside(root, [lead.link for lead in wrong if os.path.lexists(f"{root}/{lead.link}")])
+    return [lead.link for lead in wrong if _make(root, lead)], list(moved)
+
+
+def _leads(root: str, lead: LinkTarget) -> bool:
+    """Return whether the link leads to its target; True also where the target is gone and nothing is left to
+    protect."""
+    target, link = f"{root}/{lead.target}", f"{root}/{lead.link}"
+    if not lead.target:
+        return os.path.islink(link) and os.readlink(link) == lead.text
+    return not os.path.lexists(target) or (os.path.islink(link) and os.path.realpath(link) == target)
+
+
+def _make(root: str, lead: LinkTarget) -> bool:
+    """Make the link with its old text, or straight to the target where a link on the path was changed."""
+    above, _, name = lead.link.rpartition("/")
+    straight = os.path.relpath(lead.target, above or ".") if lead.target else lead.text
+    with Beneath(root) as folder:
+        try:
+            parent = folder.open(above or ".", os.O_RDONLY | os.O_DIRECTORY, links=False)
+        except (OSError, LyraError):
+            return False
+        try:
+            os.symlink(lead.text, name, dir_fd=parent)
+            if not _leads(root, lead):
+                os.unlink(name, dir_fd=parent)
+                os.symlink(straight, name, dir_fd=parent)
+        except OSError:
+            return False
+        finally:
+            os.close(parent)
+    return True

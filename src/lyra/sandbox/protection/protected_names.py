@@ -218,11 +218,11 @@ class NameTable:
             self._plain[last] = kind
 
     def beside(self, folder: str) -> Mapping[str, Kind]:
-        """The names that are protected in a folder of this name, besides those that are everywhere."""
+        """Return the names that are protected in a folder of this name, besides those that are everywhere."""
         return self._in_folder.get(folder.lower(), _NO_NAMES)
 
     def kind(self, name: str, beside: Mapping[str, Kind] = _NO_NAMES) -> Kind | None:
-        """The kind of a file or folder of this name; None: it is not protected."""
+        """Return the kind of a file or folder of this name; None: it is not protected."""
         if beside:
             return beside.get(name.lower()) or self._kind(name)
         if name not in self.known:
@@ -244,7 +244,7 @@ class NameTable:
         return None if kind is None or lower in SHOWN else kind
 
     def part(self, path: str, folder: str = "") -> str | None:
-        """The first part of a relative path in a folder of that name that is protected."""
+        """Return the first part of a relative path in a folder of that name that is protected."""
         for name in path.split("/"):
             if name and self.kind(name, self.beside(folder)) is not None:
                 return name if self.kind(name) is not None else f"{folder}/{name}"
@@ -258,8 +258,8 @@ COMMAND_NAMES: Final = NameTable((*READ_ONLY, *ASKED), HIDDEN)  # what commands 
 
 
 def protected_part(path: str, roots: Iterable[str] = (), *, table: NameTable = NAMES) -> str | None:
-    """The part of an absolute path because of which it may not be written. Of a path inside one of the roots only the
-    part below that root counts: a person who works in `.config/nvim` has chosen it."""
+    """Return the part of an absolute path because of which it may not be written. Of a path inside one of the roots
+    only the part below that root counts: a person who works in `.config/nvim` has chosen it."""
     for root in roots:
         if path.startswith(root.rstrip("/") + "/"):
             inside = path[len(root.rstrip("/")) + 1 :]
@@ -268,7 +268,7 @@ def protected_part(path: str, roots: Iterable[str] = (), *, table: NameTable = N
 
 
 def enclosing_part(path: str) -> str | None:
-    """The folder in a path that forbids writing anywhere inside it, also where a workspace lies in it."""
+    """Return the folder in a path that forbids writing anywhere inside it, also where a workspace lies in it."""
     return next((name for name in path.split("/") if name.lower() in _ENCLOSING), None)
 
 

@@ -5,6 +5,11 @@ folders in which the user's shell looks for programs.
 since it is the real file that is obeyed; the links on the way are given, too, because another link would lead Lyra
 to another file. So it is with links inside Lyra's own folders, such as settings that a user keeps in a folder of
 dotfiles. `is_own` is for single paths: it answers for the file tools.
+
+A program in a folder of `PATH` runs by its bare name. Folders that every installation writes are left out:
+`node_modules/.bin`, `vendor/bin` and the `bin` of an active Python environment, which is known by its `pyvenv.cfg`
+(`conda-meta` for conda). Where a folder is protected, the file that would make it an environment may not be made
+either. `.venv/bin` and `venv/bin` are left out by name, since they are often on `PATH` before they exist.
 """
 
 from __future__ import annotations
@@ -12,15 +17,15 @@ from __future__ import annotations
 import fcntl
 import os
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from itertools import islice
 from typing import Final, NamedTuple
 
 from lyra.core.own_files import STORE_SUFFIXES, is_opened, own_paths
-from lyra.sandbox.protection.program_folders import program_places
+from lyra.errors import SandboxUnavailable
+from lyra.sandbox.paths import links_on_the_way, real_path
 from lyra.sandbox.protection.protected_names import LYRAS, enclosing_part, home_paths
-from lyra.sandbox.real_paths import links_on_the_way, real_path
 
 
 class Places(NamedTuple):
@@ -51,7 +56,7 @@ _listed: Final[dict[str, _Listed]] = {}
 
 
 def places_in(root: str) -> Places:
-    """The places inside a folder, which is a real path."""
+    """Return the places inside a folder, which is a real path."""
     own, prefix = own_paths(), root.rstrip("/") + "/"
     places = [(path, *real_path(path)) for path in (*_hidden_places(), *own.read_only)]
     places += [(path, path, True) for path in own.code if path.startswith(prefix)]
@@ -98,14 +103,16 @@ def own_folders(root: str) -> list[str]:
 
 
 def hidden_inside(root: str) -> list[str]:
-    """The real paths of Lyra's hidden folders inside a folder that may be read, and of what links in them lead to."""
+    """Return the real paths of Lyra's hidden folders inside a folder that may be read, and of what links in them lead
+    to."""
     reals = (real_path(path) for path in _hidden_places())
     prefix = root.rstrip("/") + "/"
     return [real for real, exists in reals if exists and real.startswith(prefix)]
 
 
 def is_own(path: str, *, hidden: bool = False) -> bool:
-    """Whether a path is, or lies in, one of Lyra's own; with `hidden` only those that are not read either count."""
+    """Return whether a path is, or lies in, one of Lyra's own; with `hidden` only those that are not read either
+    count."""
     own = own_paths()
     if not hidden and any(_within(path, place) for place in own.code):
         return True
@@ -128,7 +135,7 @@ def _hidden_places() -> tuple[str, ...]:
 
 
 def _list(folder: str, most: int) -> _Listed:
-    """The links and folders in a folder; it is read again where it has changed."""
+    """Return the links and folders in a folder; it is read again where it has changed."""
     try:
         changed_ns = os.stat(folder).st_mtime_ns
         known = _listed.get(folder)
@@ -147,13 +154,13 @@ def _list(folder: str, most: int) -> _Listed:
 
 
 def is_lyras(path: str) -> bool:
-    """Whether Lyra obeys the file: one of its own, or a project's file of a name that it reads."""
+    """Return whether Lyra obeys the file: one of its own, or a project's file of a name that it reads."""
     return any(name.lower() in LYRAS for name in path.split("/")) or is_own(path)
 
 
 def is_protected_at_home(path: str, roots: Iterable[str]) -> bool:
-    """Whether a path is, or lies in, a protected place of the home folder. A place that a workspace lies in does not
-    count: a person has chosen to work there."""
+    """Return whether a path is, or lies in, a protected place of the home folder. A place that a workspace lies in does
+    not count: a person has chosen to work there."""
     home = os.path.expanduser("~")
     above = tuple(roots)
     places = [place for paths in home_paths() for place in paths]
@@ -163,8 +170,8 @@ def is_protected_at_home(path: str, roots: Iterable[str]) -> bool:
 
 
 def is_in_use(path: str) -> bool:
-    """Whether a store or log was opened by this process, or is locked by another: then a Lyra has made it, and not a
-    command, whose processes have ended. No Lyra makes a rollback journal: its stores have a log instead."""
+    """Return whether a store or log was opened by this process, or is locked by another: then a Lyra has made it, and
+    not a command, whose processes have ended. No Lyra makes a rollback journal: its stores have a log instead."""
     if path.endswith("-journal"):
         return False
     for suffix in filter(None, STORE_SUFFIXES):
@@ -186,7 +193,7 @@ def is_in_use(path: str) -> bool:
 
 
 def is_closed(root: str) -> bool:
-    """Whether nothing may be written in a folder at all, because it lies in a repository's or in Lyra's own."""
+    """Return whether nothing may be written in a folder at all, because it lies in a repository's or in Lyra's own."""
     return enclosing_part(root) is not None or is_own(root)
 
 
@@ -195,7 +202,86 @@ def _within(path: str, place: str) -> bool:
 
 
 def _missing(root: str, relative: str) -> list[str]:
-    """The folders of a path that do not exist, the outermost first."""
+    """Return the folders of a path that do not exist, the outermost first."""
     parts = relative.split("/")
     paths = ["/".join(parts[:depth]) for depth in range(1, len(parts) + 1)]
     return [path for path in paths if not os.path.lexists(f"{root}/{path}")]
+
+
+# ---------------------------------------------------------------- program folders
+
+FOLDERS_MAX: Final = 64
+_INSTALLED: Final = frozenset({"node_modules/.bin", "vendor/bin", ".venv/bin", "venv/bin"})
+_ENVIRONMENT: Final = ("pyvenv.cfg", "conda-meta")
+
+
+class ProgramPlace(NamedTuple):
+    """A protected path: as `PATH` names it, without links, and whether it exists."""
+
+    path: str
+    real: str
+    exists: bool
+
+
+def program_places(root: str) -> list[ProgramPlace]:
+    """Return the protected places of `PATH` inside a folder, which is a real path. With more than `FOLDERS_MAX` folders
+    there no command runs: each is a mount of its own."""
+    root = root.rstrip("/")
+    inside = [place for place in _folders(root) if _is_inside(place, root)]
+    if len(inside) > FOLDERS_MAX:
+        raise SandboxUnavailable(
+            f"PATH names {len(inside)} folders in {root}, and at most {FOLDERS_MAX} can be protected, "
+            "so the command does not run",
+            hint="take folders of the workspace out of PATH",
+        )
+    return [place for place in _protected(inside, root) if _is_inside(place, root)]
+
+
+def program_folders(root: str) -> list[str]:
+    """Return the same places wherever they lie, without links."""
+    root = root.rstrip("/")
+    return [place.real for place in _protected(_folders(root), root)]
+
+
+def _folders(root: str) -> Iterator[ProgramPlace]:
+    return map(_place, _search_path(root, os.environ.get("PATH", "")))
+
+
+def _protected(folders: Iterable[ProgramPlace], root: str) -> Iterator[ProgramPlace]:
+    """Yield the folders that no installation writes, and the files that would make one the `bin` of an environment."""
+    for place in folders:
+        if not _is_installed(place, root):
+            yield place
+            above, _, name = place.real.rpartition("/")
+            if name == "bin" and place.exists:
+                yield from (ProgramPlace(f"{above}/{file}", f"{above}/{file}", exists=False) for file in _ENVIRONMENT)
+
+
+@lru_cache(maxsize=64)
+def _search_path(root: str, folders: str) -> tuple[str, ...]:
+    """Return the folders as the shell reads them; `bash` takes a `~` at the beginning for the home folder."""
+    whole = (os.path.join(root or "/", os.path.expanduser(folder)) for folder in folders.split(":") if folder)
+    return tuple(dict.fromkeys(whole))
+
+
+def _place(path: str) -> ProgramPlace:
+    real, exists = real_path(path)
+    if "/../" in f"{real}/":  # behind a folder that is missing
+        real = os.path.normpath(real)
+        exists = os.path.lexists(real)
+    return ProgramPlace(path, real, exists)
+
+
+def _is_inside(place: ProgramPlace, root: str) -> bool:
+    """Return whether the folder lies inside, or the path to it leads through the inside. The root itself does not
+    count."""
+    return place.real.startswith(f"{root}/") or (place.path.startswith(f"{root}/") and place.real != root)
+
+
+def _is_installed(place: ProgramPlace, root: str) -> bool:
+    """Return whether installations write a folder. Names above the root do not count."""
+    above, _, name = place.real.rpartition("/")
+    if name == "bin" and any(os.path.lexists(f"{above}/{marker}") for marker in _ENVIRONMENT):
+        return True
+    path = place.real if place.real.startswith(f"{root}/") else place.path
+    return "/".join(path.removeprefix(f"{root}/").split("/")[-2:]) in _INSTALLED

@@ -3,9 +3,9 @@
     async with MockServer("script.yaml") as server:
         …                                    # server.url, server.env
 
-`server` owns the routes and the server's life, `http` the protocol below, `wire` what the formats have in common; one
-module for each format: `anthropic`, `openai_chat`, `openai_responses`, `ollama`. `lyra mock serve` is the same from a
-shell, for tests in any language.
+`server` owns the routes, the protocol below them and the server's life, `wire` what the formats have in common;
+`anthropic` and `openai` have the formats, Ollama's among the second. `lyra mock serve` is the same from a shell, for
+tests in any language.
 """
 
 from __future__ import annotations

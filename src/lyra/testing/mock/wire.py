@@ -40,7 +40,7 @@ BROKEN: Final = '{"broken": '  # a piece that is not JSON
 
 
 def in_words(error: ModelError) -> str:
-    """What a stream says of an error: without a header, the pause that it asks for is part of the sentence."""
+    """Return what a stream says of an error: without a header, the pause that it asks for is part of the sentence."""
     wait_s = error.fields.get("retry_after_s")
     return error.message if wait_s is None else f"{error.message} Please try again in {wait_s:g}s."
 
@@ -62,7 +62,7 @@ class MockTurn(NamedTuple):
         return self.request.model
 
     def head(self, **more: Any) -> AnswerHead:
-        """What the answer says of itself; it was made at the same time as every other."""
+        """Return what the answer says of itself; it was made at the same time as every other."""
         signature = f"mock-signature-{self.number}"
         return AnswerHead(
             self.request.model,
@@ -82,11 +82,11 @@ class EventWriter(ABC):
 
     @abstractmethod
     def error(self, error: ModelError) -> bytes:
-        """An error told in the middle of a stream."""
+        """Return an error told in the middle of a stream."""
 
     @abstractmethod
     def broken(self) -> bytes:
-        """A piece that cannot be read."""
+        """Return a piece that cannot be read."""
 
 
 class Wire(ABC):
@@ -97,7 +97,7 @@ class Wire(ABC):
 
     @abstractmethod
     def request(self, data: Mapping[str, Any]) -> tuple[Request, bool]:
-        """The Request, and whether the answer is to be streamed."""
+        """Return the Request, and whether the answer is to be streamed."""
 
     @abstractmethod
     def writer(self, turn: MockTurn) -> EventWriter: ...
@@ -164,7 +164,7 @@ def tool(name: Any, description: Any, schema: Any) -> Tool:
 
 
 def texts(content: Any) -> str:
-    """The text of what is a text or a list of blocks with texts."""
+    """Return the text of what is a text or a list of blocks with texts."""
     if content is None or isinstance(content, str):
         return content or ""
     return "".join(str(block.get("text", "")) for block in blocks(content))
@@ -177,7 +177,7 @@ def blocks(content: Any) -> list[Mapping[str, Any]]:
 
 
 def items(data: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
-    """A list of objects; a field that is not there has none."""
+    """Return a list of objects; a field that is not there has none."""
     members = data.get(name)
     if members is None:
         return []
@@ -205,7 +205,7 @@ def stops(value: Any) -> tuple[str, ...]:
 
 
 def image(url: str) -> dict[str, Any]:
-    """An image part of an address, `data:` ones taken apart."""
+    """Return an image part of an address, `data:` ones taken apart."""
     head, comma, data = url.partition(",")
     if comma and head.startswith("data:") and head.endswith(";base64"):
         return {"type": "image", "media_type": head[5:-7], "data": data}

@@ -19,7 +19,7 @@ from lyra.core.limits import CAPABILITY_LENGTH_MAX
 from lyra.core.rights.capability import Capability, Grant
 from lyra.core.tool import Tool, progress, rights
 from lyra.errors import CapabilityDenied, ConfigError, ToolError
-from lyra.sandbox.protection.leftovers import clean_up
+from lyra.sandbox.protection.forbidden_names import clean_up
 from lyra.tools.builtin.jobs import Jobs, ended
 from lyra.tools.builtin.workspace import Workspace
 from lyra.tools.function import tool

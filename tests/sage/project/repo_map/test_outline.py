@@ -8,14 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from lyra.sage.project.repo_map.grammar_outline import LANGUAGES, grammar_symbols, is_installed
-from lyra.sage.project.repo_map.outline import FILE_BYTES_MAX, language_of, outline_of
-from lyra.sage.project.repo_map.symbol import (
+from lyra.sage.project.repo_map.outline import (
+    FILE_BYTES_MAX,
+    LANGUAGES,
     PATTERN_LANGUAGES,
     SIGNATURE_CHARS_MAX,
     SYMBOLS_MAX,
+    grammar_symbols,
     identifiers,
+    is_installed,
+    language_of,
     one_line,
+    outline_of,
     pattern_symbols,
 )
 
@@ -206,9 +210,9 @@ def test_without_parsers_patterns_find_the_main_definitions(path):
 
 
 def test_a_grammar_that_is_not_installed_leaves_the_patterns(monkeypatch):
-    from lyra.sage.project.repo_map import grammar_outline
+    from lyra.sage.project.repo_map import outline
 
-    monkeypatch.setattr(grammar_outline, "_parser", lambda name: None)
+    monkeypatch.setattr(outline, "_parser", lambda name: None)
     assert grammar_symbols("go", b"func f() {}") is None
     assert shown("a.go", "func f(x int) error {\n}\n") == ["func f(x int) error"]
 

@@ -195,7 +195,7 @@ class TaskRuns:
         self._write_end(task, request_id, status, text, usage)
 
     def _process_ended(self, process: Process) -> None:
-        """A process that ends with a request unanswered answers it no more."""
+        """End the open requests of a process that has ended."""
         task, ended = self.state.tasks.get(process.pid), process.exit
         feed = self._feeds.pop(process.pid, None)
         if feed is not None:
@@ -269,7 +269,7 @@ def _wake(waiters: list[asyncio.Future[None]]) -> None:
 
 
 def _status(failure: BaseException | None) -> tuple[str, str]:
-    """The state that a failure comes to, and its words."""
+    """Return the state that a failure comes to, and its words."""
     if failure is None:
         return "done", ""
     if isinstance(failure, asyncio.CancelledError):
@@ -364,7 +364,7 @@ class TaskCommands:
         return stop is not None
 
     def output(self, task: StoredTask, most_bytes: int = OUTPUT_BYTES_MAX) -> str:
-        """The end of what a command has printed so far."""
+        """Return the end of what a command has printed so far."""
         try:
             with open(self._file(task.id), "rb") as file:
                 size = file.seek(0, os.SEEK_END)
@@ -418,7 +418,7 @@ class TaskWorktrees:
         return self._worktrees
 
     def of(self, task_id: str) -> Worktree:
-        """The worktree of a sub-agent; ConfigError where it has none."""
+        """Return the worktree of a sub-agent; ConfigError where it has none."""
         task = self._runs.state.tasks.get(task_id)
         if task is None or task.worktree is None:
             raise ConfigError(f"{task_id[:80]} has no worktree")
@@ -428,7 +428,7 @@ class TaskWorktrees:
         return await self._required().create(task_id)
 
     async def changes(self, task_id: str) -> list[WorktreeChange]:
-        """The files that a sub-agent has changed and that were not taken over yet."""
+        """Return the files that a sub-agent has changed and that were not taken over yet."""
         return await self._required().changes(self.of(task_id))
 
     async def take(self, task_id: str, paths: Iterable[str]) -> list[str]:

@@ -70,7 +70,7 @@ class StoredTask(msgspec.Struct):
         return next(reversed(self.requests.values()), None)
 
     def open_request(self) -> str:
-        """The id of the message that it works on, or that waits for it; empty where there is none."""
+        """Return the id of the message that it works on, or that waits for it; empty where there is none."""
         return next((request_id for request_id, request in self.requests.items() if not request.over), "")
 
 
@@ -144,12 +144,12 @@ class TaskState:
 
 
 def counts_of(metrics: Metrics) -> dict[str, int]:
-    """The counts of an agent process itself, without its helpers'."""
+    """Return the counts of an agent process itself, without its helpers'."""
     return {name: getattr(metrics, name) for name in COUNTED}
 
 
 def usage_of(task: StoredTask, kernel: Kernel | None) -> dict[str, int]:
-    """What a sub-agent has used so far."""
+    """Return what a sub-agent has used so far."""
     stored = {name: task.usage.get(name, 0) for name in COUNTED}
     session = runtime_of(kernel).sessions.get(task.id) if kernel is not None else None
     if session is None or session.metrics.calls < stored["calls"]:  # it is not replayed yet
@@ -158,7 +158,7 @@ def usage_of(task: StoredTask, kernel: Kernel | None) -> dict[str, int]:
 
 
 def cost_usd(usage: Mapping[str, int]) -> float | None:
-    """None where a call had no known price."""
+    """Return the cost in dollars, or None if a call had no known price."""
     return None if usage["unpriced_calls"] else usage["cost_micro_usd"] / 1_000_000
 
 
@@ -234,3 +234,13 @@ class TaskRecord(msgspec.Struct, frozen=True, kw_only=True):
             "message": asked.message,
             "task": self.id,
         }
+
+
+def answer_data(decision: str, text: str, arguments: dict[str, Any] | None) -> dict[str, Any]:
+    """Return the answer to a question as the kernel takes it: a decision, words, or a call with other arguments."""
+    answer: dict[str, Any] = {"decision": decision, "text": text}
+    if decision in ("allow", "always", "deny", "never"):
+        answer["approved"] = decision in ("allow", "always")
+    if arguments is not None:
+        answer["data"] = {"arguments": arguments}
+    return answer

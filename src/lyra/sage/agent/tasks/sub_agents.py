@@ -16,8 +16,7 @@ from lyra.agents.declaration.agent import AgentDeclaration
 from lyra.agents.helpers.task import KINDS, sub_agent_of
 from lyra.core.rights.capability import VERBS, Capability, Grant
 from lyra.core.tool import Tool
-from lyra.sage.extensions.agent_files import tighter_mode
-from lyra.sage.extensions.builtin_agents import SubAgentDefinition
+from lyra.sage.extensions.agent_files import SubAgentDefinition, tighter_mode
 from lyra.tools.builtin import Workspace, builtin_tools
 from lyra.tools.permissions.decision import Permissions
 from lyra.tools.permissions.rules import Rule
@@ -66,8 +65,8 @@ ToolsIn = Callable[[TaskSpec, Permissions], Sequence[Tool]]  # the tools that wo
 def spec_of(
     definition: SubAgentDefinition, task_id: str, description: str, *, caller_mode: str, caller_model: str
 ) -> TaskSpec:
-    """The spec of a sub-agent that begins now; `caller_mode` is empty where its caller has no permissions. The model
-    that its caller has now stays its model."""
+    """Return the spec of a sub-agent that begins now; `caller_mode` is empty where its caller has no permissions. The
+    model that its caller has now stays its model."""
     mode = definition.permission_mode
     if mode and caller_mode and tighter_mode(mode, caller_mode) != mode:
         mode = ""
@@ -85,7 +84,8 @@ def spec_of(
 
 
 def sub_agent(spec: TaskSpec, caller: AgentDeclaration, tools_in: ToolsIn) -> AgentDeclaration:
-    """The agent of a spec. Its permissions are its own: they hold also where its caller is not there any more."""
+    """Return the agent of a spec. Its permissions are its own: they hold also where its caller is not there any
+    more."""
     permissions = narrowed_permissions(spec, caller.permissions) or caller.permissions
     if spec.worktree:
         base = permissions or Permissions(workspace=spec.worktree, mode=spec.mode or "default")
@@ -108,7 +108,7 @@ def sub_agent(spec: TaskSpec, caller: AgentDeclaration, tools_in: ToolsIn) -> Ag
 
 
 def _usable(spec: TaskSpec, tools: Iterable[Tool]) -> list[Tool]:
-    """The tools that a sub-agent may use: those that one of its rules names."""
+    """Return the tools that a sub-agent may use: those that one of its rules names."""
     rules = None if spec.tools is None else [Rule(text, "allow") for text in spec.tools]
     return [
         tool
@@ -132,7 +132,7 @@ def narrowed_permissions(spec: TaskSpec, callers: Permissions | None) -> Permiss
 
 
 def grant_of(spec: TaskSpec) -> Grant | None:
-    """What narrows the rights that a sub-agent has from its caller; None: nothing."""
+    """Return what narrows the rights that a sub-agent has from its caller; None: nothing."""
     narrowed = _READS_ONLY if spec.mode == "plan" else None
     if not spec.worktree:
         return narrowed
@@ -144,7 +144,7 @@ def grant_of(spec: TaskSpec) -> Grant | None:
 
 
 def worktree_tools(spec: TaskSpec, permissions: Permissions) -> list[Tool]:
-    """The built-in tools, working in the worktree of a spec. Commands there have no network."""
+    """Return the built-in tools, working in the worktree of a spec. Commands there have no network."""
     workspace = Workspace(spec.worktree, hidden=permissions.hidden)
     readable = (spec.repository,) if spec.repository else ()
     files = [Capability(verb, f"{spec.worktree}/**") for verb in ("fs.read", "fs.write")]

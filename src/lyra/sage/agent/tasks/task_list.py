@@ -32,6 +32,7 @@ from lyra.sage.agent.tasks.state import (
     TaskQuestion,
     TaskRecord,
     TaskState,
+    answer_data,
     cost_usd,
     counts_of,
     usage_of,
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from lyra.core.event import Event
     from lyra.kernel.kernel import Kernel
     from lyra.kernel.process.process import Process
-    from lyra.sage.extensions.builtin_agents import SubAgentDefinition
+    from lyra.sage.extensions.agent_files import SubAgentDefinition
 
 __all__ = ["TaskList"]
 
@@ -144,7 +145,7 @@ class TaskList:
     # ------------------------------------------------------------------ looking
 
     def list(self) -> list[TaskRecord]:
-        """All of them, oldest first."""
+        """Return all of them, oldest first."""
         return [self.records.of(task) for task in self.state.tasks.values()]
 
     def get(self, task_id: str) -> TaskRecord:
@@ -165,7 +166,8 @@ class TaskList:
         return {pid: {**usage, "cost_usd": cost_usd(usage)} for pid, usage in usages.items()}
 
     async def watch(self, task_id: str) -> AsyncGenerator[AnyLine, None]:
-        """What a sub-agent does from now on, one mapping a line as of a turn; the last is the `result` of its turn."""
+        """Yield what a sub-agent does from now on, one mapping a line as of a turn; the last is the `result` of its
+        turn."""
         task = self.task(task_id)
         began_s = self.kernel.clock.monotonic()
         if task.kind == "agent" and task.open_request() and self.records.of(task).state != "failed":
@@ -204,7 +206,7 @@ class TaskList:
         await self.send(task_id, message or _GO_ON)
 
     def idle_process(self, task: StoredTask) -> Process:
-        """The process of a sub-agent that can be asked; an error says why it cannot."""
+        """Return the process of a sub-agent that can be asked; an error says why it cannot."""
         if task.kind != "agent":
             raise ConfigError(f"{task.id} is a command, and cannot be asked anything")
         process = self.runs.process_of(task)
@@ -222,12 +224,7 @@ class TaskList:
         question = self.records.question(self.task(task_id))
         if question is None:
             raise ConfigError(f"the sub-agent {task_id} asks nothing")
-        answer: dict[str, Any] = {"decision": decision, "text": text}
-        if decision in ("allow", "always", "deny", "never"):
-            answer["approved"] = decision in ("allow", "always")
-        if arguments is not None:
-            answer["data"] = {"arguments": arguments}
-        await self.kernel.resolve_interrupt(question.id, answer)
+        await self.kernel.resolve_interrupt(question.id, answer_data(decision, text, arguments))
 
     def stop_now(self, task_id: str) -> bool:
         """End what it does: the turn of a sub-agent, which can be resumed, or a command. False where it did nothing."""
@@ -235,7 +232,7 @@ class TaskList:
         return self.commands.stop(task) if task.kind == "command" else self.runs.stop(task)
 
     async def stop(self, task_id: str) -> bool:
-        """The same, and wait until it has ended."""
+        """Return the same, and wait until it has ended."""
         request_id, was_working = self.task(task_id).open_request(), self.stop_now(task_id)
         if was_working and request_id:
             await self.runs.until_change(request_id, _STOP_S)
@@ -243,7 +240,7 @@ class TaskList:
         return was_working
 
     def new_id(self, kind: str) -> str:
-        """An id that no process and no task of this store has."""
+        """Return an id that no process and no task of this store has."""
         while True:
             new_id = f"{kind.lower()}-{self.kernel.entropy.text(5)}"
             if new_id not in self.kernel.processes and new_id not in self.state.tasks:
@@ -262,7 +259,7 @@ class TaskList:
         return self.read(task_id, request_id, caller)
 
     def read(self, task_id: str, request_id: str, caller: Process) -> Outcome:
-        """How a request ended, for its caller: text from outside that the sub-agent has read may be in it."""
+        """Return how a request ended, for its caller: text from outside that the sub-agent has read may be in it."""
         task = self.task(task_id)
         request = task.requests[request_id]
         self.kernel.taint.pass_on(task_id, caller.pid, "what came of")
@@ -270,7 +267,7 @@ class TaskList:
         return {"status": request.status, "text": request.text, "usage": usage}
 
     def tell(self, task_id: str, request_id: str, caller: Process) -> None:
-        """The caller has the outcome of a request: there is nothing more to tell about it."""
+        """Note that the caller has the outcome of a request: there is nothing more to tell about it."""
         request = self.task(task_id).requests.get(request_id)
         if request is not None and "end" not in request.told:
             self.kernel.fact(self.state, caller.pid, "task.told", {"told": [[task_id, request_id, "end"]]})
@@ -314,7 +311,7 @@ class TaskList:
 
 
 def _kind_of(spec: TaskSpec) -> bytes:
-    """What sub-agents of one kind have in common: they share rate limits and circuit breakers."""
+    """Return what sub-agents of one kind have in common: they share rate limits and circuit breakers."""
     return msgspec.msgpack.encode(spec if spec.worktree else msgspec.structs.replace(spec, id="", description=""))
 
 
@@ -356,14 +353,14 @@ class TaskRecords:
         )
 
     def _is_in_background(self, task: StoredTask) -> bool:
-        """Whether no caller waits for it: that was asked for, or the call that started it was cut off."""
+        """Return whether no caller waits for it: that was asked for, or the call that started it was cut off."""
         request_id, request = task.open_request(), task.last
         return request is not None and (
             request.background or (bool(request_id) and not self._runs.is_awaited(request_id))
         )
 
     def _why_it_stands(self, task: StoredTask) -> str:
-        """Why a sub-agent cannot go on, of which there is no row."""
+        """Return why a sub-agent cannot go on, of which there is no row."""
         process = self._runs.process_of(task)
         error = process.exit.error if process is not None and process.exit is not None else None
         return "" if error is None else str(error)
@@ -379,7 +376,7 @@ class TaskRecords:
         return "running" if question is None else "asks"
 
     def question(self, task: StoredTask) -> TaskQuestion | None:
-        """The oldest question that a sub-agent waits on."""
+        """Return the oldest question that a sub-agent waits on."""
         if not self._runs.is_open or task.kind != "agent":
             return None
         asked = self._runs.kernel.interrupts._open_questions(task.id)

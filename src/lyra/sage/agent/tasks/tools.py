@@ -29,7 +29,7 @@ from lyra.tools.function import tool
 
 if TYPE_CHECKING:
     from lyra.kernel.process.process import Process
-    from lyra.sage.extensions.builtin_agents import SubAgentDefinition
+    from lyra.sage.extensions.agent_files import SubAgentDefinition
 
 __all__ = ["task_tools"]
 
@@ -44,7 +44,7 @@ _ROW: Final = "task"
 
 
 def task_tools(tasks: TaskList) -> list[Tool]:
-    """The three tools over a session's tasks. The sub-agents that Task describes are those of now."""
+    """Return the three tools over a session's tasks. The sub-agents that Task describes are those of now."""
     tools = _TaskTools(tasks)
     # A tainted sub-agent taints its caller; its own calls are decided one by one, as the caller's are.
     task: Tool = tool(tools.task, name="Task", harmless=True, trusted=True)
@@ -54,7 +54,7 @@ def task_tools(tasks: TaskList) -> list[Tool]:
 
 
 def _with_types(task: Tool, definitions: Mapping[str, SubAgentDefinition]) -> Tool:
-    """The tool Task with the names of the sub-agents there are."""
+    """Return the tool Task with the names of the sub-agents there are."""
     listed = "\n".join(f"- {name}: {definition.description}" for name, definition in definitions.items())
     return msgspec.structs.replace(task, description=f"{task.description}\n\nThe types of sub-agents:\n{listed}")
 
@@ -118,7 +118,7 @@ class _TaskTools:
         worktree: bool,
         resume: str,
     ) -> dict[str, Any]:
-        """What a call comes to, as its row: an id and a spec, or why not."""
+        """Return what a call comes to, as its row: an id and a spec, or why not."""
         tasks = self._tasks
         try:
             if not prompt.strip() or len(prompt) > _PROMPT_CHARS_MAX:
@@ -132,7 +132,9 @@ class _TaskTools:
                 return {"id": resume, "request": request_id, "background": background}
             definition = tasks.definitions.get(subagent_type)
             if definition is None:
-                raise ToolError(f"there is no sub-agent {subagent_type[:80]!r}", hint=f"there are {_names(tasks)}")
+                raise ToolError(
+                    f"there is no sub-agent {subagent_type[:80]!r}", hint=f"there are {', '.join(tasks.definitions)}"
+                )
             mode = _mode(process)
             own = worktree or definition.worktree
             if own and (mode == "plan" or not tasks.worktrees.possible):
@@ -191,7 +193,7 @@ class _TaskTools:
         return f'{outcome["text"]}\n\n({changed}Task with resume="{task_id}" asks this sub-agent more.)'
 
     async def _changed_files(self, task_id: str) -> str:
-        """A sentence about the files that a sub-agent has changed in its worktree; empty where it has none."""
+        """Return a sentence about the files that a sub-agent has changed in its worktree; empty where it has none."""
         task = self._tasks.state.tasks.get(task_id)
         if task is None or task.worktree is None:
             return ""
@@ -205,7 +207,7 @@ class _TaskTools:
     # ------------------------------------------------------------------ TaskOutput
 
     async def output(self, ctx: Any, id: str, wait_s: float = _WAIT_S) -> str:  # noqa: A002 - the model's word for it
-        """The answer of a sub-agent in the background, or how far it is.
+        """Return the answer of a sub-agent in the background, or how far it is.
 
         Args:
             id: the sub-agent's
@@ -242,7 +244,7 @@ class _TaskTools:
         return {"text": f"{text}\n\n({task_id} is {request.status}: {used}. {changed})"}
 
     def _steps(self, task_id: str) -> str:
-        """The last calls of a sub-agent that is at work."""
+        """Return the last calls of a sub-agent that is at work."""
         session = runtime_of(self._tasks.kernel).sessions.get(task_id)
         execution = session.execution if session is not None else None
         calls = [call.name for step in (execution.steps if execution is not None else ()) for call in step.tool_calls]
@@ -270,10 +272,6 @@ class _TaskTools:
         return {"text": f"{task_id} was stopped" if was_working else f"{task_id} was not at work"}
 
 
-def _names(tasks: TaskList) -> str:
-    return ", ".join(tasks.definitions)
-
-
 def _mode(process: Process) -> str:
     session = runtime_of(process.kernel).sessions.get(process.pid)
     permissions = session.permissions if session is not None else None
@@ -281,7 +279,7 @@ def _mode(process: Process) -> str:
 
 
 def _model(process: Process) -> str:
-    """The caller's model; empty where it is no name but an object."""
+    """Return the caller's model; empty where it is no name but an object."""
     session = runtime_of(process.kernel).sessions.get(process.pid)
     model = session.agent.model if session is not None else ""
     return model if isinstance(model, str) else ""

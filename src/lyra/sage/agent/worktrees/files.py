@@ -75,7 +75,7 @@ class Manifest(msgspec.Struct):
 
 
 def read_file(root: str, path: str) -> FileAt | None:
-    """A file below a folder; None where there is none, or no plain file or link, or one that is too large."""
+    """Return a file below a folder; None where there is none, or no plain file or link, or one that is too large."""
     with Beneath(root) as folder:
         try:
             return _read(folder, path)
@@ -104,7 +104,7 @@ def _read(folder: Beneath, path: str) -> FileAt | None:
 
 
 def stamp_of(root: str, path: str) -> tuple[int, int, int]:
-    """What changes whenever a file is written or replaced."""
+    """Return what changes whenever a file is written or replaced."""
     with contextlib.suppress(OSError):
         state = os.lstat(os.path.join(root, path))
         return state.st_ino, state.st_size, state.st_ctime_ns
@@ -159,7 +159,7 @@ def _put(target: str, path: str, file: FileAt) -> None:
 
 
 def entry_of(root: str, path: str, file: FileAt, base: Path, object_id: str) -> ManifestEntry:
-    """The entry of a file; its content is kept in `base` unless it is git's object of that id."""
+    """Return the entry of a file; its content is kept in `base` unless it is git's object of that id."""
     algorithm = hashlib.sha256 if len(object_id) == 64 else hashlib.sha1
     known = object_id and algorithm(b"blob %d\0" % len(file.data) + file.data).hexdigest() == object_id
     if not known:
@@ -195,7 +195,7 @@ class WorktreeChange(NamedTuple):
         return visible(self.path)
 
     def diff(self) -> str:
-        """The unified diff, every character visible; a sentence for what cannot be shown as text."""
+        """Return the unified diff, every character visible; a sentence for what cannot be shown as text."""
         old, new = (_text(side) for side in (self.before, self.after))
         if old is None or new is None:
             sizes = " → ".join("none" if side is None else f"{len(side.data)} bytes" for side in self[1:])
@@ -222,7 +222,7 @@ class WorktreeChange(NamedTuple):
 
 
 def _text(file: FileAt | None) -> list[str] | None:
-    """The lines of a side; None where it is no text, or too long to be compared."""
+    """Return the lines of a side; None where it is no text, or too long to be compared."""
     if file is None:
         return []
     if len(file.data) > _DIFF_BYTES_MAX or b"\0" in file.data:
@@ -244,8 +244,8 @@ class Merge(NamedTuple):
 
 
 async def merge_of(change: WorktreeChange, now: FileAt | None, *, committed: bool, merged: Merged | None) -> Merge:
-    """How a change is taken over where the project has `now`. Without `merged` no texts are merged. `committed`: what
-    the project has now is in its last commit; changes that are not are left alone."""
+    """Return how a change is taken over where the project has `now`. Without `merged` no texts are merged. `committed`:
+    what the project has now is in its last commit; changes that are not are left alone."""
     before, after = change.before, change.after
     if now == after:
         return Merge(done=True)

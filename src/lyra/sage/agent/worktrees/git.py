@@ -63,7 +63,7 @@ class RepositoryGit:
         self.prefix = os.path.relpath(self.folder, head.root) if self.folder != head.root else ""
 
     async def commit(self) -> str:
-        """The commit that is checked out."""
+        """Return the commit that is checked out."""
         result = await self.ask(["rev-parse", "--verify", "--quiet", "HEAD^{commit}"], fails=True)
         if not result.ok:
             raise ConfigError(
@@ -74,7 +74,8 @@ class RepositoryGit:
         return result.output.text.strip()
 
     async def tracked(self, tree: str = "") -> dict[str, tuple[str, str]]:
-        """The files of the index: path below the folder → (mode, object id). `tree` is another worktree's folder."""
+        """Return the files of the index: path below the folder → (mode, object id). `tree` is another worktree's
+        folder."""
         result = await self.ask(["ls-files", "--stage", "-z"], tree=tree)
         files: dict[str, tuple[str, str]] = {}
         for entry in _fields(result.output.head):
@@ -90,7 +91,7 @@ class RepositoryGit:
         return [path for path in _fields(result.output.head) if is_safe_path(path)]
 
     async def blobs(self, names: Sequence[str]) -> list[bytes | None]:
-        """The content of objects, by id or as `HEAD:path`; None where there is none."""
+        """Return the content of objects, by id or as `HEAD:path`; None where there is none."""
         if not names:
             return []
         if any("\n" in name for name in names):
@@ -138,8 +139,8 @@ class RepositoryGit:
             return _checked(await run(words, _without_hooks(_fields(listed.output.head))), words)
 
     async def merged(self, ours: bytes, base: bytes, theirs: bytes, scratch: str) -> bytes | None:
-        """The text with the changes of both sides; None where they contradict each other. The three are written to
-        the folder `scratch`."""
+        """Return the text with the changes of both sides; None where they contradict each other. The three are written
+        to the folder `scratch`."""
         await asyncio.to_thread(_write_sides, Path(scratch), {"ours": ours, "base": base, "theirs": theirs})
         limits = Limits(wall_s=_ASK_S, output_bytes=_OUTPUT_BYTES_MAX, output_kept_bytes=_OUTPUT_BYTES_MAX)
         profile = Profile(scratch, writable=False, env=_ENVIRONMENT, limits=limits)
@@ -210,6 +211,6 @@ def _blobs(output: bytes, count: int) -> Iterator[bytes | None]:
 
 
 def is_safe_path(path: str) -> bool:
-    """Whether a path of an index, which may be hostile, names a file below its folder and none of git's own."""
+    """Return whether a path of an index, which may be hostile, names a file below its folder and none of git's own."""
     parts = path.split("/")
     return bool(path) and "\0" not in path and not any(part.lower() in ("", ".", "..", ".git") for part in parts)

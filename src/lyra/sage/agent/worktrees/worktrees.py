@@ -59,8 +59,8 @@ Around = Callable[[list[str]], AbstractAsyncContextManager[object]]
 
 
 def worktrees_folder(session: Path) -> Path:
-    """Where the worktrees of a session are, given its own folder: not in Lyra's data, where no agent may write, but
-    beside it. Of a session that is kept elsewhere they are in its folder."""
+    """Return where the worktrees of a session are, given its own folder: not in Lyra's data, where no agent may write,
+    but beside it. Of a session that is kept elsewhere they are in its folder."""
     data = data_folder()
     if session.is_relative_to(data):
         return data.with_name(f"{data.name}-worktrees") / session.name
@@ -158,7 +158,7 @@ class Worktrees:
     # ------------------------------------------------------------------ showing
 
     async def changes(self, worktree: Worktree) -> list[WorktreeChange]:
-        """The files that differ from what the worktree started with, or from what was taken over last."""
+        """Return the files that differ from what the worktree started with, or from what was taken over last."""
         git = await asyncio.to_thread(self._git)
         paths = [*await git.tracked(worktree.top), *await git.untracked(worktree.top)]
         manifest = await asyncio.to_thread(Manifest.load, self._manifest(worktree.id))
@@ -169,7 +169,7 @@ class Worktrees:
     async def _befores(
         self, git: RepositoryGit, worktree: Worktree, manifest: Manifest, paths: list[str]
     ) -> dict[str, FileAt | None]:
-        """What files were when the worktree was made."""
+        """Return what files were when the worktree was made."""
         entries = {path: manifest.files[path] for path in paths if path in manifest.files}
         ids = list(dict.fromkeys(entry.object_id for entry in entries.values() if entry.object_id))
         blobs = dict(zip(ids, await git.blobs(ids), strict=True))
@@ -226,7 +226,7 @@ class Worktrees:
         return list(writes)
 
     async def _is_committed(self, git: RepositoryGit, path: str, now: FileAt | None) -> bool:
-        """Whether a file is in the last commit as it is now."""
+        """Return whether a file is in the last commit as it is now."""
         inside = os.path.join(git.prefix, path) if git.prefix else path
         blob = (await git.blobs([f"HEAD:{inside}"]))[0] if "\n" not in path else b""
         return blob == (now.data if now is not None else None)
@@ -239,7 +239,7 @@ class Worktrees:
             await asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True)
 
     def _rebase(self, worktree: Worktree, taken: list[WorktreeChange]) -> None:
-        """What was taken over is no change any more."""
+        """Make files that were taken over part of the base, so that they count as no change."""
         manifest = Manifest.load(self._manifest(worktree.id))
         for change in taken:
             manifest.files.pop(change.path, None)
@@ -274,7 +274,7 @@ class Worktrees:
 
 
 def _differing(worktree: Worktree, manifest: Manifest, paths: list[str]) -> list[tuple[str, FileAt | None]]:
-    """The files that are not as the manifest has them, and what they are now."""
+    """Return the files that are not as the manifest has them, and what they are now."""
     differing: list[tuple[str, FileAt | None]] = []
     for path in sorted({*manifest.files, *paths}):
         entry = manifest.files.get(path)
@@ -332,7 +332,7 @@ def write_changes(folder: str, writes: Writes) -> None:
         for path in reversed(written):
             now, file = writes[path]
             with suppress(OSError, LyraError):
-                _write(workspace, path, file if _is_there(workspace, path) else None, now)
+                _write(workspace, path, file if os.path.lexists(os.path.join(workspace.root, path)) else None, now)
         message = error.message if isinstance(error, LyraError) else str(error)
         raise Conflict(f"nothing was taken over: {written[-1]} could not be written: {message}") from error
 
@@ -348,10 +348,6 @@ def _check(workspace: Workspace, path: str, file: FileAt | None) -> None:
             raise Conflict(f"nothing was taken over: {path} is a link that leads out of the folder")
         if obeyed_part(target, workspace.roots) is not None:
             raise Conflict(f"nothing was taken over: {path} is a link to a protected file")
-
-
-def _is_there(workspace: Workspace, path: str) -> bool:
-    return os.path.lexists(os.path.join(workspace.root, path))
 
 
 def _write(workspace: Workspace, path: str, now: FileAt | None, file: FileAt | None) -> None:

@@ -102,8 +102,8 @@ class Hook:
 
 
 def hook_from(mapping: Mapping[str, Any], *, source: str, base: str = "") -> Hook:
-    """The hook that a mapping describes: `event` and the keys of `[[hooks.EVENT]]`. A relative program is taken from
-    the folder `base`, else from the session's. Hooks that are not the user's own cannot leave the sandbox."""
+    """Return the hook that a mapping describes: `event` and the keys of `[[hooks.EVENT]]`. A relative program is taken
+    from the folder `base`, else from the session's. Hooks that are not the user's own cannot leave the sandbox."""
     entry = dict(mapping)
     if "event" not in entry:
         raise ConfigError("a hook has an event and a command", hint='such as {"event": "Stop", "command": "./check"}')
@@ -115,7 +115,7 @@ def hook_from(mapping: Mapping[str, Any], *, source: str, base: str = "") -> Hoo
 
 
 def hook_of(setting: HookSetting) -> Hook:
-    """The hook of a settings file."""
+    """Return the hook of a settings file."""
     return _of_setting(setting, setting.origin)
 
 
@@ -206,7 +206,7 @@ class HookCommand:
         return [_expanded(self._words[0]), *self._words[1:]]
 
     def _program(self) -> str:
-        """The first word, with the home folder in place of `~`: in the sandbox its file can be read."""
+        """Return the first word, with the home folder in place of `~`: in the sandbox its file can be read."""
         first = self._words.split()[0] if isinstance(self._words, str) else self._words[0]
         return _expanded(first)
 
@@ -292,7 +292,7 @@ class HookAnswer(NamedTuple):
 
 
 def read_answer(event: str, value: Any) -> HookAnswer:
-    """The answer that a text or a mapping says; None is an answer without anything in it."""
+    """Return the answer that a text or a mapping says; None is an answer without anything in it."""
     if value is None:
         return HookAnswer()
     if isinstance(value, str):

@@ -44,7 +44,7 @@ class Hooks:
     def from_config(
         cls, config: Config, folder: str, *, more: Iterable[Hook] = (), sandbox: Sandbox | None = None
     ) -> Self:
-        """The hooks of the settings files that count, and `more`."""
+        """Return the hooks of the settings files that count, and `more`."""
         hooks = cls(more, folder=folder, sandbox=sandbox)
         hooks.put_config(config)
         return hooks
@@ -66,8 +66,8 @@ class Hooks:
         session_id: str = "",
         more: Iterable[Hook] = (),
     ) -> AgentHooks | None:
-        """The hooks of one session: those that the program brings, joined by `more` (of plugins) and those of the
-        settings files; None where there are none. Hooks of another kind than these can be joined by none."""
+        """Return the hooks of one session: those that the program brings, joined by `more` (of plugins) and those of
+        the settings files; None where there are none. Hooks of another kind than these can be joined by none."""
         files_and_more = [*map(hook_of, config.hooks), *more]
         if not files_and_more and (hooks is None or not isinstance(hooks, Hooks)):
             return hooks
@@ -90,11 +90,11 @@ class Hooks:
         return any(self._by_source.values())
 
     def matching(self, event: str, data: Mapping[str, Any]) -> list[Hook]:
-        """The hooks that run at this moment."""
+        """Return the hooks that run at this moment."""
         return [hook for hook in self if hook.event == event and hook.is_for(data)]
 
     def status_for(self, event: str, data: Mapping[str, Any]) -> str | None:
-        """What is shown while the hooks for this run; None where there is none."""
+        """Return what is shown while the hooks for this run; None where there is none."""
         hooks = self.matching(event, data)
         return " · ".join(hook.status for hook in hooks if hook.status) if hooks else None
 
@@ -217,7 +217,8 @@ class StatusLine:
         self.warnings: tuple[str, ...] = ()  # of the last run
 
     async def refresh(self, data: Mapping[str, Any]) -> str:
-        """The text for these fields (`model`, `mode`, `cost_usd`, `context_tokens` and others); "" without a hook."""
+        """Return the text for these fields (`model`, `mode`, `cost_usd`, `context_tokens` and others); "" without a
+        hook."""
         now_s = self._clock.monotonic()
         if self._is_running or (self._began_s is not None and now_s - self._began_s < _EVERY_S):
             return self.text

@@ -55,7 +55,7 @@ class PluginPermissions(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
     @classmethod
     def read(cls, value: Any, report: Report) -> Self:
-        """The table `[permissions]`; what is wrong goes to the report."""
+        """Return the table `[permissions]`; what is wrong goes to the report."""
         path = ("permissions",)
         given = report.mapping(value, path, "permissions", (*_LISTS, "files")) or {}
         lists: dict[str, tuple[str, ...]] = {key: _texts(given[key], key, report) for key in _LISTS if key in given}
@@ -69,19 +69,19 @@ class PluginPermissions(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
     # ------------------------------------------------------------ what they cover
     def covers(self, other: PluginPermissions) -> bool:
-        """Whether all that `other` declares is declared here."""
+        """Return whether all that `other` declares is declared here."""
         lists = all(set(getattr(other, key)) <= set(getattr(self, key)) for key in _LISTS)
         return lists and FILES.index(other.files) <= FILES.index(self.files)
 
     def allows(self, capability: Capability) -> bool:
-        """Whether a command line or a host is covered. A pattern with a wildcard covers no chain of commands."""
+        """Return whether a command line or a host is covered. A pattern with a wildcard covers no chain of commands."""
         return self._outside.allows(capability)
 
     def allows_files(self, level: str) -> bool:
         return FILES.index(level) <= FILES.index(self.files)
 
     def grant(self, folder: str) -> Grant:
-        """The rights of its tools in a session's folder."""
+        """Return the rights of its tools in a session's folder."""
         verbs = {"none": (), "read": ("fs.read",), "write": ("fs.read", "fs.write")}[self.files]
         return Grant([*self._rights, *(Capability(verb, f"{folder.rstrip('/')}/**") for verb in verbs)])
 
@@ -179,7 +179,7 @@ class PluginManifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def version_key(version: str) -> tuple[int, ...]:
-    """A version as numbers that compare: 1.10 comes after 1.9, and 1.0 is 1."""
+    """Return a version as numbers that compare: 1.10 comes after 1.9, and 1.0 is 1."""
     numbers = [int(part) for part in version.split(".") if part]
     while numbers and not numbers[-1]:
         numbers.pop()
@@ -187,7 +187,7 @@ def version_key(version: str) -> tuple[int, ...]:
 
 
 def read_manifest(folder: str) -> tuple[PluginManifest | None, list[Mistake]]:
-    """The manifest of a plugin's folder, or what is wrong with it."""
+    """Return the manifest of a plugin's folder, or what is wrong with it."""
     path = os.path.join(folder, MANIFEST)
     try:
         data = read_plain_file(path, _MANIFEST_BYTES_MAX, follow_links=False)
@@ -283,7 +283,7 @@ def _assets(value: Any, folder: str, report: Report) -> dict[str, tuple[str, ...
 
 
 def _asset(value: Any, path: tuple[str | int, ...], folder: str, report: Report) -> str:
-    """The normal form of a part's path; "" where it cannot be one."""
+    """Return the normal form of a part's path; "" where it cannot be one."""
     kind = str(path[1])
     home, endings = ASSET_KINDS[kind]
     if not isinstance(value, str) or not value or len(value) > 300 or not value.isprintable():

@@ -17,9 +17,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from lyra.config.cells import read_cell
 from lyra.config.hook_settings import hook_entries, read_hook
-from lyra.config.servers import check_server_name
+from lyra.config.servers import check_server_name, read_cell
 from lyra.config.tables import TABLES, TableCell
 from lyra.config.values import SettingSource
 from lyra.core.checking.document import Path, form_of, parse, place_of, text_of
@@ -63,17 +62,17 @@ class Plugin(msgspec.Struct, frozen=True, kw_only=True):
         return self.manifest.id
 
     def tool_sources(self, workspace: Workspace) -> list[ToolSource]:
-        """Its tools, for a session in this workspace."""
+        """Return its tools, for a session in this workspace."""
         paths = [os.path.join(self.folder, name) for name in self.manifest.assets.get("tools", ())]
         return [plugin_tools(path, workspace, self.manifest.permissions) for path in paths]
 
     def servers(self, workspace: str) -> list[ServerSettings]:
-        """Its MCP servers, for a session in this folder."""
+        """Return its MCP servers, for a session in this folder."""
         return [for_session(server, workspace, self.manifest.permissions) for server in self.plugin_servers]
 
 
 def read_plugin(folder: str, *, env: Mapping[str, str] | None = None) -> tuple[Plugin | None, list[Mistake]]:
-    """The plugin in a folder, or all that is wrong with it."""
+    """Return the plugin in a folder, or all that is wrong with it."""
     folder = os.path.realpath(folder)
     manifest, mistakes = read_manifest(folder)
     if manifest is None:
@@ -153,7 +152,7 @@ class _Parts:
                 self.mistakes.append(Mistake(path, 1, 1, f"it cannot be read: {error.strerror}"))
 
     def _markdown(self) -> Iterator[str]:
-        """The paths of the Markdown files that count, and of the files beside skills."""
+        """Yield the paths of the Markdown files that count, and of the files beside skills."""
         for kind in ("commands", "agents", "skills"):
             for name in self._manifest.assets.get(kind, ()):
                 path = os.path.join(self._folder, name)
@@ -161,7 +160,7 @@ class _Parts:
 
 
 def _below(folder: str) -> list[str]:
-    """All files below a folder, a bounded number; links are not followed."""
+    """Return all files below a folder, a bounded number; links are not followed."""
     paths: list[str] = []
     for inside, _, names in os.walk(folder):
         paths += (os.path.join(inside, name) for name in names)
@@ -176,7 +175,7 @@ def _below(folder: str) -> list[str]:
 def read_plugin_hooks(
     data: bytes, path: str, manifest: PluginManifest, *, folder: str
 ) -> tuple[list[Hook], list[Mistake]]:
-    """The hooks of a file of the plugin in `folder`, and the file's mistakes."""
+    """Return the hooks of a file of the plugin in `folder`, and the file's mistakes."""
     try:
         document, places = parse(text_of(data, path), "toml", path)
     except ParseError as error:
@@ -218,7 +217,7 @@ _KEYS: Final = tuple(field for field in TABLES[_SECTION].columns if field not in
 def read_plugin_servers(
     data: bytes, path: str, manifest: PluginManifest, *, folder: str, env: Mapping[str, str]
 ) -> tuple[list[ServerSettings], list[Mistake]]:
-    """The servers of a file of the plugin in `folder`, named after it, and the file's mistakes."""
+    """Return the servers of a file of the plugin in `folder`, named after it, and the file's mistakes."""
     try:
         document, places = parse(text_of(data, path), "toml", path)
     except ParseError as error:
@@ -240,7 +239,7 @@ def read_plugin_servers(
 
 
 def for_session(server: ServerSettings, workspace: str, permissions: PluginPermissions) -> ServerSettings:
-    """A server for a session in this folder."""
+    """Return a server for a session in this folder."""
     writes = bool(server.command) and permissions.allows_files("write")
     return replace(server, writable=(workspace,)) if writes else server
 
@@ -296,12 +295,12 @@ _FILES_OF_KIND: Final = {"exec": "read", "file_read": "read", "file_write": "wri
 
 
 def is_reserved(name: str) -> bool:
-    """Whether a tool's name is one that permission rules read as a tool of Lyra's own, or of an MCP server."""
+    """Return whether a tool's name is one that permission rules read as a tool of Lyra's own, or of an MCP server."""
     return name.lower() in TOOLS or name.lower().startswith("mcp__")
 
 
 def read_plugin_tools(data: bytes, path: str, permissions: PluginPermissions) -> tuple[tuple[str, ...], list[Mistake]]:
-    """The names of the tools in a file, and its mistakes."""
+    """Return the names of the tools in a file, and its mistakes."""
     environment = ToolEnvironment(Workspace(os.path.dirname(path)), secrets=permissions.variables)
     tools, mistakes = read_tools(data, path, environment)
     if mistakes:
@@ -321,7 +320,7 @@ def _undeclared_tool(tool: Tool, permissions: PluginPermissions) -> Iterator[str
 
 
 def _declarations(document: Any) -> list[Any]:
-    """The declarations of a file that was read without a mistake."""
+    """Return the declarations of a file that was read without a mistake."""
     if isinstance(document, Mapping) and "tools" in document:
         document = document["tools"]
     return document if isinstance(document, list) else [document]
@@ -337,13 +336,13 @@ def _undeclared_files(declared: Mapping[str, Any], permissions: PluginPermission
 
 
 def plugin_tools(path: str, workspace: Workspace, permissions: PluginPermissions) -> ToolSource:
-    """The tools of a file for a session in `workspace`, each held to the permissions."""
+    """Return the tools of a file for a session in `workspace`, each held to the permissions."""
     source = DynamicTools(path, workspace=workspace, secrets=permissions.variables)
     return part_of(source, lambda tool: not is_reserved(tool.name), [held_to(permissions.grant(workspace.root))])
 
 
 def held_to(grant: Grant) -> Middleware:
-    """A layer in which a tool has no more rights than the grant."""
+    """Return a layer in which a tool has no more rights than the grant."""
 
     async def held(call: ToolCall, next: Next) -> Any:  # noqa: A002 - the name that layers have
         needs_of = next.tool.needs_of

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from lyra.config.private_file import alone, write_private
+from lyra.config.files import alone, write_private
 from lyra.core.checking.check import did_you_mean
 from lyra.core.checking.report import Mistake
 from lyra.core.checking.watched_files import read_plain_file
@@ -77,7 +77,8 @@ class PluginStore:
 
     # ------------------------------------------------------------ looking
     def installed(self, last_good: Mapping[str, Plugin] | None = None) -> list[InstalledPlugin]:
-        """All plugins by id, with what is wrong with them. One with a mistake counts as it was in `last_good`."""
+        """Return all plugins by id, with what is wrong with them. One with a mistake counts as it was in
+        `last_good`."""
         enabled = self._state().enabled
         plugins, told = self._read_all(last_good or {})
         barred = {name: told.get(name, _GONE) for name in enabled if name not in plugins}
@@ -97,7 +98,7 @@ class PluginStore:
         ]
 
     def _read_all(self, last_good: Mapping[str, Plugin]) -> tuple[dict[str, Plugin], dict[str, str]]:
-        """The plugins that can be used, and what is wrong with the others."""
+        """Return the plugins that can be used, and what is wrong with the others."""
         plugins: dict[str, Plugin] = {}
         told: dict[str, str] = {}
         for name in self._names():
@@ -120,13 +121,13 @@ class PluginStore:
         return installed[plugin_id]
 
     def active(self, last_good: Mapping[str, Plugin] | None = None) -> tuple[list[Plugin], list[str]]:
-        """The plugins that count, and a sentence for each enabled one that has a problem."""
+        """Return the plugins that count, and a sentence for each enabled one that has a problem."""
         installed = [entry for entry in self.installed(last_good) if entry.enabled]
         plugins = [entry.plugin for entry in installed if entry.plugin is not None and entry.counts]
         return plugins, [f"plugin {entry.id}: {entry.problem}" for entry in installed if entry.problem]
 
     def stamp(self) -> tuple[tuple[int, ...], ...]:
-        """A value that changes when a file of a plugin, or which of them are enabled, changes."""
+        """Return a value that changes when a file of a plugin, or which of them are enabled, changes."""
         stamps = []
         for folder, names, files in os.walk(self.folder):
             names[:] = sorted(name for name in names if not name.startswith("."))
@@ -231,7 +232,7 @@ class PluginStore:
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[_StateFile]:
-        """The state, written after the block unless it raises; one process at a time."""
+        """Yield the state, written after the block unless it raises; one process at a time."""
         make_folder(self.folder, private=True)
         path = self.folder / _STATE
         with alone(path):
@@ -255,7 +256,7 @@ def _without_dependencies(plugins: Mapping[str, Plugin]) -> dict[str, str]:
 
 
 def _missing(plugin: Plugin, others: Mapping[str, Plugin]) -> str:
-    """What it depends on and is not there; "" if nothing is missing."""
+    """Return what it depends on and is not there; "" if nothing is missing."""
     for dependency in plugin.manifest.dependencies:
         other = others.get(dependency.id)
         if other is None:
@@ -266,7 +267,7 @@ def _missing(plugin: Plugin, others: Mapping[str, Plugin]) -> str:
 
 
 def _clash(plugin: Plugin, others: Mapping[str, Plugin]) -> str:
-    """A tool that two plugins have; "" if there is none. Names of other parts begin with the plugin's id."""
+    """Return a tool that two plugins have; "" if there is none. Names of other parts begin with the plugin's id."""
     for other in others.values():
         both = sorted(set(plugin.tool_names) & set(other.tool_names))
         if both:
@@ -275,7 +276,7 @@ def _clash(plugin: Plugin, others: Mapping[str, Plugin]) -> str:
 
 
 def _told(mistakes: list[Mistake], folder: Path | None = None) -> str:
-    """The mistakes as one text; paths in a temporary copy are shown relative to it."""
+    """Return the mistakes as one text; paths in a temporary copy are shown relative to it."""
     texts = [one_line(str(mistake)) for mistake in mistakes[:_MISTAKES_SHOWN]]
     if folder is not None:
         texts = [text.replace(f"{os.path.realpath(folder)}/", "") for text in texts]
@@ -310,7 +311,7 @@ def copy_plugin(source: str, target: Path) -> None:
 
 
 def _folders(source: str) -> Iterator[tuple[str, str]]:
-    """The folders of a plugin and their paths in it, outermost first; hidden ones are left out."""
+    """Yield the folders of a plugin and their paths in it, outermost first; hidden ones are left out."""
     waiting = [(source, "")]
     count = 0
     while waiting:
@@ -344,7 +345,7 @@ def _copy_file(source: str, target: Path, bytes_left: int) -> int:
 
 
 def plugin_servers(folder: str) -> list[ServerSettings]:
-    """The servers, for a session in this folder."""
+    """Return the servers, for a session in this folder."""
     if not os.path.isdir(data_folder() / "plugins"):
         return []
 

@@ -59,7 +59,7 @@ class Triggers(msgspec.Struct, frozen=True):
     extensions: tuple[str, ...] = ()
 
     def fit(self, prompt: str, files: tuple[str, ...] = ()) -> bool:
-        """Whether one of them fits the message, or one of the files that it is about."""
+        """Return whether one of them fits the message, or one of the files that it is about."""
         text = prompt[:_TEXT_CHARS_MAX]
         lower = text.lower()
         if any(_has_word(lower, word) for word in self.keywords):
@@ -72,7 +72,7 @@ class Triggers(msgspec.Struct, frozen=True):
 
 
 def _has_word(text: str, word: str) -> bool:
-    """Whether a text has a word, not as a part of another one."""
+    """Return whether a text has a word, not as a part of another one."""
     start = text.find(word)
     while start >= 0:
         before, after = text[start - 1 : start], text[start + len(word) : start + len(word) + 1]
@@ -95,7 +95,7 @@ def _program(pattern: str) -> RegexProgram:
 
 
 def read_triggers(file: MarkdownFile) -> Triggers:
-    """The triggers of a file; what is wrong with them goes to its report."""
+    """Return the triggers of a file; what is wrong with them goes to its report."""
     if "triggers" not in file.keys:
         return Triggers()
     given = file.report.mapping(file.keys["triggers"], ("triggers",), "triggers", _KINDS) or {}
@@ -256,7 +256,7 @@ class Skill(msgspec.Struct, frozen=True, kw_only=True):
     plugin: str = ""
 
     def command(self) -> CustomCommand:
-        """The skill as a slash command."""
+        """Return the skill as a slash command."""
         return CustomCommand(
             name=self.name,
             description=self.description,
@@ -276,25 +276,26 @@ class Skills(ExtensionFiles[Skill]):
     WORD = "a skill"
 
     def all(self) -> dict[str, Skill]:
-        """Every skill by name, the most important first."""
+        """Return every skill by name, the most important first."""
         skills = {**{skill.name: skill for skill in _BUILT_IN}, **self.entries()}
         return dict(sorted(skills.items(), key=lambda item: (-item[1].priority, item[0])))
 
     def for_model(self) -> dict[str, Skill]:
-        """Those that a model may read by itself."""
+        """Return those that a model may read by itself."""
         return {name: skill for name, skill in self.all().items() if skill.model_invocable}
 
     def commands(self) -> dict[str, CustomCommand]:
-        """Those that a person may start, as slash commands; one with a name of a command of Sage's own is none."""
+        """Return those that a person may start, as slash commands; one with a name of a command of Sage's own is
+        none."""
         skills = [skill for skill in self.all().values() if skill.user_invocable]
         return {skill.name: skill.command() for skill in skills if skill.name.lower() not in BUILT_IN_COMMANDS}
 
     def fitting(self, prompt: str, files: tuple[str, ...] = ()) -> list[Skill]:
-        """The skills whose triggers fit a message, or the files that it is about; the most important first."""
+        """Return the skills whose triggers fit a message, or the files that it is about; the most important first."""
         return [skill for skill in self.for_model().values() if skill.triggers.fit(prompt, files)]
 
     def suggestion(self, prompt: str, files: tuple[str, ...] = ()) -> str:
-        """A line for the model that names the skills which fit; "" where none does."""
+        """Return a line for the model that names the skills which fit; "" where none does."""
         fitting = self.fitting(prompt, files)[:_SUGGESTED_MAX]
         if not fitting:
             return ""
@@ -302,7 +303,7 @@ class Skills(ExtensionFiles[Skill]):
         return f"Skills that may fit this message: {named}. Read one with the tool Skill before you begin."
 
     def read_beside(self, skill: Skill, name: str) -> str:
-        """The text of a file beside a skill's SKILL.md."""
+        """Return the text of a file beside a skill's SKILL.md."""
         if name not in files_beside(skill.folder):
             raise ToolError(f"the skill {skill.name} has no file {one_line(name)[:100]!r}", reason="not_found")
         path = os.path.join(skill.folder, name)
@@ -341,7 +342,7 @@ _RESERVED: Final = frozenset(skill.name for skill in _BUILT_IN)
 
 
 def is_skill(inside: str) -> bool:
-    """Whether a path in the folder `skills` is a skill, and not a file beside one."""
+    """Return whether a path in the folder `skills` is a skill, and not a file beside one."""
     parts = inside.split(os.sep)
     return len(parts) == 1 or (len(parts) == 2 and parts[1] == SKILL_FILE)
 
@@ -382,7 +383,7 @@ def _name(file: MarkdownFile, place: ExtensionPlace, by_path: str) -> str:
 
 
 def files_beside(folder: str) -> list[str]:
-    """The paths of the files beside a SKILL.md, without hidden ones and links; a bounded number."""
+    """Return the paths of the files beside a SKILL.md, without hidden ones and links; a bounded number."""
     if not folder:
         return []
     names: list[str] = []

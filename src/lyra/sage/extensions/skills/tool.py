@@ -63,7 +63,7 @@ def _line(skill: Skill) -> str:
 
 
 def _description(skills: list[Skill]) -> str:
-    """The lines that fit; how many are left out is said."""
+    """Return the lines that fit; how many are left out is said."""
     lines, size = [], 0
     for skill in skills:
         line = _line(skill)
@@ -92,7 +92,7 @@ class _SkillSet:
 
 
 async def _invoke(skill_set: _SkillSet, name: str, arguments: str, file: str) -> dict[str, Any]:
-    """The text that a call gives, and the rules that it limits the message to."""
+    """Return the text that a call gives, and the rules that it limits the message to."""
     skills = skill_set.skills
     known = skills.for_model()
     if not name.strip():

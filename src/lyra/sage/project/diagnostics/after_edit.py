@@ -76,7 +76,7 @@ class Diagnostics:
         await self._servers.close()
 
     async def around(self, call: ToolCall, inner: Next) -> Any:
-        """The layer around an edit."""
+        """Return the layer around an edit."""
         edited = self._edited(call)
         if edited is None:
             return await inner(call)
@@ -101,12 +101,12 @@ class Diagnostics:
 
     # ------------------------------------------------------------ what the programs say
     async def _before(self, edited: _Edited) -> tuple[CheckReport, ...] | None:
-        """What the programs say before an edit, none for a new file; None where one of them says nothing."""
+        """Return what the programs say before an edit, none for a new file; None where one of them says nothing."""
         reports = await self._reports(edited)
         return None if any(report.failure for report in reports) else reports
 
     async def _reports(self, edited: _Edited) -> tuple[CheckReport, ...]:
-        """What all programs say of a file as it is now; nothing of one that is not there or cannot be read."""
+        """Return what all programs say of a file as it is now; nothing of one that is not there or cannot be read."""
         try:
             data = await asyncio.to_thread(self._read, edited.whole)
         except (OSError, LyraError):
@@ -139,8 +139,8 @@ class Diagnostics:
 
 
 def diagnosed(tools: Iterable[Any], diagnostics: Diagnostics) -> list[Any]:
-    """The tools; those of Lyra's own that edit a file add diagnostics to their results. Without settings, and for all
-    other tools and sources of tools, nothing changes."""
+    """Return the tools; those of Lyra's own that edit a file add diagnostics to their results. Without settings, and
+    for all other tools and sources of tools, nothing changes."""
     if not diagnostics:
         return list(tools)
 

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from lyra.config.ask import on_one_line
+from lyra.config.asks import on_one_line
 from lyra.core.rights.capability import Grant
 from lyra.core.tool import rights
 from lyra.errors import LyraError
@@ -67,13 +67,13 @@ class CheckReport(NamedTuple):
 
 
 def problem_of(program: str, path: str, line: int, column: int, text: str) -> CodeProblem:
-    """A problem whose texts are bounded and fit to be shown."""
+    """Return a problem whose texts are bounded and fit to be shown."""
     return CodeProblem(program, on_one_line(path)[:_TEXT_CHARS_MAX], line, column, _text(text))
 
 
 def read_problems(program: str, output: str, *, root: str, failed: bool) -> tuple[CodeProblem, ...]:
-    """The problems in a program's output: lines that begin with a place, `FILE:LINE:COLUMN: TEXT`. Without any, and if
-    the program failed, every line is one."""
+    """Return the problems in a program's output: lines that begin with a place, `FILE:LINE:COLUMN: TEXT`. Without any,
+    and if the program failed, every line is one."""
     lines = [line for line in output.split("\n") if line.strip()]
     problems = list(_placed(program, lines, root))
     if not problems and failed:
@@ -90,7 +90,7 @@ def _placed(program: str, lines: Iterable[str], root: str) -> Iterator[CodeProbl
 
 
 def _inside(path: str, root: str) -> str:
-    """A path as it is below the root, where it lies there."""
+    """Return a path as it is below the root, where it lies there."""
     whole = os.path.normpath(os.path.join(root, path))
     prefix = f"{root.rstrip('/')}/"
     return whole[len(prefix) :] if whole.startswith(prefix) else path
@@ -103,8 +103,8 @@ def _text(text: str) -> str:
 
 # ---------------------------------------------------------------- new ones first
 def described(before: Sequence[CheckReport] | None, after: Sequence[CheckReport]) -> str:
-    """The problems after an edit: new ones first, then some of those that were there before it. Without `before` it is
-    not known which are new."""
+    """Return the problems after an edit: new ones first, then some of those that were there before it. Without `before`
+    it is not known which are new."""
     problems = [problem for report in after for problem in report.problems]
     new, old = _divided(before, problems)
     lines = [_heading(before, new, old, after)]
@@ -171,7 +171,7 @@ class CheckCommand(NamedTuple):
         return os.path.basename(module[0] if module else words[0])[:60]
 
     def argv(self, path: str) -> list[str]:
-        """The words with the file in them, each one argument whatever the path is."""
+        """Return the words with the file in them, each one argument whatever the path is."""
         name = f"./{path}" if path.startswith("-") else path
         return [word.replace(_FILE, name) for word in self.words]
 
@@ -193,7 +193,7 @@ class FileChecks:
         return bool(self._checks)
 
     def for_file(self, path: str) -> list[CheckCommand]:
-        """The programs for a file by its path below the root of the workspace; each once."""
+        """Return the programs for a file by its path below the root of the workspace; each once."""
         matching = [check for check in self._checks if check.matches.fullmatch(path)]
         return list(dict.fromkeys(command for check in matching for command in check.commands))
 
@@ -214,7 +214,7 @@ _NOT_FOUND: Final = (126, 127)
 
 
 def check_profile(root: str, readable: Sequence[str], limits: Limits) -> Profile:
-    """What a program may touch: as a command of the calling process, without a network."""
+    """Return what a program may touch: as a command of the calling process, without a network."""
     from lyra.sandbox import Profile
 
     grant = rights.get()
@@ -224,7 +224,7 @@ def check_profile(root: str, readable: Sequence[str], limits: Limits) -> Profile
 
 
 async def run_check(command: CheckCommand, path: str, *, root: str, sandbox: Sandbox) -> CheckReport:
-    """What the program says of a file, whose path starts at the root."""
+    """Return what the program says of a file, whose path starts at the root."""
     from lyra.sandbox import Limits
 
     program = command.program

@@ -58,7 +58,7 @@ class LanguageServers:
         self._lock = asyncio.Lock()
 
     async def check(self, command: CheckCommand, path: str, text: str, *, root: str) -> CheckReport:
-        """What the server says of a file with this text, whose path starts at the root."""
+        """Return what the server says of a file with this text, whose path starts at the root."""
         program = command.program
         try:
             async with asyncio.timeout(command.timeout_s):
@@ -189,7 +189,7 @@ class _Server:
         return items if isinstance(items, list) else None
 
     async def _wait(self, uri: str, version: int) -> list[Any]:
-        """What the server publishes for this version, once it has been quiet for a moment."""
+        """Return what the server publishes for this version, once it has been quiet for a moment."""
         items: list[Any] | None = None
         while True:
             known = self._published.get(uri)
@@ -304,7 +304,7 @@ class MessageStream:
         self._ended: StreamEnded | None = None
 
     async def request(self, method: str, params: Any) -> Any:
-        """The answer to a request; None where the server answers with an error."""
+        """Return the answer to a request; None where the server answers with an error."""
         self._count += 1
         number = self._count
         if self._ended is not None:

@@ -38,8 +38,8 @@ class FileListing(NamedTuple):
 def list_files(
     root: str, *, ripgrep: str = "", passed_over: Collection[str] = (), most: int = FILES_MAX
 ) -> FileListing:
-    """The files below a folder, at most `most` of them, by path, without the folders whose names are `passed_over`.
-    `ripgrep` is the path of that program."""
+    """Return the files below a folder, at most `most` of them, by path, without the folders whose names are
+    `passed_over`. `ripgrep` is the path of that program."""
     paths = _by_ripgrep(ripgrep, root, passed_over) if ripgrep else _by_walk(root, frozenset(passed_over))
     files: list[ListedFile] = []
     more = False
@@ -60,7 +60,7 @@ def list_files(
 
 
 def is_secret(path: str) -> bool:
-    """Whether a part of the path is a name that keys have."""
+    """Return whether a part of the path is a name that keys have."""
     folder = ""
     for name in path.split("/"):
         if NAMES.kind(name, NAMES.beside(folder)) == "hidden":
@@ -128,7 +128,7 @@ def _by_walk(root: str, passed_over: Collection[str]) -> Iterator[str]:
 
 
 def _rules_above(root: str) -> tuple[str, IgnoreRules]:
-    """The path of the root in its repository with a slash, and the rules of the folders above it there."""
+    """Return the path of the root in its repository with a slash, and the rules of the folders above it there."""
     from lyra.tools.builtin.search_worker import open_folder
 
     folders = [root]

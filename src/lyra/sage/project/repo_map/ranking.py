@@ -20,9 +20,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from lyra._version import __version__
-from lyra.sage.project.repo_map.grammar_outline import LANGUAGES, is_installed
-from lyra.sage.project.repo_map.outline import FileOutline
-from lyra.sage.project.repo_map.symbol import MapSymbol
+from lyra.sage.project.repo_map.outline import LANGUAGES, FileOutline, MapSymbol, is_installed
 
 _RECENT_NS: Final = 24 * 3600 * 10**9  # of the newest file
 _RECENT_SHARE_MAX: Final = 0.1  # of the files; after a checkout all of them are new, which says nothing
@@ -47,7 +45,7 @@ _DUNDER: Final = re.compile(r"__\w+__")
 
 
 def is_test(path: str) -> bool:
-    """Whether a file looks like a test by its name."""
+    """Return whether a file looks like a test by its name."""
     return _TEST_PART.search(path) is not None
 
 
@@ -83,7 +81,7 @@ class _Query:
 def rank(
     outlines: Mapping[str, CachedOutline], *, query: str = "", within: str = "", most: int = 500
 ) -> list[RankedFile]:
-    """The best `most` symbols of the files whose path begins with `within`, by file, the best file first."""
+    """Return the best `most` symbols of the files whose path begins with `within`, by file, the best file first."""
     asked = _Query(query)
     rows = _scored(outlines, _Counts(outlines), asked, _recent(outlines), within)
     best = nlargest(most, rows, key=lambda row: (row[0], row[1], -row[2]))
@@ -140,7 +138,8 @@ class _Counts:
 
 
 def _module(path: str) -> tuple[str, str]:
-    """The names by which other Python files know a file: of the module and of its package; none for other files."""
+    """Return the names by which other Python files know a file: of the module and of its package; none for other
+    files."""
     if not path.endswith(".py"):
         return "", ""
     folder, name = os.path.split(path[:-3])
@@ -148,7 +147,7 @@ def _module(path: str) -> tuple[str, str]:
 
 
 def _recent(outlines: Mapping[str, CachedOutline]) -> frozenset[str]:
-    """The files that changed within a day of the newest, unless most of them did."""
+    """Return the files that changed within a day of the newest, unless most of them did."""
     newest = max((outline.modified_ns for outline in outlines.values()), default=0)
     paths = [path for path, outline in outlines.items() if outline.modified_ns > newest - _RECENT_NS]
     return frozenset(paths) if len(paths) <= max(1, _RECENT_SHARE_MAX * len(outlines)) else frozenset()
@@ -190,7 +189,7 @@ def _scored(
 
 
 def _shape(name: str, folders: Collection[str]) -> float:
-    """How much a mention of a name says, by its look."""
+    """Return how much a mention of a name says, by its look."""
     if name.startswith("_"):
         return 0.0 if _DUNDER.fullmatch(name) else _PRIVATE
     if name in folders:
@@ -201,7 +200,7 @@ def _shape(name: str, folders: Collection[str]) -> float:
 
 
 def _file(path: str, symbols: list[MapSymbol], scores: dict[int, float]) -> RankedFile:
-    """The chosen symbols of a file, a member with the class that it belongs to."""
+    """Return the chosen symbols of a file, a member with the class that it belongs to."""
     wanted = set(scores)
     for index in scores:
         if symbols[index].depth:

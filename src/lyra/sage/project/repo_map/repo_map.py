@@ -62,7 +62,7 @@ class RepoMap:
         self.files_read = 0  # by the last map; the others were known
 
     async def text(self, *, path: str = "", query: str = "", tokens: int = MAP_TOKENS) -> str:
-        """The map of the workspace, or of a folder or file in it, with what the query names first."""
+        """Return the map of the workspace, or of a folder or file in it, with what the query names first."""
         if not 1 <= tokens <= MAP_TOKENS_MAX:
             raise ToolError(f"tokens is between 1 and {MAP_TOKENS_MAX}", reason="invalid_arguments")
         root, within = self._place(path)
@@ -84,14 +84,15 @@ class RepoMap:
         return await asyncio.to_thread(self._rendered, answer, root, tokens)
 
     def _cache_folder(self) -> str:
-        """The folder of the caller, or else one that is removed with this object."""
+        """Return the folder of the caller, or else one that is removed with this object."""
         if not self._cache:
             self._cache = tempfile.mkdtemp(prefix="lyra-map-")
             weakref.finalize(self, shutil.rmtree, self._cache, ignore_errors=True)
         return self._cache
 
     def _place(self, path: str) -> tuple[str, str]:
-        """The root of the workspace that a path lies in, and the beginning of the paths below it that are meant."""
+        """Return the root of the workspace that a path lies in, and the beginning of the paths below it that are
+        meant."""
         workspace = self._workspace
         real = os.path.realpath(workspace.absolute(path)) if path else workspace.root
         check_admitted(real, path or ".")
@@ -109,7 +110,7 @@ class RepoMap:
 
     # ------------------------------------------------------------ the worker
     async def _ask(self, job: dict[str, Any]) -> dict[str, Any] | None:
-        """The answer of a worker; None where it ended without one."""
+        """Return the answer of a worker; None where it ended without one."""
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-I", "-S", "-c", _START, *_package_folders()),
             stdin=asyncio.subprocess.PIPE,
@@ -162,7 +163,8 @@ class RepoMap:
 
 
 def _package_folders() -> list[str]:
-    """The folders that Lyra and what its worker imports lie in; nothing else of this program's path counts there."""
+    """Return the folders that Lyra and what its worker imports lie in; nothing else of this program's path counts
+    there."""
     import importlib.util
 
     import msgspec
@@ -186,7 +188,7 @@ def _head(answer: dict[str, Any], shown: Any, plain: list[str]) -> Iterator[str]
 
 
 def _fitting(lines: Iterable[str], room: int) -> Iterator[str]:
-    """The lines, a list that is too long cut at a comma."""
+    """Yield the lines, a list that is too long cut at a comma."""
     for line in lines:
         if len(line) + 1 > room:
             cut = line[: max(0, room - 2)].rpartition(", ")[0]
@@ -198,7 +200,7 @@ def _fitting(lines: Iterable[str], room: int) -> Iterator[str]:
 
 
 def _blocks(files: Iterable[tuple[str, list[Any]]], room: int) -> Iterator[list[str]]:
-    """A block of lines for each file that fits into what is left of the room."""
+    """Yield a block of lines for each file that fits into what is left of the room."""
     misfits = 0
     for path, symbols in files:
         block = [path, *(f"{'  ' * (depth + 1)}{visible(signature)}" for _, signature, _, depth in symbols)]
@@ -221,7 +223,7 @@ def _size(lines: Iterable[str]) -> int:
 
 
 def repo_map_tool(workspace: Workspace, repo_map: RepoMap) -> Tool:
-    """The tool for one workspace and its map."""
+    """Return the tool for one workspace and its map."""
 
     def needs_of(arguments: dict[str, Any]) -> list[Capability]:
         return workspace.need("fs.read", arguments.get("path") or None)

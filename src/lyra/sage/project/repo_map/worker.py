@@ -30,7 +30,7 @@ _PLAIN_FILES: Final = 100  # files without symbols that are named
 
 
 def make_map(job: dict[str, Any], *, is_over: Any = lambda: False) -> dict[str, Any]:
-    """The rows of one map. `is_over()` says that no further file should be read."""
+    """Return the rows of one map. `is_over()` says that no further file should be read."""
     root = job["root"].rstrip("/")
     within = job.get("within", "")
     listing = list_files(root, ripgrep=job.get("ripgrep", ""), passed_over=job.get("passed_over", ()))
@@ -79,7 +79,7 @@ def _refresh(cache: OutlineCache, root: str, listing: FileListing, is_over: Any,
 
 
 def _content(folder: Beneath, path: str) -> bytes:
-    """A file's bytes; none for what is no plain file, or is reached through a link."""
+    """Return a file's bytes; none for what is no plain file, or is reached through a link."""
     try:
         descriptor = folder.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY, links=False)
     except (OSError, LyraError):

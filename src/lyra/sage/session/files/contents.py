@@ -72,7 +72,7 @@ class KeptContents:
         return self._size_bytes
 
     def sizes(self) -> dict[str, int]:
-        """The number of bytes of each content."""
+        """Return the number of bytes of each content."""
         return {digest: place.size for digest, place in self._index().items()}
 
     def keep(self, source: int) -> tuple[str, int]:
@@ -91,7 +91,7 @@ class KeptContents:
         return digest, size
 
     def read(self, digest: str) -> bytes:
-        """The bytes of a digest; Corrupt where they are missing or not those that were kept."""
+        """Return the bytes of a digest; Corrupt where they are missing or not those that were kept."""
         place = self._index().get(digest)
         try:
             data = b"" if place is None else self._read_at(place)
@@ -133,7 +133,7 @@ class KeptContents:
         return self._places
 
     def _pack_entries(self, name: str) -> Iterator[tuple[str, _Place]]:
-        """The contents of a pack up to its end, or to where it is torn or damaged."""
+        """Yield the contents of a pack up to its end, or to where it is torn or damaged."""
         with open(self.folder / name, "rb") as file:
             end = os.fstat(file.fileno()).st_size
             offset = 0
@@ -228,7 +228,7 @@ def _digest_of(fd: int) -> tuple[str, int]:
 
 
 def _read_all(fd: int, size: int | None = None) -> bytes:
-    """The bytes from the present offset to the end, or so many."""
+    """Return the bytes from the present offset to the end, or so many."""
     pieces: list[bytes] = []
     rest = _CHUNK_BYTES if size is None else size
     while rest and (data := os.read(fd, min(rest, _CHUNK_BYTES))):

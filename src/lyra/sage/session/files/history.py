@@ -45,16 +45,16 @@ class PathHistory:
         return next((index for index, change in enumerate(self.changes) if change.by != "other"), len(self.changes))
 
     def state_before(self, *, with_others: bool) -> FileState | None:
-        """The state before the first change; without others, before the first one that is not by another hand. None
-        where no hand but others' has changed the path."""
+        """Return the state before the first change; without others, before the first one that is not by another hand.
+        None where no hand but others' has changed the path."""
         start = self._own_start
         if start == len(self.changes):
             return None
         return self.changes[0 if with_others else start].before
 
     def foreign_changes(self, *, with_others: bool) -> list[StatePair]:
-        """What other hands have changed, each time from one state to another; without others, only since the first
-        change that was not theirs."""
+        """Return what other hands have changed, each time from one state to another; without others, only since the
+        first change that was not theirs."""
         pairs: list[StatePair] = []
         was_other = False
         for change in self.changes[0 if with_others else self._own_start :]:
@@ -64,7 +64,7 @@ class PathHistory:
         return [(before, after) for before, after in pairs if before != after]
 
     def agents_change(self) -> list[StatePair]:
-        """The state before the agent's first change and after its last one, if they differ."""
+        """Return the state before the agent's first change and after its last one, if they differ."""
         own = [change for change in self.changes if change.by != "other"]
         return [(own[0].before, own[-1].after)] if own and own[0].before != own[-1].after else []
 
@@ -126,8 +126,8 @@ class ChangeHistory:
 
     # ------------------------------------------------------------ positions
     def start_of(self, turn: int) -> int | None:
-        """The position at which a turn began. Where it is not known, that of the first later turn; None where no such
-        turn has begun."""
+        """Return the position at which a turn began. Where it is not known, that of the first later turn; None where no
+        such turn has begun."""
         for start in reversed(self._turns):
             if start.turn == turn:
                 return start.position
@@ -139,7 +139,7 @@ class ChangeHistory:
         return position
 
     def in_turn(self, turn: int) -> dict[str, PathHistory]:
-        """The changes of one turn: from its start to that of the next, or to a restore."""
+        """Return the changes of one turn: from its start to that of the next, or to a restore."""
         index = next((i for i in range(len(self._turns) - 1, -1, -1) if self._turns[i].turn == turn), None)
         if index is None:
             return {}
@@ -157,7 +157,7 @@ class ChangeHistory:
 
     # ------------------------------------------------------------ checkpoints
     def marks(self) -> Iterator[tuple[Marked, int]]:
-        """The checkpoints whose contents are kept, with their positions."""
+        """Yield the checkpoints whose contents are kept, with their positions."""
         for mark, position in self._marks.values():
             if position >= self.first_position_kept:
                 yield mark, position
@@ -167,7 +167,7 @@ class ChangeHistory:
 
     # ------------------------------------------------------------ contents
     def digests_since_turn_line(self, turns_begun: int) -> set[str]:
-        """The contents that changes from this `turn` line on need."""
+        """Return the contents that changes from this `turn` line on need."""
         start = self._turns[turns_begun - 1].position
         states = (state for change in self._changes[start:] for state in (change.before, change.after))
         return {state.digest for state in states if state.digest is not None}
@@ -251,7 +251,7 @@ class SnapshotJournal:
         self._is_torn = False
 
     def read(self) -> Iterator[JournalLine]:
-        """All complete lines; one that cannot be read is left out."""
+        """Yield all complete lines; one that cannot be read is left out."""
         try:
             data = self.path.read_bytes()
         except FileNotFoundError:

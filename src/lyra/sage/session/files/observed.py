@@ -30,9 +30,8 @@ from lyra.sage.session.files.state import (
     state_without_content,
     written_name,
 )
-from lyra.sandbox.paths import Beneath
+from lyra.sandbox.paths import Beneath, real_path
 from lyra.sandbox.protection.protected_names import OBEYED_KEYS, home_paths
-from lyra.sandbox.real_paths import real_path
 
 if TYPE_CHECKING:
     from lyra.sage.session.files.contents import KeptContents
@@ -90,7 +89,7 @@ class ObservedFiles:
         return self._known.get(path, _UNKNOWN).state
 
     def digests(self) -> Iterator[str]:
-        """The contents that the known files have."""
+        """Yield the contents that the known files have."""
         for known in self._known.values():
             if known.state.digest is not None:
                 yield known.state.digest
@@ -101,7 +100,7 @@ class ObservedFiles:
         self._known[read_name(line.path)] = _Known(state, line.signature, line.is_listed)
 
     def root_of(self, path: str) -> str | None:
-        """The workspace folder that a path without links lies in; None outside of all, and for what is git's."""
+        """Return the workspace folder that a path without links lies in; None outside of all, and for what is git's."""
         for root in self.roots:
             if _is_below(path, root) and not is_gits(path[len(root) :]):
                 return None if any(path == place or _is_below(path, place) for place in self.without) else root
@@ -190,7 +189,7 @@ class ObservedFiles:
         return self._observe(path, _Known(state, read_signature), by, complete, state_without_content(status))
 
     def _room(self, known: _Known | None) -> int:
-        """How many bytes a file may have to be kept by a scan. A file whose content was kept is kept again."""
+        """Return how many bytes a file may have to be kept by a scan. A file whose content was kept is kept again."""
         before = 0 if known is None or known.state.digest is None else known.state.size
         return max(min(self.bounds.file_bytes_max, self.bounds.bytes_max - self._scanned_bytes), before)
 
@@ -235,8 +234,8 @@ class ObservedFiles:
     def _read(
         self, root: Beneath, path: str, status: os.stat_result | None, *, bytes_max: int
     ) -> tuple[FileState, StatSignature | None]:
-        """The state of a path with its content kept, if it is small enough; the signature is None where the file may
-        change without changing it."""
+        """Return the state of a path with its content kept, if it is small enough; the signature is None where the file
+        may change without changing it."""
         if status is None:
             return ABSENT, None
         state = state_without_content(status)
@@ -277,7 +276,7 @@ class ObservedFiles:
 
 
 def _places(root: str, path: str) -> list[str]:
-    """The folders between a workspace folder and a path, and the path."""
+    """Return the folders between a workspace folder and a path, and the path."""
     start = root.rstrip("/")
     parts = path[len(start) + 1 :].split("/")
     return ["/".join((start, *parts[:depth])) for depth in range(1, len(parts) + 1)]
@@ -292,7 +291,7 @@ def _is_below(path: str, folder: str) -> bool:
 
 @contextmanager
 def _opened(root: str) -> Iterator[Beneath | None]:
-    """A workspace folder; None where it is missing."""
+    """Yield a workspace folder; None where it is missing."""
     try:
         beneath = Beneath(root)
     except ConfigError:
@@ -404,5 +403,5 @@ def _list_folder(root: Beneath, folder: str, listing: WorkspaceListing, files_ma
 
 
 def is_gits(path: str) -> bool:
-    """Whether a path belongs to git's own files."""
+    """Return whether a path belongs to git's own files."""
     return _GIT in path.split("/")

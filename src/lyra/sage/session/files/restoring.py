@@ -126,7 +126,7 @@ def _put(root: Beneath, planned: PlannedPath, contents: KeptContents) -> bool:
 
 
 def _set_mode(root: Beneath, planned: PlannedPath, _contents: KeptContents) -> bool:
-    """The modes of folders come last: a folder may be closed to writing."""
+    """Return the modes of folders come last: a folder may be closed to writing."""
     if planned.target.kind != "folder":
         return False
     with opened_parent(root, planned.path) as (parent, name):

@@ -70,7 +70,8 @@ def signature_of(status: os.stat_result) -> StatSignature:
 
 
 def state_without_content(status: os.stat_result) -> FileState:
-    """The state as `lstat` tells it. The content of a file stands for its size and time; of a link it is empty."""
+    """Return the state as `lstat` tells it. The content of a file stands for its size and time; of a link it is
+    empty."""
     mode = stat.S_IMODE(status.st_mode)
     if stat.S_ISREG(status.st_mode):
         return FileState("file", mode, f"{_UNKEPT}{status.st_size}-{status.st_mtime_ns}", status.st_size)
@@ -83,8 +84,8 @@ def state_without_content(status: os.stat_result) -> FileState:
 
 @contextmanager
 def opened_parent(root: Beneath, path: str) -> Iterator[tuple[int, str]]:
-    """A descriptor of the folder that a path lies in, and the name in it; FileNotFoundError where there is none, or
-    where a symlink is on the way."""
+    """Yield a descriptor of the folder that a path lies in, and the name in it; FileNotFoundError where there is none,
+    or where a symlink is on the way."""
     folder, name = os.path.split(path)
     try:
         parent = root.open(folder, _O_PATH | os.O_DIRECTORY, links=False)
@@ -101,7 +102,7 @@ def opened_parent(root: Beneath, path: str) -> Iterator[tuple[int, str]]:
 
 
 def look_at(root: Beneath, path: str) -> os.stat_result | None:
-    """The status of a path below a workspace folder; None where there is nothing."""
+    """Return the status of a path below a workspace folder; None where there is nothing."""
     try:
         if path == root.root:
             return os.stat(root.fd)
@@ -115,7 +116,7 @@ def look_at(root: Beneath, path: str) -> os.stat_result | None:
 
 # ------------------------------------------------------------ names in the journal
 def written_name(name: str) -> str:
-    """A path or a link's target as text for the journal; bytes that are no UTF-8 are written in hexadecimal."""
+    """Return a path or a link's target as text for the journal; bytes that are no UTF-8 are written in hexadecimal."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -177,7 +178,7 @@ class FileChange:
         return None if state.digest is None else self._contents.read(state.digest)
 
     def diff(self) -> str:
-        """A unified diff, with a line each for changes of the mode or of the kind."""
+        """Return a unified diff, with a line each for changes of the mode or of the kind."""
         before, after = self.before_state, self.after_state
         name = visible(self.name)
         lines = []
@@ -217,7 +218,8 @@ def _is_binary(data: bytes) -> bool:
 
 
 def _lines(data: bytes) -> list[str]:
-    """The lines, each safe to be printed; a file that does not end with a line end has a mark in its last one."""
+    """Return the lines, each safe to be printed; a file that does not end with a line end has a mark in its last
+    one."""
     text = data.decode("utf-8", "replace")
     lines = visible_lines(text.removesuffix("\n")).split("\n") if text else []
     if text and not text.endswith("\n"):
@@ -226,7 +228,7 @@ def _lines(data: bytes) -> list[str]:
 
 
 def visible_lines(text: str) -> str:
-    """The text with its line ends and tabs, and all other characters that a person cannot see as their codes."""
+    """Return the text with its line ends and tabs, and all other characters that a person cannot see as their codes."""
     if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
         return text
     return "\n".join("\t".join(map(visible, line.split("\t"))) for line in text.split("\n"))

@@ -34,7 +34,7 @@ class DiffCount(NamedTuple):
 
 
 def diff_of(before: str, after: str, path: str = "") -> str:
-    """The unified diff of two texts."""
+    """Return the unified diff of two texts."""
     pieces = difflib.unified_diff(
         before.splitlines(), after.splitlines(), fromfile=path, tofile=path, n=_CONTEXT, lineterm=""
     )
@@ -47,7 +47,7 @@ def count_changes(diff: str) -> DiffCount:
 
 
 def read_hunks(diff: str) -> list[_Row]:
-    """The rows of all hunks; what stands before the first hunk is left out."""
+    """Return the rows of all hunks; what stands before the first hunk is left out."""
     rows: list[_Row] = []
     old = new = 0
     for line in diff.split("\n"):
@@ -73,7 +73,7 @@ def read_hunks(diff: str) -> list[_Row]:
 
 
 def diff_lines(diff: str, width: int, *, marks: Marks, indent: int = OBJECT_COLUMN) -> list[Line]:
-    """The lines of a diff."""
+    """Return the lines of a diff."""
     rows = list(_with_changed_words(read_hunks(diff)))
     digits = max((len(str(row.number)) for row in rows), default=1)
     lines: list[Line] = []
@@ -101,7 +101,7 @@ def _text(row: _Row, style: str) -> Line:
 
 
 def _with_changed_words(rows: list[_Row]) -> Iterator[_Row]:
-    """The rows, with the spans of changed words where removed lines are followed by lines like them."""
+    """Yield the rows, with the spans of changed words where removed lines are followed by lines like them."""
     index = 0
     while index < len(rows):
         if rows[index].sign != "-":

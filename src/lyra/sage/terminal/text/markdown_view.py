@@ -49,7 +49,7 @@ def load() -> None:
 
 
 def markdown_lines(text: str, width: int, *, colour: bool) -> list[Line]:
-    """The lines of one block."""
+    """Return the lines of one block."""
     text = shown(text)
     try:
         return _rendered(text, width, colour=colour)
@@ -82,7 +82,7 @@ def _without_end_blanks(line: Line) -> Line:
 
 @lru_cache(maxsize=256)
 def _style_words(style: Style | None) -> str:
-    """A style of rich in the words of `theme`."""
+    """Return a style of rich in the words of `theme`."""
     if style is None:
         return ""
     words = [name for name in _ATTRIBUTES if getattr(style, name)]
@@ -179,7 +179,7 @@ class MarkdownStream:
         return blocks
 
     def finish(self) -> list[str]:
-        """The end of the text: what is left is complete."""
+        """Return the end of the text: what is left is complete."""
         blocks: list[str] = []
         if self._rest:
             self._take(self._rest, blocks)

@@ -39,7 +39,7 @@ def indented(lines: Sequence[Line], columns: int) -> list[Line]:
 
 
 def clip_text(text: str, width: int, mark: str = "…") -> str:
-    """The text, cut at its end to fit."""
+    """Return the text, cut at its end to fit."""
     if get_cwidth(text) <= width:
         return text
     room = width - get_cwidth(mark)
@@ -47,7 +47,7 @@ def clip_text(text: str, width: int, mark: str = "…") -> str:
 
 
 def cut_start(text: str, width: int, mark: str = "…") -> str:
-    """The text, cut at its start to fit: of a path the file name stays."""
+    """Return the text, cut at its start to fit: of a path the file name stays."""
     if get_cwidth(text) <= width:
         return text
     room = width - get_cwidth(mark)
@@ -64,7 +64,7 @@ def _first_cells(text: str, width: int) -> str:
 
 
 def clip(line: Line, width: int, mark: str = "…") -> Line:
-    """The line, cut at its end to fit."""
+    """Return the line, cut at its end to fit."""
     if width_of(line) <= width:
         return line
     kept: Line = []
@@ -98,7 +98,7 @@ def wrap_text(text: str, width: int) -> list[str]:
 
 
 def wrap(line: Line, width: int, *, hanging: int = 0) -> list[Line]:
-    """A styled line as lines that fit; those after the first are indented by `hanging`."""
+    """Return a styled line as lines that fit; those after the first are indented by `hanging`."""
     if width_of(line) <= width:
         return [line]
     rows: list[Line] = [[]]
@@ -127,7 +127,7 @@ def wrap(line: Line, width: int, *, hanging: int = 0) -> list[Line]:
 
 
 def _words(text: str) -> list[str]:
-    """The text in pieces that may be separated: each word with the blanks before it."""
+    """Return the text in pieces that may be separated: each word with the blanks before it."""
     pieces: list[str] = []
     start = 0
     for index in range(1, len(text)):
@@ -138,7 +138,7 @@ def _words(text: str) -> list[str]:
 
 
 def row(verb: str, about: Line, figures: Line, width: int, *, verb_style: str = "verb", mark: str = "…") -> list[Line]:
-    """A tool call: verb, object, figures at the right edge; on a narrow terminal the figures stand below."""
+    """Return a tool call: verb, object, figures at the right edge; on a narrow terminal the figures stand below."""
     head: Line = [("", " " * MARGIN), (verb_style, verb)]
     head.append(("", " " * max(1, OBJECT_COLUMN - MARGIN - get_cwidth(verb))))
     start, right = width_of(head), width_of(figures)
@@ -157,7 +157,7 @@ def row(verb: str, about: Line, figures: Line, width: int, *, verb_style: str = 
 
 
 def encoded(line: Line, *, colour: bool, unicode: bool) -> str:
-    """A line with its styles. Every finished line of the live screen passes here."""
+    """Return a line with its styles. Every finished line of the live screen passes here."""
     parts: list[str] = []
     for style, text in line:
         start = sgr(style, colour=colour)
@@ -233,14 +233,14 @@ ASCII_MARKS: Final = Marks(">", "~", "-", "+-", "~", "*", "#", "-", "x", "o", ">
 
 @lru_cache(maxsize=512)
 def inline_style(style: str, *, colour: bool) -> str:
-    """The style as prompt_toolkit writes it, without colours where there are none."""
+    """Return the style as prompt_toolkit writes it, without colours where there are none."""
     words = [word for part in style.split() for word in STYLES.get(part, part).split()]
     return " ".join(word for word in words if colour or word not in _COLOURS)
 
 
 @lru_cache(maxsize=512)
 def sgr(style: str, *, colour: bool) -> str:
-    """The escape sequence that begins a style; empty for none."""
+    """Return the escape sequence that begins a style; empty for none."""
     codes = [_ATTRIBUTES.get(word) or _COLOURS.get(word, "") for word in inline_style(style, colour=colour).split()]
     joined = ";".join(code for code in codes if code)
     return f"\x1b[{joined}m" if joined else ""
@@ -294,7 +294,7 @@ def shown(text: str) -> str:
 
 
 def shown_lines(text: str) -> list[str]:
-    """The lines of `shown`; blank lines at the end are left out."""
+    """Return the lines of `shown`; blank lines at the end are left out."""
     return shown(text).rstrip().split("\n") if text.strip() else []
 
 
@@ -322,7 +322,8 @@ def for_output(text: str, *, unicode: bool) -> str:
 
 
 def to_ascii(text: str) -> str:
-    """The text in ASCII: common signs by their likeness, letters without their accents, others as a question mark."""
+    """Return the text in ASCII: common signs by their likeness, letters without their accents, others as a question
+    mark."""
     text = text.translate(_ASCII)
     if text.isascii():
         return text

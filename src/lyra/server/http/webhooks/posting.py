@@ -13,7 +13,7 @@ import os
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from lyra.config.private_file import alone, write_private
+from lyra.config.files import alone, write_private
 from lyra.core.data_folder import data_folder
 from lyra.core.ids import random_key
 from lyra.core.policies.retry import Backoff, Retry

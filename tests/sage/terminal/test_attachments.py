@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lyra import Image
-from lyra.sage.terminal.prompt.attachments import Pastes, prompt_of
+from lyra.sage.terminal.attachments import Pastes, prompt_of
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(40)
 

@@ -8,8 +8,8 @@ from typing import Any
 from lyra.errors import ConfigError
 from lyra.kernel.base.tasks import Tasks
 from lyra.sage.terminal.echo import Folds, Sheet
-from lyra.sage.terminal.questions.desk import QuestionDesk
-from lyra.sage.terminal.questions.question import TerminalQuestion
+from lyra.sage.terminal.question import TerminalQuestion
+from lyra.sage.terminal.question_desk import QuestionDesk
 from lyra.sage.terminal.turn_view import TurnView
 from lyra.testing import SimClock
 from tests.sage.terminal.paper_list import PaperList

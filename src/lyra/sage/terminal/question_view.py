@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from lyra.sage.terminal.echo import Folds
-from lyra.sage.terminal.questions.question import TerminalQuestion
+from lyra.sage.terminal.question import TerminalQuestion
 from lyra.sage.terminal.text.diff_view import count_changes, diff_lines, diff_of
 from lyra.sage.terminal.text.styled_lines import (
     MARGIN,
@@ -46,7 +46,7 @@ class AboutSetting(NamedTuple):
 
 
 def about_lines(question: TerminalQuestion, setting: AboutSetting) -> list[Line]:
-    """The lines above the keys of a question."""
+    """Return the lines above the keys of a question."""
     if not question.is_permission or not question.tool:
         return _bounded(_asked_text(question, setting.width), "\n".join(question.body), setting)
     words = describe(question.tool, question.arguments, setting.folder)
@@ -68,7 +68,7 @@ def about_lines(question: TerminalQuestion, setting: AboutSetting) -> list[Line]
 
 
 def _diff(question: TerminalQuestion) -> str:
-    """What an edit changes: in the file, or where that cannot be shown, by its arguments alone."""
+    """Return what an edit changes: in the file, or where that cannot be shown, by its arguments alone."""
     if question.diff or question.tool not in _EDITS:
         return question.diff
     arguments = question.arguments
@@ -82,7 +82,7 @@ def _diff(question: TerminalQuestion) -> str:
 
 
 def _subject(question: TerminalQuestion, about: str, setting: AboutSetting) -> list[Line]:
-    """All of what the call is about, where the first line has only a part of it."""
+    """Return all of what the call is about, where the first line has only a part of it."""
     name = main_argument(question.tool)
     if name:
         text = str(question.arguments.get(name, ""))
@@ -100,7 +100,7 @@ def _subject(question: TerminalQuestion, about: str, setting: AboutSetting) -> l
 
 
 def _rest(question: TerminalQuestion, *, shown: frozenset[str]) -> list[str]:
-    """The other arguments of a call whose main one is shown."""
+    """Return the other arguments of a call whose main one is shown."""
     name = main_argument(question.tool)
     if not name:
         return []
@@ -115,7 +115,7 @@ def _text(value: Any) -> str:
 
 
 def _holding(question: TerminalQuestion, setting: AboutSetting) -> list[str]:
-    """What holds a command: the sandbox and its network."""
+    """Return what holds a command: the sandbox and its network."""
     if question.tool != "Bash":
         return []
     held = f"in the sandbox ({setting.sandbox})" if setting.sandbox not in ("", "none") else "in the sandbox"
@@ -156,7 +156,8 @@ _GAP: Final = 4
 
 
 def key_lines(question: TerminalQuestion, width: int, *, position: str = "") -> list[Line]:
-    """The live lines: why it is asked, and the keys; the keys stand below each other where one line is too short."""
+    """Return the live lines: why it is asked, and the keys; the keys stand below each other where one line is too
+    short."""
     lines: list[Line] = []
     if question.is_permission and question.reason:
         lines += wrap([("faint", f"{' ' * MARGIN}{question.reason}")], width, hanging=MARGIN)[:3]
@@ -172,7 +173,7 @@ def key_lines(question: TerminalQuestion, width: int, *, position: str = "") -> 
 
 
 def _flow(first: Line, question: TerminalQuestion, width: int) -> list[Line]:
-    """The keys in as few lines as they fit, none of them broken where it can be helped."""
+    """Return the keys in as few lines as they fit, none of them broken where it can be helped."""
     rows: list[Line] = [first]
     is_full = False  # the last row belongs to a key whose words took several
     for choice in question.choices:
@@ -187,7 +188,7 @@ def _flow(first: Line, question: TerminalQuestion, width: int) -> list[Line]:
 
 
 def why_lines(question: TerminalQuestion, width: int) -> list[Line]:
-    """The answer to `?`."""
+    """Return the answer to `?`."""
     rows: list[Line] = []
     for text in question.why:
         rows += indented([[("faint", part)] for part in wrap_text(text, width - OBJECT_COLUMN)], OBJECT_COLUMN)

@@ -45,7 +45,8 @@ class Decision(NamedTuple):
 
 
 def rule_in_words(rule: str, folder: str = "", command: str = "") -> str:
-    """What "always" would allow; a path in the folder is shown without the folder, the whole command not again."""
+    """Return what "always" would allow; a path in the folder is shown without the folder, the whole command not
+    again."""
     rule = rule.replace("⏎\n", "\n")  # the rule comes with its line ends marked; `exact` marks them
     match = _RULE.fullmatch(rule.replace(f"({folder}/", "(", 1) if folder else rule)
     if match is None:
@@ -173,8 +174,8 @@ class TerminalQuestion:
         return [Choice("y", "once"), *always, Choice("n", "no, tell it why"), *edit, Choice("?", "why am I asked")]
 
     def press(self, key: str) -> Decision | str | None:
-        """The meaning of a key: a Decision; `why`, where an explanation is asked for; `text`, where the prompt takes an
-        answer from now on; None for a key without a meaning."""
+        """Return the meaning of a key: a Decision; `why`, where an explanation is asked for; `text`, where the prompt
+        takes an answer from now on; None for a key without a meaning."""
         if key not in {choice.key for choice in self.choices}:
             return None
         if self.is_doubt:
@@ -212,7 +213,7 @@ class TerminalQuestion:
         return json.dumps(self.arguments, ensure_ascii=False, indent=2)
 
     def answer(self, text: str) -> Decision | None:
-        """The Decision that a submitted text means; None where it means none."""
+        """Return the Decision that a submitted text means; None where it means none."""
         if self._step == "reason":
             return Decision("deny", text=text.strip())
         if self._step == "edit":

@@ -44,7 +44,7 @@ class FileNames:
         self._lock = asyncio.Lock()
 
     async def matching(self, typed: str) -> list[str]:
-        """The names that match what was typed, best first."""
+        """Return the names that match what was typed, best first."""
         await self._refresh()
         typed = typed.lower()
         ranked: list[tuple[int, int, str]] = []
@@ -104,7 +104,8 @@ class FileNames:
 
 
 def _rank(name: str, typed: str) -> int | None:
-    """How well a name matches: its start, the start of its last part, anywhere, its letters in order; None: not."""
+    """Return how well a name matches: its start, the start of its last part, anywhere, its letters in order; None:
+    not."""
     if name.startswith(typed):
         return 0
     if name.rstrip("/").rpartition("/")[2].startswith(typed):

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from lyra.sage.terminal.echo import Folds
-from lyra.sage.terminal.questions.about_view import AboutSetting, about_lines, key_lines, why_lines
-from lyra.sage.terminal.questions.desk import QuestionQueue
-from lyra.sage.terminal.questions.question import Decision, TerminalQuestion, rule_in_words
+from lyra.sage.terminal.question import Decision, TerminalQuestion, rule_in_words
+from lyra.sage.terminal.question_desk import QuestionQueue
+from lyra.sage.terminal.question_view import AboutSetting, about_lines, key_lines, why_lines
 from lyra.sage.terminal.text.styled_lines import MARKS, plain_text
 from lyra.testing import SimClock
 

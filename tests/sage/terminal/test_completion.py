@@ -10,7 +10,7 @@ from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 
 from lyra.core.clock import SystemClock
-from lyra.sage.terminal.prompt.completion import CommandName, FileNames, PromptCompleter
+from lyra.sage.terminal.completion import CommandName, FileNames, PromptCompleter
 
 
 @pytest.fixture

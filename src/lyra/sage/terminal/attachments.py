@@ -44,7 +44,7 @@ class Pastes:
         self._texts: dict[int, str] = {}
 
     def fold(self, text: str) -> str:
-        """What to put into the prompt for a paste: the text, or a mark for one of many lines."""
+        """Return what to put into the prompt for a paste: the text, or a mark for one of many lines."""
         lines = text.count("\n") + 1
         if lines < _PASTE_LINES_LEAST and len(text) < _PASTE_CHARS_LEAST:
             return text
@@ -54,13 +54,13 @@ class Pastes:
         return f"[paste {number}: {size}]"
 
     def unfold(self, text: str) -> str:
-        """The prompt with the pasted texts in place of their marks."""
+        """Return the prompt with the pasted texts in place of their marks."""
         return _MARK.sub(lambda mark: self._texts.get(int(mark[1]), mark[0]), text)
 
 
 def prompt_of(text: str, folder: str, *, folded: str | None = None) -> Prompt:
-    """The message of a prompt, with the images that it names; `folded` is the text in which paths are searched, where
-    that is another than the text that is sent."""
+    """Return the message of a prompt, with the images that it names; `folded` is the text in which paths are searched,
+    where that is another than the text that is sent."""
     parts: list[Any] = [text]
     notes: list[str] = []
     for path in _image_paths(text if folded is None else folded, folder):

@@ -16,8 +16,8 @@ from lyra.errors import LyraError
 from lyra.kernel.base.tasks import Tasks
 from lyra.sage.agent.live import LiveSession
 from lyra.sage.terminal.echo import Folds, Sheet, error_lines, note_lines
-from lyra.sage.terminal.questions.about_view import AboutSetting, about_lines, key_lines, why_lines
-from lyra.sage.terminal.questions.question import Decision, TerminalQuestion
+from lyra.sage.terminal.question import Decision, TerminalQuestion
+from lyra.sage.terminal.question_view import AboutSetting, about_lines, key_lines, why_lines
 from lyra.sage.terminal.text.styled_lines import OBJECT_COLUMN, Line, shown
 from lyra.sage.terminal.turn_view import TurnView
 
@@ -59,11 +59,11 @@ class QuestionDesk:
 
     # ------------------------------------------------------------ asking
     def begin(self, view: TurnView) -> None:
-        """A turn begins; its questions stand below what it has shown."""
+        """Begin a turn; its questions stand below what it has shown."""
         self._view = view
 
     def end(self) -> None:
-        """The turn is over: its questions are, too."""
+        """End the turn: its questions are over, too."""
         self._view, before = None, self.current
         self.queue.clear()
         if self.current is not None and self.current is not before:
@@ -103,13 +103,13 @@ class QuestionDesk:
             self._view.stand_back(waiting=True)
 
     def live_lines(self, width: int) -> list[Line]:
-        """The keys of the current question."""
+        """Return the keys of the current question."""
         question = self.current
         return [] if question is None else [[], *key_lines(question, width, position=self.queue.position)]
 
     # ------------------------------------------------------------ answering
     def press(self, key: str) -> bool:
-        """A key for the current question; False where it has no meaning there."""
+        """Return a key for the current question; False where it has no meaning there."""
         question = self.current
         meaning = question.press(key) if question is not None else None
         if question is None or meaning is None:
@@ -124,7 +124,7 @@ class QuestionDesk:
         return True
 
     def submit(self, text: str) -> None:
-        """A text as the answer to the current question."""
+        """Take a text as the answer to the current question."""
         question = self.current
         decision = question.answer(text) if question is not None else None
         if question is None:
@@ -204,7 +204,7 @@ class QuestionQueue:
         return False
 
     def close(self) -> TerminalQuestion | None:
-        """The current one was answered; gives the next, which has to be seen before it takes keys."""
+        """Return the current one was answered; gives the next, which has to be seen before it takes keys."""
         if self._waiting:
             self._waiting.popleft()
         self._shown_s, self._last_key_s = self._clock.monotonic(), float("-inf")
@@ -212,7 +212,7 @@ class QuestionQueue:
         return self.current
 
     def clear(self) -> None:
-        """The turn is over: only tasks in the background still wait for answers."""
+        """Drop the questions of a turn that is over: only tasks in the background still wait for answers."""
         self._waiting = deque(question for question in self._waiting if question.outlives_turn)
 
     def holds(self, question_id: str) -> bool:
@@ -223,11 +223,11 @@ class QuestionQueue:
         self._pause_s = _PAUSE_S if self._shown_s - self._last_key_s < _PAUSE_S else 0.0
 
     def text_submitted(self) -> None:
-        """The person has sent what they typed: a question that comes now is not typed over."""
+        """Note that the person has sent what they typed: a question that comes now is not typed over."""
         self._last_key_s = float("-inf")
 
     def key_pressed(self) -> bool:
-        """A key of any kind; gives whether it is meant for the current question."""
+        """Return a key of any kind; gives whether it is meant for the current question."""
         now_s = self._clock.monotonic()
         meant = now_s - max(self._last_key_s, self._shown_s) >= self._pause_s
         if meant:

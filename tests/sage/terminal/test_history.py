@@ -6,7 +6,7 @@ import json
 import stat
 from pathlib import Path
 
-from lyra.sage.terminal.prompt.completion import PromptHistory
+from lyra.sage.terminal.completion import PromptHistory
 
 
 def test_prompts_are_kept_in_a_private_file(tmp_path: Path) -> None:

@@ -1,1 +1,0 @@
-"""The prompt: its text, history, completion, and what goes with a message. Start with `box`."""
