@@ -20,10 +20,8 @@ from benchmarks.measure import Figure, Row, Size, Stopwatch, Timing, at_most, in
 from lyra import Agent, Kernel, tool
 from lyra.core.tool import ToolCall
 from lyra.models.pricing import Price
-from lyra.models.provider import LLMProvider
-from lyra.models.request import Request
-from lyra.models.stream import Finished, Started, StreamEvent, TextDelta, ToolEnd, ToolStart, UsageSeen
-from lyra.models.usage import TokenUsage
+from lyra.models.provider import LLMProvider, Request
+from lyra.models.stream import Finished, Started, StreamEvent, TextDelta, TokenUsage, ToolEnd, ToolStart, UsageSeen
 
 GUARDS: dict[str, Any] = {
     "budget": "$1000000",

@@ -25,12 +25,12 @@ from typing import Any
 from benchmarks.measure import Figure, Row, Size, Stopwatch, Timing, at_most, interleave
 from lyra.core.message import Message
 from lyra.models.client import LLMClient
+from lyra.models.provider import Request
 from lyra.models.providers.anthropic import AnthropicReader
 from lyra.models.providers.bedrock import BedrockReader
 from lyra.models.providers.gemini import GeminiReader
 from lyra.models.providers.ollama import OllamaReader
 from lyra.models.providers.openai_chat import ChatReader
-from lyra.models.request import Request
 from lyra.models.stream import TextDelta
 from lyra.models.wire.remote import Reader
 

@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
-from lyra.store import known_stores
+from lyra.store import standing
 from lyra.store.sqlite import SqliteStore
 
 _opened: list[SqliteStore] = []
 _recorded: list[tuple[str, str]] = []  # the file of a record, and the place that it is about
 _open = SqliteStore.__init__
-_record = known_stores._write
+_record = standing._write_record
 
 
 def _opening(store: SqliteStore, *args: Any, **kwargs: Any) -> None:
@@ -35,13 +35,13 @@ def _opening(store: SqliteStore, *args: Any, **kwargs: Any) -> None:
 
 def _recording(name: str, known: Any) -> None:
     _record(name, known)
-    path = known_stores._path(name)
+    path = standing._record_path(name)
     if path is not None:
         _recorded.append((str(path), known.location))
 
 
 SqliteStore.__init__ = _opening  # type: ignore[method-assign, assignment]
-known_stores._write = _recording
+standing._write_record = _recording
 
 
 @pytest.hookimpl(wrapper=True)

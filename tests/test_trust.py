@@ -18,7 +18,7 @@ from lyra.config.trust import FileAnswer, FolderTrust, TrustAnswers, digest_of, 
 from lyra.core.rights.capability import Grant
 from lyra.errors import ConfigError
 from lyra.kernel.kernel import Kernel
-from lyra.mcp.client.servers import load_settings
+from lyra.mcp.servers import load_settings
 from lyra.tools.builtin.workspace import Workspace
 from lyra.tools.permissions.settings import load_layers, passed_over, permissions_of
 from lyra.tools.yaml import DynamicTools

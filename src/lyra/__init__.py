@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from lyra.kernel.programs.context import Context
     from lyra.models.client import LLMClient
     from lyra.models.provider import LLMProvider
-    from lyra.models.timeouts import Timeouts
+    from lyra.models.settings import Timeouts
     from lyra.sage.sdk.sdk import SageAgentSDK
     from lyra.server.client.remote import connect
     from lyra.tools.function import tool
@@ -133,7 +133,7 @@ _HOMES = {
     "SageAgentSDK": "lyra.sage.sdk.sdk",
     "Stream": "lyra.agents.session.replies",
     "Supervision": "lyra.core.policies.policy",
-    "Timeouts": "lyra.models.timeouts",
+    "Timeouts": "lyra.models.settings",
     "Tool": "lyra.core.tool",
     "ToolCall": "lyra.core.tool",
     "ToolRegistry": "lyra.tools.registry",

@@ -10,7 +10,7 @@ import msgspec
 
 from lyra.core.event import ModelCalled
 from lyra.models.pricing import Price
-from lyra.models.request import Request
+from lyra.models.provider import Request
 from lyra.models.script import Script
 from lyra.models.sim import SimProvider
 from lyra.models.stream import StreamEvent

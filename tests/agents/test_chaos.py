@@ -16,7 +16,7 @@ import pytest
 
 from lyra import Agent, Kernel, tool
 from lyra.errors import LyraError, ProcessError
-from lyra.models.request import Request
+from lyra.models.provider import Request
 from lyra.models.sim import SimProvider
 from tests.agents.support import clock_here, virtual
 from tests.cases import cases

@@ -20,8 +20,8 @@ from lyra import Agent, Kernel, LLMClient, LLMProvider
 from lyra.agents.session.shared import runtime_of
 from lyra.errors import ModelError
 from lyra.models.pricing import Price
+from lyra.models.provider import Request
 from lyra.models.record import Recorder
-from lyra.models.request import Request
 from lyra.models.stream import Finished, StreamEvent, TextDelta
 from lyra.testing import record
 

@@ -7,11 +7,9 @@ from collections.abc import AsyncIterator
 from typing import Any, Final
 
 from lyra.models.pricing import Price
-from lyra.models.provider import LLMProvider
-from lyra.models.request import Request
+from lyra.models.provider import LLMProvider, Request
 from lyra.models.script import Script
-from lyra.models.stream import Finished, Started, StreamEvent, TextDelta, UsageSeen
-from lyra.models.usage import TokenUsage
+from lyra.models.stream import Finished, Started, StreamEvent, TextDelta, TokenUsage, UsageSeen
 from lyra.models.wire.faults import fault
 
 BROKEN: Final = "<broken>"  # the connection goes

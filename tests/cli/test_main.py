@@ -326,7 +326,7 @@ sys.exit(main())
         ("vega", "", ["--help"]),
         ("main", "click", ["--help"]),
         ("main", "lyra.cli.app", ["tools", "list"]),
-        ("main", "lyra.mcp.client.servers", ["tools", "list"]),
+        ("main", "lyra.mcp.servers", ["tools", "list"]),
         ("vega", "lyra.cli.vega.group", ["check", "a.vega"]),
     ],
 )

@@ -15,7 +15,7 @@ from lyra.core.data_folder import data_folder
 from lyra.core.own_files import VARIABLES, add_own_path, is_opened, make_folder, own_paths
 from lyra.core.user_folder import user_folder
 from lyra.kernel.kernel import Kernel
-from lyra.mcp.client.approvals import Approvals
+from lyra.mcp.approvals import Approvals
 from lyra.models.script import load_script
 from lyra.observe.audit import attach_audit
 from lyra.sandbox.protection.protected_places import is_own, places_in

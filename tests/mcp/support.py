@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import lyra.mcp.client.sdk  # noqa: F401 - imported once, here: its second is no server's
+import lyra.mcp.sdk  # noqa: F401 - imported once, here: its second is no server's
 from lyra.core.policies.policy import Backoff, Supervision
 from lyra.core.secrets.secret import Secret
 from lyra.errors import ToolError

@@ -22,11 +22,9 @@ from lyra.core.checking.schema import mismatch
 from lyra.core.tool import check_tool_name
 from lyra.errors import ConfigError, ToolError
 from lyra.mcp import Approvals
-from lyra.mcp.client.approvals import pin_of
-from lyra.mcp.client.results import output_of
-from lyra.mcp.client.schema import checkable, problem, shown
-from lyra.mcp.client.tool import Offered
-from lyra.mcp.names import NAME_CHARS_MAX, server_keys, tool_names
+from lyra.mcp.approvals import pin_of
+from lyra.mcp.settings import NAME_CHARS_MAX, server_keys, tool_names
+from lyra.mcp.tools import Offered, checkable, output_of, problem, shown
 from tests.mcp.server import PNG
 
 
@@ -242,7 +240,7 @@ def test_a_server_with_ever_new_names_fills_nothing(tmp_path):
 
 
 def test_what_could_not_be_read_again_is_not_written(tmp_path, monkeypatch):
-    monkeypatch.setattr("lyra.mcp.client.approvals._FILE_BYTES_MAX", 500)
+    monkeypatch.setattr("lyra.mcp.approvals._FILE_BYTES_MAX", 500)
     approvals = Approvals(tmp_path)
     approvals.consent("f1", "files")
     with pytest.raises(ConfigError, match="no room for more consents"):

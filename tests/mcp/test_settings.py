@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from lyra.config import TABLES
 from lyra.errors import ConfigError, LyraError, ParseError
 from lyra.mcp import Approvals, McpServers, ServerSettings, load_settings
-from lyra.mcp.client.project_file import read_file
+from lyra.mcp.settings import read_file
 from tests.cases import cases
 from tests.mcp.support import QUICK, run, tiny, using
 from tests.test_config import Place
@@ -93,7 +93,7 @@ def test_a_program_without_network_and_folders_to_write_in_is_confined(given, *,
 def test_what_a_server_is_may_touch():
     """Network and folders of the settings become the profile of its sandbox."""
     from lyra.core.rights.capability import Capability
-    from lyra.mcp.client.stdio import profile_of
+    from lyra.mcp.transports import profile_of
 
     server = tiny(network=("api.example.com",), writable=("/usr/share",))
     profile = profile_of(server, str(Path(__file__).parent))

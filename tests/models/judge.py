@@ -13,7 +13,7 @@ from typing import Any
 
 from lyra.core.policies.retry import Backoff, Retry
 from lyra.models.client import LLMClient
-from lyra.models.request import Request
+from lyra.models.provider import Request
 from lyra.models.stream import Completion
 
 RETRY = Retry(max_attempts=3, backoff=Backoff(initial_s=0.1, jitter=0.2))

@@ -9,7 +9,7 @@ from pydantic import TypeAdapter
 
 from lyra.core.message import Message
 from lyra.core.tool import ToolCall, ToolResult
-from lyra.models.request import Request
+from lyra.models.provider import Request
 from tests.models.wires import WEATHER
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="

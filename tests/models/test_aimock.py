@@ -22,7 +22,7 @@ from lyra.core.message import Message
 from lyra.core.tool import ToolResult
 from lyra.errors import ModelError
 from lyra.models.client import LLMClient
-from lyra.models.request import Request
+from lyra.models.provider import Request
 from tests.models.oracle import IMAGE
 from tests.models.server import run
 from tests.models.wires import WEATHER

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from lyra.core.message import Message
 from lyra.core.tool import Tool, ToolCall, ToolResult
 from lyra.models.conversation_parts import first_call_number, is_made_up
-from lyra.models.providers.bedrock_body import bedrock_body
-from lyra.models.providers.gemini_body import gemini_body
+from lyra.models.provider import Request
+from lyra.models.providers.bedrock import bedrock_body
+from lyra.models.providers.gemini import gemini_body
 from lyra.models.providers.ollama import ollama_body
-from lyra.models.request import Request
 from tests.cases import cases
 
 TEXT = st.sampled_from(["", " ", "hello", "Grüße 🌍", '{"a": 1}'])

@@ -8,7 +8,7 @@ import pytest
 
 from lyra.core.message import Message
 from lyra.errors import ModelError
-from lyra.models.request import Request
+from lyra.models.provider import Request
 from lyra.models.stream import Completion
 from tests.models.judge import JUDGED, Judged, ask
 from tests.models.server import run

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from lyra.models.providers.anthropic_body import body_of
+from lyra.models.provider import Request
+from lyra.models.providers.anthropic import body_of
 from lyra.models.providers.openai_chat import chat_body
 from lyra.models.providers.openai_responses import responses_body
-from lyra.models.request import Request
 from lyra.models.wire.remote import fit_id
 from tests.cases import cases
 from tests.models.oracle import forced

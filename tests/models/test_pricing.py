@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from lyra.config import TABLES
 from lyra.errors import ConfigError
 from lyra.models.pricing import FREE, OUTPUT_TOKENS_MAX, Price, Prices, Rates, price_of
-from lyra.models.usage import TokenUsage
+from lyra.models.stream import TokenUsage
 
 NAMES = (
     "anthropic/claude-sonnet-4-20250514",

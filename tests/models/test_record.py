@@ -13,9 +13,8 @@ from lyra.core.secrets.secret import Secret
 from lyra.core.tool import Tool
 from lyra.errors import ConfigError, ModelError, ParseError
 from lyra.models.client import LLMClient
-from lyra.models.provider import LLMProvider
+from lyra.models.provider import LLMProvider, Request
 from lyra.models.record import Cassette, Recorder, Replayer
-from lyra.models.request import Request
 from lyra.models.script import Reply, Script, ScriptedCall, ScriptedError
 from lyra.models.sim import SimProvider
 from lyra.models.stream import Finished, Started, TextDelta, ThinkingDelta, ToolEnd

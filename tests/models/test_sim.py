@@ -13,7 +13,7 @@ from lyra.core.message import Message
 from lyra.core.tool import Tool, ToolCall, ToolResult
 from lyra.errors import ConfigError, ModelError
 from lyra.models.pricing import FREE
-from lyra.models.request import Request
+from lyra.models.provider import Request
 from lyra.models.script import Reply, Script, ScriptedCall, ScriptedError
 from lyra.models.sim import SCRIPT_VARIABLE, SimProvider
 from lyra.models.stream import Completion, Fold, Started, StreamEvent, TextDelta, ThinkingDelta

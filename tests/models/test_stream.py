@@ -9,8 +9,7 @@ import pytest
 from lyra.core import codec
 from lyra.core.message import Message
 from lyra.core.tool import ToolCall
-from lyra.models.stream import Completion, is_unchanged
-from lyra.models.usage import TokenUsage
+from lyra.models.stream import Completion, TokenUsage, is_unchanged
 
 
 class Text(str):

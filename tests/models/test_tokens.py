@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from lyra.core.message import Message
 from lyra.core.tool import Tool, ToolCall, ToolResult
-from lyra.models.request import Request
+from lyra.models.provider import Request
+from lyra.models.stream import TokenUsage
 from lyra.models.tokens import IMAGE_TOKENS, Estimator, Measure, Size, text_tokens
-from lyra.models.usage import TokenUsage
 from tests.limits import within
 
 PROSE = "The quick brown fox jumps over the lazy dog and runs away into the woods. "

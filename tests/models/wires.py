@@ -11,8 +11,7 @@ from lyra.core.message import Message
 from lyra.core.tool import Tool
 from lyra.errors import ModelError
 from lyra.models.client import LLMClient
-from lyra.models.provider import LLMProvider
-from lyra.models.request import Request
+from lyra.models.provider import LLMProvider, Request
 from lyra.models.stream import Completion, Fold, StreamEvent
 from lyra.models.wire.remote import Reader
 from tests.models.server import sse

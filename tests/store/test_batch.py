@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lyra.errors import StoreError
-from lyra.store.batch import ROWS_MAX, seal, unseal
+from lyra.store.rows import ROWS_MAX, seal, unseal
 from lyra.testing.conformance import records
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lyra.store.checksum import blob_digest, fields_crc, state_crc, total_of
+from lyra.store.rows import blob_digest, fields_crc, state_crc, total_of
 
 
 def test_columns_do_not_run_into_each_other() -> None:

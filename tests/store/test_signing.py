@@ -15,16 +15,14 @@ from hypothesis import strategies as st
 
 from lyra.core.user_folder import user_folder
 from lyra.errors import ConfigError, Conflict, Corrupt, Tampered
-from lyra.store.batch import Batch, seal, signed
-from lyra.store.known_stores import is_known, known_ids, remember
 from lyra.store.memory import MemoryStore
 from lyra.store.postgres import PostgresStore
-from lyra.store.signature import BEGINNING, ChainReader, ChapterWriter, Signatures, Signer
+from lyra.store.rows import Batch, seal, signed
+from lyra.store.signature import BEGINNING, ChainReader, ChapterWriter, Signatures, Signer, key_file, own_signer
 from lyra.store.signing import SigningStore
-from lyra.store.signing_key import key_file, own_signer
 from lyra.store.space import Space
 from lyra.store.sqlite import SqliteStore
-from lyra.store.standing import STANDINGS, adopt, open_signed, standing_of, vouch
+from lyra.store.standing import STANDINGS, adopt, is_known, known_ids, open_signed, remember, standing_of, vouch
 from lyra.testing.conformance import records
 
 KEY = Signer(bytes(32))
@@ -85,7 +83,7 @@ def test_the_folder_of_settings_is_that_of_the_environment(tmp_path: Path) -> No
 
 def test_processes_that_start_together_make_one_key(home: Path) -> None:
     """The first one that is complete counts for all."""
-    program = "from lyra.store.signing_key import own_signer; print(own_signer().key_id)"
+    program = "from lyra.store.signature import own_signer; print(own_signer().key_id)"
     children = [subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) for _ in range(4)]
     ids = {child.communicate(timeout=60)[0].strip() for child in children}
     signer = own_signer()
@@ -219,8 +217,8 @@ def test_a_change_while_it_is_open_is_not_signed(tmp_path: Path) -> None:
     list(store.read())
     store.save_snapshots(5, {"p1": b"narrow"}, epoch)
     connection = sqlite3.connect(path, isolation_level=None)
-    from lyra.store.checksum import state_crc, total_of
     from lyra.store.migrations import meta_crc
+    from lyra.store.rows import state_crc, total_of
 
     crc = state_crc("p1", b"wide")
     total = total_of(0, added=crc)
@@ -519,7 +517,7 @@ def test_records_of_files_that_are_gone_are_dropped_when_there_are_many(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only old ones, and never that of a file that is there."""
-    monkeypatch.setattr("lyra.store.known_stores.KNOWN_STORES_MAX", 2)
+    monkeypatch.setattr("lyra.store.standing.KNOWN_STORES_MAX", 2)
     here = tmp_path / "here.db"
     here.write_text("")
     for place in (str(here), "/gone/1.db", "postgresql://host/db", "/gone/2.db", "/gone/3.db"):

@@ -20,7 +20,7 @@ from lyra.core.message import Message
 from lyra.core.tool import Tool, ToolResult
 from lyra.errors import CheckError, ConfigError, ModelError
 from lyra.models.client import LLMClient
-from lyra.models.request import Request
+from lyra.models.provider import Request
 from lyra.models.script import Reply, Script, ScriptedCall
 from lyra.models.stream import ThinkingDelta, UsageSeen
 from lyra.models.wire.faults import KINDS

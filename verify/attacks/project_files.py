@@ -27,8 +27,8 @@ from lyra.config.files import is_inside
 from lyra.config.trust import FileAnswer, FolderTrust, TrustAnswers, using
 from lyra.core.providers import USUAL
 from lyra.errors import ConfigError, LyraError
-from lyra.mcp.client.approvals import Approvals
-from lyra.mcp.client.servers import load_settings
+from lyra.mcp.approvals import Approvals
+from lyra.mcp.servers import load_settings
 from lyra.models.settings import settings_of
 from lyra.sage.extensions.extensions import Extensions, extension_asks
 from lyra.tools.builtin.workspace import Workspace

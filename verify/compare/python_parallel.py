@@ -24,7 +24,7 @@ from lyra.errors import LyraError
 from lyra.kernel.journal.rows import DECODERS
 from lyra.kernel.kernel import Kernel
 from lyra.models.pricing import Price
-from lyra.models.request import Request
+from lyra.models.provider import Request
 from lyra.models.script import Reply, ScriptedCall, ScriptedError
 from lyra.models.sim import SimProvider
 from lyra.models.stream import StreamEvent

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from lyra.core.ids import ProcessRandom, seeded
 from lyra.kernel.kernel import Kernel
 from lyra.models.client import LLMClient
-from lyra.models.request import Request
+from lyra.models.provider import Request
 from lyra.models.script import Reply
 from lyra.models.sim import SimProvider
 from lyra.testing.clock import SimClock

@@ -18,7 +18,7 @@ from lyra.errors import LyraError, VegaError
 from lyra.kernel.kernel import Kernel
 from lyra.models.client import LLMClient
 from lyra.models.pricing import Price
-from lyra.models.request import Request
+from lyra.models.provider import Request
 from lyra.models.script import Reply, Script
 from lyra.models.sim import SimProvider
 from lyra.models.stream import StreamEvent

@@ -3,12 +3,12 @@
     async with McpServers.load() as servers:
         agent = Agent("assistant", model=…, tools=await servers.tools())
 
-Start at `client.servers` (all of them together), then `client.connection` (one, from its start to its restarts).
-`settings` and `client.project_file` describe a server, `client.approvals` what a person agreed to, `client.shared` what
-all servers share, `state` the states of a server. `client.sdk_client` makes the SDK's client: `stdio` and `web` are the
-two transports, `oauth` the login for the second, `callback` what a server may request, `callback_routes` who answers.
-`listing`, `tool`, `schema`, `results` and `names` turn the server's offer into Tools. `server.serve` and `server.offer`
-are the other direction. Everything that a server sends is untrusted text.
+Start at `servers` (all of them together), then `connection` (one, from its start to its restarts). `settings` describes
+a server, `state` its states, `approvals` the consent of a person. `transports` reaches a server by its pipes or over
+HTTP, `oauth` logs in for the second, `trim` shortens answers as they arrive. `sdk` collects everything that imports the
+MCP SDK, and answers a server's own requests; `callback_routes` finds the process that they go to. `tools` turns the
+server's offer into Tools. `serve` and `offer` are the other direction. Everything that a server sends is untrusted
+text.
 
 The SDK is imported when a server is first connected, not before. It comes with the `mcp` extra.
 """
@@ -19,8 +19,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from lyra.mcp.client.approvals import Approvals
-    from lyra.mcp.client.servers import McpServers, load_settings
+    from lyra.mcp.approvals import Approvals
+    from lyra.mcp.servers import McpServers, load_settings
     from lyra.mcp.settings import ServerSettings
     from lyra.mcp.state import STATES, Failure, ServerState
 
@@ -28,12 +28,12 @@ __all__ = ["STATES", "Approvals", "Failure", "McpServers", "ServerSettings", "Se
 
 _HOMES = {
     "STATES": "state",
-    "Approvals": "client.approvals",
+    "Approvals": "approvals",
     "Failure": "state",
-    "McpServers": "client.servers",
+    "McpServers": "servers",
     "ServerSettings": "settings",
     "ServerState": "state",
-    "load_settings": "client.servers",
+    "load_settings": "servers",
 }
 
 

@@ -19,9 +19,8 @@ if TYPE_CHECKING:
     from lyra.core.tool import ToolCall, ToolResult
     from lyra.models.client import LLMClient
     from lyra.models.names import ModelName, model_name
-    from lyra.models.provider import LLMProvider
-    from lyra.models.request import Request
-    from lyra.models.settings import ProviderSettings, settings_of
+    from lyra.models.provider import LLMProvider, Request
+    from lyra.models.settings import ProviderSettings, Timeouts, settings_of
     from lyra.models.stream import (
         Completion,
         Finished,
@@ -29,14 +28,13 @@ if TYPE_CHECKING:
         StreamEvent,
         TextDelta,
         ThinkingDelta,
+        TokenUsage,
         ToolDelta,
         ToolEnd,
         ToolStart,
         UsageSeen,
         complete,
     )
-    from lyra.models.timeouts import Timeouts
-    from lyra.models.usage import TokenUsage
 
 __all__ = [
     "Completion",
@@ -72,13 +70,13 @@ _HOMES = {
     "Message": "lyra.core.message",
     "ModelName": "lyra.models.names",
     "ProviderSettings": "lyra.models.settings",
-    "Request": "lyra.models.request",
+    "Request": "lyra.models.provider",
     "Started": "lyra.models.stream",
     "StreamEvent": "lyra.models.stream",
     "TextDelta": "lyra.models.stream",
     "ThinkingDelta": "lyra.models.stream",
-    "Timeouts": "lyra.models.timeouts",
-    "TokenUsage": "lyra.models.usage",
+    "Timeouts": "lyra.models.settings",
+    "TokenUsage": "lyra.models.stream",
     "ToolCall": "lyra.core.tool",
     "ToolDelta": "lyra.models.stream",
     "ToolEnd": "lyra.models.stream",

@@ -25,8 +25,7 @@ from lyra.core.providers import USUAL
 from lyra.errors import ConfigError
 from lyra.models.names import PROVIDERS, ModelName, model_name
 from lyra.models.pricing import Price, Prices
-from lyra.models.provider import LLMProvider, closing
-from lyra.models.request import Request
+from lyra.models.provider import LLMProvider, Request, closing
 from lyra.models.settings import secrets_of, settings_of
 from lyra.models.stream import Completion, StreamEvent
 from lyra.models.wire.faults import of_exception

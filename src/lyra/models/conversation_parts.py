@@ -15,7 +15,7 @@ import msgspec
 from lyra.core.message import Message
 from lyra.core.tool import ToolResult
 from lyra.errors import ConfigError
-from lyra.models.request import Request
+from lyra.models.provider import Request
 from lyra.models.wire.remote import result_parts, result_text
 
 _MADE_UP: Final = re.compile(r"call_[0-9]{1,9}")

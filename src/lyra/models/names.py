@@ -17,7 +17,7 @@ from lyra.errors import ConfigError
 PROVIDERS: Final[dict[str, str]] = {
     "anthropic": "lyra.models.providers.anthropic:Anthropic",
     "openai": "lyra.models.providers.openai:OpenAI",
-    "azure": "lyra.models.providers.azure:Azure",
+    "azure": "lyra.models.providers.openai:Azure",
     "gemini": "lyra.models.providers.gemini:Gemini",
     "vertex": "lyra.models.providers.vertex:Vertex",
     "bedrock": "lyra.models.providers.bedrock:Bedrock",

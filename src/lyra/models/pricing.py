@@ -1,4 +1,4 @@
-"""What a call costs: prices by model, in whole micro-dollars.
+"""Prices of calls by model, in whole micro-dollars, and the published context windows.
 
 `price_of("anthropic/claude-sonnet-4-5")` is a `Price`, or None for an unknown one: it is shown as unknown, never
 guessed and never zero. Prices come from genai-prices (offline, imported at the first question that needs it), or from a
@@ -14,12 +14,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from decimal import ROUND_CEILING, Decimal, InvalidOperation
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lyra.core.checking.check import known_keys
 from lyra.core.clock import Clock, loop_clock
 from lyra.errors import ConfigError
-from lyra.models.usage import TokenUsage
+from lyra.models.stream import TokenUsage
 
 if TYPE_CHECKING:
     from lyra.config import Config
@@ -359,3 +360,12 @@ def _override(name: str, data: Any) -> Price:
 
 def _shown(rate: int) -> str:
     return f"{Decimal(rate) / _SCALE:f}"
+
+
+@lru_cache(maxsize=1_024)
+def context_window(name: str) -> int | None:
+    """The context window of `provider/model` in tokens; None if it is not published."""
+    provider, _, model = name.partition("/")
+    published = published_model(provider, model) if model and provider != "sim" else None
+    window: int | None = published.context_window if published is not None else None
+    return window

@@ -1,4 +1,8 @@
-"""LLMProvider: answers a Request. One method to write, `stream`; `complete` is its fold.
+"""LLMProvider, which answers a Request. One method to write, `stream`; `complete` is its fold.
+
+A Request is immutable plain data, in the one form from which every provider's wire format is made. It names the model
+without its provider, holds no key and no address, and the journal's hash of a model call is made of it: two equal
+Requests are the same question.
 
 A provider is a Service to the kernel and knows nothing of it. It never retries, never limits and never counts money:
 the door does, for every provider alike. Cancelling the consumer closes the connection.
@@ -9,15 +13,40 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from lyra.models.request import Request
+import msgspec
+
+from lyra.core.message import Message
+from lyra.core.tool import Tool
 from lyra.models.stream import Completion, StreamEvent, complete
 
 if TYPE_CHECKING:
     from lyra.models.pricing import Price
 
-__all__ = ["LLMProvider", "closing"]
+
+class Request(msgspec.Struct, frozen=True):
+    """`tool_choice` is auto, none, any, or the name of one tool. None leaves a setting to the provider. A provider
+    whose API has no `top_k`, `seed` or `repeat_penalty` leaves that one out."""
+
+    model: str
+    messages: tuple[Message, ...]
+    system: str = ""
+    tools: tuple[Tool, ...] = ()
+    tool_choice: str = "auto"
+    parallel_tools: bool = True
+    max_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    stop: tuple[str, ...] = ()
+    top_k: int | None = None
+    seed: int | None = None
+    repeat_penalty: float | None = None
+    output_schema: dict[str, Any] | None = None  # a JSON schema that the answer has to fit
+    output_name: str = "answer"
+    thinking_tokens: int | None = None  # how many tokens a thinking model may think before it answers
+    cache: bool = True  # mark what stays the same from turn to turn for the provider's prompt cache
+    idempotency_key: str = ""
 
 
 class LLMProvider(ABC):

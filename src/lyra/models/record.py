@@ -27,8 +27,7 @@ from lyra.core.secrets.redact import redact, redact_data
 from lyra.core.secrets.secret import Secret
 from lyra.errors import ConfigError, LyraError, ModelError, ParseError, error_from_data, error_to_data
 from lyra.models.pricing import Price
-from lyra.models.provider import LLMProvider, closing
-from lyra.models.request import Request
+from lyra.models.provider import LLMProvider, Request, closing
 from lyra.models.stream import (
     Finished,
     Started,

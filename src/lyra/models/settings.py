@@ -1,4 +1,5 @@
-"""Settings of a provider: key, address, time-outs; from the usual environment variables or from a mapping.
+"""Settings of a provider: key, address, the time-outs of a call; from the usual environment variables or from a
+mapping.
 
     settings_of("anthropic")                                        ANTHROPIC_API_KEY, ANTHROPIC_BASE_URL
     settings_of("here", {"base_url": "http://localhost:8000/v1"})   a server that speaks OpenAI's format
@@ -12,18 +13,40 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 from urllib.parse import urlsplit
 
 import msgspec
 
-from lyra.core.checking.check import known_keys, one_of, real
+from lyra.core.checking.check import FrozenSettings, known_keys, one_of, real
 from lyra.core.providers import APIS, COMPATIBLE, SETTINGS, USUAL, Usual, is_loopback
 from lyra.core.secrets.secret import Secret
 from lyra.errors import ConfigError
-from lyra.models.timeouts import Timeouts
 
-__all__ = ["APIS", "ProviderSettings", "secrets_of", "settings_of"]
+
+class Timeouts(FrozenSettings, frozen=True):
+    """The limits of one model call in seconds: to connect, to the first piece of the answer, between two pieces, and in
+    all.
+
+    None is no limit."""
+
+    WORD: ClassVar[str] = "timeouts"
+
+    connect_s: float | None = 10.0
+    first_s: float | None = 120.0
+    idle_s: float | None = 60.0
+    total_s: float | None = 600.0
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if value is not None:
+                real(value, name, above=0.0)
+
+    @classmethod
+    def of(cls, value: Any) -> Timeouts:
+        return value if isinstance(value, Timeouts) else cls.from_data(value)
+
 
 _WRITE: Final = "write https://HOST/…"
 _AWS_SECRETS: Final = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")  # botocore reads them

@@ -24,8 +24,7 @@ from lyra.core.message import Message
 from lyra.core.tool import ToolCall
 from lyra.errors import ConfigError, ModelError
 from lyra.models.pricing import Price
-from lyra.models.provider import LLMProvider
-from lyra.models.request import Request
+from lyra.models.provider import LLMProvider, Request
 from lyra.models.script import Reply, Script, ScriptedError
 from lyra.models.stream import (
     Finished,
@@ -33,13 +32,13 @@ from lyra.models.stream import (
     StreamEvent,
     TextDelta,
     ThinkingDelta,
+    TokenUsage,
     ToolDelta,
     ToolEnd,
     ToolStart,
     UsageSeen,
 )
 from lyra.models.tokens import Measure
-from lyra.models.usage import TokenUsage
 from lyra.models.wire.faults import KINDS, fault
 
 __all__ = ["BYTES_PER_TOKEN", "SCRIPT_VARIABLE", "SimProvider"]

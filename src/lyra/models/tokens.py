@@ -21,8 +21,8 @@ import msgspec
 
 from lyra.core.message import Message
 from lyra.core.tool import Tool
-from lyra.models.request import Request
-from lyra.models.usage import TokenUsage
+from lyra.models.provider import Request
+from lyra.models.stream import TokenUsage
 
 WORDY: Final = 0.5  # tokens a byte; prose is near 0.25, code near 0.35
 DENSE: Final = 1.0  # no byte-level tokenizer makes more of base64, hexadecimal or emoji

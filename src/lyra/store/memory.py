@@ -12,9 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from lyra.core.ids import unique_id
 from lyra.errors import StoreError
 from lyra.store import conflicts
-from lyra.store.checksum import blob_digest
 from lyra.store.protocol import Identity, Lease, Record, Snapshot
-from lyra.store.rows import dense
+from lyra.store.rows import blob_digest, dense
 
 __all__ = ["MemoryStore"]
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-from lyra.store.checksum import fields_crc
+from lyra.store.rows import fields_crc
 
 SQLITE_TYPES: Final = {"int": "INTEGER", "real": "REAL", "bytes": "BLOB"}
 POSTGRES_TYPES: Final = {"int": "BIGINT", "real": "DOUBLE PRECISION", "bytes": "BYTEA"}
@@ -56,7 +56,7 @@ MIGRATIONS: Final = (
         "journal, snapshots, lease",
         (
             "CREATE TABLE migrations (number {int} PRIMARY KEY, name TEXT NOT NULL, crc {int} NOT NULL)",
-            # One row for each batch: see `batch`.
+            # One row for each batch: see `rows`.
             (
                 "CREATE TABLE journal (seq {int} PRIMARY KEY, rows {int} NOT NULL, data {bytes} NOT NULL,"
                 " crc {int} NOT NULL)"

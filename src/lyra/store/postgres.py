@@ -34,10 +34,9 @@ from lyra.core.own_files import FULL_ERRNOS
 from lyra.core.secrets.secret import Secret
 from lyra.errors import ConfigError, Conflict, StoreError, StoreFull
 from lyra.store import conflicts
-from lyra.store.batch import Rows, seal
-from lyra.store.migrations import POSTGRES_TYPES
+from lyra.store.migrations import NAMED_SINCE, POSTGRES_TYPES, SIGNED_SINCE
 from lyra.store.protocol import Identity, Lease, Snapshot
-from lyra.store.rows import dense
+from lyra.store.rows import Rows, dense, seal
 from lyra.store.signing import RowAfter, SigningStore, StoreContents
 from lyra.store.sql import Head, Row
 
@@ -455,3 +454,22 @@ def _bad_url() -> ConfigError:
         "the PostgreSQL URL cannot be read",
         hint="write postgresql://user:password@host:port/database, with special signs as %XX",
     )
+
+
+class PostgresReader(PostgresStore):
+    """The store in a schema of a PostgreSQL database, over a connection that cannot write: the server refuses changes.
+
+    Its tables are neither made nor brought up to date; a user who may only read is enough."""
+
+    def _prepare(self) -> None:
+        super()._prepare()
+        self._ask("SELECT set_config('default_transaction_read_only', 'on', false)")
+
+    def _migrate(self) -> None:
+        """Take the tables as they are."""
+        version = self._version()
+        if not version:
+            raise StoreError(
+                f"there is no store in {self.location}", hint="a kernel makes it when it first opens; is the URL right?"
+            )
+        self._is_named, self._has_signatures = version >= NAMED_SINCE, version >= SIGNED_SINCE

@@ -73,7 +73,7 @@ def open_to_read(target: str) -> Store:
             hint="name a file or a postgresql:// URL",
         )
     if target.startswith(("postgresql://", "postgres://")):
-        from lyra.store.postgres_reader import PostgresReader
+        from lyra.store.postgres import PostgresReader
 
         return PostgresReader(target)
     if "://" in target and not target.startswith("sqlite://"):

@@ -9,17 +9,29 @@ file but not read the key can only put back what was there before.
 
 The codes of batches are BLAKE2b with a key, which gives the code so far in one pass at any point; what is signed as a
 whole (snapshots, notes) has an HMAC with SHA-256, which is quicker for large data. 128 bits are kept of each. Nothing
-here reads or writes a Store or a key: `signing_key` has the key, `signing` applies the signatures.
+here reads or writes a Store: `signing` applies the signatures. The user's key (`own_signer`) is 32 random bytes in the
+file "store.key" in the folder of the user's own settings, which only this user may read. It is made once, when a store
+is first opened; commands of agents cannot read it, because the sandbox hides files of that name. To use one store from
+several machines, copy the file. Where there is no such folder, or nothing can be written there, there is no key, and
+stores are not signed.
 """
 
 from __future__ import annotations
 
 import hmac
+import os
+import stat
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from hashlib import blake2b
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+
+from lyra.core.ids import random_key
+from lyra.core.user_folder import user_folder
+from lyra.errors import ConfigError
 
 _CODE_BYTES: Final = 16
 BEGINNING: Final = bytes(_CODE_BYTES)  # stands for the code of the batch before the first one
@@ -184,3 +196,70 @@ def _first_other(chapter: blake2b, batches: Sequence[Sequence[Any]]) -> Sequence
 
 def _code_of(batch: Sequence[Any]) -> bytes:
     return bytes(batch[4] or b"")[-_CODE_BYTES:]
+
+
+# ---------------------------------------------------------------- the user's key
+
+FILE_NAME: Final = "store.key"
+_HEX_DIGITS: Final = 64
+
+
+def key_file() -> Path | None:
+    """Return the path of the key, even if there is none yet; None for a user without a folder of settings."""
+    folder = user_folder(os.environ)
+    return None if folder is None else Path(folder, FILE_NAME)
+
+
+def own_signer(*, make: bool = True) -> Signer | None:
+    """Return the user's key, made if there is none yet; None where there is none and none can be made."""
+    path = key_file()
+    if path is None:
+        return None
+    key = _read(path)
+    if key is None and make:
+        with suppress(OSError):  # a folder that cannot be written: there is no key
+            _make(path)
+        key = _read(path)
+    return None if key is None else Signer(key)
+
+
+def _read(path: Path) -> bytes | None:
+    """Read the key in the file; None where there is no file that this user may read."""
+    try:
+        with path.open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            text = file.read(_HEX_DIGITS + 2).strip()
+    except OSError:
+        return None
+    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise ConfigError(
+            f"{path} may be read or written by other users", hint=f"make it private: chmod 600 {path}", key=str(path)
+        )
+    try:
+        key = bytes.fromhex(text.decode("ascii")) if len(text) == _HEX_DIGITS else b""
+    except ValueError:
+        key = b""
+    if not key:
+        raise ConfigError(
+            f"{path} holds no key of {_HEX_DIGITS} hexadecimal digits",
+            hint="restore it from a backup; without the file a new key is made, and stores have to be adopted again",
+            key=str(path),
+        )
+    return key
+
+
+def _make(path: Path) -> None:
+    """Put a new key in its place, complete or not at all, unless another process has put one there first."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    new = path.with_name(f".{path.name}.{os.getpid()}.new")
+    handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            os.fchmod(file.fileno(), 0o600)
+            file.write(random_key().hex().encode("ascii") + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        with suppress(FileExistsError):
+            os.link(new, path)
+    finally:
+        new.unlink(missing_ok=True)

@@ -19,10 +19,9 @@ from zlib import crc32
 import msgspec
 
 from lyra.errors import Conflict, Tampered
-from lyra.store.batch import Batch, seal, signed, unseal, unsigned_crc
 from lyra.store.migrations import signature_crc
 from lyra.store.protocol import Record, Snapshot
-from lyra.store.rows import forged, span
+from lyra.store.rows import Batch, forged, seal, signed, span, unseal, unsigned_crc
 from lyra.store.signature import (
     BEGINNING,
     ChainReader,

@@ -18,8 +18,6 @@ from typing import Any, Final, NamedTuple
 from lyra.core.ids import unique_id
 from lyra.errors import Corrupt, StoreError, Tampered
 from lyra.store import conflicts
-from lyra.store.batch import seal, unseal
-from lyra.store.checksum import blob_digest, state_crc, total_of
 from lyra.store.migrations import (
     LATEST,
     MIGRATIONS,
@@ -30,7 +28,7 @@ from lyra.store.migrations import (
     migration_crc,
 )
 from lyra.store.protocol import Identity, Lease, Record, Snapshot
-from lyra.store.rows import PAGE_BATCHES, faults, scan
+from lyra.store.rows import PAGE_BATCHES, blob_digest, faults, scan, seal, state_crc, total_of, unseal
 from lyra.store.signature import ChainReader
 
 Row = tuple[Any, ...]

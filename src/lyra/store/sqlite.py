@@ -26,10 +26,9 @@ from urllib.parse import quote
 from lyra.core.own_files import add_own_path, has_no_room, make_folder
 from lyra.errors import ConfigError, Conflict, Corrupt, StoreError, StoreFull
 from lyra.store import conflicts
-from lyra.store.batch import Batch, Rows, seal
 from lyra.store.migrations import NAMED_SINCE, SIGNED_SINCE, SQLITE_TYPES, declared_tables
 from lyra.store.protocol import Lease
-from lyra.store.rows import dense
+from lyra.store.rows import Batch, Rows, dense, seal
 from lyra.store.signing import SigningStore
 from lyra.store.sql import FOLLOW_BATCH, INSERT_BATCH, Row
 

@@ -1,4 +1,4 @@
-"""How a store stands: signed with this user's key, not signed, or signed with another key.
+"""The standing of a store: signed with this user's key, not signed, or signed with another key.
 
 `open_signed` is what a kernel calls when it owns a store: an empty one is signed from its first row on, a signed one is
 checked as it is read, and one that is not signed is read and written without signatures, which the kernel tells. One
@@ -6,21 +6,119 @@ that another key has signed is not opened, and a command of Lyra does not open o
 lies in the user's data folder: its maker decides what its processes do, where it posts and whose keys it lets in, until
 a person adopts it. `vouch` is the same for a caller that only reads, which may read such a store; `refuse_foreign` is
 for one that goes by what it reads. A store that was signed here before, and is not any more or is another one, is
-refused: see `known_stores`. Stores in memory are never signed, because no other program can reach them.
+refused. Stores in memory are never signed, because no other program can reach them.
+
+A program that can write a store can also take all its signatures away, so that it looks like one of an earlier version,
+or put another store in its place. Small files beside the user's key show the difference: the store at this place has
+this id and is signed. A place is a path as it was given and the same path without links, so that neither a new link nor
+a link in the place of the file hides it. A record by the store's id is for the same file under another name: a hard
+link, a copy, a folder that was moved. A record counts only with the key that it was made with. Records of files that
+are gone are dropped after a while, once there are many.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from contextlib import suppress
+from hashlib import blake2b
+from pathlib import Path
 from typing import Final, NamedTuple
 
+import msgspec
+
+from lyra.core.clock import SystemClock
+from lyra.core.limits import KNOWN_STORES_GONE_S, KNOWN_STORES_MAX
 from lyra.core.own_files import obeys_unsigned_store
+from lyra.core.user_folder import user_folder
 from lyra.errors import Tampered
-from lyra.store.known_stores import is_known, known_ids, remember
 from lyra.store.protocol import Store
-from lyra.store.signature import Signer
+from lyra.store.signature import Signer, own_signer
 from lyra.store.signing import RowAfter, SigningStore
-from lyra.store.signing_key import own_signer
+
+# ---------------------------------------------------------------- known stores
+
+_FOLDER: Final = "stores"
+
+
+class _KnownStore(msgspec.Struct):
+    location: str
+    id: str
+    key_id: str
+
+
+def known_ids(location: str, key_id: str) -> set[str | None]:
+    """Return the ids of the stores that this key signs at this place; None in it where none is known."""
+    ids: set[str | None] = set()
+    for place in _places(location):
+        known = _read_record(place)
+        is_this = known is not None and (known.location, known.key_id) == (place, key_id)
+        ids.add(known.id if known is not None and is_this else None)
+    return ids
+
+
+def is_known(store_id: str, key_id: str) -> bool:
+    """Whether this key signs the store with this id, wherever it is."""
+    known = _read_record(_by_id(store_id))
+    return known is not None and (known.id, known.key_id) == (store_id, key_id)
+
+
+def remember(location: str, store_id: str, key_id: str) -> None:
+    """Note that the store at this place has to be this one, and signed. Where nothing can be written, nothing is."""
+    places = _places(location)
+    for place in places:
+        _write_record(place, _KnownStore(place, store_id, key_id))
+    _write_record(_by_id(store_id), _KnownStore(places[-1], store_id, key_id))
+
+
+def _places(location: str) -> list[str]:
+    """Return a path as it was given and without links, or a URL."""
+    return list(dict.fromkeys([location, os.path.realpath(location)] if location.startswith("/") else [location]))
+
+
+def _by_id(store_id: str) -> str:
+    return f"id {store_id}"
+
+
+def _read_record(name: str) -> _KnownStore | None:
+    path = _record_path(name)
+    try:
+        return None if path is None else msgspec.json.decode(path.read_bytes(), type=_KnownStore)
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
+def _write_record(name: str, known: _KnownStore) -> None:
+    path = _record_path(name)
+    if path is None:
+        return
+    with suppress(OSError, ValueError):  # a path that is no text cannot be kept
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        new = path.with_name(f"{path.name}.{os.getpid()}.new")
+        handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with os.fdopen(handle, "wb") as file:
+            file.write(msgspec.json.encode(known))
+        os.replace(new, path)
+        _drop_old(path.parent)
+
+
+def _record_path(name: str) -> Path | None:
+    folder = user_folder(os.environ)
+    digest = blake2b(name.encode(errors="surrogateescape"), digest_size=16).hexdigest()
+    return None if folder is None else Path(folder, _FOLDER, f"{digest}.json")
+
+
+def _drop_old(folder: Path) -> None:
+    """Drop records of files that are gone, where there are very many records."""
+    if len(os.listdir(folder)) <= KNOWN_STORES_MAX:
+        return
+    records = sorted(folder.iterdir(), key=lambda record: record.stat().st_mtime)
+    before = SystemClock().now() - KNOWN_STORES_GONE_S
+    for record in records[: max(0, len(records) - KNOWN_STORES_MAX)]:  # the oldest of them
+        known = msgspec.json.decode(record.read_bytes(), type=_KnownStore)
+        if record.stat().st_mtime < before and known.location.startswith("/") and not os.path.lexists(known.location):
+            record.unlink()
+
 
 STANDINGS: Final[dict[str, str]] = {
     "signed": "signed with your key",

@@ -26,10 +26,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from lyra.errors import Conflict, LyraError, StoreError
-from lyra.store.batch import ROWS_MAX
-from lyra.store.checksum import blob_digest
 from lyra.store.protocol import Lease, Record, Snapshot, Store
-from lyra.store.rows import PAGE_BATCHES
+from lyra.store.rows import PAGE_BATCHES, ROWS_MAX, blob_digest
 
 __all__ = ["StoreConformance", "raises", "records"]
 

@@ -24,9 +24,9 @@ from lyra.observe.history.calls import CallHistory
 from lyra.observe.timeline.difference import compare_runs
 from lyra.observe.timeline.journal import StoredRows
 from lyra.observe.timeline.timeline import RunTimeline
-from lyra.store.batch import seal, unseal
 from lyra.store.protocol import Store
 from lyra.store.reader import open_to_read
+from lyra.store.rows import seal, unseal
 from tests.agents.forks import programs
 from tests.agents.forks.programs import acts, book, booking, guide, opened, talk, team
 from tests.store.conftest import postgres_server, postgres_url  # noqa: F401 - fixtures

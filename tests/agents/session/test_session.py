@@ -8,7 +8,7 @@ from lyra.agents.turn.model_call import request_digest
 from lyra.core.effect import canonical_hash
 from lyra.core.message import Message
 from lyra.kernel.kernel import Kernel
-from lyra.models.request import Request
+from lyra.models.provider import Request
 from lyra.models.tokens import ConversationTokens, Estimator
 from tests.agents.support import run
 

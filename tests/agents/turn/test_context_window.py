@@ -13,7 +13,7 @@ from lyra import Agent, Kernel, tool
 from lyra.agents.declaration.hooks import ContextPolicy
 from lyra.errors import ConfigError, ModelError
 from lyra.models.client import LLMClient
-from lyra.models.request import Request
+from lyra.models.provider import Request
 from tests.agents.support import Recorded, calls, run, says
 from tests.limits import within
 

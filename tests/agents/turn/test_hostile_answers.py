@@ -10,9 +10,8 @@ import pytest
 
 from lyra import Agent, Kernel, LLMProvider
 from lyra.errors import ConfigError
-from lyra.models.request import Request
-from lyra.models.stream import Finished, Started, StreamEvent, TextDelta, ThinkingDelta, UsageSeen
-from lyra.models.usage import TokenUsage, count_of
+from lyra.models.provider import Request
+from lyra.models.stream import Finished, Started, StreamEvent, TextDelta, ThinkingDelta, TokenUsage, UsageSeen, count_of
 from tests.agents.support import run
 
 USAGES: list[Any] = [-1, 2**70, math.nan, math.inf, "many", None, 1.5]

@@ -13,7 +13,7 @@ from lyra import Agent, Kernel, ToolResult, tool
 from lyra.agents.helpers.delegate import delegate
 from lyra.core.limits import QUOTA_DEFAULTS
 from lyra.errors import BudgetExceeded, LyraError
-from lyra.models.providers.anthropic_body import body_of
+from lyra.models.providers.anthropic import body_of
 from tests.agents.support import calls, run, says
 
 PNG = b"\x89PNG\r\n\x1a\n123"

@@ -20,7 +20,7 @@ from lyra.cli.commands import adopt as module
 from lyra.errors import ApprovalRefused
 from lyra.kernel.stored_rights import grant_words
 from lyra.kernel.supervision.child import Child
-from lyra.store.batch import unsigned_crc
+from lyra.store.rows import unsigned_crc
 from lyra.store.space import Space
 from lyra.store.sqlite import SqliteStore
 from tests.cli.conftest import Lyra

@@ -6,7 +6,7 @@ import json
 import sqlite3
 
 from lyra.core import codec
-from lyra.store.batch import seal, unseal
+from lyra.store.rows import seal, unseal
 from lyra.vega.durable.durable_run import answer_note
 from tests.cli.conftest import COMMAND as LYRA
 from tests.cli.vega.test_durable import ASKS, SCRIPT, TWO, begin, kill, waiting

@@ -17,7 +17,7 @@ from lyra.errors import CODES, Tampered
 from lyra.kernel.journal import rows
 from lyra.kernel.stored_rights import CONTACTS
 from lyra.kernel.supervision.child import Child
-from lyra.store.batch import seal, unseal
+from lyra.store.rows import seal, unseal
 from lyra.store.sqlite import SqliteStore
 from lyra.store.standing import adopt, standing_of
 

@@ -411,7 +411,7 @@ def test_what_rules_deny_is_shut_for_programs_too(tmp_path, monkeypatch):
     config = Config.load(str(tmp_path), {})
 
     async def main():
-        monkeypatch.setattr("lyra.mcp.client.servers.load_settings", lambda *_: [settings])
+        monkeypatch.setattr("lyra.mcp.servers.load_settings", lambda *_: [settings])
         options: dict[str, Any] = {"approvals": Approvals(None), "supervision": QUICK}
         async with McpServers.load(config, str(tmp_path), **options) as servers:
             await servers.start()

@@ -220,7 +220,7 @@ def test_no_server_there(tmp_path):
 )
 def test_a_login_leads_nowhere_inside(url, headers):
     """A server names the place that issues its tokens: not one of this network, not unencrypted, not with its key."""
-    from lyra.mcp.client.web import _Guarded
+    from lyra.mcp.transports import _Guarded
 
     async def main():
         guarded = _Guarded("https://tools.example/mcp", lambda status: None)

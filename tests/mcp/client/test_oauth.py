@@ -112,7 +112,7 @@ def test_whose_metadata_the_first_edition_may_name(tmp_path):
     """A path of the server's own origin; no other origin, and none if the server names its authorization server."""
     from mcp.shared.auth import OAuthClientMetadata
 
-    from lyra.mcp.client.oauth import TokenStore, _Provider
+    from lyra.mcp.oauth import TokenStore, _Provider
 
     def learned(issuer: str, *, named: str | None = None) -> str:
         metadata = OAuthClientMetadata.model_validate({"redirect_uris": ["http://127.0.0.1:1/callback"]})
@@ -131,7 +131,7 @@ def test_what_comes_to_the_listener_is_not_believed(tmp_path):
     """A foreign request to the port is refused; a refusal ends the login."""
 
     async def main():
-        from lyra.mcp.client.oauth import Login, TokenStore
+        from lyra.mcp.oauth import Login, TokenStore
         from lyra.mcp.state import ServerFailed
 
         async def shown(server, url):

@@ -10,12 +10,10 @@ import pytest
 from lyra.core.message import Message
 from lyra.core.tool import ToolCall
 from lyra.errors import ConfigError, ModelError
-from lyra.models.providers.anthropic import AnthropicReader
-from lyra.models.providers.anthropic_body import MAX_TOKENS, body_of
-from lyra.models.request import Request
+from lyra.models.provider import Request
+from lyra.models.providers.anthropic import MAX_TOKENS, AnthropicReader, body_of
 from lyra.models.schemas import worded
-from lyra.models.stream import ThinkingDelta, ToolEnd
-from lyra.models.usage import TokenUsage
+from lyra.models.stream import ThinkingDelta, TokenUsage, ToolEnd
 from tests.models.oracle import IMAGE, REQUESTS, SCHEMA, TALK, accepts
 from tests.models.server import Asked, Reply, Server, run, sse
 from tests.models.wires import (

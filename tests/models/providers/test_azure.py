@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lyra.core.message import Message
-from lyra.models.request import Request
+from lyra.models.provider import Request
 from tests.models.server import Reply, Server, run
 from tests.models.wires import KEY, WIRES
 

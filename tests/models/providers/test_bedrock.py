@@ -24,9 +24,8 @@ from lyra.core.message import Message
 from lyra.core.secrets.secret import Secret
 from lyra.core.tool import Tool, ToolCall, ToolResult
 from lyra.errors import ConfigError, ModelError
-from lyra.models.providers.bedrock import Bedrock, BedrockReader
-from lyra.models.providers.bedrock_body import answer_tool, bedrock_body
-from lyra.models.request import Request
+from lyra.models.provider import Request
+from lyra.models.providers.bedrock import Bedrock, BedrockReader, answer_tool, bedrock_body
 from lyra.models.settings import ProviderSettings
 from lyra.models.stream import (
     Completion,
@@ -35,11 +34,11 @@ from lyra.models.stream import (
     StreamEvent,
     TextDelta,
     ThinkingDelta,
+    TokenUsage,
     ToolDelta,
     ToolEnd,
     UsageSeen,
 )
-from lyra.models.usage import TokenUsage
 from tests.cases import cases
 from tests.models.server import Asked, Reply, Server, run
 from tests.models.wires import fold, read

@@ -19,11 +19,10 @@ from hypothesis import strategies as st
 from lyra.core.message import Message
 from lyra.errors import ModelError
 from lyra.models.client import LLMClient
-from lyra.models.provider import LLMProvider
+from lyra.models.provider import LLMProvider, Request
 from lyra.models.providers.bedrock import BedrockReader
 from lyra.models.providers.gemini import GeminiReader
 from lyra.models.providers.ollama import OllamaReader
-from lyra.models.request import Request
 from lyra.models.stream import TextDelta, ToolEnd
 from lyra.models.wire.http import ANSWER_BYTES_MAX
 from lyra.models.wire.remote import Reader

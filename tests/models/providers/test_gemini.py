@@ -16,9 +16,8 @@ from lyra.core.message import Message
 from lyra.core.secrets.secret import Secret
 from lyra.core.tool import Tool, ToolCall, ToolResult
 from lyra.errors import ConfigError, ModelError
-from lyra.models.providers.gemini import Gemini, GeminiReader
-from lyra.models.providers.gemini_body import gemini_body
-from lyra.models.request import Request
+from lyra.models.provider import Request
+from lyra.models.providers.gemini import Gemini, GeminiReader, gemini_body
 from lyra.models.settings import ProviderSettings
 from lyra.models.stream import (
     Completion,
@@ -28,11 +27,11 @@ from lyra.models.stream import (
     StreamEvent,
     TextDelta,
     ThinkingDelta,
+    TokenUsage,
     ToolEnd,
     ToolStart,
     UsageSeen,
 )
-from lyra.models.usage import TokenUsage
 from lyra.models.wire.http import Timeouts
 from tests.cases import cases
 from tests.models.server import Reply, Server, run, sse

@@ -15,8 +15,8 @@ from lyra.core.message import Message
 from lyra.core.secrets.secret import Secret
 from lyra.core.tool import Tool, ToolCall, ToolResult
 from lyra.errors import ConfigError, ModelError
+from lyra.models.provider import Request
 from lyra.models.providers.ollama import Ollama, OllamaReader, ollama_body
-from lyra.models.request import Request
 from lyra.models.settings import ProviderSettings, settings_of
 from lyra.models.stream import (
     Completion,
@@ -25,12 +25,12 @@ from lyra.models.stream import (
     StreamEvent,
     TextDelta,
     ThinkingDelta,
+    TokenUsage,
     ToolDelta,
     ToolEnd,
     ToolStart,
     UsageSeen,
 )
-from lyra.models.usage import TokenUsage
 from tests.cases import cases
 from tests.models.server import Asked, Reply, Server, run
 from tests.models.wires import fold, read, read_until

@@ -8,13 +8,12 @@ import pytest
 
 from lyra.core.message import Message
 from lyra.errors import ConfigError, ModelError
-from lyra.models.providers.anthropic_body import body_of as anthropic_body
+from lyra.models.provider import Request
+from lyra.models.providers.anthropic import body_of as anthropic_body
 from lyra.models.providers.openai_chat import ChatReader, chat_body
 from lyra.models.providers.openai_responses import responses_body
-from lyra.models.request import Request
 from lyra.models.schemas import closed, is_strict
-from lyra.models.stream import ThinkingDelta, UsageSeen
-from lyra.models.usage import TokenUsage
+from lyra.models.stream import ThinkingDelta, TokenUsage, UsageSeen
 from tests.models.oracle import PIXEL, REQUESTS, SCHEMA, TALK, accepts
 from tests.models.server import Reply, Server, run, sse
 from tests.models.wires import HELLO, WEATHER, WIRES, call_delta, chat_events, chunk, fold, read

@@ -10,10 +10,9 @@ import pytest
 from lyra.core.message import Message
 from lyra.core.tool import ToolCall
 from lyra.errors import ConfigError, ModelError
+from lyra.models.provider import Request
 from lyra.models.providers.openai_responses import ResponsesReader, responses_body
-from lyra.models.request import Request
-from lyra.models.stream import ThinkingDelta
-from lyra.models.usage import TokenUsage
+from lyra.models.stream import ThinkingDelta, TokenUsage
 from tests.models.oracle import PIXEL, REQUESTS, TALK, accepts
 from tests.models.server import Reply, Server, run, sse
 from tests.models.wires import HELLO, WIRES, call_item, fold, message_item, read, responses_events

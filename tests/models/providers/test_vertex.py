@@ -14,8 +14,8 @@ import pytest
 from lyra.core.message import Message
 from lyra.core.secrets.secret import Secret
 from lyra.errors import ConfigError, ModelError
+from lyra.models.provider import Request
 from lyra.models.providers.vertex import Vertex
-from lyra.models.request import Request
 from lyra.models.settings import ProviderSettings, settings_of
 from tests.models.server import Reply, Server, run, sse
 

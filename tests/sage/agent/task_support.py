@@ -15,7 +15,7 @@ from lyra.core.budgets.budget import Budget
 from lyra.core.message import Message
 from lyra.kernel.seams import Seams
 from lyra.models.pricing import Price
-from lyra.models.request import Request
+from lyra.models.provider import Request
 from lyra.models.sim import SimProvider
 from lyra.sage.agent.tasks.task_list import TaskList
 from lyra.sage.agent.tasks.tools import task_tools

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from lyra.models.request import Request
+from lyra.models.provider import Request
 from lyra.testing.mock import MockServer
 from tests.sage.agent.killed_session import MODEL, tools_of
 from tests.sage.agent.task_support import calls, opened, task

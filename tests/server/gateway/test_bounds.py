@@ -21,7 +21,7 @@ from openai.types.responses import response_create_params as openai_responses
 
 from lyra.errors import ConfigError
 from lyra.models.pricing import price_of
-from lyra.models.usage import TokenUsage
+from lyra.models.stream import TokenUsage
 from lyra.server.gateway.bounds import BoundedTools, refuse_unbounded
 from lyra.server.gateway.request import FORMATS, GatewayRequest
 from tests.server.gateway.support import Received, Reply, ServedGateway, serving_gateway

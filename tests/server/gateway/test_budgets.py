@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from lyra.models.pricing import price_of
-from lyra.models.usage import TokenUsage
+from lyra.models.stream import TokenUsage
 from lyra.server.gateway.request import FORMATS
 from lyra.server.gateway.usage import AnswerMeter
 from tests.server.gateway.support import (

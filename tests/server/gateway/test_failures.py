@@ -11,7 +11,7 @@ import pytest
 
 from lyra import LLMProvider
 from lyra.agents.session.shared import runtime_of
-from lyra.models.request import Request
+from lyra.models.provider import Request
 from lyra.models.stream import Finished, StreamEvent, TextDelta
 from tests.server.gateway.support import SSE, Received, Reply, chat_answer, chat_stream, serving_gateway
 from tests.server.http.support import in_loop

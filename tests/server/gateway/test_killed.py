@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from lyra.models.pricing import price_of
-from lyra.models.usage import TokenUsage
+from lyra.models.stream import TokenUsage
 from tests.server.gateway.support import OPENAI_KEY, SSE, FakeProvider, Received, Reply, chat_stream
 from tests.server.http.support import in_loop
 from verify.servers import PostgresServer, postgres_missing

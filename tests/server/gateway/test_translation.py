@@ -11,7 +11,7 @@ import pytest
 from lyra.core.message import Message
 from lyra.core.tool import Tool, ToolCall, ToolResult
 from lyra.errors import ConfigError
-from lyra.models.request import Request
+from lyra.models.provider import Request
 from lyra.server.gateway.translation.chat import read_chat
 from lyra.server.gateway.translation.messages import read_messages
 from lyra.server.gateway.translation.responses import read_responses

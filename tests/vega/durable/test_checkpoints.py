@@ -13,7 +13,7 @@ from lyra import vega
 from lyra.core.event import Event
 from lyra.models.client import LLMClient
 from lyra.models.pricing import Price, Prices
-from lyra.models.request import Request
+from lyra.models.provider import Request
 from lyra.models.sim import SimProvider
 from lyra.store.space import Space
 from lyra.vega import VegaError

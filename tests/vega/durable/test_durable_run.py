@@ -8,7 +8,7 @@ from typing import Any
 from lyra import Kernel, vega
 from lyra.kernel.process.process import Exit
 from lyra.models.client import LLMClient
-from lyra.models.request import Request
+from lyra.models.provider import Request
 from lyra.models.sim import SimProvider
 from lyra.vega.runtime.driver import PROGRAMS, agent_front, vega_process
 from lyra.vega.runtime.world import RunOptions, World

@@ -9,7 +9,7 @@ import pytest
 
 from lyra.core import codec
 from lyra.store.protocol import Record
-from lyra.store.signing_key import own_signer
+from lyra.store.signature import own_signer
 from lyra.store.space import Space
 from lyra.store.standing import StoreStanding, open_signed, vouch
 from lyra.vega.durable import runs

@@ -15,7 +15,7 @@ from lyra.core.budgets.money import Money
 from lyra.core.policies.policy import RateLimit
 from lyra.models.client import LLMClient
 from lyra.models.pricing import Price
-from lyra.models.request import Request
+from lyra.models.provider import Request
 from lyra.models.script import Reply, Script
 from lyra.models.sim import SimProvider
 from lyra.testing.clock import SimClock

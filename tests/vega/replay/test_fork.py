@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lyra.errors import ConfigError
-from lyra.models.request import Request
+from lyra.models.provider import Request
 from lyra.models.script import Reply
 from lyra.store.space import Space
 from lyra.vega.durable.runs import Runs

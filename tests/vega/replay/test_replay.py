@@ -13,7 +13,7 @@ import pytest
 
 from lyra.core import codec
 from lyra.errors import ConfigError, Corrupt, StoreError
-from lyra.models.request import Request
+from lyra.models.provider import Request
 from lyra.models.script import Reply
 from lyra.vega.durable.runs import Runs
 from lyra.vega.machine.snapshot import to_data

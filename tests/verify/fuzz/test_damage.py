@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lyra.errors import Corrupt
-from lyra.store.checksum import blob_digest
+from lyra.store.rows import blob_digest
 from lyra.store.sqlite import SqliteStore
 from lyra.testing.conformance import records
 from tests.cases import cases

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-from lyra.models.request import Request
+from lyra.models.provider import Request
 
 __all__ = ["SECRET", "Obedient", "Step", "mark_of"]
 

@@ -13,10 +13,9 @@ import msgspec
 
 from lyra.core import codec
 from lyra.kernel.journal import rows
-from lyra.store.batch import seal, unseal
-from lyra.store.checksum import state_crc, total_of
 from lyra.store.migrations import identity_crc, meta_crc, signature_crc
 from lyra.store.protocol import Record
+from lyra.store.rows import seal, state_crc, total_of, unseal
 
 __all__ = ["Editor"]
 

@@ -12,7 +12,7 @@ import json
 from typing import Any, Final
 
 from lyra.models.pricing import price_of
-from lyra.models.usage import TokenUsage
+from lyra.models.stream import TokenUsage
 
 __all__ = ["MODEL", "MODES", "BilledProvider", "BilledRequest", "cost_of"]
 

@@ -22,7 +22,7 @@ from lyra.errors import LyraError
 from lyra.kernel.forks import start_fork
 from lyra.kernel.journal import rows
 from lyra.kernel.journal.fork_rows import fork_records
-from lyra.models.request import Request
+from lyra.models.provider import Request
 from lyra.models.tokens import ConversationTokens, Estimator
 from lyra.observe.timeline.journal import StoredRows
 from lyra.observe.timeline.timeline import RunTimeline

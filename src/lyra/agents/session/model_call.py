@@ -13,8 +13,8 @@ import msgspec
 
 from lyra.agents.session.events import UsageTold
 from lyra.core.budgets.budget import NOTHING, Budget, Reservation, Usage
+from lyra.models.stream import TokenUsage
 from lyra.models.tokens import answer_tokens
-from lyra.models.usage import TokenUsage
 
 if TYPE_CHECKING:
     from lyra.agents.session.early_call import EarlyCall
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from lyra.core.policies.rate import RateLimit
     from lyra.core.policies.retry import Retry
     from lyra.models.pricing import Price
-    from lyra.models.provider import LLMProvider
-    from lyra.models.request import Request
+    from lyra.models.provider import LLMProvider, Request
     from lyra.models.stream import Completion
     from lyra.models.tokens import ConversationTokens
     from lyra.models.wire.http import Timeouts

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from lyra.kernel.effects.gates import Gate, TwoGates
     from lyra.kernel.kernel import Kernel
     from lyra.models.pricing import Price
-    from lyra.models.request import Request
+    from lyra.models.provider import Request
 
 
 _MANY: Final = 10**9  # requests of one call that may ask its model any number of times

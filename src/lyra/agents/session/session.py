@@ -17,8 +17,8 @@ from lyra.agents.session.execution import AgentExecution
 from lyra.agents.session.toolset import OwnTools, Toolset
 from lyra.core import codec
 from lyra.core.message import Message
+from lyra.models.stream import TokenUsage
 from lyra.models.tokens import DENSE, MESSAGE_TOKENS, WORDY, ConversationTokens, Measure
-from lyra.models.usage import TokenUsage
 
 if TYPE_CHECKING:
     from lyra.agents.declaration.agent import AgentDeclaration

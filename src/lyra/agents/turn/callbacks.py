@@ -28,7 +28,7 @@ from lyra.core.secrets.visible import visible, without_invisible
 from lyra.core.tool import Tool, ToolCall
 from lyra.errors import CapabilityDenied, DeadlineExceeded, LyraError
 from lyra.kernel.journal.rows import ASIDE
-from lyra.models.request import Request
+from lyra.models.provider import Request
 from lyra.models.stream import CUT_BY_BUDGET
 from lyra.models.tokens import ConversationTokens
 

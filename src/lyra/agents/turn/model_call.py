@@ -26,8 +26,8 @@ from lyra.errors import ApprovalRefused, BudgetExceeded, ConfigError, EffectFail
 from lyra.kernel.process.call_keys import next_key
 from lyra.kernel.process.process import Process
 from lyra.kernel.programs.journaled_call import once
-from lyra.models.context_windows import context_window
-from lyra.models.request import Request
+from lyra.models.pricing import context_window
+from lyra.models.provider import Request
 from lyra.models.stream import CUT_BY_BUDGET
 from lyra.models.tokens import ConversationTokens
 

@@ -386,7 +386,7 @@ def _ruled(run: Headless) -> list[str]:
     servers = [server["name"] for server in run.options.facts.get("mcp_servers", ())]
     if not servers:
         return run.tool_names()
-    from lyra.mcp.names import sampling_name, server_keys
+    from lyra.mcp.settings import sampling_name, server_keys
 
     return [*run.tool_names(), *(sampling_name(key) for key in server_keys(servers).values())]
 

@@ -22,7 +22,7 @@ from lyra.errors import ConfigError
 
 if TYPE_CHECKING:
     from lyra.mcp import McpServers, ServerSettings, ServerState
-    from lyra.mcp.client.tool import Offered
+    from lyra.mcp.tools import Offered
 
 
 @click.group(cls=CommandGroup)
@@ -157,7 +157,7 @@ def login(ctx: click.Context, name: str) -> None:
 
 async def _login(invocation: Invocation, name: str) -> ServerState:
     from lyra.core.user_folder import user_folder
-    from lyra.mcp.client.oauth import TokenStore
+    from lyra.mcp.oauth import TokenStore
 
     async def authorize(server: str, url: str) -> None:
         click.echo(f"Open this page to log in to {printable(server)}:\n{printable(url)}", err=True)
@@ -202,7 +202,7 @@ def serve(
     token_env: str | None,
 ) -> None:
     """Offer Lyra's tools to an MCP client, over stdio unless --http says otherwise."""
-    from lyra.mcp.server.offer import Offer, OfferOptions
+    from lyra.mcp.offer import Offer, OfferOptions
 
     chosen = tuple(name.strip() for text in names for name in text.split(",") if name.strip())
     options = OfferOptions(os.getcwd(), chosen, tuple(object_of(text) for text in own), allow, deny)
@@ -226,7 +226,7 @@ async def _serve_http(offer: Any, port: int, token: str) -> None:
 
 def _module() -> Any:
     try:
-        from lyra.mcp.server import serve as module
+        from lyra.mcp import serve as module
     except ImportError:
         raise ConfigError("MCP needs the mcp extra", hint="pip install 'lyra-agents[mcp]'") from None
     return module

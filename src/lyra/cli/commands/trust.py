@@ -211,8 +211,8 @@ def waiting_files(invocation: Invocation, *folders: str, rules: bool = False) ->
 def _agreed_servers(invocation: Invocation, folder: str) -> list[str]:
     """The MCP servers of a folder that the person agreed to with `lyra mcp approve`."""
     from lyra.config import Config
-    from lyra.mcp.client.approvals import Approvals
-    from lyra.mcp.client.servers import load_settings
+    from lyra.mcp.approvals import Approvals
+    from lyra.mcp.servers import load_settings
 
     workspace, approvals = os.path.realpath(folder), Approvals.of_user()
     with suppress(LyraError):  # a mistake in a file is reported by the command itself

@@ -2,5 +2,5 @@
 
 A provider turns a `Request` into its wire format and the answer into `StreamEvent`s. Retries, prices and budgets are
 not its business; they are above, in `lyra.models.client` and the agents. Start with
-`anthropic`, and its request bodies in `anthropic_body`.
+`anthropic`.
 """

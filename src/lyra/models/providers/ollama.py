@@ -25,15 +25,13 @@ from lyra.models.conversation_parts import (
     system_text,
     thoughts,
 )
-from lyra.models.request import Request
-from lyra.models.stream import Finished, Started, StreamEvent, TextDelta, ThinkingDelta, UsageSeen
+from lyra.models.provider import Request
+from lyra.models.stream import Finished, Started, StreamEvent, TextDelta, ThinkingDelta, TokenUsage, UsageSeen, count_of
 from lyra.models.toolcalls import ToolCalls
-from lyra.models.usage import TokenUsage, count_of
 from lyra.models.wire.faults import not_an_answer, of_status, pause_in, truncated, unknown_stop
 from lyra.models.wire.http import usual_sentence
-from lyra.models.wire.reader import EventReader
 from lyra.models.wire.remote import RemoteProvider, piece
-from lyra.models.wire.sse import LineSplitter
+from lyra.models.wire.sse import EventReader, LineSplitter
 
 BASE_URL: Final = "http://127.0.0.1:11434"
 

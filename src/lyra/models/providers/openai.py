@@ -7,10 +7,11 @@ them. The wire formats are in `openai_chat` and `openai_responses`.
 from __future__ import annotations
 
 from typing import Any, Final
+from urllib.parse import quote, urlencode
 
 from lyra.models.conversation_parts import first_call_number
+from lyra.models.provider import Request
 from lyra.models.providers.openai_chat import ChatReader, chat_body
-from lyra.models.request import Request
 from lyra.models.wire.remote import Reader, RemoteProvider
 
 _PATHS: Final = {"chat": "chat/completions", "responses": "responses"}
@@ -47,3 +48,28 @@ class OpenAI(RemoteProvider):
 
             return ResponsesReader(first_call_number(request))
         return ChatReader(first_call_number(request))
+
+
+class Azure(OpenAI):
+    """Azure OpenAI: OpenAI's formats at another address, with the key in another header.
+
+    The model of a request is the name of a deployment. With an `api_version` the address is the older one that names
+    the deployment; without it the newer `/openai/v1`, which needs none."""
+
+    def url(self, request: Request) -> str:
+        return self.url_of(self.path, request.model)
+
+    def url_of(self, path: str, model: str) -> str:
+        """The address of one of OpenAI's APIs (`chat/completions`) for a deployment."""
+        base = self.settings.base_url.removesuffix("/openai")
+        if not self.settings.api_version:
+            return f"{base.removesuffix('/openai/v1')}/openai/v1/{path}"
+        version = urlencode({"api-version": self.settings.api_version})
+        if path == "responses":
+            return f"{base}/openai/{path}?{version}"
+        return f"{base}/openai/deployments/{quote(model, safe='')}/{path}?{version}"
+
+    def headers(self, request: Request) -> dict[str, str]:
+        headers = super().headers(request)
+        headers.pop("authorization", None)
+        return {**headers, "api-key": self.settings.key()}

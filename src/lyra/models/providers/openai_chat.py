@@ -14,16 +14,14 @@ import msgspec
 from lyra.core.message import Message
 from lyra.core.tool import ToolResult
 from lyra.errors import ConfigError, ModelError
-from lyra.models.request import Request
+from lyra.models.provider import Request
 from lyra.models.schemas import closed, is_strict
-from lyra.models.stream import Finished, Started, StreamEvent, TextDelta, ThinkingDelta, UsageSeen
+from lyra.models.stream import Finished, Started, StreamEvent, TextDelta, ThinkingDelta, TokenUsage, UsageSeen, count_of
 from lyra.models.toolcalls import ToolCalls
-from lyra.models.usage import TokenUsage, count_of
 from lyra.models.wire.faults import of_code, truncated, unknown_stop
 from lyra.models.wire.http import usual_sentence
-from lyra.models.wire.reader import ServerEventReader
 from lyra.models.wire.remote import fit_id, image_url, piece, result_parts, result_text
-from lyra.models.wire.sse import ServerEvent
+from lyra.models.wire.sse import ServerEvent, ServerEventReader
 
 _STOPS: Final[dict[str, str]] = {
     "stop": "end",

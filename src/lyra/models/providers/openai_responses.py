@@ -16,15 +16,13 @@ import msgspec
 from lyra.core.message import Message
 from lyra.core.tool import ToolCall, ToolResult
 from lyra.errors import ConfigError
+from lyra.models.provider import Request
 from lyra.models.providers.openai_chat import common_options, effort, json_schema
-from lyra.models.request import Request
-from lyra.models.stream import Finished, Started, StreamEvent, TextDelta, ThinkingDelta, UsageSeen
+from lyra.models.stream import Finished, Started, StreamEvent, TextDelta, ThinkingDelta, TokenUsage, UsageSeen
 from lyra.models.toolcalls import ToolCalls
-from lyra.models.usage import TokenUsage
 from lyra.models.wire.faults import of_code, truncated
-from lyra.models.wire.reader import ServerEventReader
 from lyra.models.wire.remote import fit_id, image_url, known_event, result_parts, result_text
-from lyra.models.wire.sse import ServerEvent
+from lyra.models.wire.sse import ServerEvent, ServerEventReader
 
 # Prefix of the signatures of these thoughts. Then come the item's id, the number of calls before it (`@1`, left out
 # for none), and the encrypted content.

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.errors import ConfigError, ModelError
+from lyra.models.provider import Request
 from lyra.models.providers.gemini import Gemini
-from lyra.models.request import Request
 from lyra.models.wire.faults import fault, not_an_answer, unreachable
 
 if TYPE_CHECKING:

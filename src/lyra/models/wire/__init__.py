@@ -1,4 +1,4 @@
-"""What providers share below their formats: HTTP, server-sent events, Amazon's frames, and one taxonomy of faults.
+"""The parts that providers share below their formats: HTTP, server-sent events, and one taxonomy of faults.
 
 Start with `http`; `faults` is the taxonomy.
 """

@@ -13,30 +13,79 @@ loop it was opened in and ends with it at the latest. httpx2 is imported at the 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import cache, lru_cache
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
 
 from lyra.core.clock import Clock, loop_clock
+from lyra.core.first_step import await_rest
 from lyra.core.providers import is_loopback
 from lyra.core.secrets.known_keys import KnownKeys
 from lyra.core.trace_context import outgoing
 from lyra.errors import DeadlineExceeded, ModelError
-from lyra.models.timeouts import Timeouts
+from lyra.models.settings import Timeouts
 from lyra.models.wire.faults import UNREADABLE, fault, not_an_answer, of_status, retry_after, too_large, unreachable
-from lyra.models.wire.waits import ProviderWaits
 
 if TYPE_CHECKING:
     import ssl
 
     import httpx2
 
-__all__ = ["ANSWER_BYTES_MAX", "Http", "Timeouts", "UnreadAnswer", "load", "usual_sentence"]
+
+T = TypeVar("T")
+
+
+class ProviderWaits:
+    """`first` and `next` raise the ModelError `timeout`. A scope is open only while the provider is awaited, never
+    while the consumer of the answer works: a time-out that fired then would cancel the consumer."""
+
+    __slots__ = ("_first_at", "_idle_s", "_loop", "_provider", "_timeouts", "_total_at")
+
+    def __init__(self, provider: str, timeouts: Timeouts, loop: asyncio.AbstractEventLoop) -> None:
+        now = loop.time()
+        self._provider = provider
+        self._timeouts = timeouts
+        self._loop = loop
+        self._idle_s = timeouts.idle_s
+        self._first_at = None if timeouts.first_s is None else now + timeouts.first_s
+        self._total_at = None if timeouts.total_s is None else now + timeouts.total_s
+
+    async def first(self, awaitable: Awaitable[T]) -> T:
+        """The head of the answer, and the first piece of its body."""
+        return await self._until(awaitable, self._first_at, self._timeouts.first_s, "began to answer")
+
+    async def next(self, awaitable: Awaitable[T]) -> T:
+        """The next piece. One that has come already, in the same packet as the last one, needs no timer."""
+        steps = awaitable.__await__()
+        try:
+            waited_for = next(steps)
+        except StopIteration as ended:
+            value: T = ended.value
+            return value
+        idle_s = self._idle_s
+        deadline = None if idle_s is None else self._loop.time() + idle_s
+        return await self._until(await_rest(steps, waited_for), deadline, idle_s, "sent the next piece of its answer")
+
+    async def _until(self, awaitable: Awaitable[T], deadline: float | None, limit_s: float | None, what: str) -> T:
+        total_at = self._total_at
+        last = total_at if deadline is None or (total_at is not None and total_at < deadline) else deadline
+        try:
+            async with asyncio.timeout_at(last) as scope:
+                return await awaitable
+        except TimeoutError:
+            if not scope.expired():
+                raise
+            if last == total_at:
+                message = f"{self._provider} took longer than {self._timeouts.total_s:g} s"
+            else:
+                message = f"{limit_s:g} s passed before {self._provider} {what}"
+            raise fault("timeout", message, provider=self._provider) from None
+
 
 ANSWER_BYTES_MAX: Final = 64 << 20  # a whole answer; a stream of deltas of the longest answers is a few megabytes
 _ERROR_BYTES_MAX: Final = 64 << 10

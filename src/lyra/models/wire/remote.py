@@ -20,8 +20,7 @@ import msgspec
 
 from lyra.core.tool import ToolResult
 from lyra.errors import ConfigError, ModelError
-from lyra.models.provider import LLMProvider
-from lyra.models.request import Request
+from lyra.models.provider import LLMProvider, Request
 from lyra.models.settings import ProviderSettings
 from lyra.models.stream import StreamEvent
 from lyra.models.wire.faults import UNREADABLE, malformed, not_an_answer, of_code, truncated

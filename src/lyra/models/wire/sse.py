@@ -3,14 +3,18 @@
 `LineSplitter` takes bytes in any pieces and returns whole lines, ended by LF, CR LF or CR. `ServerEvents`
 makes events of lines: several `data:` lines are joined, comments and unknown fields are skipped, an event without data
 is dropped. Bytes that are no UTF-8 become U+FFFD, never an exception; a byte order mark before the first line is
-dropped. Nothing here depends on a provider.
+dropped. Nothing here depends on a
+provider. `EventReader` is the common base of the readers of answers.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Final, NamedTuple
 
-from lyra.models.wire.faults import too_large
+from lyra.errors import ModelError
+from lyra.models.stream import StreamEvent
+from lyra.models.wire.faults import too_large, truncated
 
 LINE_BYTES_MAX: Final = 16 << 20  # one line; the longest are images in an answer
 
@@ -120,3 +124,80 @@ class ServerEvents:
             elif field == "event":
                 self._event = value
         return events
+
+
+class EventReader(ABC):
+    """Reads one answer. `done` once it is whole; `close` at the end of the bytes, an error when it is not."""
+
+    __slots__ = ("done", "error")
+
+    def __init__(self) -> None:
+        self.done = False
+        self.error: ModelError | None = None
+
+    @property
+    def settled(self) -> bool:
+        """Whether the answer looks complete, although only the end of the bytes proves it."""
+        return False
+
+    def feed(self, data: bytes) -> list[StreamEvent]:
+        if self.error is not None:
+            raise self.error
+        events: list[StreamEvent] = []
+        try:
+            self._take(data, events)
+        except ModelError as error:
+            self._keep(error, events)
+        return events
+
+    def close(self) -> list[StreamEvent]:
+        """The events that the end of the bytes completes. An unreadable last piece means that the stream was cut."""
+        if self.error is not None:
+            raise self.error
+        events: list[StreamEvent] = []
+        try:
+            try:
+                self._last(events)
+            except ModelError as error:
+                if error.kind != "malformed" or "tool" in error.fields or "provider_code" in error.fields:
+                    raise
+                raise truncated("the stream ended in the middle of a piece") from None
+            self._end(events)
+        except ModelError as error:
+            self._keep(error, events)
+        return events
+
+    def _keep(self, error: ModelError, events: list[StreamEvent]) -> None:
+        if not events:
+            raise error
+        self.error = error
+
+    @abstractmethod
+    def _take(self, data: bytes, events: list[StreamEvent]) -> None: ...
+
+    @abstractmethod
+    def _last(self, events: list[StreamEvent]) -> None:
+        """Read what is left of the bytes."""
+
+    @abstractmethod
+    def _end(self, events: list[StreamEvent]) -> None:
+        """Raise an error if the answer is not complete."""
+
+
+class ServerEventReader(EventReader):
+    """Reads an answer that comes as server-sent events."""
+
+    __slots__ = ("_events",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._events = ServerEvents()
+
+    def _take(self, data: bytes, events: list[StreamEvent]) -> None:
+        self._read(self._events.feed(data), events)
+
+    def _last(self, events: list[StreamEvent]) -> None:
+        self._read(self._events.close(), events)
+
+    @abstractmethod
+    def _read(self, sent: list[ServerEvent], events: list[StreamEvent]) -> None: ...

@@ -31,7 +31,7 @@ def servers_for(config: Config, folder: str, given: Iterable[Any] | None, denied
     if not handed and not added and not config.mcp_servers and not os.path.exists(os.path.join(folder, ".mcp.json")):
         return None
     from lyra.mcp import McpServers
-    from lyra.mcp.client.servers import load_settings
+    from lyra.mcp.servers import load_settings
 
     named = {settings.name: settings for settings in handed}
     try:

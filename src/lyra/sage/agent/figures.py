@@ -25,8 +25,8 @@ from lyra.core.secrets.redact import redact
 from lyra.core.tool import Tool
 from lyra.errors import BudgetExceeded, ConfigError, StoreError
 from lyra.kernel.kernel import Kernel
-from lyra.models.context_windows import context_window
-from lyra.models.request import Request
+from lyra.models.pricing import context_window
+from lyra.models.provider import Request
 from lyra.models.tokens import MESSAGE_TOKENS, TOOLS_TOKENS, Measure, Size
 from lyra.sage.agent.equipment import SessionPrompt
 from lyra.sage.session.usage_log import UsageCall, UsageLog, UsageSum, local_day

@@ -11,8 +11,7 @@ from lyra.core.clock import SystemClock
 from lyra.core.providers import USUAL
 from lyra.core.secrets.visible import visible
 from lyra.errors import ConfigError
-from lyra.models.context_windows import context_window
-from lyra.models.pricing import published_names
+from lyra.models.pricing import context_window, published_names
 from lyra.models.settings import settings_of
 from lyra.sage.agent.live import LiveSession
 from lyra.sage.commands.result import SlashArguments, SlashResult, lines, table, text, tokens

@@ -22,8 +22,8 @@ from lyra.core.effect import Charged, Effect
 from lyra.core.policies.retry import Backoff, Retry
 from lyra.errors import BudgetExceeded, CircuitOpen, ConfigError, ModelError
 from lyra.models.client import stream_of
+from lyra.models.stream import TokenUsage
 from lyra.models.tokens import TOOLS_TOKENS, WORDY
-from lyra.models.usage import TokenUsage
 from lyra.models.wire.remote import RemoteProvider
 from lyra.server.gateway.bounds import (
     BoundedTools,

@@ -16,7 +16,7 @@ from unicodedata import normalize
 import msgspec
 
 from lyra.errors import ConfigError
-from lyra.models.usage import TokenUsage, count_of
+from lyra.models.stream import TokenUsage, count_of
 from lyra.models.wire.faults import UNREADABLE
 
 if TYPE_CHECKING:

@@ -19,11 +19,9 @@ from lyra.core.policies.breaker import Breaker, CircuitBreaker
 from lyra.core.secrets.known_keys import KnownKeys
 from lyra.errors import ConfigError
 from lyra.models.pricing import Price
-from lyra.models.provider import LLMProvider
+from lyra.models.provider import LLMProvider, Request
 from lyra.models.providers.anthropic import Anthropic
-from lyra.models.providers.azure import Azure
-from lyra.models.providers.openai import OpenAI
-from lyra.models.request import Request
+from lyra.models.providers.openai import Azure, OpenAI
 from lyra.models.wire.remote import RemoteProvider
 from lyra.server.gateway.request import WireFormat
 from lyra.server.http.problems import HttpRefusal

@@ -15,9 +15,8 @@ import msgspec
 
 from lyra.core.limits import COUNTED_MAX
 from lyra.errors import ModelError
-from lyra.models.stream import Completion, Fold, StreamEvent
+from lyra.models.stream import Completion, Fold, StreamEvent, TokenUsage
 from lyra.models.tokens import WORDY, answer_tokens
-from lyra.models.usage import TokenUsage
 from lyra.models.wire.faults import UNREADABLE
 from lyra.server.gateway.request import WireFormat
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
 from lyra.errors import ModelError
-from lyra.models.answers.messages import MessagesWriter
-from lyra.models.request import Request
+from lyra.models.answers import MessagesWriter
+from lyra.models.provider import Request
 from lyra.models.stream import Completion, StreamEvent
 from lyra.testing.mock.wire import (
     BROKEN,

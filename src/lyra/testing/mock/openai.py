@@ -11,10 +11,8 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
 from lyra.errors import ModelError
-from lyra.models.answers.chat import ChatWriter
-from lyra.models.answers.responses import ResponsesWriter
-from lyra.models.answers.writer import answer_thoughts
-from lyra.models.request import Request
+from lyra.models.answers import ChatWriter, ResponsesWriter, answer_thoughts
+from lyra.models.provider import Request
 from lyra.models.stream import (
     Completion,
     Finished,
@@ -22,12 +20,12 @@ from lyra.models.stream import (
     StreamEvent,
     TextDelta,
     ThinkingDelta,
+    TokenUsage,
     ToolDelta,
     ToolEnd,
     ToolStart,
     UsageSeen,
 )
-from lyra.models.usage import TokenUsage
 from lyra.testing.mock.wire import (
     BROKEN,
     BadRequest,

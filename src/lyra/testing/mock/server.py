@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple, Self
 import msgspec
 
 from lyra.errors import ConfigError, LyraError, ModelError
-from lyra.models.request import Request
+from lyra.models.provider import Request
 from lyra.models.sim import BYTES_PER_TOKEN, SimProvider
 from lyra.models.stream import complete
 from lyra.models.tokens import Measure

@@ -16,9 +16,9 @@ import msgspec
 from lyra.core.message import Message
 from lyra.core.tool import Tool, ToolCall, ToolResult
 from lyra.errors import ConfigError, ModelError
-from lyra.models.answers.writer import AnswerHead
-from lyra.models.answers.writer import answer_event as sse
-from lyra.models.request import Request
+from lyra.models.answers import AnswerHead
+from lyra.models.answers import answer_event as sse
+from lyra.models.provider import Request
 from lyra.models.stream import Completion, StreamEvent
 from lyra.models.wire.faults import UNREADABLE
 

@@ -318,7 +318,7 @@ class Linker:
         return self.wrappers[key]
 
     def may_overlap(self, symbol: Symbol) -> bool:
-        return self.overlap.may(symbol)
+        return self.overlap.may_overlap(symbol)
 
 
 # ---------------------------------------------------------------- functions

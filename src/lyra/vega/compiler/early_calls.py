@@ -185,7 +185,7 @@ def _ahead_statement(out: FunctionCode, node: Any, ahead: Slice) -> None:
 
 def _ahead_ask(out: FunctionCode, node: Any, ahead: Slice) -> None:
     """Start the calls of a statement whose turn it is."""
-    for site in ahead.asked(node):
+    for site in ahead.started_calls(node):
         mark = out.next_register
         first = out.register(_RUN)
         out.emit(OP_MOVE, first, out.group)
@@ -394,13 +394,13 @@ class Overlap:
     def __init__(self) -> None:
         self.known: dict[int, tuple[bool, bool]] = {}  # id(function node) → (waits, is tied to its process)
 
-    def may(self, symbol: Symbol) -> bool:
+    def may_overlap(self, symbol: Symbol) -> bool:
         if symbol.kind not in ("function", "tool"):
             return False
-        waits, is_tied = self.of(symbol)
+        waits, is_tied = self.waits_and_ties(symbol)
         return waits and not is_tied
 
-    def of(self, symbol: Symbol) -> tuple[bool, bool]:
+    def waits_and_ties(self, symbol: Symbol) -> tuple[bool, bool]:
         key = id(symbol.node)
         if key not in self.known:
             self.known[key] = (False, False)
@@ -425,7 +425,7 @@ class Overlap:
                 is_tied = is_tied or _changes(node, module)
             callee = module.meanings.get(id(node)) if isinstance(node, (ast.Name, ast.Path)) else None
             if isinstance(callee, Symbol) and callee.kind in ("function", "tool"):
-                inner = self.of(callee)
+                inner = self.waits_and_ties(callee)
                 waits, is_tied = waits or inner[0], is_tied or inner[1]
             todo.extend(_parts(node))
         return waits, is_tied

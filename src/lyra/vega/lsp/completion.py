@@ -56,7 +56,7 @@ class _CompletionRequest(NamedTuple):
 def complete(project: Project, path: str, offset: int) -> list[Item]:
     """Everything that may stand at an offset; the editor chooses by what is written already."""
     text = project.text(path)
-    known = project.whole(path)
+    known = project.last_with_tree(path)
     if text is None or known is None:
         return []
     asked = _CompletionRequest(project, known, path, offset, context_at(text, offset))

@@ -235,7 +235,7 @@ class Help(NamedTuple):
 
 
 def signature_help(project: Project, path: str, offset: int) -> Help | None:
-    known = project.whole(path)
+    known = project.last_with_tree(path)
     text = project.text(path)
     if known is None or text is None:
         return None

@@ -283,8 +283,8 @@ class Project:
         known = self.analysis(path)
         return None if known is None else known.index
 
-    def whole(self, path: str) -> Analysis | None:
-        """The analysis of a file; while it has no tree, the last one that had."""
+    def last_with_tree(self, path: str) -> Analysis | None:
+        """Return the analysis of a file; while it has no tree, the last one that had."""
         known = self.analysis(path)
         if known is not None and not known.module.statements:
             return self._whole.get(path, known)

@@ -192,7 +192,7 @@ def price_line(model: str, path: str = "") -> str:
     unknown."""
     from lyra.errors import ConfigError
     from lyra.models.names import model_name
-    from lyra.models.usage import TokenUsage
+    from lyra.models.stream import TokenUsage
 
     try:
         name = model_name(model)

@@ -129,7 +129,7 @@ class Owners:
                 if isinstance(statement, Declaration)
             ]
 
-    def of(self, program: Program, index: int) -> tuple[str, str]:
+    def declaration_of(self, program: Program, index: int) -> tuple[str, str]:
         """The declaration that a function was made of, by kind and name."""
         function = program.functions[index]
         file = program.files[function.file] if function.file < len(program.files) else ""

@@ -64,7 +64,7 @@ def migrated(
         return case.migration
     resume, replay = (f"vega {verb} {run.id}" if say is None else say(verb) for verb in ("resume", "replay"))
     raise ConfigError(
-        f"the program changed since run {run.id} began, and the run cannot go on with it:\n{case.told()}",
+        f"the program changed since run {run.id} began, and the run cannot go on with it:\n{case.describe()}",
         hint=f"go on with the program that the run has: {resume}; see what it did: {replay}; "
         f"or begin a new run: vega run {program.name}",
         run=run.id,
@@ -308,8 +308,8 @@ class _Case:
     def _owner(self, index: int) -> tuple[str, str]:
         old, new = self._owners
         if index < len(self.newer.functions) and not is_gone(self.newer.functions[index]):
-            return new.of(self.newer, index)
-        return old.of(self.before, index)
+            return new.declaration_of(self.newer, index)
+        return old.declaration_of(self.before, index)
 
     def verdicts(self) -> list[tuple[SourceChange, str]]:
         """Each change, and what is to be said about it."""
@@ -349,7 +349,7 @@ class _Case:
             functions = {index for index, part in owned.items() if part not in changed_parts or part[0] == "top level"}
         return functions
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """Describe what changed, and why that is not safe."""
         lines = [f"  {change}: {why}" for change, why in self.verdicts()][:_SHOWN_MAX]
         if len(self.changes) > _SHOWN_MAX:

@@ -173,8 +173,8 @@ class Slice:
             return any(self._acts(part) for part in parts(node))
         return self._acts(node)
 
-    def asked(self, node: Any) -> list[Site]:
-        """The calls of a simple statement that are started now, in the order of the program."""
+    def started_calls(self, node: Any) -> list[Site]:
+        """Return the calls of a simple statement that are started now, in the order of the program."""
         sites = [self._sites[id(part)] for part in parts(node) if id(part) in self._sites]
         return sorted((site for site in sites if site.level == self.level), key=lambda site: site.number)
 
@@ -191,8 +191,8 @@ class Slice:
         if isinstance(node, (ast.Block, ast.If, *_LOOPS)):
             return False  # their statements are asked one by one
         if isinstance(node, _VALUES):
-            return self.sets(node) is not None or bool(self.asked(node))
-        return isinstance(node, (ast.ExpressionStatement, ast.Return)) and bool(self.asked(node))
+            return self.sets(node) is not None or bool(self.started_calls(node))
+        return isinstance(node, (ast.ExpressionStatement, ast.Return)) and bool(self.started_calls(node))
 
     def _need(self, statement: Any) -> None:
         for node in parts(statement):
@@ -203,7 +203,7 @@ class Slice:
             elif isinstance(node, (*_VALUES, ast.ExpressionStatement, ast.Return)):
                 if self.sets(node) is not None:
                     self._read(node.value)
-                for site in self.asked(node):
+                for site in self.started_calls(node):
                     self._read_question(site.node)
 
     def _read_question(self, node: ast.Send | ast.Call) -> None:

@@ -88,7 +88,7 @@ def change_at(run: DurableRun, timeline: Timeline, number: int, text: str, *, is
 
 def _changed_model(run: DurableRun, timeline: Timeline, step: TimelineStep, text: str, *, is_error: bool) -> ForkChange:
     """An agent's reply is what its model said last before the answer was there."""
-    seq = timeline.replies.of(step)
+    seq = timeline.replies.row_of(step)
     if seq is None:
         raise ConfigError(f"no model answered effect {step.number} ({step.what})", hint="choose one that has a reply")
     record = next(run.rows(after=seq - 1))

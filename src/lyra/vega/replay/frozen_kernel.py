@@ -168,8 +168,8 @@ class RecordingFiber(Fiber):
         self.expired = False
         self._told: tuple[TimelineStep, int] | None = None  # the last message, and how many there were with it
 
-    def told(self, step: TimelineStep, answer: JournaledAnswer) -> None:
-        """A receive was given a message; whether it wants that shows when it has looked."""
+    def note_message(self, step: TimelineStep, answer: JournaledAnswer) -> None:
+        """Note the message that a receive was given; whether it wants that shows when it has looked."""
         if answer.is_receive and answer.heard:
             self._told = (step, len(self.mailbox or ()))
 

@@ -322,7 +322,7 @@ async def _played(reading: _Reading, job: VegaJob, fiber: RecordingFiber, recall
             number = outcome.arguments[0]
             beside[f"parallel{number}:{len(job.state.groups[number]) - 1}"] = step
         reading.answered(pid, step, answer)
-        fiber.told(step, answer)
+        fiber.note_message(step, answer)
         if answer.is_last:
             return ""
 

@@ -56,17 +56,17 @@ class ReplayedRun:
         fiber = standing.fiber
         variables = player.variables_of(fiber.linked)
         calls = variables.calls(fiber)
-        frames = [ProgramFrame(name, file, line, self._shown(values)) for name, file, line, values in reversed(calls)]
+        frames = [ProgramFrame(name, file, line, self._render(values)) for name, file, line, values in reversed(calls)]
         shared = {
             name: value
             for name, value in variables.globals(fiber).items()
             if not any(name in values for _, _, _, values in calls)
         }
         if shared:
-            frames.insert(0, ProgramFrame(_GLOBALS, self.timeline.program.name, 0, self._shown(shared)))
+            frames.insert(0, ProgramFrame(_GLOBALS, self.timeline.program.name, 0, self._render(shared)))
         return frames
 
-    def _shown(self, values: dict[str, Any]) -> dict[str, Any]:
+    def _render(self, values: dict[str, Any]) -> dict[str, Any]:
         return {name: brief(value, _VALUE_CHARS, self.timeline.program) for name, value in values.items()}
 
     def output(self, seq: int, limit: int) -> list[str]:
@@ -79,7 +79,7 @@ class ReplayedRun:
         """The effect of the program that a step of the journal answers; None where it is inside of one."""
         if step.kind == "model":
             replies, asked = self.timeline.replies, (effect for effect in self.timeline.steps if effect.agent)
-            return next((effect for effect in asked if replies.of(effect) == step.end_seq), None)
+            return next((effect for effect in asked if replies.row_of(effect) == step.end_seq), None)
         return next(
             (
                 effect

@@ -315,8 +315,8 @@ class Replies:
         places = self._places.get(question)
         return places[-1][0] if places and places[-1][2] == _LATER else ""
 
-    def of(self, step: TimelineStep) -> int | None:
-        """The row of the reply to a step; None where no model answered it."""
+    def row_of(self, step: TimelineStep) -> int | None:
+        """Return the row of the reply to a step; None where no model answered it."""
         for pid, first, behind in reversed([place for name in questions(step) for place in self._places.get(name, ())]):
             reply = self._last(pid, step.agent, first, behind)
             if reply is not None:
@@ -358,15 +358,15 @@ class VegaRows(StoredRows):
 
     def readable(self, value: Any) -> Any:
         if isinstance(value, dict) and value.keys() == _SAVED:
-            return _shown(value)
+            return _render_saved(value)
         if isinstance(value, list):
             if len(value) == 2 and value[0] == _MESSAGE:
                 return self.readable(value[1])
-            return [_shown(item) if isinstance(item, dict) and item.keys() == _SAVED else item for item in value]
+            return [_render_saved(item) if isinstance(item, dict) and item.keys() == _SAVED else item for item in value]
         return value
 
 
-def _shown(saved: dict[str, Any]) -> Any:
+def _render_saved(saved: dict[str, Any]) -> Any:
     """A value as it is saved: itself where it is plain, else its text."""
     try:
         value = value_from_data(saved, functions=_ANY)

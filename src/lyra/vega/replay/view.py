@@ -126,7 +126,7 @@ def _source(player: Player, height: int) -> list[Line]:
     rows = []
     for number in range(first, min(first + height, len(lines) + 1)):
         mark, style = (">", "now") if number == line else (" ", "")
-        rows.append((f"{mark}{number:4} {_plain(lines[number - 1])}", style))
+        rows.append((f"{mark}{number:4} {_printable(lines[number - 1])}", style))
     return rows
 
 
@@ -134,15 +134,15 @@ def _variables(player: Player, width: int) -> list[Line]:
     """The variables of the process in view, then its messages."""
     program = player.timeline.program
     own = player.locals()
-    rows = [(f"{name} = {_plain(brief(value, width * 2, program))}", "") for name, value in own.items()]
+    rows = [(f"{name} = {_printable(brief(value, width * 2, program))}", "") for name, value in own.items()]
     rows += [
-        (f"{name} = {_plain(brief(value, width * 2, program))}", "dim")
+        (f"{name} = {_printable(brief(value, width * 2, program))}", "dim")
         for name, value in player.view().items()
         if name not in own
     ]
     mailbox = player.mailbox(player.in_view)
     rows = [
-        (f"mailbox {index}: {_plain(brief(message, width, program))}", "here")
+        (f"mailbox {index}: {_printable(brief(message, width, program))}", "here")
         for index, message in enumerate(mailbox[:3])
     ] + rows
     return rows or [("none", "dim")]
@@ -158,11 +158,11 @@ def _processes(player: Player, height: int) -> list[Line]:
         waits, ended, is_over = player.state(pid)
         state = (f"ended {ended}" if ended else "ended") if is_over else f"at {waits}" if waits else "running"
         mark, style = (">", "now") if pid == here else (" ", "dim" if is_over else "")
-        rows.append((f"{mark}{pid} {player.facts(pid).function}: {_plain(state)}", style))
+        rows.append((f"{mark}{pid} {player.facts(pid).function}: {_printable(state)}", style))
     for pid in player.agents[: max(0, height - len(rows))]:
         agent = player.agent(pid)
         if agent is not None:
-            rows.append((f" {pid} agent {agent.name}: {_plain(agent.state)}", "dim"))
+            rows.append((f" {pid} agent {agent.name}: {_printable(agent.state)}", "dim"))
     return rows or [("none has begun", "dim")]
 
 
@@ -182,15 +182,15 @@ def _effect(step: TimelineStep, here: int) -> Line:
     cost = f" ${step.spent.micro_usd / 1_000_000:.4f}" if step.spent.micro_usd else ""
     mark = ">" if step.number == here else " "
     style = "now" if step.number == here else "error" if step.error else "dim" if step.number > here else ""
-    return f"{mark}{step.number:4} {step.pid} {_plain(step.what)}{_plain(came)}{cost}", style
+    return f"{mark}{step.number:4} {step.pid} {_printable(step.what)}{_printable(came)}{cost}", style
 
 
 def _output(player: Player, height: int) -> list[Line]:
-    return [(_plain(line), "") for line in player.timeline.output(player.position, max(height, 1))]
+    return [(_printable(line), "") for line in player.timeline.output(player.position, max(height, 1))]
 
 
 # ---------------------------------------------------------------- columns
-def _plain(text: str) -> str:
+def _printable(text: str) -> str:
     """One line that does nothing to a terminal."""
     text = text[:_LOOKED].replace("\t", "    ").replace("\n", "⏎")
     return text if text.isprintable() else "".join(char if char.isprintable() else "·" for char in text)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lyra.core.effect import Effect
 from lyra.core.rights.capability import Capability
 from lyra.errors import CapabilityDenied, ConfigError, EffectFailed, LimitExceeded
-from lyra.vega.runtime.library import here, need_text
+from lyra.vega.runtime.library import current_place, need_text
 
 if TYPE_CHECKING:
     from lyra.core.rights.capability import Grant
@@ -178,7 +178,7 @@ def _act(act: Callable[..., Any], need: str, *, idempotent: bool = True) -> Call
             return runtime.keys.without_key(content, place[:200])
 
         def about(place: str, *_: str) -> str:
-            return f"{word} {place} ({here(job)})"
+            return f"{word} {place} ({current_place(job)})"
 
         def needs(place: str, *given: str) -> list[Capability]:
             runtime.keys.check_no_key([place, *given], f"what {word} is given")

@@ -56,7 +56,7 @@ async def _http(job: VegaJob, method: str, url: Any, body: str | None) -> Respon
 
     def about(url: str, body: str | None) -> str:
         sent = "" if body is None else f" with {len(body)} characters"
-        return f"{method} {redact(url, runtime.known)}{sent} ({here(job)})"
+        return f"{method} {redact(url, runtime.known)}{sent} ({current_place(job)})"
 
     host = host_and_port(need_text(url, "a url"))
     name = f"vega.http.{method.lower()}"
@@ -72,10 +72,10 @@ async def _http(job: VegaJob, method: str, url: Any, body: str | None) -> Respon
 
 def _responded(data: Any) -> list[Any]:
     """The response to a request that a person says was made: what they know of its body."""
-    return [200, _told(data), {}]
+    return [200, _text_of(data), {}]
 
 
-def _told(data: Any) -> str:
+def _text_of(data: Any) -> str:
     if data is None or type(data) is str:
         return data or ""
     import json
@@ -83,8 +83,8 @@ def _told(data: Any) -> str:
     return json.dumps(data, ensure_ascii=False)
 
 
-def here(job: VegaJob) -> str:
-    """The place that the program is at."""
+def current_place(job: VegaJob) -> str:
+    """Return the file and line that the program is at."""
     file, line, _ = job.fiber.place()
     return f"{file}:{line}"
 
@@ -118,13 +118,13 @@ async def execute(job: VegaJob, command: Any) -> str:
         return str(runtime.keys.without_key(output, "the output of the command, which was run,"))
 
     def about(line: str) -> str:
-        return f"`{redact_command(line, runtime.known)}` ({here(job)})"
+        return f"`{redact_command(line, runtime.known)}` ({current_place(job)})"
 
     def needs(line: str) -> list[Capability]:
         runtime.keys.check_no_key(line, "the command")
         return [Capability("process.exec", line)]
 
-    effect = Effect(vega_exec, name="vega.exec", needs=needs, about=about, skipped=_told)
+    effect = Effect(vega_exec, name="vega.exec", needs=needs, about=about, skipped=_text_of)
     printed: str = await job.ctx.do(effect, line)
     return printed
 
@@ -269,7 +269,7 @@ async def host_function(job: VegaJob, name: str, *arguments: Any) -> Any:
     function = job.world.function(name)
     row = node_row(job.world, name) if function is None else None
     if row is not None:
-        return await call_node(job.world, job.ctx, row, arguments, lambda: here(job))
+        return await call_node(job.world, job.ctx, row, arguments, lambda: current_place(job))
     if function is None:
         raise CapabilityDenied(f"this host has no function {name}", name=name)
 
@@ -278,7 +278,7 @@ async def host_function(job: VegaJob, name: str, *arguments: Any) -> Any:
         return job.world.runtime.keys.without_key(await value if isawaitable(value) else value, f"what {name} gave")
 
     def about(*_: Any) -> str:
-        return f"{name} ({here(job)})"
+        return f"{name} ({current_place(job)})"
 
     try:
         given = [to_python(argument) for argument in arguments]

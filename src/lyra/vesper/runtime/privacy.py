@@ -15,7 +15,7 @@ import msgspec
 
 from lyra.core.ids import random_key
 from lyra.errors import ConfigError
-from lyra.store.signing_key import own_signer
+from lyra.store.signature import own_signer
 from lyra.vesper.direct.coercion import Misfit, reader
 from lyra.vesper.effects.sealing import PrivateEffects, Sealer
 from lyra.vesper.values.json_values import to_json

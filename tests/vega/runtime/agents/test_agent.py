@@ -9,7 +9,7 @@ import pytest
 
 from lyra import Kernel, vega
 from lyra.models.client import LLMClient
-from lyra.models.request import Request
+from lyra.models.provider import Request
 from lyra.models.script import Reply
 from lyra.models.sim import SimProvider
 from lyra.testing.clock import SimClock

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lyra.models.request import Request
+from lyra.models.provider import Request
 from lyra.models.sim import SimProvider
 from lyra.vega.replay.player import Player
 from lyra.vega.runtime.agents import slot

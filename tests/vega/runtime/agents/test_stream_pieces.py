@@ -11,7 +11,7 @@ import pytest
 
 from lyra import Kernel, vega
 from lyra.agents.session.shared import runtime_of
-from lyra.models.request import Request
+from lyra.models.provider import Request
 from lyra.models.script import Reply
 from lyra.models.stream import cut
 from lyra.vega.runtime.agents.streams import OpenStream

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lyra.models.request import Request
+from lyra.models.provider import Request
 from lyra.models.script import Reply
 from tests.vega.recorded import Recorded
 from tests.vega.support import Seen, play

@@ -11,7 +11,7 @@ import pytest
 from lyra import vega
 from lyra.config import trust
 from lyra.errors import ConfigError
-from lyra.models.request import Request
+from lyra.models.provider import Request
 from lyra.models.script import Reply
 from lyra.vega import VegaError
 from tests import trusting

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lyra import Agent, Kernel, tool
-from lyra.models.request import Request
+from lyra.models.provider import Request
 from lyra.models.script import Reply
 from lyra.models.sim import SimProvider
 from lyra.testing.loop import run as run_in_virtual_time

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lyra.errors import ConfigError
-from lyra.models.request import Request
+from lyra.models.provider import Request
 from lyra.server.gateway.translation.reading import (
     EFFORT_TOKENS,
     Members,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from lyra.errors import ConfigError
-from lyra.models.providers.anthropic_body import REDACTED
-from lyra.models.request import Request
+from lyra.models.provider import Request
+from lyra.models.providers.anthropic import REDACTED
 from lyra.server.gateway.translation.chat import effort_tokens, output_schema
 from lyra.server.gateway.translation.reading import (
     Members,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lyra.models.request import Request
+from lyra.models.provider import Request
 from lyra.server.gateway.translation.chat import effort_tokens, output_schema, tool_choice
 from lyra.server.gateway.translation.reading import (
     Members,

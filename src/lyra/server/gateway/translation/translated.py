@@ -7,11 +7,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from lyra.models.answers.chat import ChatWriter
-from lyra.models.answers.messages import MessagesWriter
-from lyra.models.answers.responses import ResponsesWriter
-from lyra.models.answers.writer import AnswerHead, VendorAnswerWriter
-from lyra.models.request import Request
+from lyra.models.answers import AnswerHead, ChatWriter, MessagesWriter, ResponsesWriter, VendorAnswerWriter
+from lyra.models.provider import Request
 from lyra.server.gateway.translation.chat import read_chat
 from lyra.server.gateway.translation.messages import read_messages
 from lyra.server.gateway.translation.reading import cannot_carry

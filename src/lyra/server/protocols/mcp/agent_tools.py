@@ -21,7 +21,7 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from lyra._version import __version__
 from lyra.agents.session.events import Interrupted, ToolProgress, ToolStarted
 from lyra.errors import ConfigError, InternalError, LyraError
-from lyra.mcp.server.serve import progress_of
+from lyra.mcp.serve import progress_of
 from lyra.server.act_record import record_act
 from lyra.server.http.endpoint import RawAnswer, Streamed
 from lyra.server.http.guard import check_work_limits

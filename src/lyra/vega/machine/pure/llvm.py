@@ -219,7 +219,7 @@ class _Body:
 
     def poll(self) -> None:
         """Read the flag of the watch: the answers "go on" and "pause" are the same here, "stop" gives up."""
-        answer, on = self.asked()
+        answer, on = self.ask_to_go_on()
         goes_on = self.builder.icmp_unsigned("==", answer, ir.Constant(_BYTE, self.polled.go_on))
         pauses = self.builder.icmp_unsigned("==", answer, ir.Constant(_BYTE, self.polled.pause))
         self.builder.cbranch(self.builder.or_(goes_on, pauses), on, self.failed)
@@ -229,8 +229,8 @@ class _Body:
         """Poll at the beginning of a loop's turn."""
         self.poll()
 
-    def asked(self) -> tuple[Any, Any]:
-        """The answer to whether to go on, asked where the flag is set, and the block where it is not."""
+    def ask_to_go_on(self) -> tuple[Any, Any]:
+        """Return the answer to whether to go on, asked where the flag is set, and the block where it is not."""
         builder = self.builder
         place = builder.inttoptr(ir.Constant(_INT, self.polled.flag), _BYTE.as_pointer())
         # Atomic, so that it is read every time: LLVM would know it from the last turn otherwise.
@@ -404,7 +404,7 @@ class _Outer(_Body):
         self.builder.ret(ir.Constant(_BYTE, 0))
 
     def poll_turn(self) -> None:
-        answer, on = self.asked()
+        answer, on = self.ask_to_go_on()
         left, again = self.block("left"), self.block("again")
         self.pauses += 1
         goes_on = self.builder.icmp_unsigned("==", answer, ir.Constant(_BYTE, self.polled.go_on))

@@ -21,7 +21,7 @@ from lyra.errors import ConfigError, NoSuchProcess, ToolError
 from lyra.kernel.process.call_keys import upcoming
 from lyra.kernel.programs.context import Context, OwnContext
 from lyra.kernel.programs.registry import program_of
-from lyra.models.timeouts import Timeouts
+from lyra.models.settings import Timeouts
 from lyra.vega.bytecode.program import Parameter, ToolInfo
 from lyra.vega.machine.link import globals_reached
 from lyra.vega.machine.snapshot import value_from_data, value_to_data

@@ -32,8 +32,7 @@ from lyra.core.tool import Tool, ToolCall
 from lyra.errors import ConfigError, LyraError
 from lyra.kernel.kernel import Kernel
 from lyra.models.pricing import Price
-from lyra.models.provider import LLMProvider
-from lyra.models.request import Request
+from lyra.models.provider import LLMProvider, Request
 from lyra.models.stream import Finished, Started, StreamEvent, TextDelta, ToolEnd, ToolStart
 from lyra.tools.function import tool, tool_of
 from lyra.tools.permissions.subjects import facts_of

@@ -1,7 +1,8 @@
-"""Requests of a server to its client: a form for a person (elicitation), or text of a model (sampling).
+"""Everything in Lyra that needs the MCP SDK: importing this module imports the SDK.
 
-A form is answered by `elicit(message, schema)` with the values, or None to decline; a page that a person should open is
-always declined. Text comes from `sample(request)`, or None to refuse. `callback_routes` finds the process that answers.
+It also answers a server's requests to its client. A form for a person is answered by `elicit(message, schema)` with the
+values, or None to decline; a page that a person should open is always declined. Text of a model comes from
+`sample(request)`, or None to refuse. `callback_routes` finds the process that answers.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
+from mcp import Client
 from mcp_types import (
     INVALID_REQUEST,
     CreateMessageRequestParams,
@@ -16,12 +18,28 @@ from mcp_types import (
     ElicitRequestFormParams,
     ElicitResult,
     ErrorData,
+    Implementation,
     TextContent,
 )
 
 from lyra.core.checking.schema import mismatch
-from lyra.mcp.client.schema import checkable
+from lyra.mcp.oauth import Login, TokenStore, client_of
+from lyra.mcp.tools import checkable
+from lyra.mcp.transports import stdio, web
 
+__all__ = [
+    "Client",
+    "Implementation",
+    "Login",
+    "TokenStore",
+    "client_of",
+    "elicitation",
+    "sampling",
+    "stdio",
+    "web",
+]
+
+# ---------------------------------------------------------------- callbacks
 _TOKENS_MAX: Final = 4_096
 
 

@@ -1,4 +1,4 @@
-"""Routes a callback of a server to the process whose call the server is working on.
+"""Routing of a server's callbacks to the process whose call it works on, and the context that all servers share.
 
 A callback names no call, so it goes to the process whose calls the server has at the moment; if several processes have
 calls there, it is refused. Callbacks of the program (`SharedContext`) go first. While a callback waits for an answer,
@@ -8,13 +8,51 @@ the time limits of the calls are suspended.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+from lyra.core.clock import Clock, loop_clock
+from lyra.core.ids import Entropy
+from lyra.core.policies.policy import Backoff, Supervision
+from lyra.core.rights.capability import Capability
 from lyra.core.tool import Answering, answering
-from lyra.mcp.client.shared import SharedContext
-from lyra.mcp.names import sampling_name
+from lyra.kernel.base.tasks import Tasks
+from lyra.mcp.approvals import Approvals
+from lyra.mcp.settings import ServerSettings, sampling_name
+from lyra.mcp.tools import Offered
+from lyra.sandbox import Sandbox
+
+START_S: Final = 30.0  # to start or reach a server and read what it offers
+_BACKOFF: Final = Backoff(initial_s=0.25, max_s=10.0, jitter=0.2)
+
+
+@dataclass(kw_only=True)
+class SharedContext:
+    """Every callback is optional; without it the answer is no.
+
+    `consent(settings)` decides on a project's server, `reapprove(server, tool)` on a tool whose description changed.
+    `elicit(server, message, schema)` fills in a form, `sample(server, request)` returns text of a model; without them
+    the process that made the call answers (`callback_routes`). `authorize(server, url)` shows a login page.
+    """
+
+    workspace: str
+    approvals: Approvals
+    folder: str | None = None  # for tokens
+    sandbox: Sandbox = field(default_factory=Sandbox)
+    denied: tuple[Capability, ...] = ()  # paths that rules deny, for every program
+    consent: Callable[[ServerSettings], Awaitable[bool]] | None = None
+    reapprove: Callable[[str, Offered], Awaitable[bool]] | None = None
+    elicit: Callable[[str, str, dict[str, Any]], Awaitable[dict[str, Any] | None]] | None = None
+    sample: Callable[[str, dict[str, Any]], Awaitable[str | None]] | None = None
+    authorize: Callable[[str, str], Awaitable[None]] | None = None
+    supervision: Supervision = Supervision(max_restarts=3, window_s=60.0, backoff=_BACKOFF)  # noqa: RUF009 - frozen
+    start_s: float = START_S
+    clock: Clock = field(default_factory=loop_clock)
+    entropy: Entropy = field(default_factory=Entropy)
+    tasks: Tasks = field(default_factory=Tasks)
+
 
 _ASKED_MAX: Final = 20  # callbacks during one call
 

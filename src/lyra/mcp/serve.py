@@ -18,7 +18,7 @@ from mcp.server.lowlevel.server import Server
 from mcp.server.stdio import stdio_server
 
 from lyra._version import __version__
-from lyra.mcp.server.offer import CallResult, Offer
+from lyra.mcp.offer import CallResult, Offer
 
 _TOLD_MAX: Final = 100  # progress messages that may wait for a slow client
 _PROGRESS_MAX: Final = 0.999  # of a call that has not answered yet

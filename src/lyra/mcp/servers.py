@@ -27,14 +27,12 @@ from lyra.core.rights.capability import Capability
 from lyra.core.tool import Tool
 from lyra.core.user_folder import user_folder
 from lyra.errors import ConfigError
-from lyra.mcp.client.approvals import Approvals
-from lyra.mcp.client.connection import Connection
-from lyra.mcp.client.project_file import ignored_keys, read_file
-from lyra.mcp.client.shared import SharedContext
-from lyra.mcp.client.tool import tool_of
-from lyra.mcp.names import server_keys
-from lyra.mcp.settings import ServerSettings, settings_of
+from lyra.mcp.approvals import Approvals
+from lyra.mcp.callback_routes import SharedContext
+from lyra.mcp.connection import Connection
+from lyra.mcp.settings import ServerSettings, ignored_keys, read_file, server_keys, settings_of
 from lyra.mcp.state import ServerState
+from lyra.mcp.tools import tool_of
 from lyra.tools.function import tool
 
 _STATUS_TOOL: Final = "McpStatus"
@@ -262,28 +260,28 @@ class McpServers:
     # ------------------------------------------------------------ resources and prompts
     async def resources(self, server: str) -> list[dict[str, str]]:
         """The resources of a server: `uri` or `uri_template`, `name`, `description`."""
-        from lyra.mcp.client.listing import list_resources
+        from lyra.mcp.tools import list_resources
 
         connection = await self._started(server)
         listed: list[dict[str, str]] = await connection.ask(list_resources(connection.client()))
         return list(_without_secrets(connection, listed))
 
     async def read_resource(self, server: str, uri: str) -> Any:
-        from lyra.mcp.client.results import resource_of
+        from lyra.mcp.tools import resource_of
 
         connection = await self._started(server)
         return _without_secrets(connection, resource_of(await connection.ask(connection.client().read_resource(uri))))
 
     async def prompts(self, server: str) -> list[dict[str, Any]]:
         """The prompts of a server: `name`, `description`, `arguments`."""
-        from lyra.mcp.client.listing import list_prompts
+        from lyra.mcp.tools import list_prompts
 
         connection = await self._started(server)
         listed: list[dict[str, Any]] = await connection.ask(list_prompts(connection.client()))
         return list(_without_secrets(connection, listed))
 
     async def get_prompt(self, server: str, name: str, arguments: dict[str, str] | None = None) -> str:
-        from lyra.mcp.client.results import prompt_of
+        from lyra.mcp.tools import prompt_of
 
         connection = await self._started(server)
         result = await connection.ask(connection.client().get_prompt(name, arguments))
@@ -297,7 +295,7 @@ class McpServers:
 
 
 def _without_secrets(connection: Connection, output: Any) -> Any:
-    from lyra.mcp.client.results import without_secrets
+    from lyra.mcp.tools import without_secrets
 
     return without_secrets(output, connection.settings.secrets())
 

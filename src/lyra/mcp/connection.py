@@ -8,35 +8,108 @@ connection that is there, or an error that says why there is none; it never wait
 The descriptions of the server's tools are compared with the approved ones (`approvals`). A tool that changed is
 withheld: it is not offered, and a call of it fails. A call that begins after the server has announced a change waits
 until its tools are listed again, so that no call uses an outdated description.
+
+`open_client` makes the SDK's client, with the automatic behaviour of the SDK that Lyra does not want turned off. It is
+the one place that imports the SDK, so that a program without servers does not load it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Awaitable, Collection, Mapping
-from contextlib import AsyncExitStack, suppress
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from lyra._version import __version__
 from lyra.config.tables import UNSPOKEN
 from lyra.core.policies.policy import Backoff, RestartWindow
 from lyra.core.secrets.redact import redact
 from lyra.core.secrets.visible import without_invisible
 from lyra.core.tool import report
 from lyra.errors import ConfigError, ToolError
-from lyra.mcp.client.callback_routes import CallbackRoutes
-from lyra.mcp.client.listing import ToolListing, list_tools
-from lyra.mcp.client.sdk_client import ConnectionListeners, open_client, unchecked
-from lyra.mcp.client.shared import SharedContext
-from lyra.mcp.client.tool import Offered
-from lyra.mcp.names import tool_names
-from lyra.mcp.settings import ServerSettings
+from lyra.mcp.callback_routes import CallbackRoutes, SharedContext
+from lyra.mcp.settings import ServerSettings, tool_names
 from lyra.mcp.state import Failure, ServerFailed, ServerState, failure_of
+from lyra.mcp.tools import Offered, ToolListing, list_tools
 
 if TYPE_CHECKING:
     from mcp import Client
+    from mcp.client.session import MessageHandlerFnT
+
+
+# ---------------------------------------------------------------- sdk client
+class ConnectionListeners:
+    """The functions that are called for events of a connection, and the routes of its callbacks."""
+
+    def __init__(
+        self,
+        ended: Callable[[ServerFailed], None],
+        answered: Callable[[int], None],
+        heard: MessageHandlerFnT,
+        callbacks: CallbackRoutes,
+    ) -> None:
+        self.ended = ended
+        self.answered = answered
+        self.heard = heard
+        self.callbacks = callbacks
+
+
+async def open_client(settings: ServerSettings, shared: SharedContext, listeners: ConnectionListeners) -> Client:
+    try:
+        # Importing takes about a second, so it runs in a thread.
+        await asyncio.get_running_loop().run_in_executor(None, import_module, "lyra.mcp.sdk")
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] not in ("mcp", "mcp_types", "anyio"):
+            raise
+        raise ConfigError("MCP servers need the mcp extra", hint="pip install 'lyra-agents[mcp]'") from None
+    from lyra.mcp import sdk
+
+    logging.getLogger("mcp").addHandler(logging.NullHandler())  # its errors are in the server's state
+    return sdk.Client(
+        _transport(settings, shared, listeners),
+        client_info=sdk.Implementation(name="lyra", version=__version__),
+        read_timeout_seconds=max(settings.timeout_s, settings.start_s or shared.start_s),
+        message_handler=listeners.heard,
+        elicitation_callback=sdk.elicitation(listeners.callbacks.elicit),
+        sampling_callback=sdk.sampling(listeners.callbacks.sample),
+    )
+
+
+@asynccontextmanager
+async def _transport(
+    settings: ServerSettings, shared: SharedContext, listeners: ConnectionListeners
+) -> AsyncIterator[Any]:
+    from lyra.mcp import sdk
+
+    if settings.transport == "stdio":
+        async with sdk.stdio(
+            settings, sandbox=shared.sandbox, workspace=shared.workspace, ended=listeners.ended, denied=shared.denied
+        ) as streams:
+            yield streams
+        return
+    tokens = sdk.TokenStore(shared.folder, settings.fingerprint(shared.workspace), sdk.client_of(settings))
+    login = sdk.Login(settings, tokens, shared.authorize)
+    try:
+        auth = await login.provider() if settings.auth_kind == "oauth" else None
+        async with sdk.web(settings, login=auth, answered=listeners.answered, ended=listeners.ended) as streams:
+            yield streams
+    finally:
+        login.close()
+
+
+def unchecked(client: Client) -> Client:
+    """Turn off the SDK's check of results against the server's schema: one of its patterns may take for ever."""
+
+    async def no_check(name: str, result: Any) -> None:
+        del name, result
+
+    setattr(client.session, "validate_tool_result", no_check)  # noqa: B010 - a method, for this session alone
+    return client
 
 
 _RELIST_PAUSE_S: Final = 0.1  # limits how often the tools of a server are listed
