@@ -66,6 +66,7 @@ _SLOW = (
     "mcp/",
     "models/",
     "sandbox/",
+    "server/http/test_openapi_requests.py",
     "store/test_postgres.py",
     "test_agent_examples.py",
     "test_benchmarks.py",

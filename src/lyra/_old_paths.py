@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 HOMES = {
+    "lyra.core.commands.ordinary": "lyra.core.commands.programs",
+    "lyra.core.policies.restart": "lyra.core.policies.policy",
     "lyra.sage.extensions.builtin_agents": "lyra.sage.extensions.agent_files",
     "lyra.agents.session.time_won": "lyra.agents.session.early_call",
     "lyra.agents.task": "lyra.agents.helpers.task",

@@ -321,7 +321,7 @@ class VegaError(LyraError):
 
     @property
     def shown_code(self) -> str:
-        """What stands in `error[…]`: the code of an error of Lyra's, else the name that the program gave it."""
+        """Return what stands in `error[…]`: the code of an error of Lyra's, else the name that the program gave it."""
         name = str(self.fields["name"])
         return _CODE_OF_CATCH.get(name, name)
 

@@ -11,9 +11,8 @@ import pytest
 
 from lyra.config import KEYS, Config
 from lyra.core import own_files
-from lyra.core.data_folder import data_folder
 from lyra.core.own_files import VARIABLES, add_own_path, is_opened, make_folder, own_paths
-from lyra.core.user_folder import user_folder
+from lyra.core.user_folders import data_folder, user_folder
 from lyra.kernel.kernel import Kernel
 from lyra.mcp.approvals import Approvals
 from lyra.models.script import load_script

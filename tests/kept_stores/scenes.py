@@ -310,7 +310,7 @@ async def ended(kernel: Kernel) -> None:
     for first in range(0, 1_600, 20):
         numbers = range(first, first + 20)
         chosen = [{} if number % 10 else {"pid": f"old-{number}"} for number in numbers]
-        handles = [kernel.spawn(programs.collect, 0, **options) for options in chosen]  # type: ignore[arg-type]
+        handles = [kernel.spawn(programs.collect, 0, **options) for options in chosen]  # type: ignore[call-overload]
         for handle in handles:
             await handle.wait()
     await kernel.spawn(programs.worker, "left", pid="left")

@@ -14,7 +14,7 @@ from lyra import Agent, Kernel, tool
 from lyra.core.event import Event
 from lyra.errors import LyraError, ModelError
 from lyra.observe import PrometheusMetrics, attach_metrics
-from lyra.observe.metric_table import LABEL_VALUES_MAX, METRICS
+from lyra.observe.metrics import LABEL_VALUES_MAX, METRICS
 from tests.agents.support import calls, clock_here, run, says, virtual
 
 KEY = "sk-ant-" + "planted0123456789abcdef"

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lyra.core.user_folder import user_folder
+from lyra.core.user_folders import user_folder
 from lyra.errors import ConfigError, Conflict, Corrupt, Tampered
 from lyra.store.memory import MemoryStore
 from lyra.store.postgres import PostgresStore

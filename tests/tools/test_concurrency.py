@@ -10,8 +10,7 @@ import pytest
 from lyra import tool
 from lyra.core.tool import Tool
 from lyra.testing.loop import run as virtual
-from lyra.tools.concurrency import Turns
-from lyra.tools.registry import ToolRegistry
+from lyra.tools.registry import ToolRegistry, Turns
 
 
 class Watch:

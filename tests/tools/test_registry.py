@@ -13,7 +13,7 @@ from lyra.core.rights.capability import Capability, Grant
 from lyra.core.tool import Tool, ToolCall, ToolResult, rights
 from lyra.errors import ConfigError
 from lyra.models.sim import SimProvider
-from lyra.tools import calling
+from lyra.tools import wrapped
 
 
 @tool
@@ -187,7 +187,7 @@ def test_a_cancelled_caller_is_cancelled():
 def test_functions_that_block_run_off_the_loop():
     """Eight that wait for each other all come to their end, and the loop goes on."""
     all_here = threading.Barrier(8)
-    calling._own_threads.cache_clear()  # a pool that other tests have used may count a busy thread of theirs as idle
+    wrapped._own_threads.cache_clear()  # a pool that other tests have used may count a busy thread of theirs as idle
 
     def nap() -> str:
         all_here.wait(timeout=10)

@@ -19,7 +19,7 @@ from lyra.core.event import KINDS
 from lyra.core.rights import capability
 from lyra.kernel import Kernel
 from lyra.kernel.journal.rows import DECODERS
-from lyra.observe.metric_table import LABEL_VALUES_MAX, METRICS
+from lyra.observe.metrics import LABEL_VALUES_MAX, METRICS
 from lyra.sage.commands.registry import ALIASES, COMMANDS
 
 Table = Callable[[tuple[str, ...], Sequence[tuple[str, ...]]], str]

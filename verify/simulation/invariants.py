@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from lyra.core.budgets.budget import DIMENSIONS, Budget
 from lyra.core.ids import ProcessRandom
-from lyra.core.policies.restart import RestartWindow, Supervision
+from lyra.core.policies.policy import RestartWindow, Supervision
 from lyra.kernel import Kernel
 from lyra.kernel.journal import rows
 from lyra.store.protocol import Record

@@ -62,7 +62,8 @@ def answer_of_task(task: Any) -> RemoteAnswer:
 
 
 def told_cost(task: Any) -> Money:
-    """What the other side says that the task cost, in its metadata (`usage.cost_usd`); nothing where it says none."""
+    """Return what the other side says that the task cost, in its metadata (`usage.cost_usd`); nothing where it says
+    none."""
     from lyra.a2a.sdk import to_json
 
     usage = to_json(task).get("metadata", {}).get("usage")

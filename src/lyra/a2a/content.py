@@ -80,7 +80,7 @@ def data_of_parts(parts: Any) -> dict[str, Any]:
 
 
 def output_of_parts(parts: Any) -> str | list[str | Image]:
-    """What a remote agent answered: text, or texts and images."""
+    """Return what a remote agent answered: text, or texts and images."""
     shown: list[str | Image] = []
     images = 0
     for part in parts:

@@ -141,7 +141,7 @@ class _RemoteProcess:
 
 
 def _answer_text(answer: Answer) -> str:
-    """What a person answered, as text for the remote agent."""
+    """Return what a person answered, as text for the remote agent."""
     if answer.text or answer.decision:
         return answer.text or answer.decision
     if answer.data is not None:

@@ -17,8 +17,8 @@ from lyra.agents.helpers.delegate import delegate
 from lyra.agents.helpers.stage import stage_program
 from lyra.agents.session.agent_process import AgentProcess
 from lyra.agents.turn.program import agent_program
+from lyra.core.hints import Out_co
 from lyra.core.tool import Tool
-from lyra.core.type_parameters import Out_co
 
 if TYPE_CHECKING:
     from typing import Required, TypedDict, Unpack

@@ -29,7 +29,7 @@ from lyra.agents.session.agent_process import AgentProcess
 from lyra.agents.session.open_questions import attend
 from lyra.agents.session.replies import MarkedReply
 from lyra.core.checking.check import whole
-from lyra.core.type_parameters import Out_co
+from lyra.core.hints import Out_co
 from lyra.errors import AgentFailed, ConfigError
 from lyra.kernel.kernel import Kernel
 from lyra.kernel.programs.context import Context

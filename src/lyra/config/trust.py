@@ -24,7 +24,7 @@ from typing import Final
 import msgspec
 
 from lyra.config.files import FILE_NAME, alone, is_own, project_file, write_private
-from lyra.core.user_folder import user_folder
+from lyra.core.user_folders import user_folder
 from lyra.errors import ConfigError
 
 HOW_TO_TRUST: Final = "`lyra trust show` says what it asks for, `lyra trust add` trusts it"

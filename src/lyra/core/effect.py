@@ -22,12 +22,11 @@ import msgspec
 from lyra.core.budgets.budget import NOTHING, Amount, Usage, declared_cost
 from lyra.core.checking.check import known_keys, sendable_text
 from lyra.core.codec import canonical, decode, decoder_for
-from lyra.core.hints import resolve_hint
+from lyra.core.hints import Parameters, Result_co, resolve_hint
 from lyra.core.naming import qualified_name
-from lyra.core.policies.admission import Admissions
+from lyra.core.policies.breaker import Admissions
 from lyra.core.policies.policy import CircuitBreaker, Policy, RateLimit, Retry
 from lyra.core.rights.capability import Capability
-from lyra.core.type_parameters import Parameters, Result_co
 from lyra.errors import ConfigError, Corrupt
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Self
 
 import msgspec
 
@@ -26,8 +26,50 @@ from lyra.core.limits import (
     ENVELOPE_STAGES_MAX,
     VALUE_DEPTH_MAX,
 )
-from lyra.core.open_question import OpenQuestion
 from lyra.errors import ConfigError
+
+# ---------------------------------------------------------------- open question
+# The open question of an envelope: a mapping whose keys can also be read as attributes.
+
+
+class _AttributeMapping(dict[str, Any]):
+    """A mapping whose keys can be read as attributes; `FIELDS` are the names with a default."""
+
+    __slots__ = ()
+    FIELDS: ClassVar[Mapping[str, Any]] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self:
+            return self[name]
+        if name in self.FIELDS:
+            return self.FIELDS[name]
+        raise AttributeError(f"a question has no {name!r}; it has {', '.join({**self.FIELDS, **self})}")
+
+
+class _Response(_AttributeMapping):
+    """The answer to a question."""
+
+    __slots__ = ()
+    FIELDS: ClassVar[Mapping[str, Any]] = {"text": "", "approved": None, "decision": "", "data": None}
+
+
+class OpenQuestion(_AttributeMapping):
+    """A question that work waits for; `response` is set once it is answered."""
+
+    __slots__ = ()
+    FIELDS: ClassVar[Mapping[str, Any]] = {
+        "id": "",
+        "kind": "",
+        "question": "",
+        "message": "",
+        "data": None,
+        "response": None,
+    }
+
+    def __getattr__(self, name: str) -> Any:
+        value = super().__getattr__(name)
+        return _Response(value) if name == "response" and isinstance(value, Mapping) else value
+
 
 if TYPE_CHECKING:
     from lyra.core.ids import Entropy
@@ -36,7 +78,6 @@ if TYPE_CHECKING:
 else:
     _OpenQuestionData = dict[str, Any]  # data from a wire; __post_init__ makes an OpenQuestion of it
 
-__all__ = ["ANONYMOUS", "BoundsResult", "Envelope", "StageRecord", "StageStatus", "TerminalReason", "Trust"]
 
 ANONYMOUS: Final = "anonymous"  # the user of an envelope that names none
 _ID_LENGTH: Final = 16

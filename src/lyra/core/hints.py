@@ -11,7 +11,7 @@ import functools
 import inspect
 import sys
 from types import SimpleNamespace
-from typing import Any, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVarTuple, get_type_hints
 
 
 def resolve_hint(function: Any, annotation: Any) -> Any:
@@ -51,3 +51,25 @@ def _around(function: Any) -> dict[str, Any]:
             variables = {**frame.f_locals, **variables}  # the innermost one is met first, and wins
         frame = frame.f_back
     return variables
+
+
+# ---------------------------------------------------------------- type parameters
+# Type parameters of the public classes, with defaults: a bare `Agent`, `Effect` or `Handle` in an annotation is one
+# of anything (`Agent[Any]`), so `mypy --strict` does not ask for the parameter.
+
+if TYPE_CHECKING:
+    from typing_extensions import ParamSpec, TypeVar
+
+    Out_co = TypeVar("Out_co", covariant=True, default=Any)  # what an agent answers
+    Result_co = TypeVar("Result_co", covariant=True, default=Any)  # what a program, an effect or a tool gives
+    Piece_co = TypeVar("Piece_co", covariant=True, default=Any)  # what a stream gives, piece by piece
+    Parameters = ParamSpec("Parameters", default=...)  # what an effect or a tool takes
+else:
+    from typing import ParamSpec, TypeVar
+
+    Out_co = TypeVar("Out_co", covariant=True)
+    Result_co = TypeVar("Result_co", covariant=True)
+    Piece_co = TypeVar("Piece_co", covariant=True)
+    Parameters = ParamSpec("Parameters")
+
+Taken = TypeVarTuple("Taken")  # the arguments of a program or an effect that are given by their place

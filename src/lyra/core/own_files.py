@@ -19,8 +19,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from lyra.core.data_folder import data_folder
-from lyra.core.user_folder import user_folder
+from lyra.core.user_folders import data_folder, user_folder
 
 MANAGED_FOLDER: Final = "/etc/lyra"  # the machine's own rules, which can only tighten
 VARIABLES: Final = (  # those that name a file

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, P
 import msgspec
 
 from lyra.core.checking.check import is_nested_deeper, known_keys, one_of, real, short_text, whole
+from lyra.core.hints import Parameters, Result_co
 from lyra.core.limits import NAME_LENGTH_MAX, VALUE_DEPTH_MAX
 from lyra.core.rights.capability import Capability, Grant
-from lyra.core.type_parameters import Parameters, Result_co
 from lyra.errors import ConfigError, DeadlineExceeded, Denied, LyraError
 
 # A Tool that is run by one of these has no other description of its arguments than its schema.
@@ -194,7 +194,7 @@ class Tool(msgspec.Struct, frozen=True):
         if self.run is not None and not callable(self.run):
             raise ConfigError(f"tool {self.name!r} is run by a function", key="run")
         if self.schema and isinstance(self.run, PLAIN_FUNCTIONS):
-            from lyra.core.checking.schema_subset import CheckedSchema  # few programs write a schema themselves
+            from lyra.core.checking.schema import CheckedSchema  # few programs write a schema themselves
 
             CheckedSchema(schema, f"tool {self.name!r}", key="schema")
         if isinstance(self.concurrency, str):

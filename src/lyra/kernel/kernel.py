@@ -26,11 +26,11 @@ from lyra.core.budgets.budget import Budget, Limits
 from lyra.core.checking.check import sendable_text, whole
 from lyra.core.clock import Clock, loop_clock
 from lyra.core.event import Event
+from lyra.core.hints import Taken
 from lyra.core.ids import Entropy
 from lyra.core.naming import named
 from lyra.core.rights.capability import Grant, Rights
 from lyra.core.rights.scope import EVERYTHING
-from lyra.core.type_parameters import Taken
 from lyra.errors import ConfigError, LyraError, NameTaken, ProcessError, ProcessExit
 from lyra.kernel.as_user import UserKernel
 from lyra.kernel.assembly import KernelParts

@@ -19,7 +19,7 @@ from typing import Any, Final
 import msgspec
 
 from lyra.config.files import alone, write_private
-from lyra.core.user_folder import user_folder
+from lyra.core.user_folders import user_folder
 from lyra.errors import ConfigError
 
 FILE_NAME: Final = "mcp-approvals.json"

@@ -25,7 +25,7 @@ from lyra.config.trust import trust_for
 from lyra.core.checking.check import did_you_mean
 from lyra.core.rights.capability import Capability
 from lyra.core.tool import Tool
-from lyra.core.user_folder import user_folder
+from lyra.core.user_folders import user_folder
 from lyra.errors import ConfigError
 from lyra.mcp.approvals import Approvals
 from lyra.mcp.callback_routes import SharedContext

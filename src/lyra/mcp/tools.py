@@ -16,8 +16,7 @@ import msgspec
 
 from lyra.agents.declaration.output import Image
 from lyra.core.checking.check import is_nested_deeper
-from lyra.core.checking.schema import mismatch
-from lyra.core.checking.schema_subset import checkable_part
+from lyra.core.checking.schema import checkable_part, mismatch
 from lyra.core.limits import VALUE_DEPTH_MAX
 from lyra.core.rights.capability import Capability
 from lyra.core.secrets.redact import redact

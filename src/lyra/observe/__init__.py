@@ -7,9 +7,9 @@
     attach_otel(kernel)              spans, metrics and log records to OpenTelemetry
     configure_logs("info", "json")   the log, with the trace and the pid of each record
 
-`spans` reads Events as spans and shows them as a tree, `lines` and `database` write them down, `attach` connects a
+`spans` reads Events as spans and shows them as a tree, `writers` writes them down, `attach` connects a
 kernel with a file. `audit` is the log of decisions, `chain` the hash chain that makes changes to it visible. `metrics`
-counts what `metric_table` lists, `logs` is the log, `otel` the way to OpenTelemetry. A listener is any function of an
+counts for Prometheus, `logs` is the log, `otel` the way to OpenTelemetry. A listener is any function of an
 Event: `kernel.on_event(Spans())`.
 """
 
@@ -22,13 +22,12 @@ if TYPE_CHECKING:
     from lyra.observe.attach import observe
     from lyra.observe.audit import AuditLog, attach_audit
     from lyra.observe.chain import verify
-    from lyra.observe.database import SqliteRecords
     from lyra.observe.exports import export_as_configured
-    from lyra.observe.lines import JsonLines
     from lyra.observe.logs import EventLog, attach_log, configure_logs
     from lyra.observe.metrics import PrometheusMetrics, attach_metrics
     from lyra.observe.otel import RequestSpan, attach_from_environment, attach_otel, grpc_span, request_span
     from lyra.observe.spans import Span, SpanNode, Spans, span_of, span_tree
+    from lyra.observe.writers import JsonLines, SqliteRecords
 
 __all__ = [
     "AuditLog",
@@ -58,13 +57,13 @@ __all__ = [
 _HOMES = {
     "AuditLog": "audit",
     "EventLog": "logs",
-    "JsonLines": "lines",
+    "JsonLines": "writers",
     "PrometheusMetrics": "metrics",
     "RequestSpan": "otel",
     "Span": "spans",
     "SpanNode": "spans",
     "Spans": "spans",
-    "SqliteRecords": "database",
+    "SqliteRecords": "writers",
     "attach_audit": "audit",
     "attach_from_environment": "otel",
     "attach_log": "logs",

@@ -9,8 +9,7 @@ from typing import Any, Final, Protocol
 from lyra.core.clock import Clock
 from lyra.core.event import Event
 from lyra.errors import ConfigError
-from lyra.observe.database import SqliteRecords
-from lyra.observe.lines import JsonLines
+from lyra.observe.writers import JsonLines, SqliteRecords
 
 _DATABASE: Final = (".db", ".sqlite", ".sqlite3")
 _LINES: Final = (".jsonl", ".ndjson", ".json")

@@ -8,7 +8,8 @@ that `lyra audit verify` finds a line that was changed, removed, moved or insert
 is refused. Each line is handed to the operating system at once and so survives the death of this process; the next
 writer removes what a crash has left of a line, and says so in a record of its own. A record that cannot be written is
 counted in the next one that can, and the callback `failed` is called. Each run begins and ends with a record, so that a
-run that was cut short can be recognised. Nothing here decides anything.
+run that was cut short can be recognised. A store without such a file has its own audit: what its journal tells of
+rights, refusals, limits, questions and answers. Nothing here decides anything.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
+from lyra import errors
 from lyra.core.checking.check import one_of
 from lyra.core.event import Event
 from lyra.core.ids import Entropy
@@ -316,3 +318,60 @@ def _cut(text: str, most: int) -> str:
         return text
     whole = hashlib.sha256(text.encode()).hexdigest()
     return f"{text[: most - most // 4]}… ({len(text)} characters, sha256 {whole}) …{text[-(most // 4) :]}"
+
+
+# ---------------------------------------------------------------- audit view
+# The audit of a store: what its journal tells of rights, refusals, limits, questions and answers.
+
+_STOPPED: Final = frozenset(
+    error.code
+    for error in vars(errors).values()
+    if isinstance(error, type) and issubclass(error, (errors.Denied, errors.LimitExceeded))
+)
+_VIEWED_QUESTION: Final = ("id", "kind", "question", "message", "user_id")
+_VIEWED_ANSWER: Final = ("id", "status", "response", "reason")
+_FIELDS: Final[dict[str, tuple[str, ...]]] = {
+    "process.created": ("program", "name", "parent", "budget", "grant"),
+    "process.terminated": ("reason", "error"),
+    "interrupt.created": _VIEWED_QUESTION,
+    "interrupt.resolved": _VIEWED_ANSWER,
+    "interrupt.expired": _VIEWED_ANSWER,
+    "interrupt.cancelled": _VIEWED_ANSWER,
+    "pcb.interrupt_created": _VIEWED_QUESTION,
+    "pcb.interrupt_ended": _VIEWED_ANSWER,
+    "process.tainted": ("by",),
+    "person.acted": ("person", "role", "act", "target", "outcome", "user_id"),
+}
+
+
+class AuditRow(NamedTuple):
+    seq: int
+    at: float
+    pid: str
+    kind: str
+    fields: dict[str, Any]
+
+
+def audit_rows(events: Iterable[Event], level: str = "detailed") -> Iterator[AuditRow]:
+    """The rows of a journal that an audit is about, oldest first."""
+    names: dict[tuple[str, str], str] = {}  # of effects that have begun
+    for event in events:
+        fields: Mapping[str, Any] | None = None
+        if event.kind == "effect.started":
+            names[event.pid, str(event.data["key"])] = str(event.data["name"])
+        elif event.kind == "effect.finished":
+            fields = _stopped(event.data, names.pop((event.pid, str(event.data["key"])), ""))
+        elif event.kind in _FIELDS:
+            fields = {name: event.data.get(name) for name in _FIELDS[event.kind]}
+        if fields is not None:
+            shown = {name: value for name, value in fields.items() if value not in (None, "", b"")}
+            kind = "effect.stopped" if event.kind == "effect.finished" else event.kind
+            yield AuditRow(event.seq, event.time, event.pid, kind, clean_fields(shown, level, ()))
+
+
+def _stopped(data: Mapping[str, Any], name: str) -> dict[str, Any] | None:
+    """An effect that a right or a limit stopped; None for one that was performed."""
+    error = data.get("error")
+    if not error or error.get("code") not in _STOPPED:
+        return None
+    return {"effect": data.get("name") or name, "code": error["code"], "reason": error.get("message", "")}

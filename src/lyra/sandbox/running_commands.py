@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from lyra.core.clock import SystemClock
 from lyra.core.ids import Entropy
-from lyra.core.user_folder import user_folder
+from lyra.core.user_folders import user_folder
 from lyra.errors import LyraError
 from lyra.sandbox.profile import Profile
 from lyra.sandbox.protected import News, ProtectedPaths, appeared, hold_links

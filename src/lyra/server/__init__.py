@@ -34,7 +34,8 @@ def app(kernel: Kernel, **options: Any) -> HttpApp:
 
 
 def wsgi(kernel: Kernel, **options: Any) -> WsgiApp:
-    """The same for WSGI: Flask, Django and others. The kernel runs in a thread of its own from the first request on."""
+    """Make the site a WSGI application, for Flask, Django and others. The kernel runs in a thread of its own from the
+    first request on."""
     from lyra.server.dashboard.login import problem_page
     from lyra.server.http.wsgi import WsgiApp
     from lyra.server.site import site

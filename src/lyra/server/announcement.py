@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from lyra.config.files import alone, write_private
-from lyra.core.data_folder import data_folder
+from lyra.core.user_folders import data_folder
 
 _FOLDER: Final = "servers"
 _URL_CHARS_MAX: Final = 500

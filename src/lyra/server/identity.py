@@ -19,9 +19,9 @@ from typing import Any, Final, NamedTuple, Self
 
 from lyra.config.files import alone, write_private
 from lyra.core.checking.check import one_of
-from lyra.core.data_folder import data_folder
 from lyra.core.ids import Entropy
 from lyra.core.limits import SERVER_ID_CHARS_MAX, SERVER_TOKEN_CHARS_MIN, SERVER_TOKENS_MAX
+from lyra.core.user_folders import data_folder
 from lyra.errors import ConfigError, Denied, LyraError, Unauthenticated
 
 __all__ = [

@@ -133,7 +133,7 @@ def owner_of(kernel: Kernel, pid: str) -> str:
 
 
 def owner_if_known(kernel: Kernel, pid: str) -> str:
-    """The same for a pid that may be gone: then what the pid itself says."""
+    """Return the owner of a pid that may be gone: then what the pid itself says."""
     try:
         return owner_of(kernel, pid)
     except NoSuchProcess:

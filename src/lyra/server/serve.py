@@ -110,7 +110,7 @@ class Server:
             stop()
 
     def ready_line(self) -> dict[str, str]:
-        """What a program that started the server is told: where to reach it."""
+        """Return what a program that started the server is told: where to reach it."""
         scheme = "http" if self.settings.tls is None else "https"
         line = {}
         if self.grpc is not None:

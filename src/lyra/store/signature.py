@@ -30,7 +30,7 @@ from typing import Any, Final
 import msgspec
 
 from lyra.core.ids import random_key
-from lyra.core.user_folder import user_folder
+from lyra.core.user_folders import user_folder
 from lyra.errors import ConfigError
 
 _CODE_BYTES: Final = 16

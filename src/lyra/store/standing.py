@@ -30,7 +30,7 @@ import msgspec
 from lyra.core.clock import SystemClock
 from lyra.core.limits import KNOWN_STORES_GONE_S, KNOWN_STORES_MAX
 from lyra.core.own_files import obeys_unsigned_store
-from lyra.core.user_folder import user_folder
+from lyra.core.user_folders import user_folder
 from lyra.errors import Tampered
 from lyra.store.protocol import Store
 from lyra.store.signature import Signer, own_signer

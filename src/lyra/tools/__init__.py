@@ -1,7 +1,7 @@
 """Tools: what an agent can do besides talking. `tool` makes one of a typed function, ToolRegistry gathers them,
 DynamicTools reads them from YAML.
 
-Start with `function`, then `registry` and `calling`, which runs one.
+Start with `function`, then `registry` and `wrapped`, which runs one.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lyra.core.checking.front_matter import HEAD_CHARS_MAX, read_front_matter
+from lyra.core.checking.document import HEAD_CHARS_MAX, read_front_matter
 from lyra.errors import ConfigError, ParseError
 
 

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from lyra.core.checking.schema import mismatch, schema_problems
-from lyra.core.checking.schema_subset import checkable_part
+from lyra.core.checking.schema import checkable_part, mismatch, schema_problems
 
 
 @pytest.mark.parametrize(

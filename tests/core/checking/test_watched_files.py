@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lyra.core.checking.report import Mistake
+from lyra.core.checking.check import Mistake
 from lyra.core.checking.watched_files import WatchedFiles, read_plain_file
 from lyra.testing import SimClock
 

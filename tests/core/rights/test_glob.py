@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lyra.core.rights.glob import BARRIER, Glob, covers, overlaps
+from lyra.core.rights.scope import BARRIER, Glob, covers, overlaps
 from tests.cases import cases
 from tests.limits import within
 

@@ -105,6 +105,36 @@ def test_no_step_grows_with_the_segments(path, monkeypatch):
     run(main())
 
 
+def test_loose_segments_of_an_older_version_are_joined_some_at_a_time(path, monkeypatch):
+    """A version that knew no lists left sixty segments: no snapshot rewrites more entries than its share, and a few
+    snapshots later a few are left."""
+    written = []
+    save = SqliteStore.save_snapshots
+
+    def noted(store, seq, states, epoch, **options):
+        written.append(len([key for key in states if key.startswith(ENDED)]))
+        save(store, seq, states, epoch, **options)
+
+    async def main():
+        with monkeypatch.context() as older:
+            older.setattr(snapshots, "_SEGMENTS_A_LIST", 1_000)
+            async with Kernel(path, programs=[works]) as kernel:
+                await ended(kernel, 600)
+                await kernel._snapshots.write()
+        monkeypatch.setattr(SqliteStore, "save_snapshots", noted)
+        monkeypatch.setattr(snapshots, "_ENTRIES_REMOVED_MAX", 20)
+        async with Kernel(path, programs=[works]) as kernel:
+            assert len(kernel._snapshots.ended.segments) >= 59
+            for _ in range(10):
+                await ended(Counted(kernel, len(CALLS)), 100)
+                await kernel._snapshots.write()
+            assert max(written) <= 40
+            assert len(kernel._snapshots.ended.segments) <= 20
+            assert (await kernel.process("job-300").wait()).result == 300
+
+    run(main())
+
+
 def test_an_old_process_is_found_through_few_blobs(path, monkeypatch):
     """Among eighty segments: one blob for each list on the way, and one with its state; none for a pid that was never
     used, chosen or given. In this life and in the next."""

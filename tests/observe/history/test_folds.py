@@ -8,8 +8,7 @@ import pytest
 
 from lyra.core.event import Event
 from lyra.errors import ConfigError
-from lyra.observe.history.calls import CallHistory
-from lyra.observe.history.costs import costs
+from lyra.observe.history.calls import CallHistory, costs
 from lyra.observe.history.processes import Processes
 
 DAY_S = 86_400.0

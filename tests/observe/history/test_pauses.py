@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lyra.core.event import Event
-from lyra.observe.history.pauses import PauseHistory
+from lyra.observe.history.call_contents import PauseHistory
 
 
 def test_a_retry_and_a_question_are_pauses() -> None:

@@ -125,7 +125,9 @@ def test_what_a_process_spent_is_its_own_after_it_was_put_away(store: str, monke
         clock = SimClock(1_000.0)
         async with Kernel(store, clock, programs=[pays_late, starts_one], retention_s=10) as kernel:
             top = await kernel.spawn(starts_one, pid="above")
-            await kernel.durable()
+            assert kernel.journal is not None
+            while len(list(kernel.journal.store.read(kind="timer.set"))) < 2:  # both sleep
+                await asyncio.sleep(0.001)
             clock.advance(62)
             await kernel.process("below").wait()
             await top.wait()

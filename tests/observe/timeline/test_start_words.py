@@ -7,8 +7,7 @@ from typing import Any
 
 from lyra.core.naming import SUPERVISE, VEGA_AGENT, VEGA_PROCESS
 from lyra.observe.timeline.difference import compare_runs
-from lyra.observe.timeline.row_words import ending_text
-from lyra.observe.timeline.start_words import start_words, vega_name
+from lyra.observe.timeline.step import ending_text, start_words, vega_name
 from lyra.vega.durable.runs import Runs
 from lyra.vega.replay.timeline import timeline_of_run
 from tests.vega.recorded import Recorded

@@ -10,7 +10,7 @@ from lyra.core.tool import caller
 from lyra.sage.project.prompt import PATH_ARGUMENTS, rules_heading, with_folder_rules
 from lyra.sage.project.rules import ProjectRules
 from lyra.tools.builtin import Workspace, builtin_tools
-from lyra.tools.calling import invoke
+from lyra.tools.wrapped import invoke
 
 pytestmark = pytest.mark.anyio
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lyra.observe.history.pauses import Pause
+from lyra.observe.history.call_contents import Pause
 from lyra.observe.spans import Span, span_tree
 from lyra.server.dashboard.waterfall import critical_path, span_cost, waterfall
 from tests.server.dashboard.support import elements, texts

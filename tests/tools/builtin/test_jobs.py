@@ -19,7 +19,7 @@ from lyra.core.tool import Tool, caller, ending, job_log
 from lyra.errors import ToolError
 from lyra.sandbox import examine
 from lyra.tools.builtin import builtin_tools
-from lyra.tools.builtin.jobs import JOBS_MAX
+from lyra.tools.builtin.bash import JOBS_MAX
 from tests.agents.support import calls, says
 
 WORKING = [state.name for state in asyncio.run(examine()) if state.works]

@@ -17,8 +17,7 @@ import pytest
 from lyra.core.rights.capability import Grant
 from lyra.core.tool import Tool, rights
 from lyra.errors import CapabilityDenied, LyraError, ToolError
-from lyra.tools.builtin.page_text import page_text
-from lyra.tools.builtin.web_fetch import FETCH_BYTES_MAX, REDIRECTS_MAX, follows, web_tools
+from lyra.tools.builtin.web_fetch import FETCH_BYTES_MAX, REDIRECTS_MAX, follows, page_text, web_tools
 from lyra.tools.permissions import Layer, permissions_of
 from tests.tools.test_http_guard import PUBLIC, Server, page, serving
 

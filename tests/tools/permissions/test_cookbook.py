@@ -13,9 +13,9 @@ import pytest
 from click.testing import CliRunner
 
 from lyra.cli.app import root
+from lyra.cli.commands.permissions import try_rules
 from lyra.errors import ConfigError
 from lyra.tools.permissions import Layer, permissions_of, subject_of
-from lyra.tools.permissions.self_tests import try_rules
 from lyra.tools.permissions.subjects import facts_of
 
 PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "permission-cookbook.md"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lyra.core.commands.embedded_code import starts_programs
+from lyra.core.commands.option_reach import starts_programs
 from lyra.core.commands.programs import program_name
 from lyra.core.rights.capability import Grant
 from lyra.errors import CapabilityDenied

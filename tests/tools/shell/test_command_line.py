@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lyra.tools.shell import command_line
-from lyra.tools.shell.command_line import CommandLine, _read_line, read_line
-from lyra.tools.shell.fast_path import fast_script
+from lyra.tools.shell.command_line import CommandLine, _read_line, fast_script, read_line
 from lyra.tools.shell.grammar import ShellCommand, ShellScript, Word, read_script
 from lyra.tools.shell.text_glob import TextGlob
 from tests.cases import cases

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lyra.tools.yaml.linear_regex import BadPattern, Linear
+from lyra.tools.yaml.params import BadPattern, Linear
 from tests.cases import cases
 from tests.limits import within
 

@@ -86,7 +86,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 def test_a_change_is_made_where_the_tests_run_and_undone(copy):
     """A limit that is tested is missed when it is changed; without the change its test passes."""
-    file = Path("lyra/core/rights/glob.py")
+    file = Path("lyra/core/rights/scope.py")
     source = (SOURCE / file).read_bytes()
     change = next(change for change in mutations_of(file, SOURCE) if change.before.startswith("return"))
     tests = {"tests/core/rights/test_glob.py": 1.0}
@@ -100,7 +100,7 @@ def test_a_change_is_made_where_the_tests_run_and_undone(copy):
 def test_a_test_that_fails_without_the_change_too_kills_nothing(tmp_path, copy):
     always = tmp_path / "test_always.py"
     always.write_text("def test_it():\n    raise AssertionError\n", encoding="utf-8")
-    file = Path("lyra/core/rights/glob.py")
+    file = Path("lyra/core/rights/scope.py")
     change = next(change for change in mutations_of(file, SOURCE) if change.before.startswith("return"))
     assert trial(change, {str(always): 0.1, "tests/core/rights/test_glob.py": 1.0}, copy).killed_by.startswith(
         "tests/core/rights/"

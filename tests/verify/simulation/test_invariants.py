@@ -9,7 +9,7 @@ import pytest
 
 from lyra.core.budgets.budget import Budget, Reservation
 from lyra.core.ids import seeded
-from lyra.core.policies.restart import RestartWindow
+from lyra.core.policies.policy import RestartWindow
 from lyra.core.rights.capability import Grant
 from lyra.kernel.base import waiting
 from lyra.kernel.base.core import Core

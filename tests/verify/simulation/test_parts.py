@@ -9,7 +9,7 @@ import pytest
 from lyra.core import codec
 from lyra.core.envelope import Envelope
 from lyra.core.ids import seeded
-from lyra.core.policies.restart import RestartWindow
+from lyra.core.policies.policy import RestartWindow
 from lyra.kernel import Kernel, PipelineConfig
 from lyra.kernel.journal import history as recall
 from lyra.kernel.journal.journal import Journal

@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias, Union, get_args, get_origin
 import msgspec
 
 from lyra.core.checking.check import did_you_mean
-from lyra.core.checking.schema_subset import CheckedSchema
+from lyra.core.checking.schema import CheckedSchema
 from lyra.core.codec import to_plain
 from lyra.core.message import Message
 from lyra.errors import AgentFailed, ConfigError

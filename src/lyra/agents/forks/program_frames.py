@@ -28,7 +28,7 @@ from lyra.kernel.process.call_keys import after
 from lyra.kernel.programs.child_handle import ChildHandle
 from lyra.kernel.programs.registry import Programs
 from lyra.kernel.seams import Seams
-from lyra.observe.timeline.values import plain
+from lyra.observe.timeline.step import plain
 from lyra.store.memory import MemoryStore
 
 if TYPE_CHECKING:

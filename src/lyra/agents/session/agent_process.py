@@ -27,10 +27,10 @@ from lyra.agents.session.session import Metrics
 from lyra.agents.session.shared import runtime_of
 from lyra.core.budgets.budget import Limits
 from lyra.core.checking.check import real, whole
+from lyra.core.hints import Out_co
 from lyra.core.message import Message
 from lyra.core.naming import SUPERVISE, named
 from lyra.core.tool import caller
-from lyra.core.type_parameters import Out_co
 from lyra.errors import AgentFailed, ConfigError, DeadlineExceeded
 from lyra.kernel.process.process import Process
 from lyra.kernel.programs.context import require_send

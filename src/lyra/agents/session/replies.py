@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, cast
 
 from lyra.agents.session.events import AgentEvent, Interrupted, Restart, Text, Thinking
 from lyra.core.budgets.budget import Budget
+from lyra.core.hints import Out_co, Piece_co
 from lyra.core.trace_context import enclosing_span
-from lyra.core.type_parameters import Out_co, Piece_co
 from lyra.errors import DeadlineExceeded, LyraError, ModelError, StoreError
 
 if TYPE_CHECKING:

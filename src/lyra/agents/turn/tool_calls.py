@@ -50,9 +50,9 @@ from lyra.kernel.process.process import GIVEN_UP, Process
 from lyra.kernel.programs.context import Context
 from lyra.kernel.programs.journaled_call import once
 from lyra.kernel.programs.journaled_wait import journaled_wait
-from lyra.tools.calling import calling, contained, invoke
-from lyra.tools.concurrency import Turns
+from lyra.tools.registry import Turns
 from lyra.tools.tool_search import searchable
+from lyra.tools.wrapped import calling, contained, invoke
 
 if TYPE_CHECKING:
     from lyra.agents.declaration.hooks import HookOutcome

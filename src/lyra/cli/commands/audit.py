@@ -18,7 +18,7 @@ from lyra.cli.render import document, printable
 from lyra.observe.chain import ChainCheck, Link, read_links, verify
 
 if TYPE_CHECKING:
-    from lyra.observe.audit_view import AuditRow
+    from lyra.observe.audit import AuditRow
 
 
 @click.group(cls=CommandGroup)
@@ -97,7 +97,7 @@ def view(invocation: Invocation, target: str | None, *, pid: str | None, as_json
     from lyra.cli.commands.store import open_existing
     from lyra.core.codec import decode
     from lyra.core.event import Event
-    from lyra.observe.audit_view import audit_rows
+    from lyra.observe.audit import audit_rows
 
     with open_existing(invocation, target) as opened:
         rows = audit_rows(Event(row.seq, row.time, row.pid, row.kind, decode(row.data)) for row in opened.read(pid=pid))

@@ -92,7 +92,7 @@ def _journals(opened: Store, pid: str | None) -> Iterator[tuple[str, Store]]:
 
 
 def _to_lines(opened: Store, pid: str | None, kind: str | None, to: str) -> int:
-    from lyra.observe.lines import JsonLines
+    from lyra.observe.writers import JsonLines
 
     lines, count = JsonLines(to, kinds="*"), 0
     os.chmod(to, 0o600)
@@ -104,7 +104,7 @@ def _to_lines(opened: Store, pid: str | None, kind: str | None, to: str) -> int:
 
 
 def _to_database(opened: Store, pid: str | None, to: str) -> int:
-    from lyra.observe.database import SqliteRecords
+    from lyra.observe.writers import SqliteRecords
 
     records, count = SqliteRecords(to), 0
     os.chmod(to, 0o600)
@@ -116,7 +116,7 @@ def _to_database(opened: Store, pid: str | None, to: str) -> int:
 
 
 def _to_collector(opened: Store, pid: str | None) -> int:
-    from lyra.observe.otel.export_spans import export_events
+    from lyra.observe.otel.providers import export_events
 
     return export_events(_records(opened, pid))
 

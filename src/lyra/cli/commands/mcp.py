@@ -156,7 +156,7 @@ def login(ctx: click.Context, name: str) -> None:
 
 
 async def _login(invocation: Invocation, name: str) -> ServerState:
-    from lyra.core.user_folder import user_folder
+    from lyra.core.user_folders import user_folder
     from lyra.mcp.oauth import TokenStore
 
     async def authorize(server: str, url: str) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lyra.cli.render import note
 from lyra.errors import ConfigError, LyraError, NoSuchProcess, StoreError
-from lyra.observe.timeline.values import brief
+from lyra.observe.timeline.step import brief
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -14,8 +14,8 @@ from lyra.cli.app import Invocation
 from lyra.cli.arguments import provider_addresses
 from lyra.cli.render import printable
 from lyra.core.clock import SystemClock
-from lyra.core.data_folder import data_folder
 from lyra.core.own_files import make_folder
+from lyra.core.user_folders import data_folder
 from lyra.errors import ConfigError, Conflict, LyraError, SourceError
 
 if TYPE_CHECKING:

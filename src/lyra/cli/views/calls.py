@@ -22,8 +22,7 @@ from lyra.cli.views.source import Folded, RowSource, run_option, source, target_
 from lyra.core.checking.check import did_you_mean
 from lyra.core.event import Event
 from lyra.errors import NoSuchProcess
-from lyra.observe.history.calls import CallRecord
-from lyra.observe.history.costs import GROUPINGS, costs
+from lyra.observe.history.calls import GROUPINGS, CallRecord, costs
 from lyra.observe.history.processes import Processes, ProcessRecord
 
 _BAR: Final = 24  # characters of a waterfall

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
-from lyra.core.checking.report import Mistake
+from lyra.core.checking.check import Mistake
 from lyra.core.clock import Clock, loop_clock
 
 Value = TypeVar("Value")

@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from lyra.core.commands.builders import BUILDER_JUDGES, zig_runs
-from lyra.core.commands.embedded_code import starts_programs
-from lyra.core.commands.option_reach import ProgramOptions, Reach, long_of, reached_by, words_of
+from lyra.core.commands.option_reach import ProgramOptions, Reach, long_of, reached_by, starts_programs, words_of
 
 Judge = Callable[[Sequence[str]], Iterable[Reach]]
 

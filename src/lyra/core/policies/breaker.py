@@ -17,6 +17,8 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Final
 
 from lyra.core.checking.check import FrozenSettings, real, whole
+from lyra.core.clock import Clock, SystemClock
+from lyra.core.policies.rate import RateLimit, TokenBucket
 from lyra.core.policies.retry import RETRYABLE, error_class
 from lyra.errors import CircuitOpen, ConfigError
 
@@ -158,3 +160,40 @@ class Breaker:
         if callback is not None:
             callback()
         return state
+
+
+# ---------------------------------------------------------------- admission
+# Admission: the state of one effect's rate limit and circuit breaker, and how long it lasts.
+
+
+class Admission:
+    """The token bucket and the circuit breaker of one effect; None where it has none."""
+
+    __slots__ = ("breaker", "bucket")
+
+    def __init__(self, limit: RateLimit | None, circuit_breaker: CircuitBreaker | None) -> None:
+        self.bucket = TokenBucket(limit) if limit is not None else None
+        self.breaker = Breaker(circuit_breaker, tells=False) if circuit_breaker is not None else None
+
+
+class Admissions:
+    """The Admissions of one effect, by clock."""
+
+    __slots__ = ("_breaker", "_clock", "_limit", "_moved", "_real")
+
+    def __init__(self, limit: RateLimit | None, circuit_breaker: CircuitBreaker | None) -> None:
+        self._limit = limit
+        self._breaker = circuit_breaker
+        self._real: Admission | None = None
+        self._moved: Admission | None = None
+        self._clock: Clock | None = None
+
+    def on(self, clock: Clock) -> Admission:
+        """The Admission whose times are from that clock."""
+        if isinstance(clock, SystemClock):
+            if self._real is None:
+                self._real = Admission(self._limit, self._breaker)
+            return self._real
+        if self._moved is None or self._clock is not clock:
+            self._moved, self._clock = Admission(self._limit, self._breaker), clock
+        return self._moved

@@ -31,8 +31,17 @@ from lyra.core.limits import (
     GRANT_RULES_MAX,
     RULE_LENGTH_MAX,
 )
-from lyra.core.rights.glob import Glob, covers, overlaps
-from lyra.core.rights.scope import EVERYTHING, commands_in, named_in, normal, pattern_of, problem
+from lyra.core.rights.scope import (
+    EVERYTHING,
+    Glob,
+    commands_in,
+    covers,
+    named_in,
+    normal,
+    overlaps,
+    pattern_of,
+    problem,
+)
 from lyra.errors import CapabilityDenied, ConfigError
 
 Rights: TypeAlias = "Grant | Iterable[str | Capability] | Mapping[str, Any]"  # what `Grant.of` reads

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from lyra.core.effect import canonical_hash
 from lyra.core.limits import EFFECTS_KEPT
 from lyra.core.naming import old_names
-from lyra.core.policies.admission import Admission
+from lyra.core.policies.breaker import Admission
 from lyra.core.policies.policy import RateLimit, counts_as_failure
 from lyra.errors import CircuitOpen, Overloaded, RateLimited
 from lyra.kernel.base.waiting import resume, suspend

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from lyra.core import limits
 from lyra.core.effect import Effect
-from lyra.core.policies.admission import Admission, Admissions
+from lyra.core.policies.breaker import Admission, Admissions
 from lyra.core.policies.policy import CircuitBreaker, RateLimit
 from lyra.kernel.base.subsystem import State, Subsystem
 from lyra.kernel.effects.gates import Gate, GateState, TwoGates

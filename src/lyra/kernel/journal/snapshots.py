@@ -44,6 +44,7 @@ _STATES_A_SLICE: Final = 250  # also those of a segment
 _ROWS_DROPPED_AT_ONCE: Final = 5_000
 _ENDED_KEPT: Final = 500  # ended processes whose states stay in the snapshot itself
 _SEGMENTS_A_LIST: Final = 32  # and lists; also how many are dropped in one transaction
+_ENTRIES_REMOVED_MAX: Final = 1_000  # in one transaction; an older version left more, which later snapshots join
 _SEGMENTS_READ: Final = 4  # whose states are held for the next question; and so many lists
 _WORTH_A_SNAPSHOT: Final = 1_000  # rows; fewer are folded faster than a snapshot is written
 
@@ -241,7 +242,7 @@ class SnapshotWriter:
         """Put the oldest of each level where there are enough into a list, which takes the place of the first."""
         for level in count():
             keys = ended.oldest_of(level)
-            if not keys:
+            if not keys or (keys[-1] in saved and list(changes.values()).count(None) >= _ENTRIES_REMOVED_MAX):
                 return
             joined = await self._put_list(ended, [ended.segments[key] for key in keys])
             for key in keys[1:]:

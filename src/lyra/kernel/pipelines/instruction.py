@@ -14,8 +14,7 @@ import msgspec
 
 from lyra.core import codec
 from lyra.core.checking.check import known_keys, sendable_text, whole
-from lyra.core.envelope import Envelope, TerminalReason
-from lyra.core.open_question import OpenQuestion
+from lyra.core.envelope import Envelope, OpenQuestion, TerminalReason
 from lyra.errors import ConfigError
 from lyra.kernel.interrupts.interrupt import KINDS, known_word
 from lyra.kernel.journal.durable_value import DurableValue

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from lyra.core.envelope import TerminalReason
-from lyra.core.open_question import OpenQuestion
+from lyra.core.envelope import OpenQuestion, TerminalReason
 from lyra.kernel.pipelines.declaration import AgentConfig
 from lyra.kernel.pipelines.keys import JoinStrategy, MergeStrategy, NodeKind
 from lyra.kernel.pipelines.routing import condition_holds, holds

@@ -15,8 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from lyra.core import codec
-from lyra.core.envelope import Envelope, TerminalReason
-from lyra.core.open_question import OpenQuestion
+from lyra.core.envelope import Envelope, OpenQuestion, TerminalReason
 from lyra.kernel.pipelines.declaration import AgentConfig, PipelineConfig
 from lyra.kernel.pipelines.keys import ContextOverflow, MergeStrategy, RunMode
 from lyra.kernel.pipelines.routing import Facts, condition_holds, holds

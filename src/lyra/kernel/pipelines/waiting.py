@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from lyra.core.open_question import OpenQuestion
+from lyra.core.envelope import OpenQuestion
 from lyra.kernel.pipelines.session import Question, Session, Token
 
 

@@ -23,9 +23,9 @@ from lyra.core.budgets.budget import NOTHING, Budget, Usage
 from lyra.core.budgets.early_budget import JoinableBudget
 from lyra.core.event import ENDS_IN_ORDER
 from lyra.core.faultpoint import SimulatedCrash
+from lyra.core.hints import Result_co
 from lyra.core.naming import program_names
 from lyra.core.rights.capability import Grant
-from lyra.core.type_parameters import Result_co
 from lyra.errors import InvalidTransition, LyraError
 from lyra.kernel.base.acting import name_in
 from lyra.kernel.base.waiting import PARKED, looked_at

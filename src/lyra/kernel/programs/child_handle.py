@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable, Generator
 from typing import TYPE_CHECKING, Any, Generic, Self
 
 from lyra.core import codec
+from lyra.core.hints import Result_co
 from lyra.core.limits import BLOB_INLINE_BYTES_MAX
-from lyra.core.type_parameters import Result_co
 from lyra.errors import Corrupt, Divergence, NoSuchProcess
 from lyra.kernel.base.waiting import no_wait, suspend
 from lyra.kernel.journal import rows

@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
 from lyra.core import codec
 from lyra.core.checking.check import sendable_text, whole
 from lyra.core.effect import Charged, canonical_hash
+from lyra.core.hints import Parameters, Result_co, Taken
 from lyra.core.ids import ProcessRandom, seeded
 from lyra.core.limits import BLOB_INLINE_BYTES_MAX
 from lyra.core.naming import fixed_name
 from lyra.core.rights.capability import Grant
-from lyra.core.type_parameters import Parameters, Result_co, Taken
 from lyra.errors import ConfigError, Denied, LyraError, NoSuchProcess, ProcessError
 from lyra.kernel.base.acting import acting, check_right
 from lyra.kernel.base.waiting import NO_WAIT, suspend

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, Self
 
 from lyra.core import codec
 from lyra.core.budgets.budget import Budget
+from lyra.core.hints import Result_co
 from lyra.core.naming import SUPERVISE, named
 from lyra.core.rights.capability import Grant
-from lyra.core.type_parameters import Result_co
 from lyra.errors import Denied, ProcessExit
 from lyra.kernel.base.acting import acting
 from lyra.kernel.base.tasks import thread_id

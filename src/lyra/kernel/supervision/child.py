@@ -21,8 +21,7 @@ from lyra.core.budgets.budget import Budget
 from lyra.core.checking.check import known_keys, one_of, real, whole
 from lyra.core.limits import NAME_LENGTH_MAX
 from lyra.core.naming import old_names
-from lyra.core.policies.policy import Supervision
-from lyra.core.policies.restart import OTP, STRATEGIES
+from lyra.core.policies.policy import OTP, STRATEGIES, Supervision
 from lyra.core.rights.capability import Grant
 from lyra.errors import ConfigError, NameTaken
 

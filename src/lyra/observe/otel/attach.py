@@ -89,10 +89,8 @@ class AttachedOtel:
     __slots__ = ("_handler", "_is_bridged", "_stops")
 
     def __init__(self, kernel: Exported, providers: OtelProviders) -> None:
-        from lyra.observe.otel.bridge import OtelBridge
-        from lyra.observe.otel.call_details import PART, CallDetails
-        from lyra.observe.otel.instruments import EventInstruments
-        from lyra.observe.otel.log_records import LogRecords, OtelLogHandler
+        from lyra.observe.otel.bridge import LogRecords, OtelBridge, OtelLogHandler
+        from lyra.observe.otel.conventions import PART, CallDetails, EventInstruments
         from lyra.observe.otel.tracing import event_spans
 
         self._stops: list[Callable[[], None]] = []

@@ -21,10 +21,8 @@ from opentelemetry.trace import SpanKind, Status, StatusCode
 
 from lyra.core.event import Event
 from lyra.core.secrets.redact import redact
-from lyra.observe.otel.bridge import parent_context
-from lyra.observe.otel.call_details import CallDetails
-from lyra.observe.otel.conventions import SHAPES, content_attributes, detail_attributes, error_type, hex_id
-from lyra.observe.otel.log_records import CONTENT_EVENT, LogRecords
+from lyra.observe.otel.bridge import CONTENT_EVENT, LogRecords, parent_context
+from lyra.observe.otel.conventions import SHAPES, CallDetails, content_attributes, detail_attributes, error_type, hex_id
 
 _NOTES_SPANS_MAX: Final = 1_000  # open spans of programs whose notes are held
 _NOTES_MAX: Final = 100  # of one span

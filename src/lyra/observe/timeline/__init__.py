@@ -1,9 +1,8 @@
 """Time travel through the journal of a process: its steps in order, and how everything stood after each of them.
 
     journal       where the rows come from, and which of them belong to a run
-    step          one step; `steps` makes them from the rows: messages, model and tool calls, children, questions, ends
-    conversation  what an agent and its callers had said
-    state         processes, budgets, mailboxes and shared values, as they stood
+    step          one step, and the words for its parts; `steps` makes them from the rows: messages, calls, children,
+    ends state         processes, budgets, mailboxes, conversations and shared values, as they stood
     timeline      start here: `RunTimeline` has pages of steps, the details of one, and `moment(number)`
     difference    two runs side by side, and where they first differ
 

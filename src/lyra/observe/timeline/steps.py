@@ -11,13 +11,22 @@ from typing import Any, Final
 
 from lyra.core.event import Event
 from lyra.core.naming import fixed_name
-from lyra.observe.supervised_starts import SupervisedStarts
 from lyra.observe.timeline.journal import RowReader, value_of
-from lyra.observe.timeline.open_calls import OpenCalls
-from lyra.observe.timeline.row_words import answer_of, ending_text, error_text, last_answer, message_text
-from lyra.observe.timeline.start_words import start_words, vega_name
-from lyra.observe.timeline.step import RunStep
-from lyra.observe.timeline.values import brief, digest_of, text_of_content
+from lyra.observe.timeline.step import (
+    OpenCalls,
+    RunStep,
+    SupervisedStarts,
+    answer_of,
+    brief,
+    digest_of,
+    ending_text,
+    error_text,
+    last_answer,
+    message_text,
+    start_words,
+    text_of_content,
+    vega_name,
+)
 
 _FORMS: Final = {"passage": "milestone", "wait": "wait", "context": "note"}  # rows without a beginning that are steps
 _ENDING: Final = {"reason", "result", "error"}  # what a wait for a child gives

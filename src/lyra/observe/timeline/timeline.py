@@ -20,9 +20,8 @@ from lyra.core.naming import VEGA_AGENT, VEGA_PROCESS
 from lyra.errors import ConfigError, NoSuchProcess
 from lyra.observe.timeline.journal import RowReader, RunRows, value_of
 from lyra.observe.timeline.state import RunMoment, RunProcess
-from lyra.observe.timeline.step import RunStep
+from lyra.observe.timeline.step import RunStep, plain
 from lyra.observe.timeline.steps import StepFold
-from lyra.observe.timeline.values import plain
 
 __all__ = ["COMPACTED", "STEPS_MAX", "RunTimeline"]
 

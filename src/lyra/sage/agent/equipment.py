@@ -25,9 +25,9 @@ from lyra.config.files import write_private
 from lyra.config.trust import trust_for
 from lyra.core.budgets.budget import Budget
 from lyra.core.clock import SystemClock
-from lyra.core.data_folder import data_folder
 from lyra.core.ids import Entropy
 from lyra.core.tool import Tool, ToolCall
+from lyra.core.user_folders import data_folder
 from lyra.sage.agent.tasks.state import TaskRecord
 from lyra.sage.agent.tasks.task_list import TaskList
 from lyra.sage.agent.tasks.tools import task_tools

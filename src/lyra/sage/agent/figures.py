@@ -68,7 +68,7 @@ class ContextFigures(NamedTuple):
 
     @property
     def percent(self) -> int | None:
-        """How full the window is; None if its size is not known."""
+        """Return how full the window is; None if its size is not known."""
         return min(100, round(100 * self.tokens.total / self.window)) if self.window else None
 
 

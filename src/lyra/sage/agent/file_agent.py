@@ -20,10 +20,10 @@ from lyra.agents.headless.setup import ANSWER_TOKENS_MAX, AuditLogs, all_tools, 
 from lyra.agents.session.shared import runtime_of
 from lyra.config import Config
 from lyra.core.checking.check import did_you_mean
-from lyra.core.data_folder import data_folder
 from lyra.core.event import Event
 from lyra.core.rights.capability import Grant
 from lyra.core.tool import Tool
+from lyra.core.user_folders import data_folder
 from lyra.errors import ConfigError
 from lyra.kernel.kernel import Kernel
 from lyra.sage.agent.tasks.sub_agents import TOOL_NAMES, TaskSpec, grant_of, narrowed_permissions, spec_of

@@ -220,7 +220,7 @@ class SessionCore:
 
     @property
     def facts(self) -> SessionFacts:
-        """What the session remembers of its turns."""
+        """Return what the session remembers of its turns."""
         return self._writer.facts
 
     @property
@@ -254,7 +254,7 @@ class SessionCore:
 
     @property
     def spending(self) -> SessionSpending:
-        """What the session's calls cost, and what they may cost."""
+        """Return what the session's calls cost, and what they may cost."""
         if self._spending is None:
             self._spending = SessionSpending(
                 UsageLog(self.root), self.config, self._writer.clock, session=self.id, run_budget=self.options.budget

@@ -21,7 +21,7 @@ from typing import Any, Final
 import msgspec
 
 from lyra.core.budgets.budget import Budget
-from lyra.core.checking.report import Mistake
+from lyra.core.checking.check import Mistake
 from lyra.errors import LyraError
 from lyra.sage.extensions.extension_files import NAME, ExtensionFiles, ExtensionPlace, MarkdownFile, declared_tools
 from lyra.tools.permissions.decision import MODES

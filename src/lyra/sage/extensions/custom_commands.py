@@ -24,7 +24,7 @@ from typing import Final, Self
 
 import msgspec
 
-from lyra.core.checking.report import Mistake
+from lyra.core.checking.check import Mistake
 from lyra.core.clock import Clock
 from lyra.errors import ConfigError
 from lyra.sage.extensions.extension_files import (

@@ -14,12 +14,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Final, Generic, Literal, NamedTuple, Protocol, Self, TypeVar
 
 from lyra.config.trust import FolderTrust, trust_for
-from lyra.core.checking.front_matter import read_front_matter
-from lyra.core.checking.report import Mistake, Report
+from lyra.core.checking.check import Mistake, Report
+from lyra.core.checking.document import read_front_matter
 from lyra.core.checking.watched_files import WatchedFiles
 from lyra.core.clock import Clock, loop_clock
 from lyra.core.secrets.visible import without_invisible
-from lyra.core.user_folder import user_folder
+from lyra.core.user_folders import user_folder
 from lyra.errors import ConfigError, ParseError
 from lyra.tools.permissions.rules import Rule
 
@@ -83,7 +83,7 @@ class ExtensionFiles(Generic[Entry]):
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What is wrong with the files, as texts fit for a terminal: `file:line: sentence`."""
+        """Return what is wrong with the files, as texts fit for a terminal: `file:line: sentence`."""
         return tuple(one_line(str(mistake)) for mistake in self._mistakes)
 
     def refresh(self) -> bool:

@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lyra.config.asks import Ask, AskingFile, on_one_line
 from lyra.config.trust import FolderTrust
-from lyra.core.checking.front_matter import read_front_matter
+from lyra.core.checking.document import read_front_matter
 from lyra.core.clock import Clock, loop_clock
-from lyra.core.data_folder import data_folder
 from lyra.core.tool import Tool
+from lyra.core.user_folders import data_folder
 from lyra.errors import ConfigError
 from lyra.sage.extensions.agent_files import AgentFiles, SubAgentDefinition
 from lyra.sage.extensions.custom_commands import CustomCommand, CustomCommands
@@ -158,7 +158,7 @@ class Extensions:
     # ------------------------------------------------------------ problems
     @property
     def problems(self) -> tuple[str, ...]:
-        """What is wrong with the files, as texts fit for a terminal."""
+        """Return what is wrong with the files, as texts fit for a terminal."""
         return (*self._plugin_problems, *self.commands.problems, *self.skills.problems, *self.agents.problems)
 
 

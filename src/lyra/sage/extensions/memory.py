@@ -22,12 +22,12 @@ from typing import Final
 from lyra.agents.declaration.memory import Memory
 from lyra.core.checking.check import sendable_text, short_text, whole
 from lyra.core.clock import Clock, SystemClock
-from lyra.core.data_folder import data_folder
 from lyra.core.limits import MEMORY_TEXT_MAX, NAME_LENGTH_MAX
 from lyra.core.own_files import add_own_path, has_no_room, make_folder
 from lyra.core.ranking import TextIndex
 from lyra.core.secrets.redact import redact
 from lyra.core.secrets.visible import without_invisible
+from lyra.core.user_folders import data_folder
 from lyra.errors import ConfigError, StoreError, StoreFull
 from lyra.kernel.base.acting import require
 from lyra.kernel.shared.memories import MemoryItem

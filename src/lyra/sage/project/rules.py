@@ -25,7 +25,7 @@ from lyra.config.files import is_own
 from lyra.config.trust import FolderTrust, trust_for
 from lyra.core.ids import Entropy
 from lyra.core.secrets.visible import visible, without_invisible
-from lyra.core.user_folder import user_folder
+from lyra.core.user_folders import user_folder
 from lyra.errors import LyraError
 from lyra.sandbox.paths import Beneath, true_path
 from lyra.tools.builtin.search_worker import PASSED_OVER

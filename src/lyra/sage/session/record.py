@@ -17,12 +17,12 @@ from typing import Any, ClassVar, Final, Literal
 import msgspec
 
 from lyra.config.files import write_private
-from lyra.core.data_folder import data_folder
 from lyra.core.ids import Entropy
 from lyra.core.message import Message
 from lyra.core.own_files import make_folder
 from lyra.core.secrets.redact import redact
 from lyra.core.secrets.visible import visible
+from lyra.core.user_folders import data_folder
 from lyra.errors import ConfigError
 
 __all__ = [

@@ -21,9 +21,9 @@ from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 
 from lyra.core.clock import Clock
-from lyra.core.data_folder import data_folder
 from lyra.core.own_files import make_folder
 from lyra.core.secrets.redact import redact
+from lyra.core.user_folders import data_folder
 from lyra.sage.terminal.text.styled_lines import exact
 
 _FILES_MAX: Final = 50_000

@@ -121,7 +121,7 @@ class Paper(Protocol):
 
     @property
     def width(self) -> int:
-        """How many columns lines may have now."""
+        """Return how many columns lines may have now."""
 
     def show(self, lines: Sequence[Line]) -> None:
         """Print finished lines; they are never changed again."""

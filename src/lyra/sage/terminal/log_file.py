@@ -16,10 +16,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from lyra.core.data_folder import data_folder
 from lyra.core.own_files import make_folder
 from lyra.core.secrets.redact import redact
 from lyra.core.secrets.visible import visible
+from lyra.core.user_folders import data_folder
 
 LOG_FILE: Final = "sage.log"
 _BYTES_MAX: Final = 1024 * 1024

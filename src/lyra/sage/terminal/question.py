@@ -102,7 +102,7 @@ class TerminalQuestion:
 
     @property
     def diff(self) -> str:
-        """What an edit would change; empty where that is not known."""
+        """Return what an edit would change; empty where that is not known."""
         if "diff" not in self.line:
             self.line["diff"] = edit_preview(self.tool, self.arguments, self._folder)
         return str(self.line["diff"] or "")
@@ -159,7 +159,7 @@ class TerminalQuestion:
 
     @property
     def label(self) -> str:
-        """What the prompt is for."""
+        """Return what the prompt is for."""
         return {"reason": "why not", "edit": "edit", "answer": "answer"}.get(self._step, "")
 
     @property

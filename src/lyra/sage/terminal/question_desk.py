@@ -54,7 +54,7 @@ class QuestionDesk:
 
     @property
     def label(self) -> str:
-        """What the prompt is for; empty where it is for a message."""
+        """Return what the prompt is for; empty where it is for a message."""
         return self.current.label if self.current is not None else ""
 
     # ------------------------------------------------------------ asking
@@ -191,7 +191,7 @@ class QuestionQueue:
 
     @property
     def position(self) -> str:
-        """How many wait behind the current one, in words."""
+        """Return how many wait behind the current one, in words."""
         behind = len(self._waiting) - 1
         return f" ({behind} more behind it)" if behind > 0 else ""
 

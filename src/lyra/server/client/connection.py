@@ -86,7 +86,7 @@ class ServerConnection:
         self._clock = RunningClock()
 
     def with_timeout(self, timeout_s: float | None) -> ServerConnection:
-        """The same channel with another deadline."""
+        """Return the channel with another deadline."""
         other = ServerConnection(replace(self.settings, timeout_s=timeout_s, long_timeout_s=timeout_s))
         other._channel = self._open()
         return other
@@ -137,7 +137,7 @@ class ServerConnection:
             call.cancel()
 
     def pause_s(self, attempt: int) -> float:
-        """How long to wait before the next attempt to reach the server."""
+        """Return how long to wait before the next attempt to reach the server."""
         return RECONNECT.delay(attempt, lambda: self._rng.bits(30) / (1 << 30))
 
     def _error(self, failure: Any) -> LyraError:

@@ -231,7 +231,7 @@ class RemoteKernel:
         await self.connection.close()
 
     def within(self, timeout_s: float | None) -> RemoteKernel:
-        """The same connection; each call has this deadline (None: no deadline)."""
+        """Return the connection with a deadline for each call (None: no deadline)."""
         return RemoteKernel(self.connection.with_timeout(timeout_s))
 
     # The rows of CALLS as type checkers see them; a test compares names, parameters and values with the table. A

@@ -373,7 +373,7 @@ class LocalWork:
 
 
 def _response(value: Any, request: ServiceRequest) -> dict[str, Any]:
-    """What a handler gave, as the fields of a response."""
+    """Return what a handler gave, as the fields of a response."""
     if value is None:
         value = request.envelope
     if isinstance(value, Envelope):

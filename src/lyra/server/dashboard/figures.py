@@ -141,7 +141,7 @@ class HeaderFigures:
         )
 
     def questions(self, caller: Caller) -> int:
-        """How many questions wait for this person."""
+        """Return how many questions wait for this person."""
         kernel = self._kernel
         return sum(
             1

@@ -308,8 +308,8 @@ def _amount(micro_usd: int) -> str:
 
 
 def _of_budget(figures: FiguresNow) -> str:
-    """What stands behind the spend of today. The budget of the kernel also counts earlier days: then what is left of it
-    is told."""
+    """Return what stands behind the spend of today. The budget of the kernel also counts earlier days: then what is
+    left of it is told."""
     limit, left = figures.limit_micro_usd, figures.left_micro_usd
     if limit is None or left is None:
         return "today"

@@ -88,7 +88,7 @@ async def _log_in(call: HttpCall) -> RawAnswer:
 
 
 def _local_target(target: str) -> str:
-    """Where to go after the login: a page of this site, never another host."""
+    """Return where to go after the login: a page of this site, never another host."""
     try:
         parts = urlsplit(target)
     except ValueError:

@@ -72,7 +72,7 @@ def _missing(run: DurableRun) -> str:
 
 
 def vega_notes(facts: VegaRunFacts, failure: str, *, is_executed: bool) -> Html:
-    """What a person has to do for the run, if anything; `failure` says why this server could not execute it."""
+    """Return what a person has to do for the run, if anything; `failure` says why this server could not execute it."""
     answer = facts.command("answer")
     notes: list[Child] = [_note(f"It asks a person: {question} Answer with ", answer) for question in facts.questions]
     if facts.state == "stopped" and not is_executed:
@@ -172,7 +172,7 @@ def lanes(steps: Sequence[RunStep], here: int, address: Address, *, names: Mappi
 
 
 def _legend(kinds: Sequence[str]) -> Html:
-    """What the marks that are drawn stand for."""
+    """Return what the marks that are drawn stand for."""
     rows = [
         tag(
             "li",
@@ -496,7 +496,7 @@ class RunLook(NamedTuple):
 
     @property
     def refresh_ms(self) -> int | None:
-        """How often a part is read again that no event of this kernel tells of."""
+        """Return how often a part is read again that no event of this kernel tells of."""
         return None if self.vega is None or self.vega.is_over else VEGA_REFRESH_MS
 
     @classmethod

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from lyra.observe.history.pauses import Pause
+from lyra.observe.history.call_contents import Pause
 from lyra.observe.spans import Span, SpanNode, span_tree
 from lyra.server.dashboard.html import Child, Html, join, tag
 from lyra.server.dashboard.words import duration, money, state
@@ -223,7 +223,7 @@ def _cost(span: Span) -> str:
 
 
 def span_cost(spans: Iterable[Span]) -> int:
-    """What the calls of models among these spans cost, in micro-dollars."""
+    """Return what the calls of models among these spans cost, in micro-dollars."""
     return sum(span.model_call.micro_usd for span in spans if span.kind == "model")
 
 

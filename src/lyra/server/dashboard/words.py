@@ -70,7 +70,7 @@ _ENDS: Final[dict[str, tuple[str, str]]] = {
 
 
 def end_state(reason: str, *, has_error: bool = False, stopped: bool = False) -> Html:
-    """How a process or a run ended: one that was stopped has not failed."""
+    """Return how a process or a run ended: one that was stopped has not failed."""
     name, word = _ENDS.get(reason, ("ended" if stopped else "failed", reason))
     return state("failed" if has_error else name, word)
 
@@ -99,7 +99,7 @@ def duration(seconds: float | None) -> str:
 
 
 def relative(time: float, now: float) -> str:
-    """How long ago a time was, or how soon it will be."""
+    """Return how long ago a time was, or how soon it will be."""
     ago = now - time
     if abs(ago) < 1:
         return "now"
@@ -146,5 +146,5 @@ def copied_id(text: str, *, chars_max: int = 16) -> Html:
 
 
 def empty(what: str, command: str = "", *, more: Child = None) -> Html:
-    """What a page without data shows: what would be here, the command that makes it so, and more about it."""
+    """Return what a page without data shows: what would be here, the command that makes it so, and more about it."""
     return tag("div", tag("p", what), tag("pre", tag("code", command)) if command else None, more, class_="empty")

@@ -218,7 +218,7 @@ def answer_least(request: GatewayRequest) -> int:
 
 
 def choices(request: GatewayRequest) -> int:
-    """How many answers are asked for."""
+    """Return how many answers are asked for."""
     count = request.value("n")
     return count if isinstance(count, int) and not isinstance(count, bool) and count > 1 else 1
 

@@ -132,7 +132,7 @@ class GatewayCall:
         self._tools = BoundedTools()
 
     def to_data(self) -> bytes:
-        """What the journal knows the call by."""
+        """Return what the journal knows the call by."""
         return self.id.encode()
 
     # ------------------------------------------------------------------ before
@@ -409,7 +409,7 @@ def may_be_billed(error: BaseException) -> bool:
 
 
 def spent(call: GatewayCall, *, is_whole: bool) -> Usage:
-    """What a call is charged; sets what its record says that it cost."""
+    """Return what a call is charged; sets what its record says that it cost."""
     if call.request.format.is_free:
         call.micro_usd = 0
         return call.quoted

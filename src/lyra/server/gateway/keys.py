@@ -17,7 +17,7 @@ import msgspec
 
 from lyra.core.budgets.money import money
 from lyra.core.naming import GATEWAY_KEY, named
-from lyra.core.rights.glob import BARRIER, Glob
+from lyra.core.rights.scope import BARRIER, Glob
 from lyra.errors import ConfigError, Denied, NameTaken, NoSuchProcess, Overloaded, Unauthenticated
 from lyra.observe.history.calls import KEY_AGENT
 from lyra.server.owners import GATEWAY_KEYS, OwnedPid, owned_pid, spawn_for
@@ -221,7 +221,7 @@ class KeySettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def payer(self) -> str:
-        """What stands in the place of an agent in the records of its calls."""
+        """Return what stands in the place of an agent in the records of its calls."""
         return f"{'token/' if self.is_token else KEY_AGENT}{self.name}"
 
     def allows(self, *names: str) -> bool:

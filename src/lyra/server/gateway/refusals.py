@@ -95,7 +95,7 @@ def failure_answer(error: LyraError, vendor: str, kernel: Kernel) -> RawAnswer:
 
 
 def failure_body(error: LyraError, vendor: str, kernel: Kernel) -> dict[str, Any]:
-    """The same for the middle of a stream."""
+    """Return the body of a failure in the middle of a stream."""
     return error_body(_problem(error, kernel), vendor)
 
 

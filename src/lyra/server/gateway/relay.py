@@ -80,7 +80,7 @@ class Relay:
 
     @property
     def last(self) -> bytes:
-        """What was held back."""
+        """Return what was held back."""
         return b"".join(self._last)
 
     @property

@@ -126,7 +126,7 @@ def speaks(provider: LLMProvider, wire: WireFormat) -> bool:
 
 
 def upstream_url(provider: RemoteProvider, wire: WireFormat, model: str, query: str = "") -> str:
-    """Where a provider takes requests of a format."""
+    """Return where a provider takes requests of a format."""
     if isinstance(provider, Azure):
         url = provider.url_of(wire.path, model)
     else:

@@ -141,7 +141,7 @@ class AnswerMeter:
     # ------------------------------------------------------------------ the result
 
     def tokens(self, input_bound: int, *, is_whole: bool) -> TokenUsage:
-        """What the provider counted; what it did not tell is an estimate on the high side."""
+        """Return what the provider counted; what it did not tell is an estimate on the high side."""
         usage = self._fold.usage if self._is_folded else self._usage
         counted_in, counted_out = usage.total_input, usage.output_tokens
         is_told = self.done or (is_whole and self._error is None)

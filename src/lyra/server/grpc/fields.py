@@ -92,7 +92,7 @@ def json_value(data: bytes, field: str) -> Any:
 
 
 def json_mapping(data: bytes, field: str) -> dict[str, Any] | None:
-    """The same for a field that holds a JSON object."""
+    """Read a field that holds a JSON object."""
     value = json_value(data, field)
     if value is not None and not isinstance(value, dict):
         raise ConfigError(f"{field} is a JSON object, not {type(value).__name__}", key=field)
@@ -126,7 +126,7 @@ class Words:
         return self._words.get(number)
 
     def required(self, number: int) -> str:
-        """The same for a field that must be given."""
+        """Read a field that must be given."""
         word = self.word(number)
         if word is None:
             raise ConfigError(f"{self._field} is required", key=self._field)

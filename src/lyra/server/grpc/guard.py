@@ -243,7 +243,7 @@ class _Flight:
 
 
 def _target(method: Method, data: bytes) -> dict[str, str]:
-    """What an act is about, by the field that names it; nothing where the request cannot be read."""
+    """Return what an act is about, by the field that names it; nothing where the request cannot be read."""
     try:
         return {ACTS[method.name]: str(getattr(method.request.FromString(data), ACTS[method.name]))}
     except DecodeError:

@@ -192,7 +192,7 @@ def quota_fields(message: pb.ResourceQuota) -> dict[str, int]:
 
 
 def usage_message(usage: ResourceUsage | SystemUsage) -> pb.ResourceUsage:
-    """What one process, one user or all have used; only a process has a time."""
+    """Return what one process, one user or all have used; only a process has a time."""
     message = pb.ResourceUsage(elapsed_seconds=getattr(usage, "elapsed_seconds", 0.0))
     for name in _USAGE:
         amount = getattr(usage, name)

@@ -218,7 +218,7 @@ class HttpApp:
     async def _perform(
         self, call: HttpCall, identity: RequestIdentity, query: list[tuple[str, str]], scope: Any, receive: Receive
     ) -> RawAnswer | Streamed:
-        """What every request of a caller passes, and then the handler."""
+        """Return what every request of a caller passes, and then the handler."""
         guard, endpoint, headers = self.guard, call.endpoint, call.headers
         if not endpoint.is_open:
             guard.check_change(identity, endpoint)
@@ -268,7 +268,7 @@ def _answer_of(endpoint: Endpoint, value: Any) -> RawAnswer | Streamed:
 
 
 async def _while_connected(receive: Receive, work: Awaitable[Any]) -> Any:
-    """What the work gives; it is cancelled when the client leaves, which is ClientLeft."""
+    """Return what the work gives; it is cancelled when the client leaves, which is ClientLeft."""
     outcome: list[Any] = []
     errors: list[Exception] = []
 

@@ -147,7 +147,7 @@ class LiveTree:
             todo += [(depth + 1, child) for child in reversed(self._below(process, caller))]
 
     def count(self, caller: Caller) -> int:
-        """How many live rows a caller may see."""
+        """Return how many live rows a caller may see."""
         kernel = self._kernel
         entries = sum(
             1 for row in kernel.lifecycle.state.entries.values() if caller.owns(row.user_id) and row.state not in _ENDED

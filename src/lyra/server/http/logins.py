@@ -64,7 +64,7 @@ class CookiePlace(NamedTuple):
         return f"{self.name}={value}; Path={self.path}; Max-Age={age_s}; HttpOnly; SameSite=Strict{secure}"
 
     def value(self, headers: Mapping[str, str]) -> str:
-        """What the cookie of a request holds; "" where there is none, or two."""
+        """Return what the cookie of a request holds; "" where there is none, or two."""
         pairs = (pair.strip().partition("=") for pair in headers.get("cookie", "").replace(",", ";").split(";"))
         values = {value for name, _, value in pairs if name == self.name}
         return values.pop() if len(values) == 1 else ""

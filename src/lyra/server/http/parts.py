@@ -84,7 +84,7 @@ class HttpParts:
         self._shared: dict[Callable[[HttpParts], Any], Any] = {}
 
     def shared(self, make: Callable[[HttpParts], T]) -> T:
-        """What the handlers of one part of the site share: made by the first of them, once for each server."""
+        """Return what the handlers of one part of the site share: made by the first of them, once for each server."""
         if make not in self._shared:
             self._shared[make] = make(self)
         part: T = self._shared[make]

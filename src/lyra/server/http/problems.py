@@ -59,7 +59,7 @@ _REFUSALS: Final = {
 
 
 def problem_of(error: BaseException, kernel: Kernel | None = None) -> HttpProblem:
-    """How an error is told to the client."""
+    """Return how an error is told to the client."""
     if isinstance(error, HttpRefusal):
         code = _REFUSALS.get(error.status, "config")
         return HttpProblem(error.status, code, error.message, error.hint or "", error.headers)

@@ -300,7 +300,7 @@ class WorkQueue:
         return [end for end in ends if end.state != "done"]
 
     def _end(self, lease: WorkLease) -> str:
-        """What becomes of a piece whose lease ran out."""
+        """Return what becomes of a piece whose lease ran out."""
         piece = lease.piece
         self._release(piece)
         if piece.is_cancelled:

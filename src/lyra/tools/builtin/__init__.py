@@ -1,9 +1,9 @@
 """The tools every agent can have: `builtin_tools(workspace)`. One module a family.
 
-`workspace` opens files below the folders an agent works in, `text_file` keeps encodings and line endings, `read_log`
-records which process has read what, `spill` holds long output. On them stand `files` (Read, Write, Edit, MultiEdit),
-`search` (Glob, Grep), `notebook` (NotebookEdit), `bash` with `jobs` (Bash, BashOutput, KillShell), `web_fetch` with
-`page_text` (WebFetch), `ask_user` (AskUser) and `todo` (TodoWrite). Whether a call is allowed is decided before it
+`workspace` opens files below the folders an agent works in, and holds long output; `text_file` keeps
+encodings and line endings, and records which process has read what. On them stand `files` (Read, Write, Edit,
+MultiEdit, NotebookEdit), `search` (Glob, Grep), `bash` (Bash, BashOutput, KillShell), `web_fetch` (WebFetch) and
+`ask_user` (AskUser, TodoWrite). Whether a call is allowed is decided before it
 comes here: by the Grant, which is asked for the resolved path, the command or the host, and by the permission rules.
 What needs an agent around it is elsewhere: Task in `lyra.agents.helpers.task`, Remember and Recall in
 `lyra.agents.turn.memory`; ToolSearch is in `lyra.tools.tool_search`.
@@ -42,13 +42,11 @@ def builtin_tools(
     who can answer (`attended`, or that of the permissions), AskUser says so. `commands` narrows what Bash may do
     besides.
     """
-    from lyra.tools.builtin.ask_user import ask_tools
+    from lyra.tools.builtin.ask_user import ask_tools, todo_tools
     from lyra.tools.builtin.bash import bash_tools
-    from lyra.tools.builtin.files import file_tools
-    from lyra.tools.builtin.notebook import notebook_tools
-    from lyra.tools.builtin.read_log import ReadLog
+    from lyra.tools.builtin.files import file_tools, notebook_tools
     from lyra.tools.builtin.search import search_tools
-    from lyra.tools.builtin.todo import todo_tools
+    from lyra.tools.builtin.text_file import ReadLog
     from lyra.tools.builtin.web_fetch import follows, web_tools
     from lyra.tools.permissions.decision import may_hold_secrets
     from lyra.tools.tool_search import tool_search

@@ -6,7 +6,9 @@ by their codes. An option is one line; Lyra adds its number.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, Literal
+
+import msgspec
 
 from lyra.core.secrets.visible import visible
 from lyra.core.tool import Tool
@@ -70,3 +72,42 @@ def _answer_text(answer: Any, options: list[str]) -> str:
     if answer.approved is not None:
         return "yes" if answer.approved else "no"
     return str(answer.data) if answer.data is not None else "(no answer)"
+
+
+# ---------------------------------------------------------------- todo
+# TodoWrite: the list of what an agent means to do, kept where the model and its user can see it.
+
+_ITEMS_MAX: Final = 100
+_CHARS_MAX: Final = 1_000
+_MARKS: Final = {"pending": "[ ]", "in_progress": "[>]", "completed": "[x]"}
+
+
+class Todo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One thing to do."""
+
+    content: str
+    status: Literal["pending", "in_progress", "completed"] = "pending"
+
+
+def todo_tools() -> list[Tool]:
+    return [tool(_write, name="TodoWrite", idempotent=True, trusted=True)]
+
+
+def _write(todos: list[Todo]) -> str:
+    """Write down the whole list of what is to be done; it takes the place of the one before.
+
+    Args:
+        todos: each with content and a status of pending, in_progress or completed; at most one is in progress
+    """
+    if len(todos) > _ITEMS_MAX:
+        raise ToolError(f"a list has at most {_ITEMS_MAX} items, not {len(todos)}", reason="invalid_arguments")
+    for number, todo in enumerate(todos, start=1):
+        if not todo.content.strip() or len(todo.content) > _CHARS_MAX:
+            raise ToolError(f"item {number} has between 1 and {_CHARS_MAX} characters", reason="invalid_arguments")
+    if sum(todo.status == "in_progress" for todo in todos) > 1:
+        raise ToolError("at most one item is in progress", hint="finish one first", reason="invalid_arguments")
+    if not todos:
+        return "nothing to do"
+    done = sum(todo.status == "completed" for todo in todos)
+    lines = [f"{_MARKS[todo.status]} {' '.join(todo.content.split())}" for todo in todos]
+    return "\n".join([*lines, f"{done} of {len(todos)} done"])

@@ -12,21 +12,24 @@ import contextlib
 import errno
 import itertools
 import os
+import shutil
 import stat
+import tempfile
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
+from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
 from lyra.core.own_files import FULL_ERRNOS
 from lyra.core.rights.capability import Capability
-from lyra.core.tool import admitted, hides
+from lyra.core.tool import admitted, caller, hides
 from lyra.errors import CapabilityDenied, ConfigError, ToolError
 from lyra.sandbox.paths import Beneath, true_path
 from lyra.sandbox.protection.git_repositories import made_repository
 from lyra.sandbox.protection.obeyed import obeyed_part
 from lyra.sandbox.protection.protected_names import protected_part
 from lyra.sandbox.protection.protected_places import is_own
-from lyra.tools.builtin.spill import Spill
 
 FILE_BYTES_MAX: Final = 100 * 1024 * 1024  # of a file that is read as a whole
 _O_PATH: Final = getattr(os, "O_PATH", os.O_RDONLY | os.O_NONBLOCK)
@@ -295,3 +298,37 @@ def _too_large(path: str, size: int, most: int) -> ToolError:
     return ToolError(
         f"{path} has {size} bytes or more; at most {most} are read", hint="use Grep to find a part", reason="too_large"
     )
+
+
+# ---------------------------------------------------------------- spill
+# The folder for long output of commands: outside every project, and removed when this program ends.
+
+
+class Spill:
+    """The folder is made when it is first needed, and removed when this object is collected."""
+
+    __slots__ = ("__weakref__", "_root")
+
+    def __init__(self) -> None:
+        self._root: str | None = None
+
+    def folder(self) -> str:
+        """The folder of the calling process."""
+        if self._root is None:
+            self._root = os.path.realpath(tempfile.mkdtemp(prefix="lyra-spill-"))
+            weakref.finalize(self, shutil.rmtree, self._root, ignore_errors=True)
+        mine = os.path.join(self._root, _name())
+        os.makedirs(mine, mode=0o700, exist_ok=True)
+        return mine
+
+    def holding(self, path: str) -> str | None:
+        """The folder of the calling process, if the path (absolute, without `..`) lies in it; else None."""
+        if self._root is None:
+            return None
+        mine = os.path.join(self._root, _name())
+        return mine if path.startswith(mine + "/") else None
+
+
+def _name() -> str:
+    """The name of the caller's folder: a digest, because a pid may be any text."""
+    return blake2b(caller.get().encode(), digest_size=8).hexdigest()

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from lyra.core.checking.toml_positions import key_lines
 from lyra.core.own_files import make_folder
-from lyra.core.user_folder import user_folder
+from lyra.core.user_folders import user_folder
 from lyra.errors import ConfigError
 from lyra.tools.permissions.rules import Effect, Rule, read_rules
 

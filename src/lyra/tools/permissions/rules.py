@@ -23,7 +23,7 @@ from typing import Any, Final, Literal
 
 from lyra.core.checking.check import known_keys
 from lyra.core.limits import RULE_LENGTH_MAX
-from lyra.core.rights.glob import Glob
+from lyra.core.rights.scope import Glob
 from lyra.errors import ConfigError
 from lyra.tools.permissions.subjects import FAMILIES, Subject, absolute, facts_of, subject_of, whole_of
 from lyra.tools.shell.text_glob import TextGlob

@@ -16,13 +16,11 @@ from itertools import islice
 from typing import Final
 
 from lyra.core.commands.builders import ANY_WORD
-from lyra.core.commands.embedded_code import starts_programs
-from lyra.core.commands.ordinary import ORDINARY
-from lyra.core.commands.programs import INERT, can_reach, language_of, program_name
-from lyra.core.limits import CAPABILITY_LENGTH_MAX
-from lyra.tools.shell.fast_path import fast_script
+from lyra.core.commands.option_reach import starts_programs
+from lyra.core.commands.programs import INERT, ORDINARY, can_reach, language_of, program_name
+from lyra.core.limits import CAPABILITY_LENGTH_MAX, WORDS_MAX
 from lyra.tools.shell.grammar import ShellCommand, ShellScript, Word, read_script
-from lyra.tools.shell.nested import feeds
+from lyra.tools.shell.shells import feeds
 from lyra.tools.shell.stdin_programs import runs_unnamed_input
 from lyra.tools.shell.text_glob import UNKNOWN, TextGlob
 from lyra.tools.shell.variables import PATH, calculates, decides_what_runs, names_program
@@ -417,3 +415,59 @@ def _after_options(texts: list[str], values: frozenset[str]) -> list[str]:
     while index < len(texts) and texts[index][:1] == "-":
         index += 2 if texts[index] in values else 1
     return texts[index:]
+
+
+# ---------------------------------------------------------------- fast path
+# A fast path for command lines without special characters, which need no grammar: most of what an agent runs.
+
+_LIST_MAX: Final = 500  # characters; bounds the number of commands, and longer lines are too rare to need the fast path
+_GRAMMAR: Final = "if|then|elif|else|fi|for|select|while|until|do|done|case|esac|in|function|coproc|time"
+_PROGRAM: Final = rf"(?!(?:{_GRAMMAR})(?:[ ;]|$))[A-Za-z0-9_./@%+,:^-]+"
+_PLAIN: Final = r"[A-Za-z0-9_./@%+,:=^-]+"
+_QUOTED: Final = r""""[A-Za-z0-9_./@%+,:;=^#()<>|&' -]*"|'[A-Za-z0-9_./@%+,:;=^#()<>|&" -]*'"""
+_REDIRECTS: Final = {  # as `ShellCommand` has them: what stands before the target, the operator, the target
+    "2>&1": ("2>&", ">&", "1"),
+    ">/dev/null": (">", ">", "/dev/null"),
+    "2>/dev/null": ("2>", ">", "/dev/null"),
+}
+_OPERATORS: Final = frozenset({"&&", "||", "|", ";"})
+_COMMAND: Final = rf"{_PROGRAM}(?: (?:{_PLAIN}|{_QUOTED}))*(?: (?:2>&1|2?>/dev/null))*"
+_ONE: Final = re.compile(rf"{_PROGRAM}(?: {_PLAIN})*")
+_LIST: Final = re.compile(rf"{_COMMAND}(?:(?: (?:&&|\|\|?)|;) {_COMMAND})*")
+_PART: Final = re.compile(r"""'[^']*'|"[^"]*"|;|[^ ;]+""")
+
+
+def fast_script(text: str) -> ShellScript | None:
+    if text.count(" ") < WORDS_MAX and _ONE.fullmatch(text):
+        script = ShellScript()
+        command = ShellCommand()
+        command.words = [Word(part, part) for part in text.split(" ")]
+        script.commands.append(command)
+    elif len(text) <= _LIST_MAX and _LIST.fullmatch(text):
+        script = _script_of(_PART.findall(text))
+    else:
+        return None
+    script.text = text
+    script.spent = len(text)
+    return script
+
+
+def _script_of(parts: list[str]) -> ShellScript:
+    script = ShellScript()
+    command = ShellCommand()
+    script.commands.append(command)
+    for part in parts:
+        if part in _OPERATORS:
+            script.compound = True
+            script.piped |= part == "|"
+            command = ShellCommand()
+            command.fed = script.piped
+            script.commands.append(command)
+        elif part in _REDIRECTS:
+            start, operator, target = _REDIRECTS[part]
+            command.redirects.append((start, operator, Word(target, target)))
+        elif part[0] in "'\"":
+            command.words.append(Word(part[1:-1], part, plain=False))
+        else:
+            command.words.append(Word(part, part))
+    return script

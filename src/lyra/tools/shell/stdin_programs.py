@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from lyra.core.commands.embedded_code import starts_programs
-from lyra.core.commands.option_reach import ProgramOptions, own_words, words_of
+from lyra.core.commands.option_reach import ProgramOptions, own_words, starts_programs, words_of
 from lyra.core.commands.options import OPTIONS
 from lyra.core.commands.programs import language_of
 from lyra.tools.shell.grammar import ShellCommand, ShellScript, Word
-from lyra.tools.shell.nested import Nested, is_input, own_input, script_in
+from lyra.tools.shell.shells import Nested, is_input, own_input, script_in
 from lyra.tools.shell.text_glob import UNKNOWN
 
 STDIN_PROGRAMS: Final = frozenset(

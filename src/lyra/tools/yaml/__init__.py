@@ -1,11 +1,11 @@
 """Tools in YAML: `DynamicTools("tools/")`, reloaded when their files change.
 
-`folder` watches the files, `reader` makes Tools of them, `params` checks the arguments of a model. The kinds are `http`
-(with `url`), `command` (`exec`, checked by `embedded_languages`) and `files` (`file_read`, `file_write`). `template`
-puts values into them, `environment` is what they are given, `linear_regex` has the patterns of parameters, `places` the
-default folders. A file is checked as a whole when it is read; a value goes into one place and is never parsed again.
+`folder` watches the files and knows the default folders, `reader` makes Tools of them, `params` checks the arguments of
+a model. The kinds are `http`, `command` (`exec`) and `files` (`file_read`, `file_write`). `template` puts values into
+them and has the environment that they are given. A file is checked as a whole when it is read; a value goes into one
+place and is never parsed again.
 
-Names are imported at their first use: most folders have no such tools, and `places` looks only whether there are any.
+Names are imported at their first use: most folders have no such tools, and `folder` looks only whether there are any.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Any
 from lyra._old_paths import renamed
 
 if TYPE_CHECKING:
-    from lyra.core.checking.report import Mistake
-    from lyra.tools.yaml.environment import ToolEnvironment
+    from lyra.core.checking.check import Mistake
     from lyra.tools.yaml.folder import DynamicTools
     from lyra.tools.yaml.reader import read_tools
+    from lyra.tools.yaml.template import ToolEnvironment
 
 __all__ = ["DynamicTools", "Mistake", "ToolEnvironment", "read_tools"]
 
 _HOMES = {
     "DynamicTools": "lyra.tools.yaml.folder",
-    "Mistake": "lyra.core.checking.report",
-    "ToolEnvironment": "lyra.tools.yaml.environment",
+    "Mistake": "lyra.core.checking.check",
+    "ToolEnvironment": "lyra.tools.yaml.template",
     "read_tools": "lyra.tools.yaml.reader",
 }
 

@@ -12,17 +12,16 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
+from lyra.core.checking.check import Report
 from lyra.core.checking.document import Path
-from lyra.core.checking.report import Report
 from lyra.core.rights.capability import Capability, Grant
 from lyra.core.tool import admitted
 from lyra.errors import ToolError
 from lyra.sandbox.protection.obeyed import asked_part, obeyed_part
 from lyra.sandbox.protection.protected_names import COMMAND_NAMES, HIDDEN, NameTable
 from lyra.tools.builtin.workspace import Workspace
-from lyra.tools.yaml.environment import ToolEnvironment, declared, narrowed, template
 from lyra.tools.yaml.params import Params
-from lyra.tools.yaml.template import Template
+from lyra.tools.yaml.template import Template, ToolEnvironment, declared, narrowed, template
 
 T = TypeVar("T")
 

@@ -10,14 +10,14 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
+from lyra.core.checking.check import Mistake, Report
 from lyra.core.checking.document import Path, form_of, parse, text_of
-from lyra.core.checking.report import Mistake, Report
 from lyra.core.rights.capability import Capability, Grant
 from lyra.core.tool import CONCURRENCY, Tool, check_tool_name
 from lyra.errors import ConfigError, ParseError, ToolError
 from lyra.tools.yaml import command, files, http
-from lyra.tools.yaml.environment import ToolEnvironment, ToolKind
 from lyra.tools.yaml.params import Params, read_params
+from lyra.tools.yaml.template import ToolEnvironment, ToolKind
 
 _KEYS: Final = ("name", "description", "params", "implementation", "needs", "idempotent", "concurrency", "deferred")
 

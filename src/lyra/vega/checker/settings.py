@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from lyra.core.limits import RETRY_ATTEMPTS_MAX
-from lyra.core.policies.restart import OTP, STRATEGIES
+from lyra.core.policies.policy import OTP, STRATEGIES
 from lyra.core.policies.retry import ERROR_CLASSES
 from lyra.errors import ConfigError
 from lyra.vega.bytecode.program import SPELLINGS

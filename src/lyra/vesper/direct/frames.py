@@ -108,7 +108,7 @@ class Scope:
 
     @property
     def watch(self) -> StepWatch | None:
-        """What is called before each step; None: nothing, and steps are compiled without a call."""
+        """Return what is called before each step; None: nothing, and steps are compiled without a call."""
         return self._slots.watch
 
     def tell(self, watch: StepWatch, step: ir.Step, frame: Frame) -> None:
@@ -122,12 +122,12 @@ class Scope:
 
     @property
     def text_max(self) -> int:
-        """How many characters a text may have."""
+        """Return how many characters a text may have."""
         return self._slots.text_max
 
     @property
     def memory_max(self) -> int:
-        """How many bytes an array that a step builds may take, roughly."""
+        """Return how many bytes an array that a step builds may take, roughly."""
         return self._slots.memory_max
 
     def slot(self, name: str) -> int | None:

@@ -19,7 +19,7 @@ from lyra.sage.project.diagnostics import language_server as server_module
 from lyra.sage.project.diagnostics.after_edit import EDIT_TOOLS, Diagnostics, diagnosed
 from lyra.sandbox import Sandbox
 from lyra.tools.builtin import Workspace, builtin_tools
-from lyra.tools.calling import invoke
+from lyra.tools.wrapped import invoke
 
 pytestmark = pytest.mark.anyio
 LINT = """#!/bin/sh

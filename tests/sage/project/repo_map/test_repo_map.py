@@ -17,7 +17,7 @@ from lyra.sage.project.repo_map import repo_map as module
 from lyra.sage.project.repo_map import worker
 from lyra.sage.project.repo_map.repo_map import MAP_TOKENS_MAX, RepoMap, repo_map_tool
 from lyra.tools.builtin import Workspace
-from lyra.tools.calling import invoke
+from lyra.tools.wrapped import invoke
 
 pytestmark = pytest.mark.anyio
 

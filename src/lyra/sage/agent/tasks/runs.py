@@ -409,7 +409,7 @@ class TaskWorktrees:
 
     @property
     def rights(self) -> list[Capability]:
-        """What the session's agent needs besides, so that its sub-agents can have it."""
+        """Return what the session's agent needs besides, so that its sub-agents can have it."""
         return [] if self._worktrees is None else self._worktrees.rights
 
     def _required(self) -> Worktrees:

@@ -27,9 +27,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from lyra.core.data_folder import data_folder
 from lyra.core.own_files import make_folder
 from lyra.core.rights.capability import Capability
+from lyra.core.user_folders import data_folder
 from lyra.errors import ConfigError, Conflict, LyraError
 from lyra.sage.agent.worktrees.files import (
     FileAt,

@@ -27,8 +27,8 @@ from typing import Any, Final, NamedTuple, Self
 
 import msgspec
 
+from lyra.core.checking.check import Mistake, Report
 from lyra.core.checking.document import parse, text_of
-from lyra.core.checking.report import Mistake, Report
 from lyra.core.checking.watched_files import read_plain_file
 from lyra.core.rights.capability import Capability, Grant
 from lyra.errors import ConfigError, ParseError

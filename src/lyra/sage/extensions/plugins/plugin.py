@@ -21,8 +21,8 @@ from lyra.config.hook_settings import hook_entries, read_hook
 from lyra.config.servers import check_server_name, read_cell
 from lyra.config.tables import TABLES, TableCell
 from lyra.config.values import SettingSource
+from lyra.core.checking.check import Mistake, Report
 from lyra.core.checking.document import Path, form_of, parse, place_of, text_of
-from lyra.core.checking.report import Mistake, Report
 from lyra.core.checking.watched_files import read_plain_file
 from lyra.core.rights.capability import Capability, Grant
 from lyra.core.secrets.secret import is_reference
@@ -39,9 +39,9 @@ from lyra.tools.builtin.workspace import Workspace
 from lyra.tools.permissions.subjects import TOOLS
 from lyra.tools.source import ToolSource, part_of
 from lyra.tools.wrapped import Middleware, Next
-from lyra.tools.yaml.environment import ToolEnvironment
 from lyra.tools.yaml.folder import DynamicTools
 from lyra.tools.yaml.reader import read_tools
+from lyra.tools.yaml.template import ToolEnvironment
 
 _PART_BYTES_MAX: Final = 128 * 1024
 _SKILL_FILES_MAX: Final = 500

@@ -23,12 +23,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from lyra.config.files import alone, write_private
-from lyra.core.checking.check import did_you_mean
-from lyra.core.checking.report import Mistake
+from lyra.core.checking.check import Mistake, did_you_mean
 from lyra.core.checking.watched_files import read_plain_file
-from lyra.core.data_folder import data_folder
 from lyra.core.ids import Entropy
 from lyra.core.own_files import make_folder
+from lyra.core.user_folders import data_folder
 from lyra.errors import ConfigError
 from lyra.sage.extensions.extension_files import one_line
 from lyra.sage.extensions.plugins.manifest import MANIFEST, PluginPermissions, version_key

@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from lyra.core.checking.report import Mistake
+from lyra.core.checking.check import Mistake
 from lyra.core.checking.watched_files import read_plain_file
 from lyra.core.linear_regex import BadPattern, RegexProgram, TooManySteps
 from lyra.errors import ToolError

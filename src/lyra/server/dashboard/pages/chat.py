@@ -154,7 +154,7 @@ def _head(call: HttpCall, known: KnownAgent, handle: AgentProcess[Any] | None) -
 
 
 def _questions(call: HttpCall, pid: str) -> Html:
-    """What the agent asks a person in this conversation, answered here as in the inbox."""
+    """Return what the agent asks a person in this conversation, answered here as in the inbox."""
     now = call.now
     cards = [question_card(call, row, now) for row in call.kernel.interrupts.pending(pid)] if pid else []
     return region(call, "asked", QUESTION_EVENTS, tag("div", cards, class_="questions"), aria_label="Questions to you")

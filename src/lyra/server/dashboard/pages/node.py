@@ -118,7 +118,7 @@ def _evidence(facts: NodeFacts) -> Html:
 
 
 def _divergence_words(facts: NodeFacts) -> str:
-    """How many there are, and of how many of those that are kept it is known that they happen again."""
+    """Return how many there are, and of how many of those that are kept it is known that they happen again."""
     again = sum(1 for row in facts.found if row.get("reproducible"))
     if again == 0 and facts.is_blocked:
         return f"{facts.divergences:,}, an earlier one can be reproduced"

@@ -70,7 +70,7 @@ def kind_of(call: HttpCall, process: Process) -> str:
 
 
 def state_of(process: Process) -> Html:
-    """How a process stands, in the shapes of the pages."""
+    """Return how a process stands, in the shapes of the pages."""
     ended = process.exit
     run = process.stands_for or process
     if ended is None:
@@ -79,7 +79,7 @@ def state_of(process: Process) -> Html:
 
 
 def vega_state(word: str) -> Html:
-    """How a durable Vega run stands: one of `lyra.vega.durable.runs.STATES`."""
+    """Return how a durable Vega run stands: one of `lyra.vega.durable.runs.STATES`."""
     return state(_VEGA_STATES.get(word, "failed"), word)
 
 

@@ -15,8 +15,7 @@ from lyra.core.codec import decode, to_plain
 from lyra.core.event import Event
 from lyra.errors import LyraError
 from lyra.kernel.base.tasks import BlockingCalls
-from lyra.observe.history.call_contents import CallContent, ContentHistory, ContentPart
-from lyra.observe.history.pauses import Pause, PauseHistory
+from lyra.observe.history.call_contents import CallContent, ContentHistory, ContentPart, Pause, PauseHistory
 from lyra.observe.spans import Span
 from lyra.server.dashboard.html import Child, Html, TableColumn, TableRow, facts_row, join, table, tag
 from lyra.server.dashboard.layout import link, nothing_yet, page, past_note, region
@@ -262,7 +261,7 @@ def _cache_words(span: Span, content: CallContent | None) -> str:
 
 
 def _sandbox_words(span: Span, content: CallContent) -> str:
-    """What the note at the end of a command's result says about its sandbox; "" where there is none."""
+    """Return what the note at the end of a command's result says about its sandbox; "" where there is none."""
     texts = [content.error, *(part.text for part in content.answer)]
     if span.name != _COMMAND_TOOL or not any(texts):
         return ""
@@ -331,7 +330,7 @@ class TraceContents:
         self._threads.close()
 
     async def pauses(self, spans: Iterable[Span]) -> list[Pause]:
-        """Where the processes of these spans waited, in order."""
+        """Return where the processes of these spans waited, in order."""
         async with self._reading:  # rows that were read before are not read again
             store = self._kernel.open_reader()
             if store is not None:
@@ -344,7 +343,7 @@ class TraceContents:
         return [pause for pause in self._pauses.pauses if pause.pid in pids]
 
     async def of(self, span: Span) -> CallContent | None:
-        """What a call of a model or a tool asked and got; None where that is not known."""
+        """Return what a call of a model or a tool asked and got; None where that is not known."""
         if span.kind not in ("model", "tool"):
             return None
         call_id = str(span.data.get("call_id") or "")

@@ -95,7 +95,7 @@ async def own_spans(call: HttpCall) -> list[Span]:
 
 
 def known_spans(call: HttpCall) -> list[Span]:
-    """The same, as far as the time before the server began has been read."""
+    """Return the spans, as far as the time before the server began has been read."""
     return [span for owner, span in call.parts.records.spans() if call.caller.owns(owner)]
 
 
@@ -130,7 +130,7 @@ def trace_line(trace_id: str, spans: list[Span]) -> TraceView:
 
 
 def _name(root: Span) -> str:
-    """What a trace is called: by the agent, also while its turn is under way and only calls in it have ended."""
+    """Return what a trace is called: by the agent, also while its turn is under way and only calls in it have ended."""
     return root.agent or root.name if root.kind in ("model", "tool") else root.name
 
 

@@ -29,7 +29,7 @@ from lyra.observe.history.calls import key_of_agent
 from lyra.observe.history.time_series import TimeSeries
 from lyra.observe.spans import KINDS, Span, session_span, span_of
 from lyra.observe.stored_records import stored_records
-from lyra.observe.supervised_starts import SupervisedStarts
+from lyra.observe.timeline.step import SupervisedStarts
 from lyra.server.owners import GATEWAY_KEYS, owner_if_known
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ class Records:
         )
 
     def _shown_at(self, time: float) -> float:
-        """Where figures over time have what was stamped: what has happened is not later than now."""
+        """Return where figures over time have what was stamped: what has happened is not later than now."""
         return time if self._kernel is None else min(time, self._kernel.core.now())
 
     def _sum_of(self, span: Span, owner: str, key: str) -> CostSum:
@@ -285,7 +285,7 @@ class ReadingPace:
 
 
 def read_past(store: Store, until_seq: int, pace: ReadingPace) -> PastRecords:
-    """What ended or was started again up to a row. The clock may have been set back since: times do not tell."""
+    """Return what ended or was started again up to a row. The clock may have been set back since: times do not tell."""
     restarts: list[tuple[float, str]] = []
     try:
         records = list(stored_records(_past_events(store, until_seq, restarts, pace), store.identity().id))

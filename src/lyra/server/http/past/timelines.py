@@ -83,7 +83,7 @@ class Timelines:
         self._kernel.parts["server.timelines"] = self
 
     async def read(self, pid: str, look: Callable[[RunTimeline], T]) -> T:
-        """What `look` gives for the run of a process, as it stands now."""
+        """Return what `look` gives for the run of a process, as it stands now."""
         return await self._threads.call(self._look, (pid,), lambda runs: look(runs[0]))
 
     async def read_two(self, left: str, right: str, look: Callable[[RunTimeline, RunTimeline], T]) -> T:
@@ -103,8 +103,8 @@ class Timelines:
         return await self._threads.call(self._look, (pid,), prepare)
 
     async def frames(self, pid: str, number: int, process: str) -> list[ProgramFrame]:
-        """Where the program of a process stood after a step, with its variables. The program is run again over its
-        journal, in a thread: one at a time, since that may take long."""
+        """Return where the program of a process stood after a step, with its variables. The program is run again over
+        its journal, in a thread: one at a time, since that may take long."""
         if self._is_looking:
             raise HttpRefusal(409, "another program is being looked at", hint="try again in a moment")
         programs = list(dict.fromkeys(self._kernel.programs.known().values()))
@@ -176,7 +176,7 @@ class Timelines:
         return run
 
     async def of_vega(self, name: str, look: Callable[[DurableRun], T]) -> T | None:
-        """What `look` gives for a durable Vega run as it stands now; None where there is none of that name."""
+        """Return what `look` gives for a durable Vega run as it stands now; None where there is none of that name."""
         return await self._threads.call(self._look_at_vega, name, look)
 
     def _look_at_vega(self, name: str, look: Callable[[DurableRun], T]) -> T | None:
@@ -186,8 +186,8 @@ class Timelines:
             return None if run is None else look(DurableRun(run.space))
 
     async def vega_place(self, name: str, number: int, process: str) -> ProgramMoment:
-        """Where the program of a Vega run stood after a step, and the last lines that it had printed. The program runs
-        again over its journal, in a thread, and is then held as it stood."""
+        """Return where the program of a Vega run stood after a step, and the last lines that it had printed. The
+        program runs again over its journal, in a thread, and is then held as it stood."""
 
         def look(run: RunTimeline, replayed: ReplayedRun) -> ProgramMoment:
             seq = run.last_seq_of(number) if number else 0
@@ -260,7 +260,7 @@ class Timelines:
 
 
 def _brief(run: DurableRun) -> dict[str, Any]:
-    """How a run stands, in short; of one that cannot be read only that."""
+    """Return how a run stands, in short; of one that cannot be read only that."""
     try:
         return DurableRun(run.space).brief()
     except Corrupt:

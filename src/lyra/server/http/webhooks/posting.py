@@ -14,10 +14,10 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 from lyra.config.files import alone, write_private
-from lyra.core.data_folder import data_folder
 from lyra.core.ids import random_key
 from lyra.core.policies.retry import Backoff, Retry
 from lyra.core.rights.capability import Grant
+from lyra.core.user_folders import data_folder
 from lyra.errors import Corrupt, EffectFailed, ToolError
 
 POST_RETRY: Final = Retry(max_attempts=6, backoff=Backoff(initial_s=1.0, factor=4.0, max_s=300.0, jitter=0.2))

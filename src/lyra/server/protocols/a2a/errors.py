@@ -70,7 +70,7 @@ class RpcError(Exception):
 
 
 def rpc_error_of(error: Exception, kernel: Kernel) -> RpcError:
-    """How any error of a request is told."""
+    """Return how any error of a request is told."""
     if isinstance(error, RpcError):
         return error
     problem = problem_of(error, kernel)

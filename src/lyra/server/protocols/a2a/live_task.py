@@ -74,7 +74,7 @@ class LiveTask:
 
     @property
     def question(self) -> Interrupt | None:
-        """What a person is asked now."""
+        """Return what a person is asked now."""
         process = self._kernel.processes.get(self.pid)
         if self.record.has_ended or process is None:
             return None
@@ -203,7 +203,7 @@ class LiveTask:
                 yield None
 
     def _since(self, place: ReaderPlace) -> list[Any]:
-        """What a reader at that place has not read; its place moves on."""
+        """Return what a reader at that place has not read; its place moves on."""
         events = []
         is_last = self.record.state == "completed"
         if is_last or place.draft != self._draft or place.chars < len(self._text):

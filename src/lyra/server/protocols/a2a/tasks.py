@@ -123,7 +123,7 @@ class A2aTasks:
             process = process.parent
 
     def _process_ended(self, pid: str) -> None:
-        """Where it is the process of a task that was at work, it was ended from outside or has crashed: so the task has
+        """End the task of a process that ended at work: it was ended from outside or has crashed: so the task has
         ended, too."""
         owned = OwnedPid.read(pid)
         if owned is None or owned.kind != "task" or self._kernel.stopping:
@@ -182,7 +182,7 @@ class A2aTasks:
         return live
 
     def _history(self, agent: str, caller: Caller, context_id: str) -> list[dict[str, Any]]:
-        """What was said in the tasks of a context before."""
+        """Return what was said in the tasks of a context before."""
         earlier = [
             live
             for live in self._live.values()
@@ -272,7 +272,7 @@ def _check_ids(message: Any) -> None:
 
 
 def _task_id(caller: Caller, agent: str, message: Any) -> str:
-    """The same for the same message of the same user."""
+    """Derive the id of a task: one message of one user gives one id."""
     facts = [caller.user_id, agent, message.message_id, message.context_id, [to_json(part) for part in message.parts]]
     return hashlib.sha256(msgspec.json.encode(facts)).hexdigest()[:32]
 

@@ -107,8 +107,8 @@ class AguiRequest:
         return {message.tool_call_id: message for message in self.messages if message.role == "tool"}
 
     def new_content(self, *, state_text: str = "") -> list[dict[str, Any]] | str:
-        """What the user says now. Instructions, context and changed state stand before it, between marks that no text
-        can close before its end, and that no user can write without having them told as its own words."""
+        """Return what the user says now. Instructions, context and changed state stand before it, between marks that no
+        text can close before its end, and that no user can write without having them told as its own words."""
         new, parts = self.messages[self._new_from :], self._new_parts()
         lines = [f"{row.description}: {row.value}" for row in self.context]
         lines += [message.content for message in new if message.role in _INSTRUCTIONS]
@@ -122,7 +122,7 @@ class AguiRequest:
         return parts
 
     def history(self) -> list[Message]:
-        """What was said before, for a thread that knows nothing yet. Calls without a result are left out."""
+        """Return what was said before, for a thread that knows nothing yet. Calls without a result are left out."""
         results = self.tool_messages()
         history: list[Message] = []
         for message in self.messages[: self._new_from]:
@@ -205,7 +205,7 @@ def _state(state: Any) -> dict[str, Any]:
 
 
 def _on_disconnect(props: Any) -> str:
-    """What becomes of the turn when the client closes the stream: `forwardedProps.lyra.onDisconnect`."""
+    """Return what becomes of the turn when the client closes the stream: `forwardedProps.lyra.onDisconnect`."""
     own = props.get("lyra") if isinstance(props, dict) else None
     word = own.get("onDisconnect", _STOP) if isinstance(own, dict) else _STOP
     if word not in _ON_DISCONNECT:

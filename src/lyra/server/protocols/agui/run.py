@@ -122,7 +122,7 @@ class AguiRun:
     # ------------------------------------------------------------------ the turn
 
     async def _read(self, turn: AguiTurn) -> AsyncGenerator[bytes, None]:
-        """What happens in the turn, until it ends or waits."""
+        """Yield what happens in the turn, until it ends or waits."""
         self._look()
         while not turn.is_read:
             waiting = self._questions.total
