@@ -30,7 +30,7 @@ PEERS = {"claude": "@anthropic-ai/claude-code", "codex": "@openai/codex", "openc
 _TICKS = os.sysconf("SC_CLK_TCK")
 _TALK = """
 import asyncio, sys
-from lyra.agents.headless.headless import HeadlessOptions
+from lyra.agents.headless.options import HeadlessOptions
 from lyra.sage.agent.live import LiveSession, SessionStart
 async def main():
     options = HeadlessOptions(model=%r, folder=sys.argv[1])
@@ -104,7 +104,7 @@ def to_prompt(env: dict[str, str], folder: str) -> float:
 
 async def _added_delays(calls: int, folder: str, root: str) -> list[float]:
     """Milliseconds from a message to a session to the first token, less the server's own, sorted."""
-    from lyra.agents.headless.headless import HeadlessOptions
+    from lyra.agents.headless.options import HeadlessOptions
     from lyra.sage.agent.live import LiveSession, SessionStart
 
     delays_ms: list[float] = []

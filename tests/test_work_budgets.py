@@ -261,7 +261,7 @@ async def gateway_call(_: Path) -> AsyncIterator[Operation]:
 @asynccontextmanager
 async def sage_turn(folder: Path) -> AsyncIterator[Operation]:
     """A turn of a session of Sage in which the model reads a file and changes it."""
-    from lyra.agents.headless.headless import HeadlessOptions
+    from lyra.agents.headless.options import HeadlessOptions
     from lyra.config import Config
     from lyra.sage.agent.live import LiveSession, SessionStart
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from lyra import errors
     from lyra.agents.agent import Agent
-    from lyra.agents.declaration.content import Image
     from lyra.agents.declaration.memory import Memory
+    from lyra.agents.declaration.output import Image
     from lyra.agents.helpers.delegate import delegate, team
     from lyra.agents.sdk import budget, run, stream
     from lyra.agents.session.agent_process import AgentProcess
@@ -118,7 +118,7 @@ _HOMES = {
     "Event": "lyra.core.event",
     "Exit": "lyra.kernel.process.process",
     "Grant": "lyra.core.rights.capability",
-    "Image": "lyra.agents.declaration.content",
+    "Image": "lyra.agents.declaration.output",
     "Kernel": "lyra.kernel.kernel",
     "LLMClient": "lyra.models.client",
     "LLMProvider": "lyra.models.provider",

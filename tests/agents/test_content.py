@@ -7,7 +7,7 @@ import base64
 import pytest
 
 from lyra import Image
-from lyra.agents.declaration.content import IMAGE_BYTES_MAX, content_of
+from lyra.agents.declaration.output import IMAGE_BYTES_MAX, content_of
 from lyra.errors import ConfigError
 
 _HEADS = {

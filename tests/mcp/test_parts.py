@@ -17,7 +17,7 @@ from mcp_types import (
     TextResourceContents,
 )
 
-from lyra.agents.declaration.content import Image
+from lyra.agents.declaration.output import Image
 from lyra.core.checking.schema import mismatch
 from lyra.core.tool import check_tool_name
 from lyra.errors import ConfigError, ToolError

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lyra.agents.headless.headless import HeadlessOptions
+from lyra.agents.headless.options import HeadlessOptions
 from lyra.config import Config
 from lyra.sage.agent.live import LiveSession, SessionStart
 

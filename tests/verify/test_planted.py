@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lyra.agents.parallel import rules as agent_rules
+from lyra.agents.parallel import call as agent_rules
 from verify.planted import (
     Change,
     PlantingError,

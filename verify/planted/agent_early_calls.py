@@ -1,5 +1,5 @@
 """Bugs in the calls that `@lyra.parallel` makes ahead of their turn: one for each rule of
-`lyra.agents.parallel.rules.RULES`. `NO_SILENT_ERRORS` is no bug: with it tests see the errors of the look ahead itself.
+`lyra.agents.parallel.call.RULES`. `NO_SILENT_ERRORS` is no bug: with it tests see the errors of the look ahead itself.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _EARLY_CALL: Final = "lyra.agents.session.early_call"
 _BUDGET: Final = "lyra.core.budgets.early_budget"
 _CALL: Final = "lyra.agents.parallel.call"
 _GROUP: Final = "lyra.agents.parallel.group"
-_JOURNAL: Final = "lyra.agents.parallel.journal"
+_JOURNAL: Final = "lyra.agents.parallel.group"
 _LOOKAHEAD: Final = "lyra.agents.parallel.lookahead"
 _TARGETS: Final = "lyra.agents.parallel.targets"
 

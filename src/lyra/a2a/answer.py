@@ -13,7 +13,7 @@ import msgspec
 
 from lyra.a2a.content import output_of_parts
 from lyra.a2a.sdk import messages
-from lyra.agents.declaration.content import Image
+from lyra.agents.declaration.output import Image
 from lyra.core.budgets.money import Money
 from lyra.core.secrets.visible import without_invisible
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from lyra.a2a.sdk import messages, to_json
-from lyra.agents.declaration.content import Image
+from lyra.agents.declaration.output import Image
 from lyra.core.secrets.visible import without_invisible
 from lyra.errors import ConfigError
 

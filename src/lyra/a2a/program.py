@@ -16,7 +16,7 @@ import msgspec
 
 from lyra.a2a.calls import RemoteCalls
 from lyra.a2a.connection import is_lost
-from lyra.agents.declaration.content import content_of
+from lyra.agents.declaration.output import content_of
 from lyra.agents.session.replies import MarkedReply, Pending
 from lyra.agents.session.shared import AgentRuntime, runtime_of
 from lyra.agents.turn.loop import parse_message

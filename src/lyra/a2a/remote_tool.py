@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from lyra.a2a.calls import RemoteCalls
-from lyra.agents.declaration.content import Image
+from lyra.agents.declaration.output import Image
 from lyra.core.secrets.visible import without_invisible
 from lyra.core.tool import Tool
 from lyra.errors import EffectFailed, ToolError

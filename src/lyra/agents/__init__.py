@@ -4,7 +4,7 @@ Start with `agent`, then `sdk` (`lyra.run`, `lyra.stream`); `turn.loop` is what 
 """
 
 from lyra.agents.agent import Agent
-from lyra.agents.declaration.content import Image
+from lyra.agents.declaration.output import Image
 from lyra.agents.sdk import budget, run, stream
 from lyra.agents.session.agent_process import AgentProcess
 from lyra.agents.session.execution import AgentExecution, AgentState

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from typing import Required, TypedDict, Unpack
 
     from lyra.agents.declaration.agent import ToolValue
-    from lyra.agents.declaration.context_policy import ContextPolicy
-    from lyra.agents.declaration.hooks import AgentHooks
+    from lyra.agents.declaration.hooks import AgentHooks, ContextPolicy
     from lyra.agents.declaration.memory import Memory
     from lyra.agents.session.replies import Reply
     from lyra.core.budgets.budget import Limits

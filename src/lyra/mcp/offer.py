@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple, Self
 import msgspec
 
 from lyra.agents.agent import Agent
-from lyra.agents.headless.headless import HeadlessOptions
+from lyra.agents.headless.options import HeadlessOptions
 from lyra.agents.headless.setup import setup_of
 from lyra.agents.helpers.delegate import ask_child, delegate, text_of
 from lyra.agents.session.agent_process import AgentProcess

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from lyra.agents.declaration.content import Image
+from lyra.agents.declaration.output import Image
 from lyra.core.checking.check import is_nested_deeper
 from lyra.core.checking.schema import checkable_part, mismatch
 from lyra.core.limits import VALUE_DEPTH_MAX

@@ -18,15 +18,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 
-from lyra.agents.headless.headless import (
-    Headless,
-    HeadlessOptions,
-    HeadlessOutcome,
-    Tell,
-    awaiting,
-    error_line,
-    status_of,
-)
+from lyra.agents.headless.headless import Headless, HeadlessOutcome, Tell, awaiting, error_line, status_of
+from lyra.agents.headless.options import HeadlessOptions
 from lyra.agents.session.events import AnyLine, ErrorLine, NoticeLine, ResultLine
 from lyra.agents.session.shared import runtime_of
 from lyra.config import Config

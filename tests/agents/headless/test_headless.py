@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from lyra.agents.headless.headless import Headless, HeadlessOptions, error_line, status_of
+from lyra.agents.headless.headless import Headless, error_line, status_of
+from lyra.agents.headless.options import HeadlessOptions
 from lyra.agents.headless.setup import OFFERED_MAX, _hosts, all_tools, setup_of, unknown_tools
 from lyra.agents.session.events import AnyLine
 from lyra.config import Config

@@ -14,7 +14,8 @@ import pytest
 
 import lyra
 from lyra import Agent, Kernel, run, tool
-from lyra.agents.parallel import rules, safe_values
+from lyra.agents.parallel import call as rules
+from lyra.agents.parallel import safe_values
 from lyra.agents.parallel.safe_values import StopLookahead
 from lyra.agents.parallel.source.plan import plan_of
 from lyra.agents.session.execution import AgentState

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NotRequired, get_args, get_origin, get_ty
 
 import pytest
 
-from lyra.agents.headless.lines import error_line, event_line, result_line
+from lyra.agents.headless.headless import error_line, event_line, result_line
 from lyra.agents.session import events
 from lyra.errors import ToolError
 

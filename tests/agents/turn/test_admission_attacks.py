@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lyra import Agent, Kernel, tool
-from lyra.agents.headless.headless import HeadlessOptions
+from lyra.agents.headless.options import HeadlessOptions
 from lyra.agents.headless.setup import setup_of
 from lyra.core.rights.capability import Grant
 from lyra.core.tool import admitted, rights

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lyra import Agent, Kernel, tool
-from lyra.agents.declaration.context_policy import ContextPolicy
+from lyra.agents.declaration.hooks import ContextPolicy
 from lyra.errors import ConfigError, ModelError
 from lyra.models.client import LLMClient
 from lyra.models.provider import Request

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from lyra.agents.headless.headless import Headless, HeadlessOptions
+from lyra.agents.headless.headless import Headless
+from lyra.agents.headless.options import HeadlessOptions
 from lyra.config import Config
 from lyra.observe import verify
 from lyra.observe.chain import read_links

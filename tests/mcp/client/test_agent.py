@@ -8,7 +8,8 @@ from contextlib import asynccontextmanager
 
 import lyra
 from lyra.agents.agent import Agent
-from lyra.agents.headless.headless import Headless, HeadlessOptions
+from lyra.agents.headless.headless import Headless
+from lyra.agents.headless.options import HeadlessOptions
 from lyra.agents.session.events import Interrupted, ToolEnded, ToolProgress
 from lyra.config import Config
 from lyra.kernel.kernel import Kernel

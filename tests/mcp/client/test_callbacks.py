@@ -10,7 +10,8 @@ import pytest
 
 import lyra
 from lyra.agents.agent import Agent
-from lyra.agents.headless.headless import Headless, HeadlessOptions
+from lyra.agents.headless.headless import Headless
+from lyra.agents.headless.options import HeadlessOptions
 from lyra.agents.session.events import Interrupted, ToolEnded
 from lyra.config import Config
 from lyra.errors import BudgetExceeded

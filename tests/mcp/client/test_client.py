@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from lyra.agents.declaration.content import Image
+from lyra.agents.declaration.output import Image
 from lyra.config import Config
 from lyra.core.tool import error_code, progress
 from lyra.mcp import Approvals, McpServers, ServerSettings

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from dataclasses import replace
 
-from lyra.agents.declaration.content import Image
+from lyra.agents.declaration.output import Image
 from lyra.core.tool import progress
 from lyra.mcp import ServerSettings
 from tests.mcp.node import FOLDER, script

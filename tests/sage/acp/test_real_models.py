@@ -12,7 +12,7 @@ from typing import Any, cast
 import acp
 from acp import helpers, schema
 
-from lyra.agents.headless.headless import HeadlessOptions
+from lyra.agents.headless.options import HeadlessOptions
 from lyra.sage.acp.agent import SageAcpAgent
 from tests.real_models import PIXEL, Answer, Call, FakeVendor, Vendor
 from tests.sage.acp.test_client import Editor, text

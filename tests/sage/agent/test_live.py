@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from lyra.agents.headless.headless import HeadlessOptions
+from lyra.agents.headless.options import HeadlessOptions
 from lyra.agents.turn.unfinished import IN_DOUBT
 from lyra.errors import AgentFailed, ConfigError, Conflict, StoreFull
 from lyra.sage.agent.live import LiveSession, SessionStart, read_session
@@ -333,7 +333,7 @@ async def test_the_mode_changes_at_once(place: Place) -> None:
 
 CRASH = """
 import asyncio, os, signal, sys
-from lyra.agents.headless.headless import HeadlessOptions
+from lyra.agents.headless.options import HeadlessOptions
 from lyra.sage.agent.live import LiveSession, SessionStart
 
 async def main():

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lyra.agents.headless.headless import HeadlessOptions
+from lyra.agents.headless.options import HeadlessOptions
 from lyra.core.clock import SystemClock
 from lyra.errors import BudgetExceeded
 from lyra.sage.agent.live import LiveSession, SessionStart

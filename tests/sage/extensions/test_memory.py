@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lyra import Agent, Kernel
-from lyra.agents.headless.headless import HeadlessOptions
+from lyra.agents.headless.options import HeadlessOptions
 from lyra.agents.headless.setup import setup_of
 from lyra.core.rights.capability import Grant
 from lyra.errors import ConfigError, StoreError

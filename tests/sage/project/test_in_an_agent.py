@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lyra import Agent, Kernel
-from lyra.agents.headless.headless import HeadlessOptions
+from lyra.agents.headless.options import HeadlessOptions
 from lyra.core.rights.capability import Grant
 from lyra.sage.agent.live import LiveSession
 from lyra.sage.project.diagnostics.after_edit import Diagnostics, diagnosed

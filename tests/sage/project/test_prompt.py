@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lyra.agents.headless.default_prompt import default_prompt
+from lyra.agents.headless.options import default_prompt
 from lyra.sage.project.git_state import GitCommit, GitState
 from lyra.sage.project.prompt import MODE_WORDS, environment_lines, git_lines, rules_heading, system_prompt
 from lyra.sage.project.rules import ProjectRules

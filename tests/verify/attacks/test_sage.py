@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lyra.agents.acp import turn_updates, updates
+from lyra.agents.acp import updates
 from lyra.core.secrets.known_keys import KnownKeys
 from lyra.sage.acp import open_session
 from lyra.sage.agent.worktrees import git as worktree_git
@@ -126,7 +126,7 @@ def test_no_text_acts_on_an_editor() -> None:
 def test_without_its_check_a_text_would_act_on_an_editor(monkeypatch: pytest.MonkeyPatch) -> None:
     """A planted hole: texts are told as they come."""
     monkeypatch.setattr(open_session, "shown_text", str)
-    monkeypatch.setattr(turn_updates, "shown_text", str)
+    monkeypatch.setattr(updates, "shown_text", str)
     monkeypatch.setattr(updates, "shown_text", str)
     assert screens.run(["an editor"]).effects != []
 

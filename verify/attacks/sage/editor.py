@@ -9,7 +9,7 @@ from typing import Any
 import acp
 from acp import helpers, schema
 
-from lyra.agents.headless.headless import HeadlessOptions
+from lyra.agents.headless.options import HeadlessOptions
 from lyra.sage.acp.agent import SageAcpAgent
 from verify.attacks.sage.world import SageWorld
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import acp
 
-from lyra.agents.headless.headless import HeadlessOptions
+from lyra.agents.headless.options import HeadlessOptions
 from lyra.errors import LyraError
 from lyra.sage.acp.agent import SageAcpAgent
 from lyra.sage.commands.registry import run_command

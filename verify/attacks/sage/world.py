@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 from unittest import mock
 
-from lyra.agents.headless.headless import HeadlessOptions
+from lyra.agents.headless.options import HeadlessOptions
 from lyra.config import Config
 from lyra.sage.agent.live import LiveSession, SessionStart
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import os
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from acp import PROTOCOL_VERSION, RequestError, schema
 
@@ -19,8 +19,8 @@ from lyra._version import __version__
 from lyra.agents.acp.editor_session import EditorSession
 from lyra.agents.acp.prompt import read_prompt
 from lyra.agents.acp.refusals import invalid, refusal
-from lyra.agents.acp.session_list import EditorSessions, ListedSession
 from lyra.agents.session.shared import runtime_of
+from lyra.core.limits import NAME_LENGTH_MAX
 from lyra.errors import LyraError
 
 if TYPE_CHECKING:
@@ -236,3 +236,58 @@ class EditorAgent:
 
     async def ext_notification(self, method: str, params: dict[str, Any]) -> None:
         """Others' notifications are passed over."""
+
+
+# ---------------------------------------------------------------- session list
+# The sessions that editors have begun with one agent: which folder each is of, kept on a blackboard of the kernel.
+
+_GROUP: Final = "acp.sessions"
+_PREFIX: Final = "acp."
+
+
+class ListedSession(NamedTuple):
+    """One session: the folder that the editor named, and when it began."""
+
+    id: str
+    folder: str
+    began_at: float
+
+
+class EditorSessions:
+    """See the module. `agent` is the name of the agent whose sessions these are."""
+
+    def __init__(self, kernel: Kernel, agent: str) -> None:
+        self._kernel = kernel
+        self._agent = agent
+
+    @staticmethod
+    def pid(session_id: str) -> str:
+        return f"{_PREFIX}{session_id}"
+
+    async def add(self, session_id: str, folder: str) -> None:
+        groups = self._kernel.groups
+        await groups.create(_GROUP, exist_ok=True)
+        row = {"agent": self._agent, "folder": folder, "began_at": self._kernel.clock.now()}
+        await groups.bb_set(_GROUP, session_id, row)
+
+    def find(self, session_id: str) -> ListedSession | None:
+        """The session of an id whose process is alive."""
+        if len(session_id) > NAME_LENGTH_MAX or _GROUP not in self._kernel.groups.names():
+            return None
+        row = self._kernel.groups.bb_get(_GROUP, session_id)
+        return self._listed(session_id, row) if row is not None else None
+
+    def list(self, folder: str | None = None) -> list[ListedSession]:
+        """The sessions, the newest first; of one folder where it is named."""
+        if _GROUP not in self._kernel.groups.names():
+            return []
+        rows = self._kernel.groups.bb_snapshot(_GROUP)
+        sessions = [self._listed(session_id, row) for session_id, row in rows.items()]
+        wanted = [session for session in sessions if session is not None and folder in (None, session.folder)]
+        return sorted(wanted, key=lambda session: session.began_at, reverse=True)
+
+    def _listed(self, session_id: str, row: dict[str, Any]) -> ListedSession | None:
+        process = self._kernel.processes.get(self.pid(session_id))
+        if row["agent"] != self._agent or process is None or not process.alive:
+            return None
+        return ListedSession(session_id, row["folder"], row["began_at"])

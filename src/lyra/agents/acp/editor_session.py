@@ -8,24 +8,25 @@ One prompt at a time.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from acp import helpers, schema
 
-from lyra.agents.acp.left_turn import LeftTurn
 from lyra.agents.acp.prompt import EditorPrompt
 from lyra.agents.acp.questions import EditorQuestions
-from lyra.agents.acp.refusals import INVALID_REQUEST, invalid, refusal
-from lyra.agents.acp.stop_reasons import STOP_REASONS
-from lyra.agents.acp.turn_updates import TurnUpdates
-from lyra.agents.acp.updates import message_updates, shown_text
+from lyra.agents.acp.refusals import INVALID_REQUEST, STOP_REASONS, invalid, refusal
+from lyra.agents.acp.updates import TurnUpdates, message_updates, shown_text
 from lyra.agents.session.events import AnswerDone, line_of
-from lyra.errors import AgentFailed, LyraError
+from lyra.agents.session.shared import questions_below, stop_turn
+from lyra.errors import AgentFailed, EffectInDoubt, LyraError
 
 if TYPE_CHECKING:
     from lyra.agents.session.agent_process import AgentProcess
+    from lyra.agents.session.events import QuestionLine
     from lyra.agents.session.replies import Pending
+    from lyra.kernel.interrupts.interrupt import Interrupt
 
 
 _INTERNAL_ERROR: Final = -32603
@@ -164,3 +165,75 @@ _COMMANDS: Final[dict[str, tuple[str, Callable[[EditorSession, str], Awaitable[s
     "cost": ("What this conversation has cost", EditorSession._cost),
     "compact": ("Sum up all but the last turn; words after it say what must be kept", EditorSession._compact),
 }
+
+
+# ---------------------------------------------------------------- left turn
+# LeftTurn: a turn that was under way when an earlier program ended, followed to its end for an editor.
+
+_EVENTS: Final = ("interrupt.created",)
+
+
+class LeftTurn:
+    """`tell` sends an update about the session to the editor, `questions` puts a question to it."""
+
+    def __init__(
+        self, process: AgentProcess[Any], questions: EditorQuestions, tell: Callable[[Any], Awaitable[None]]
+    ) -> None:
+        self._process = process
+        self._questions = questions
+        self._tell = tell
+        self._news = asyncio.Event()
+        self._asked: set[str] = set()
+        kernel = process.kernel
+        self._stop_hearing = kernel.on_event(lambda _event: self._news.set(), kinds=_EVENTS)
+        self._task = kernel.tasks.start(self._follow(), name="lyra-acp-turn")
+
+    def stop(self) -> None:
+        """Stop the turn; what it did so far is not in the conversation."""
+        stop_turn(self._process.kernel, self._process.pid)
+
+    async def close(self) -> None:
+        """Follow it no more; the turn goes on."""
+        self._task.cancel()
+        await asyncio.wait([self._task])
+
+    async def _follow(self) -> None:
+        try:
+            async with asyncio.TaskGroup() as group:
+                asking = group.create_task(self._ask())
+                with contextlib.suppress(LyraError):
+                    await self._until_ended()
+                    answer = next((row.text for row in reversed(self._process.messages) if row.role == "assistant"), "")
+                    await self._tell(helpers.update_agent_message_text(shown_text(answer)))
+                asking.cancel()
+        finally:
+            self._stop_hearing()
+
+    async def _until_ended(self) -> None:
+        while (current := self._process.current) is not None:
+            try:
+                await current
+                return
+            except EffectInDoubt:  # a person is asked, and the turn goes on with the answer
+                continue
+
+    async def _ask(self) -> None:
+        """Put what the turn waits for to the editor, now and as it comes."""
+        kernel = self._process.kernel
+        while True:
+            self._news.clear()
+            for interrupt in questions_below(kernel, self._process.pid):
+                if interrupt.id not in self._asked:
+                    self._asked.add(interrupt.id)
+                    await self._questions.ask(_line_of(interrupt))
+            await self._news.wait()
+
+
+def _line_of(interrupt: Interrupt) -> QuestionLine:
+    return {
+        "type": "interrupt",
+        "id": interrupt.id,
+        "kind": interrupt.kind,
+        "question": interrupt.question,
+        "message": interrupt.message,
+    }

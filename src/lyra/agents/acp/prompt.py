@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from lyra.agents.acp.refusals import invalid, refusal
-from lyra.agents.declaration.content import Content, Image
+from lyra.agents.declaration.output import Content, Image
 from lyra.core.secrets.visible import visible
 from lyra.errors import ConfigError
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from acp import RequestError
+from acp import RequestError, schema
 
 from lyra.agents.acp.updates import shown_text
 from lyra.core.secrets.redact import redact
@@ -25,3 +25,17 @@ def refusal(error: LyraError, code: int = _INVALID_PARAMS) -> RequestError:
     message = redact(error.message)
     words = shown_text(f"{message}\n{error.hint}" if error.hint else message)
     return RequestError(code, words, {"reason": words, "code": error.code})
+
+
+# ---------------------------------------------------------------- stop reasons
+# How a turn ended, in the words of the protocol.
+
+# By the status of the result; a status that is not here is an error for the editor.
+STOP_REASONS: Final[dict[str, schema.StopReason]] = {
+    "success": "end_turn",
+    "interrupted": "cancelled",
+    "max_turns": "max_turn_requests",
+    "max_iterations": "max_turn_requests",
+    "max_tokens": "max_tokens",
+    "content_filter": "refusal",
+}

@@ -11,8 +11,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
-from lyra.agents.declaration.context_policy import ContextPolicy
-from lyra.agents.declaration.hooks import HOOK_METHODS, AgentHooks
+from lyra.agents.declaration.hooks import HOOK_METHODS, AgentHooks, ContextPolicy
 from lyra.agents.declaration.memory import Memory
 from lyra.agents.declaration.output import AnswerType
 from lyra.core.budgets.budget import Budget

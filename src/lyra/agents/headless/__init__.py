@@ -1,8 +1,10 @@
 """Agents from a shell: one run with the built-in tools, without a terminal or a person to ask.
 
-Start with `headless`; `options` are what a run is asked for, `setup` what its agent may touch, `lines` what it tells.
+Start with `headless`, which runs the agent and tells what happens. `options` are what a run is asked for, `setup` is
+what its agent may touch.
 """
 
-from lyra.agents.headless.headless import Headless, HeadlessOptions
+from lyra.agents.headless.headless import Headless
+from lyra.agents.headless.options import HeadlessOptions
 
 __all__ = ["Headless", "HeadlessOptions"]

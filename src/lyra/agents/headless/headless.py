@@ -15,33 +15,33 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Sequence
+import inspect
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, cast
 
 import msgspec
 
 from lyra._version import __version__
-from lyra.agents.declaration.content import Content
-from lyra.agents.declaration.hooks import AgentHooks
-from lyra.agents.headless.audit_logs import AuditLogs
-from lyra.agents.headless.lines import (
-    HeadlessOutcome,
-    Tell,
-    awaiting,
-    cut_answer,
-    error_line,
-    event_line,
-    is_cut_answer,
-    redacted_error,
-    result_line,
-    status_of,
-)
-from lyra.agents.headless.options import TURNS_MAX, HeadlessOptions
-from lyra.agents.headless.run_agent import agent_of
-from lyra.agents.headless.setup import HeadlessSetup, all_tools, setup_of
+from lyra.agents.declaration.hooks import AgentHooks, HookOutcome
+from lyra.agents.declaration.output import Content
+from lyra.agents.headless.options import HeadlessOptions
+from lyra.agents.headless.setup import AuditLogs, HeadlessSetup, agent_of, all_tools, setup_of
 from lyra.agents.session.agent_process import AgentProcess
-from lyra.agents.session.events import AnswerDone, AnyLine, NoticeLine, ResultLine, SystemLine
+from lyra.agents.session.events import (
+    AgentEvent,
+    AnswerDone,
+    AnswerFailed,
+    AnyLine,
+    ErrorLine,
+    HookNotice,
+    NoticeLine,
+    Restart,
+    ResultLine,
+    SystemLine,
+    ToolProgress,
+    line_of,
+)
 from lyra.agents.session.replies import Stream
 from lyra.agents.session.session import Metrics
 from lyra.agents.session.shared import runtime_of
@@ -49,6 +49,8 @@ from lyra.config import Config
 from lyra.core.budgets.budget import Limits
 from lyra.core.event import Event
 from lyra.core.ids import Entropy
+from lyra.core.secrets.redact import redact, redact_data
+from lyra.core.secrets.secret import Secret
 from lyra.errors import AgentFailed, LimitExceeded, LyraError, SandboxUnavailable
 from lyra.kernel.base.subsystem import State
 from lyra.kernel.kernel import Kernel
@@ -56,22 +58,8 @@ from lyra.kernel.seams import Seams
 from lyra.models.stream import CUT_BY_BUDGET, CUT_BY_PROVIDER
 
 if TYPE_CHECKING:
-    from lyra.agents.headless.session_hooks import SessionHooks
     from lyra.agents.turn.unfinished import UnfinishedTurn
 
-__all__ = [
-    "TURNS_MAX",
-    "Headless",
-    "HeadlessOptions",
-    "HeadlessOutcome",
-    "Tell",
-    "awaiting",
-    "end_reason",
-    "error_line",
-    "event_line",
-    "result_line",
-    "status_of",
-]
 
 _NO_PERSON: Final = "no person is there to be asked"
 _REPLAY_S: Final = 60.0  # for a conversation to be read back
@@ -328,7 +316,6 @@ class Headless:
 
 
 def _session_hooks(hooks: AgentHooks, run: Headless) -> SessionHooks:
-    from lyra.agents.headless.session_hooks import SessionHooks  # most runs have no hooks
 
     return SessionHooks(hooks, run.kernel, run.session_id)
 
@@ -356,3 +343,206 @@ async def _tier() -> str:
         return await Sandbox().tier()
     except SandboxUnavailable:
         return "none"
+
+
+# ---------------------------------------------------------------- lines
+# The lines of a run: plain mappings that faces print or show, from events, from errors and from what was spent.
+
+_SILENT: Final = (AnswerDone, AnswerFailed, ToolProgress)  # the lines `result` and `error` say more than the first two
+
+Tell = Callable[[AnyLine], Any]  # an awaitable result is awaited
+
+
+class HeadlessOutcome(NamedTuple):
+    """The `result` line, and the error that it stands for."""
+
+    result: ResultLine
+    error: LyraError | None = None
+
+    @property
+    def has_answer(self) -> bool:
+        """Whether the text of the result is the model's answer, which may have been cut off."""
+        return self.error is None or is_cut_answer(self.error)
+
+
+def cut_answer(max_tokens: int | None) -> LimitExceeded:
+    """The error beside an answer that its provider cut off at its longest."""
+    longest = "" if max_tokens is None else f" of {max_tokens} tokens"
+    return LimitExceeded(
+        f"the answer was cut off at its longest{longest}",
+        hint="ask it to go on, or for less at once",
+        status=CUT_BY_PROVIDER,
+        limit=max_tokens,
+    )
+
+
+def is_cut_answer(error: LyraError) -> bool:
+    return type(error) is LimitExceeded and error.fields.get("status") == CUT_BY_PROVIDER
+
+
+def status_of(error: LyraError) -> str:
+    """The word for a failure: its code, or the status of an agent that gave no answer."""
+    status = error.fields.get("status") if type(error) in (AgentFailed, LimitExceeded) else None
+    return str(status or error.code)
+
+
+def awaiting(tell: Tell) -> Callable[[AnyLine], Awaitable[None]]:
+    """The function as one that is always awaited."""
+
+    async def say(line: AnyLine) -> None:
+        result = tell(line)
+        if inspect.isawaitable(result):
+            await result
+
+    return say
+
+
+def event_line(event: AgentEvent, *, progress: bool) -> AnyLine | None:
+    if isinstance(event, _SILENT) and not (progress and isinstance(event, ToolProgress)):
+        return None
+    if isinstance(event, Restart):  # the text so far is withdrawn: a reader that joins the pieces has to know
+        message = "the answer broke off and begins again"
+        return {"type": "error", "code": "restart", "message": message, "retracted": event.text}
+    return line_of(event)
+
+
+def redacted_error(error: LyraError, secrets: Iterable[str | Secret]) -> LyraError:
+    """The same error, with keys masked in its words and fields: a provider may repeat the key that it refuses."""
+    known = tuple(secrets)
+    error.message = redact(error.message, known)
+    error.args = (error.message,)
+    error.hint = redact(error.hint, known) if error.hint else error.hint
+    error.place = redact(error.place, known) if error.place else error.place
+    error.fields = redact_data(error.fields, known)
+    return error
+
+
+def error_line(error: LyraError, secrets: Iterable[str | Secret] = ()) -> ErrorLine:
+    """The data of an `error` line, with the secrets and everything in the form of a key masked."""
+    known = tuple(secrets)
+    line: ErrorLine = {"type": "error", "code": status_of(error), "message": redact(error.message, known)}
+    if error.hint:
+        line["hint"] = redact(error.hint, known)
+    if error.place:
+        line["place"] = redact(error.place, known)
+    if error.fields.get("kind"):
+        line["kind"] = redact(str(error.fields["kind"]), known)
+    return line
+
+
+def result_line(
+    status: str, text: str = "", *, session_id: str = "", metrics: Metrics | None = None, duration_s: float = 0.0
+) -> ResultLine:
+    """The data of a `result` line. `turns` are model calls; `usage` and `cost_usd` include helpers."""
+    spent = metrics or Metrics()
+    tokens_in, tokens_out, _, _ = spent.totals
+    return {
+        "type": "result",
+        "status": status,
+        "text": text,
+        "session_id": session_id,
+        "cost_usd": spent.cost_usd,
+        "usage": {
+            "input_tokens": tokens_in,
+            "output_tokens": tokens_out,
+            "cache_read_tokens": spent.cache_read_tokens,
+            "cache_write_tokens": spent.cache_write_tokens,
+            "tool_calls": spent.tool_calls,
+            "tool_errors": spent.tool_errors,
+        },
+        "duration_ms": round(duration_s * 1000),
+        "turns": spent.calls,
+    }
+
+
+# ---------------------------------------------------------------- session hooks
+# SessionHooks: the hooks of a session outside its turns: SessionStart, SessionEnd and Notification.
+
+_END_S: Final = 5.0  # for all hooks of SessionEnd: the user waits for the program to end
+_NOTICES_MAX: Final = 100
+_IDLE_S: Final = 60.0  # without a message, until hooks are told of it
+_IDLE: Final = "the session waits for a message"
+
+
+class SessionHooks:
+    __slots__ = ("_context", "_hooks", "_idle", "_kernel", "_notices", "session_id")
+
+    def __init__(self, hooks: AgentHooks, kernel: Kernel, session_id: str) -> None:
+        self._hooks = hooks
+        self._kernel = kernel
+        self.session_id = session_id
+        self._context: list[str] = []
+        self._notices: list[HookNotice] = []
+        self._idle: asyncio.TimerHandle | None = None
+
+    async def start(self, source: str, *, model: str) -> None:
+        """A session begins (`new`), goes on after a restart (`resume`), or has an empty conversation (`clear`)."""
+        outcome = await self._run("SessionStart", {"source": source, "model": model})
+        if outcome is not None and outcome.context:
+            self._context.append(f"[added by a hook]\n{outcome.context}")
+            if outcome.tainted:
+                self._kernel.taint.mark(self.session_id, "hook for SessionStart")
+
+    async def end(self, reason: str) -> None:
+        """The session ends: `exit`, `error`, `cancelled` or `clear`."""
+        self.work()
+        try:
+            async with asyncio.timeout(_END_S):
+                await self._run("SessionEnd", {"reason": reason})
+        except TimeoutError:
+            self._notices.append(HookNotice(f"the hooks for SessionEnd took longer than {_END_S:g} s", "warning"))
+
+    def notify(self, kind: str, message: str) -> None:
+        """Tell hooks that the user is waited for, in a task of the kernel: `question` or `idle`."""
+        fields = {"kind": kind, "message": message}
+        self._kernel.tasks.start(self._run("Notification", fields), name="hook for Notification")
+
+    def wait(self) -> None:
+        """A turn is over: notify hooks if no message comes for a minute."""
+        self.work()
+        self._idle = self._kernel.loop.call_later(_IDLE_S, self.notify, "idle", _IDLE)
+
+    def work(self) -> None:
+        """A turn begins, or there will be none: the user is not waited for."""
+        if self._idle is not None:
+            self._idle.cancel()
+            self._idle = None
+
+    def listen(self) -> Callable[[], None]:
+        """Notify hooks of each question to a person; gives the function that ends this."""
+        return self._kernel.on_event(self._on_question, kinds=("interrupt.created",))
+
+    def _on_question(self, event: Event) -> None:
+        """Later: a listener must not act on the kernel."""
+        self._kernel.loop.call_soon(self.notify, "question", str(event.data["question"]))
+
+    def take_context(self) -> str:
+        """What hooks have added for the model since the last call."""
+        context, self._context = "\n\n".join(self._context), []
+        return context
+
+    def take_over(self, earlier: SessionHooks) -> None:
+        """Take over what waits in another one: the session goes on in another kernel."""
+        self._context += earlier._context
+        self._notices += earlier._notices
+
+    def take_notices(self) -> list[HookNotice]:
+        """What hooks have said to the user since the last call."""
+        notices, self._notices = self._notices[-_NOTICES_MAX:], []
+        return notices
+
+    async def _run(self, event: str, fields: dict[str, Any]) -> HookOutcome | None:
+        runtime = runtime_of(self._kernel)
+        data = runtime.clean_data({"event": event, "session_id": self.session_id, **fields})
+        if self._hooks.status_for(event, data) is None:
+            return None
+        try:
+            outcome = await self._hooks.run(event, data)
+        except Exception as error:  # noqa: BLE001 - outside a turn there is nothing to deny: the session goes on
+            outcome = HookOutcome(warnings=(f"the hooks for {event} failed: {type(error).__name__}: {error}",))
+        from lyra.agents.turn.hook_points import safe_outcome  # not before there are hooks
+
+        outcome = safe_outcome(runtime, outcome)
+        self._notices += [HookNotice(text) for text in outcome.messages]
+        self._notices += [HookNotice(text, "warning") for text in outcome.warnings]
+        return outcome

@@ -15,12 +15,18 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
+from lyra.agents.agent import Agent
 from lyra.agents.declaration.memory import Memory
+from lyra.agents.headless.options import HeadlessOptions, default_prompt
 from lyra.agents.helpers.task import task_tool
-from lyra.core.checking.check import did_you_mean
+from lyra.agents.session.models import check_model_name, known_to
+from lyra.config import KEYS, Config
+from lyra.core.checking.check import did_you_mean, whole
 from lyra.core.rights.capability import Capability, Grant
 from lyra.core.tool import Tool
 from lyra.errors import ConfigError
+from lyra.kernel.kernel import Kernel
+from lyra.sandbox.protection.protected_names import NAMES
 from lyra.tools.builtin import Workspace, builtin_tools
 from lyra.tools.permissions.answers import Answers
 from lyra.tools.permissions.decision import Permissions
@@ -29,7 +35,6 @@ from lyra.tools.permissions.settings import Layer, load_layers, permissions_of
 from lyra.tools.source import ToolSource
 
 if TYPE_CHECKING:
-    from lyra.agents.headless.options import HeadlessOptions
     from lyra.config.trust import FolderTrust
     from lyra.sandbox import Sandbox
 
@@ -212,3 +217,102 @@ def _denied(permissions: Permissions) -> list[Capability]:
 
 def _reach(rule: Rule) -> Capability:
     return Capability("net.http", rule.host) if rule.host else Capability("net.http")
+
+
+# ---------------------------------------------------------------- audit logs
+# AuditLogs: the logs of decisions that a run writes: the user's own, and one that the machine's policy demands.
+
+
+class AuditLogs:
+    """`paths` are files or folders; ConfigError where one of them cannot be."""
+
+    __slots__ = ("_config", "_options", "paths")
+
+    def __init__(self, options: HeadlessOptions, config: Config) -> None:
+        self._options = options
+        self._config = config
+        self.paths = self._logs()
+
+    def attach(self, kernel: Kernel) -> None:
+        """Write what the kernel decides to each of them."""
+        for path in self.paths:
+            self._attach(kernel, path)
+
+    def _logs(self) -> list[str]:
+        own = self._options.audit or self._config.audit.file
+        demanded = self._config.demanded.get("audit.file")
+        if own:
+            _check_log(own, self._options.folder)
+        logs = [path for path in dict.fromkeys((own, demanded)) if path]
+        level = self._options.audit_level
+        if not logs and level not in (None, "none"):
+            raise ConfigError(
+                f"--audit-level {level} says how much is written to an audit log, and there is none",
+                hint="name one with --audit FILE, or with file under [audit] in lyra.toml",
+                key="--audit-level",
+            )
+        return logs
+
+    def _attach(self, kernel: Kernel, path: str) -> None:
+        from lyra.observe.audit import attach_audit
+
+        try:
+            attach_audit(kernel, path, level=self._level())
+        except OSError as error:
+            raise ConfigError(f"the audit log {path} cannot be written: {error.strerror}", key="audit") from None
+
+    def _level(self) -> str:
+        """The level that was asked for, or a higher one that the project or the machine demands."""
+        asked = self._options.audit_level or self._config.audit.level
+        least: str = self._config.demanded.get("audit.level", asked)
+        return min(asked, least, key=KEYS["audit.level"].words.index)
+
+
+def _check_log(path: str, folder: str) -> None:
+    """Refuse a log file that a project has put where programs act on it, or in place of a key."""
+    parts = os.path.relpath(os.path.realpath(path), os.path.realpath(folder)).split("/")
+    bad = NAMES.part("/".join(part for part in parts if part != ".lyra"))
+    if ".." not in parts and bad is not None:
+        raise ConfigError(
+            f"the audit log {path} cannot be there: {bad} is protected", hint="such as .lyra/audit/", key="audit"
+        )
+
+
+# ---------------------------------------------------------------- run agent
+# The agent of a run: the model, the prompt and the bounds that the options and the configuration ask for.
+
+ANSWER_TOKENS_MAX: Final = 8_192  # of one answer: a file written whole should fit, and most models allow it
+
+
+def model_of(options: HeadlessOptions, config: Config, *, how: str = "say --model PROVIDER/MODEL") -> str:
+    """The model that the options name, else the configuration; ConfigError where none is named or it is not known.
+    `how` tells the first way to name one, which is that of the command."""
+    model = options.model or config.agent.model
+    if not model:
+        raise ConfigError(
+            "no model is named",
+            hint=f'{how}, set LYRA_AGENT_MODEL, or write model = "…" under [agent] in lyra.toml',
+            key="model",
+        )
+    check_model_name(model, known_to(config))
+    return model
+
+
+def agent_of(name: str, options: HeadlessOptions, config: Config, setup: HeadlessSetup) -> Agent:
+    """The agent; ConfigError where no model is named."""
+    model = model_of(options, config)
+    system = options.system
+    if system is None:
+        system = default_prompt(setup.folder, setup.also, attended=options.attended)
+    return Agent(
+        name,
+        model=model,
+        system=system,
+        tools=setup.tools,
+        permissions=setup.permissions,
+        memory=setup.memory,
+        hooks=options.hooks,
+        max_iterations=whole(options.max_turns, "max_turns", least=1, most=10**6),
+        max_tokens=ANSWER_TOKENS_MAX,
+        output=options.output,
+    )

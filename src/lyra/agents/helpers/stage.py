@@ -10,14 +10,13 @@ program and routes on from its result (`lyra.kernel.pipelines`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from lyra.agents.declaration.output import AnswerType
-from lyra.agents.helpers.stage_tools import narrowed_source, narrowed_tools
 from lyra.agents.session.replies import Sink
 from lyra.agents.session.shared import runtime_of
 from lyra.core.codec import to_plain
@@ -25,13 +24,16 @@ from lyra.core.envelope import Envelope
 from lyra.core.naming import STAGE_PROGRAM
 from lyra.errors import ConfigError
 from lyra.kernel.pipelines.declaration import AgentConfig
-from lyra.kernel.pipelines.keys import OutputMode, TokenStream
+from lyra.kernel.pipelines.keys import OutputMode, TokenStream, ToolAccess
 from lyra.kernel.programs.journaled_call import read
+from lyra.tools.permissions.subjects import TOOLS
+from lyra.tools.source import ToolSource, part_of
 
 if TYPE_CHECKING:
     from lyra.agents.declaration.agent import AgentDeclaration
     from lyra.agents.session.events import AgentEvent
     from lyra.agents.session.session import Metrics
+    from lyra.core.tool import Tool
     from lyra.kernel.kernel import Kernel
     from lyra.kernel.programs.context import Context
 
@@ -183,3 +185,53 @@ def _metrics(metrics: Metrics) -> dict[str, int]:
         "tokens_in": tokens_in,
         "tokens_out": tokens_out,
     }
+
+
+# ---------------------------------------------------------------- stage tools
+# Which of an agent's tools a stage of a pipeline leaves it: those of `allowed_tools`, as far as `tool_access` goes.
+
+_READS: Final = frozenset({"fs.read", "db.read", "memory.read"})
+_BEYOND_WRITING: Final = ("process.", "net.", "secrets.", "model.")
+_ACTS_OF_READING: Final = ("read", "talk")
+_ACTS_BEYOND_WRITING: Final = ("run", "fetch")
+
+
+def narrowed_tools(stage: AgentConfig, tools: Iterable[Tool]) -> tuple[Tool, ...]:
+    return tuple(tool for tool in tools if _fits(stage, tool))
+
+
+def narrowed_source(stage: AgentConfig, source: ToolSource) -> ToolSource:
+    if stage.tool_access in (None, ToolAccess.ALL) and not stage.allowed_tools:
+        return source
+    return part_of(source, lambda tool: _fits(stage, tool), ())
+
+
+def _fits(stage: AgentConfig, tool: Tool) -> bool:
+    if stage.allowed_tools and tool.name not in stage.allowed_tools:
+        return False
+    access = stage.tool_access
+    if access is None or access is ToolAccess.ALL:
+        return True
+    if access is ToolAccess.NONE:
+        return False
+    return _reads(tool) or (access is ToolAccess.WRITE and not _goes_beyond_writing(tool))
+
+
+def _act(tool: Tool) -> str:
+    """What one of Lyra's own tools does to the world; "" for a tool of a user."""
+    facts = TOOLS.get(tool.name.lower()) if tool.builtin else None
+    return facts.act if facts is not None else ""
+
+
+def _reads(tool: Tool) -> bool:
+    if _act(tool):
+        return _act(tool) in _ACTS_OF_READING
+    if tool.harmless:
+        return True
+    return tool.needs_of is None and bool(tool.needs) and all(need.name in _READS for need in tool.needs)
+
+
+def _goes_beyond_writing(tool: Tool) -> bool:
+    if _act(tool):
+        return _act(tool) in _ACTS_BEYOND_WRITING
+    return tool.foreign or any(need.name.startswith(_BEYOND_WRITING) for need in tool.needs)

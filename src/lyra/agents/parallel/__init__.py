@@ -4,11 +4,9 @@ The program runs as it is written. A lookahead follows what it will do next and 
 program comes to a call, its target and arguments are compared with those of the early call; the answer is used only if
 they are the same.
 
-    source/call_sites     which expressions of a source are agent calls
-    source/facts          which variables of a function are bound for sure, and which lists are its own
+    source/facts          which expressions are agent calls, which variables are bound for sure, which lists are its own
     source/function_map   a function as the lookahead reads it, its calls and loops numbered
-    source/rewrite        the function with its calls and loops routed through a CallGroup
-    source/source         from a function object to its source and back, or why that is refused
+    source/source         from a function object to its source, and back with its calls routed through a CallGroup
     source/overlaps       which calls of one function can overlap, by its source alone
     source/plan           the plan of a whole file, which is not imported
     safe_values           values that can be examined without running a user's code
@@ -16,11 +14,9 @@ they are the same.
     expressions           expressions evaluated ahead of their turn
     lookahead             statements followed ahead of their turn
     targets               which agent a call asks, and whether that may happen early
-    call                  one call
+    call                  one call, and the rules of all this, one row each
     loops                 a `for` as it runs, compared with the items that were foreseen
     group                 the calls of one function at run time
-    journal               the journal row for a call that the program has come to
-    rules                 the rules of all this, one row each
 
 The promise is that of Vega's automatic parallelism: values, prints, the error raised, the conversations of agents and
 the charges to budgets are those of the line-by-line run; only the waiting overlaps.

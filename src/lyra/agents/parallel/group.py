@@ -22,7 +22,6 @@ from typing import Any, Final, Self
 from weakref import WeakValueDictionary
 
 from lyra.agents.parallel.call import ParallelCall
-from lyra.agents.parallel.journal import AGAIN, TAKEN, JournaledDecision
 from lyra.agents.parallel.lookahead import ExpectedItems, Lookahead
 from lyra.agents.parallel.loops import ObservedLoop
 from lyra.agents.parallel.pending_values import OwnContainer, PendingValue, snapshot_of
@@ -31,10 +30,15 @@ from lyra.agents.parallel.source.function_map import FunctionMap
 from lyra.agents.parallel.targets import AgentCall
 from lyra.agents.sdk import run
 from lyra.agents.session.early_call import ChangeSignal, EarlyCall, TimeWon, current_early_call, time_won
+from lyra.core import codec
+from lyra.core.budgets.budget import NOTHING, Usage
 from lyra.errors import Divergence
 from lyra.kernel.base.tasks import Tasks
-from lyra.kernel.process.call_keys import new_branch
+from lyra.kernel.journal import rows
+from lyra.kernel.process.call_keys import new_branch, next_key
+from lyra.kernel.process.cut_short import process_lives_on
 from lyra.kernel.process.process import Process
+from lyra.kernel.process.replay import take_entry
 from lyra.kernel.programs.context import Context
 
 WINDOW: Final = 8  # calls at a time
@@ -418,3 +422,38 @@ class PlainCallGroup:
         finally:
             if self._runner is not None:
                 self._runner.close()
+
+
+# ---------------------------------------------------------------- journal
+# The journal row for a call of `@lyra.parallel` that a program has come to: whether its result was used, and its
+# cost.
+
+TAKEN: Final = "taken"
+AGAIN: Final = "again"  # its early result could not be used: the call was made once more
+_FORM: Final = "ahead"
+
+
+class JournaledDecision:
+    """The decision on one call; `word` is empty until there is one."""
+
+    __slots__ = ("_key", "_process", "word")
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._key = next_key(process)
+        self.word = ""
+        if process.replay is not None:
+            entry = take_entry(process, self._key, _FORM, "", b"")
+            if entry is not None:
+                self.word = str(codec.decode(bytes(entry.value)))
+
+    def write(self, word: str, usage: Usage = NOTHING) -> None:
+        """Write the decision, without waiting: later rows come after it in the journal."""
+        self.word = word
+        journal = self._process.kernel.journal
+        assert journal is not None
+        if process_lives_on(self._process):
+            spent = usage.to_data() if usage.items else None
+            row = rows.Finished(self._key, rows.Raw(codec.encode(word)), usage=spent, form=_FORM)
+            journal.write(self._process.pid, "effect.finished", rows.encode(row))
+            self._process.count_spent(usage)

@@ -17,8 +17,8 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequen
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, overload
 
-from lyra.agents.declaration.content import Content, content_of
 from lyra.agents.declaration.memory import Remembered
+from lyra.agents.declaration.output import Content, content_of
 from lyra.agents.session.early_call import time_won, wait_for_limits
 from lyra.agents.session.events import AgentEvent, AnyEvent, Text, Thinking, ToolProgress
 from lyra.agents.session.execution import AgentExecution, AgentState

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from lyra.agents.declaration.content import message_of
+from lyra.agents.declaration.output import message_of
 from lyra.agents.session.early_call import current_early_call
 from lyra.agents.session.events import AnswerDone, AnswerFailed, Restart, Text
 from lyra.agents.session.execution import AgentState

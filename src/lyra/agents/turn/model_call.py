@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from lyra.agents.declaration.context_policy import ContextPolicy
+from lyra.agents.declaration.hooks import ContextPolicy
 from lyra.agents.session.model_call import ModelCall
 from lyra.agents.session.records import new_span, turn_span
 from lyra.agents.session.session import Ledger, Window

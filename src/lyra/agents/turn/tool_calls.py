@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from lyra.agents.declaration.content import parts_of, plain_or_text
+from lyra.agents.declaration.output import parts_of, plain_or_text
 from lyra.agents.session.events import ToolEnded, ToolProgress, ToolStarted
 from lyra.agents.session.open_questions import scopes
 from lyra.agents.session.records import Held, new_span, tell_tool_call, tool_record, turn_span

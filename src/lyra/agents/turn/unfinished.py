@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from lyra.agents.declaration.content import message_of
+from lyra.agents.declaration.output import message_of
 from lyra.agents.session.session import Metrics
 from lyra.agents.turn.hook_points import going_on, message_with, outcome_of, result_with
 from lyra.agents.turn.loop import COMPACT, REVISE, parse_message

@@ -28,7 +28,8 @@ from lyra.cli.render import note, printable, report
 from lyra.errors import ConfigError, LyraError
 
 if TYPE_CHECKING:
-    from lyra.agents.headless.headless import Headless, HeadlessOptions, HeadlessOutcome
+    from lyra.agents.headless.headless import Headless, HeadlessOutcome
+    from lyra.agents.headless.options import HeadlessOptions
     from lyra.agents.session.events import AnyLine
     from lyra.core.event import Event
     from lyra.mcp import ServerSettings
@@ -404,7 +405,7 @@ def _tell_of_tools(run: Headless, told: set[str]) -> None:
 
 # ---------------------------------------------------------------- what was given
 def options_of(given: dict[str, Any]) -> HeadlessOptions:
-    from lyra.agents.headless.headless import TURNS_MAX, HeadlessOptions
+    from lyra.agents.headless.options import TURNS_MAX, HeadlessOptions
 
     store = given.get("store", "memory")
     check_folder(store, "--store")

@@ -34,7 +34,8 @@ from lyra.cli.process_io import CollectorPause, stdin_lines
 from lyra.cli.render import note, printable
 
 if TYPE_CHECKING:
-    from lyra.agents.headless.headless import Headless, HeadlessOptions, HeadlessOutcome, Tell
+    from lyra.agents.headless.headless import Headless, HeadlessOutcome, Tell
+    from lyra.agents.headless.options import HeadlessOptions
     from lyra.sage.agent.live import SessionStart
 
 

@@ -20,10 +20,8 @@ from acp import RequestError, helpers, schema
 
 from lyra.agents.acp.prompt import EditorPrompt
 from lyra.agents.acp.questions import EditorQuestions
-from lyra.agents.acp.refusals import INVALID_REQUEST, invalid, refusal
-from lyra.agents.acp.stop_reasons import STOP_REASONS
-from lyra.agents.acp.turn_updates import TurnUpdates
-from lyra.agents.acp.updates import message_updates, shown_text
+from lyra.agents.acp.refusals import INVALID_REQUEST, STOP_REASONS, invalid, refusal
+from lyra.agents.acp.updates import TurnUpdates, message_updates, shown_text
 from lyra.agents.session.events import AnyLine, NoticeLine, ResultLine
 from lyra.core.tool import Tool, ToolCall
 from lyra.errors import AgentFailed, ConfigError, LyraError

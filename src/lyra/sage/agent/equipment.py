@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from lyra.agents.headless.headless import HeadlessOptions
+from lyra.agents.headless.options import HeadlessOptions
 from lyra.config import Config
 from lyra.config.files import write_private
 from lyra.config.trust import trust_for

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from lyra.agents.agent import Agent
-from lyra.agents.declaration.context_policy import ContextPolicy
+from lyra.agents.declaration.hooks import ContextPolicy
 from lyra.agents.session.session import SUMMARY_HEADING, AgentSession, cache_of
 from lyra.agents.session.shared import runtime_of
 from lyra.agents.turn.memory import REMEMBERED_MARK

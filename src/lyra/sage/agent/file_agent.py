@@ -15,10 +15,8 @@ from typing import Any, Final
 import msgspec
 
 from lyra.agents.agent import Agent
-from lyra.agents.headless.audit_logs import AuditLogs
 from lyra.agents.headless.options import HeadlessOptions
-from lyra.agents.headless.run_agent import ANSWER_TOKENS_MAX, model_of
-from lyra.agents.headless.setup import all_tools, setup_of, unknown_tools
+from lyra.agents.headless.setup import ANSWER_TOKENS_MAX, AuditLogs, all_tools, model_of, setup_of, unknown_tools
 from lyra.agents.session.shared import runtime_of
 from lyra.config import Config
 from lyra.core.checking.check import did_you_mean

@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from lyra.agents.declaration.content import Content
-from lyra.agents.headless.headless import HeadlessOptions
+from lyra.agents.declaration.output import Content
+from lyra.agents.headless.options import HeadlessOptions
 from lyra.agents.session.events import AnyLine, ResultLine, SystemLine
 from lyra.agents.session.shared import runtime_of
 from lyra.config import Config

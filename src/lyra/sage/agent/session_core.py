@@ -17,7 +17,8 @@ from typing import Any, Final, Self
 import msgspec
 
 from lyra.agents.declaration.hooks import AgentHooks
-from lyra.agents.headless.headless import Headless, HeadlessOptions, end_reason
+from lyra.agents.headless.headless import Headless, end_reason
+from lyra.agents.headless.options import HeadlessOptions
 from lyra.agents.session.agent_process import AgentProcess
 from lyra.agents.session.shared import runtime_of
 from lyra.agents.turn.unfinished import UnfinishedTurn, read_agent, repaired

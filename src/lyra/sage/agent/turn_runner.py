@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from lyra.agents.declaration.content import Content, content_of
+from lyra.agents.declaration.output import Content, content_of
 from lyra.agents.session.events import AnyLine, ResultLine, RunUsage
 from lyra.agents.session.session import Metrics
 from lyra.agents.turn.loop import STATUSES

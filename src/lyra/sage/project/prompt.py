@@ -17,7 +17,7 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from lyra.agents.headless.default_prompt import default_prompt
+from lyra.agents.headless.options import default_prompt
 from lyra.core.tool import Tool, ToolCall, caller
 from lyra.sage.project.git_state import GitState
 from lyra.sage.project.rules import ProjectRules

@@ -21,8 +21,8 @@ from typing import Any, Final, Self, TypeVar, cast
 import msgspec
 
 from lyra._version import __version__
-from lyra.agents.declaration.content import Content
-from lyra.agents.headless.headless import TURNS_MAX, HeadlessOptions
+from lyra.agents.declaration.output import Content
+from lyra.agents.headless.options import TURNS_MAX, HeadlessOptions
 from lyra.agents.session.events import ResultLine
 from lyra.config import Config
 from lyra.core.checking.check import sendable_text, whole

@@ -64,7 +64,7 @@ def prompt_of(text: str, folder: str, *, folded: str | None = None) -> Prompt:
     parts: list[Any] = [text]
     notes: list[str] = []
     for path in _image_paths(text if folded is None else folded, folder):
-        from lyra.agents.declaration.content import Image
+        from lyra.agents.declaration.output import Image
 
         name = exact(os.path.basename(path))
         try:

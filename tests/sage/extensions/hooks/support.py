@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from lyra.agents.headless.headless import Headless, HeadlessOptions
+from lyra.agents.headless.headless import Headless
+from lyra.agents.headless.options import HeadlessOptions
 from lyra.config import Config
 from lyra.sage.extensions.hooks import Hook, Hooks
 from tests.sage.open_session import Project, call

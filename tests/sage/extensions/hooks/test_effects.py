@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from lyra.agents.headless import session_hooks
-from lyra.agents.headless.headless import Headless, HeadlessOptions
+from lyra.agents.headless import headless as session_hooks
+from lyra.agents.headless.headless import Headless
+from lyra.agents.headless.options import HeadlessOptions
 from lyra.agents.turn.hook_points import REFUSALS_MAX
 from lyra.errors import ApprovalRefused
 from lyra.sage.extensions.hooks import Hook, Hooks

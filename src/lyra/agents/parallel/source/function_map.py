@@ -12,9 +12,21 @@ from types import CellType
 from typing import Any
 
 from lyra.agents.parallel.safe_values import StopLookahead
-from lyra.agents.parallel.source.call_sites import COMPREHENSIONS, SIMPLE, CallForm, Definition, inside
-from lyra.agents.parallel.source.facts import bound_before, local_names, own_names, shared_names
-from lyra.agents.parallel.source.node_marks import CHECKED, LOOK, LOOP, SITE
+from lyra.agents.parallel.source.facts import (
+    CHECKED,
+    COMPREHENSIONS,
+    LOOK,
+    LOOP,
+    SIMPLE,
+    SITE,
+    CallForm,
+    Definition,
+    bound_before,
+    inside,
+    local_names,
+    own_names,
+    shared_names,
+)
 
 
 class FunctionMap:

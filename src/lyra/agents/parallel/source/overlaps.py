@@ -12,8 +12,7 @@ from typing import Any, Final
 
 from lyra.agents.parallel.expressions import shortened
 from lyra.agents.parallel.safe_values import BUILTINS, METHODS
-from lyra.agents.parallel.source.call_sites import COMPREHENSIONS, SCOPES, CallForm, Definition, dotted, inside
-from lyra.agents.parallel.source.facts import local_names
+from lyra.agents.parallel.source.facts import COMPREHENSIONS, SCOPES, CallForm, Definition, dotted, inside, local_names
 from lyra.agents.parallel.targets import RUN_OPTIONS
 
 _FUNCTIONS: Final = frozenset({work.__name__ for work in BUILTINS} | {"enumerate", "zip"})

@@ -11,7 +11,7 @@ import ast
 from collections.abc import Iterator
 from typing import Any, Final
 
-from lyra.agents.parallel.source.call_sites import CallForm, dotted
+from lyra.agents.parallel.source.facts import CallForm, dotted
 from lyra.agents.parallel.source.overlaps import CallOverlaps, CallSite
 from lyra.agents.parallel.source.source import NO_DEF, WRAPPERS, refusal
 from lyra.errors import ParseError

@@ -11,7 +11,7 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
-from lyra.agents.declaration.content import content_of
+from lyra.agents.declaration.output import content_of
 from lyra.agents.session.events import AgentEvent, AnswerDone, Interrupted, Text, Thinking, ToolProgress
 from lyra.agents.session.replies import Stream
 from lyra.agents.session.shared import runtime_of, stop_turn

@@ -15,7 +15,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 
-from lyra.agents.declaration.content import content_of
+from lyra.agents.declaration.output import content_of
 from lyra.agents.session.open_questions import scopes
 from lyra.agents.session.records import Held
 from lyra.core.budgets.budget import NOTHING, Budget, Usage

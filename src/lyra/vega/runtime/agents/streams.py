@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from lyra.agents.declaration.content import content_of
+from lyra.agents.declaration.output import content_of
 from lyra.agents.session.events import Restart, Text
 from lyra.agents.session.open_questions import scopes
 from lyra.agents.session.records import Held
