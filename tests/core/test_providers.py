@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
+import pkgutil
+from importlib import import_module
+
 import pytest
 
 from lyra.core.providers import SETTINGS, TIMEOUTS, USUAL, is_loopback, is_loopback_url
-from lyra.models.names import PROVIDERS
+from lyra.models import providers
+from lyra.models.provider import LLMProvider
 from lyra.models.wire.http import Timeouts
 
 
+def test_every_provider_has_a_row():
+    """A client class in a module of `lyra.models.providers` without a row in the table is named."""
+    clients = {usual.client for usual in USUAL.values()}
+    for found in pkgutil.iter_modules(providers.__path__, "lyra.models.providers."):
+        for name, kind in vars(import_module(found.name)).items():
+            if isinstance(kind, type) and issubclass(kind, LLMProvider) and kind.__module__ == found.name:
+                assert f"{found.name}:{name}" in clients, f"give {name} a row in USUAL of lyra/core/providers.py"
+
+
 def test_the_tables_agree():
-    """Every provider that can be asked has its row, and a time-out its name."""
-    assert set(USUAL) == set(PROVIDERS)
+    """A time-out has its name, a need is a setting, and a row that the first screen or the mock server uses can be."""
     assert Timeouts.__struct_fields__ == TIMEOUTS
     assert {need for usual in USUAL.values() for need in usual.needs} <= set(SETTINGS)
+    for name, usual in USUAL.items():
+        assert not usual.example or usual.key or usual.url, f"{name} has an example and no variable to show with it"
+        assert usual.mock is None or usual.url, f"{name} has a path on the mock server and no variable for its address"
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "localhost"])

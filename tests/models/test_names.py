@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lyra.core.providers import USUAL
 from lyra.errors import ConfigError
 from lyra.models.names import PROVIDERS, model_name, provider_of
 from lyra.models.provider import LLMProvider
@@ -83,8 +84,8 @@ def test_bare_ids_do_not_depend_on_case() -> None:
 
 
 def test_every_provider_of_the_table_exists() -> None:
-    for home in PROVIDERS.values():
-        module, _, name = home.partition(":")
+    for usual in USUAL.values():
+        module, _, name = usual.client.partition(":")
         assert issubclass(getattr(import_module(module), name), LLMProvider)
 
 

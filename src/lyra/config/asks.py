@@ -64,7 +64,6 @@ CHARS_MAX: Final = 20_000  # of all sentences
 TIGHT_MODES: Final = ("plan", "deny-unasked")  # permission modes that a file without trust may choose
 _TOOL_FILES_MAX: Final = 500
 _TOOLS: Final = os.path.join(".lyra", "tools")
-_WITHOUT_KEYS: Final = ("ollama", "sim")
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)")
 
 
@@ -238,7 +237,7 @@ def _provider(name: str, entry: Mapping[str, Any]) -> Iterator[Ask]:
     variable = on_one_line(key.removeprefix("env:")) if is_reference(key) else ""
     if "base_url" in entry:
         usual = USUAL.get(name, COMPATIBLE).key
-        sent = variable or (f"your key for {shown}" if name in USUAL and name not in _WITHOUT_KEYS else "")
+        sent = variable or (f"your key for {shown}" if name in USUAL and not USUAL[name].is_local else "")
         sent += f" ({' or '.join(usual)})" if usual and not variable else ""
         with_key = f", and sends {sent} there" if sent else ""
         yield Ask(f"{short}.base_url", f"asks the models of {shown} at {on_one_line(entry['base_url'])}{with_key}")

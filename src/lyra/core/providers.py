@@ -1,7 +1,8 @@
-"""Providers of models as a table: the usual environment variables and addresses of each, and loopback addresses.
+"""The one table of model providers: client class, usual environment variables and address of each; loopback addresses.
 
-`USUAL` is the table of variables and addresses, by the provider's name; any other name is a server that speaks OpenAI's
-format and has a base URL. Used by the configuration, which has to know which key belongs to which provider, and by
+`USUAL` has a row for each provider, by its name; any other name is a server that speaks OpenAI's format and has a base
+URL. Every other table of providers (`lyra.models.names`, prices, telemetry, the first screen, the mock server) is made
+from it. Used by the configuration, which has to know which key belongs to which provider, and by
 `lyra.models`, which makes the calls. Reads no variable itself.
 """
 
@@ -31,8 +32,14 @@ _PLAIN_URL: Final = re.compile(
 
 
 class Usual(NamedTuple):
-    """A provider's usual environment variables and address. `port`: its address may be written as host or host:port."""
+    """A provider's client class (`module:class`, imported at the first call), usual environment variables and address.
 
+    `port`: its address may be written as host or host:port. `is_local`: it runs on this machine, free and without a
+    key. `prices`, `telemetry`: its name in genai-prices and in OpenTelemetry's conventions, where it is another.
+    `example`: a model for the first screen, which leaves out providers without. `mock`: the path on the mock server
+    that stands for its base URL; None where that server does not speak its format."""
+
+    client: str
     key: tuple[str, ...] = ()
     url: tuple[str, ...] = ()
     base_url: str = ""
@@ -41,44 +48,78 @@ class Usual(NamedTuple):
     region: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
     port: int = 0
+    is_local: bool = False
+    prices: str = ""
+    telemetry: str = ""
+    example: str = ""
+    mock: str | None = None
 
 
 USUAL: Final[dict[str, Usual]] = {
     "anthropic": Usual(
+        "lyra.models.providers.anthropic:Anthropic",
         key=("ANTHROPIC_API_KEY",),
         url=("ANTHROPIC_BASE_URL",),
         base_url="https://api.anthropic.com",
         needs=("api_key",),
+        example="claude-sonnet-4-5",
+        mock="",
     ),
     "openai": Usual(
-        key=("OPENAI_API_KEY",), url=("OPENAI_BASE_URL",), base_url="https://api.openai.com/v1", needs=("api_key",)
+        "lyra.models.providers.openai:OpenAI",
+        key=("OPENAI_API_KEY",),
+        url=("OPENAI_BASE_URL",),
+        base_url="https://api.openai.com/v1",
+        needs=("api_key",),
+        example="MODEL",
+        mock="/v1",
     ),
     "azure": Usual(
+        "lyra.models.providers.openai:Azure",
         key=("AZURE_OPENAI_API_KEY",),
         url=("AZURE_OPENAI_ENDPOINT",),
         api_version=("OPENAI_API_VERSION",),
         needs=("api_key", "base_url"),
+        telemetry="azure.ai.openai",
     ),
     "gemini": Usual(
+        "lyra.models.providers.gemini:Gemini",
         key=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
         url=("GOOGLE_GEMINI_BASE_URL",),
         base_url="https://generativelanguage.googleapis.com",
         needs=("api_key",),
+        prices="google",
+        telemetry="gcp.gemini",
+        example="MODEL",
     ),
     "vertex": Usual(
+        "lyra.models.providers.vertex:Vertex",
         project=("GOOGLE_CLOUD_PROJECT",),
         region=("GOOGLE_CLOUD_LOCATION", "GOOGLE_CLOUD_REGION"),
         needs=("project",),
+        prices="google",
+        telemetry="gcp.vertex_ai",
     ),
     "bedrock": Usual(
+        "lyra.models.providers.bedrock:Bedrock",
         key=("AWS_BEARER_TOKEN_BEDROCK",),
         url=("AWS_ENDPOINT_URL_BEDROCK_RUNTIME",),
         region=("AWS_REGION", "AWS_DEFAULT_REGION"),
+        prices="aws",
+        telemetry="aws.bedrock",
     ),
-    "ollama": Usual(url=("OLLAMA_HOST",), base_url="http://127.0.0.1:11434", port=11434),
-    "sim": Usual(),
+    "ollama": Usual(
+        "lyra.models.providers.ollama:Ollama",
+        url=("OLLAMA_HOST",),
+        base_url="http://127.0.0.1:11434",
+        port=11434,
+        is_local=True,
+        example="MODEL",
+        mock="",
+    ),
+    "sim": Usual("lyra.models.sim:SimProvider", is_local=True),
 }
-COMPATIBLE: Final = Usual(needs=("base_url",))
+COMPATIBLE: Final = Usual(USUAL["openai"].client, needs=("base_url",))
 
 
 def is_loopback(host: str) -> bool:

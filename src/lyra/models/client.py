@@ -21,7 +21,7 @@ from typing import Any, Self
 
 import msgspec
 
-from lyra.core.providers import USUAL
+from lyra.core.providers import COMPATIBLE, USUAL
 from lyra.errors import ConfigError
 from lyra.models.names import PROVIDERS, ModelName, model_name
 from lyra.models.pricing import Price, Prices
@@ -173,7 +173,7 @@ class ClientModel(LLMProvider):
 def _make(name: str, given: Mapping[str, Any] | None, env: Mapping[str, str] | None) -> LLMProvider:
     settings = None if name == "sim" else settings_of(name, given, env)
     # A name that is not in the table has a base URL, which settings_of has checked: it speaks OpenAI's format.
-    module, _, attribute = PROVIDERS.get(name, PROVIDERS["openai"]).partition(":")
+    module, _, attribute = USUAL.get(name, COMPATIBLE).client.partition(":")
     kind = getattr(import_module(module), attribute)
     provider: LLMProvider = kind() if settings is None else kind(settings)
     return provider

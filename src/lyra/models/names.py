@@ -1,6 +1,6 @@
 """Names of models: `provider/model`, or a well-known bare id.
 
-`PROVIDERS` is the table of providers and their client classes, `_PREFIXES` the table of bare ids. Model ids are data:
+The providers are the rows of `lyra.core.providers`; `_PREFIXES` is the table of bare ids. Model ids are data:
 there is no list of models here, only of prefixes that show the provider. Any other name that has settings with a base
 URL is a server that speaks OpenAI's format.
 """
@@ -11,19 +11,10 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from lyra.core.checking.check import did_you_mean
+from lyra.core.providers import USUAL
 from lyra.errors import ConfigError
 
-# provider → its client class, as `module:class`, imported at the first call
-PROVIDERS: Final[dict[str, str]] = {
-    "anthropic": "lyra.models.providers.anthropic:Anthropic",
-    "openai": "lyra.models.providers.openai:OpenAI",
-    "azure": "lyra.models.providers.openai:Azure",
-    "gemini": "lyra.models.providers.gemini:Gemini",
-    "vertex": "lyra.models.providers.vertex:Vertex",
-    "bedrock": "lyra.models.providers.bedrock:Bedrock",
-    "ollama": "lyra.models.providers.ollama:Ollama",
-    "sim": "lyra.models.sim:SimProvider",
-}
+PROVIDERS: Final = tuple(USUAL)
 
 # Bedrock's ids begin with the maker of the model, or with a region: `us.anthropic.…`.
 _BEDROCK_MAKERS: Final = (

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lyra.core.checking.check import known_keys
 from lyra.core.clock import Clock, loop_clock
+from lyra.core.providers import COMPATIBLE, USUAL
 from lyra.errors import ConfigError
 from lyra.models.stream import TokenUsage
 
@@ -31,12 +32,6 @@ _SCALE: Final = 10**9  # parts of a micro-dollar; a rate below one part is round
 _USD_MAX: Final = 1_000_000  # for a million tokens
 _KEPT_MAX: Final = 10_000  # models whose price was looked up
 _REFRESH_S: Final = 3600.0  # prices that change with the date or the hour are looked up again after this
-_OURS: Final[dict[str, str]] = {
-    "gemini": "google",
-    "vertex": "google",
-    "bedrock": "aws",
-}  # our name → that of genai-prices
-_LOCAL: Final = ("ollama",)
 _KEYS: Final = (
     "input_usd_per_mtok",
     "output_usd_per_mtok",
@@ -232,18 +227,19 @@ class Prices:
             is_published = bool(model) and provider != "sim"
             now = self._clock.now()
             self._embeddings[name] = (
-                _published(_OURS.get(provider, provider), model, now, embeds=True)[0] if is_published else None
+                _published(_price_list(provider), model, now, embeds=True)[0] if is_published else None
             )
         return price if price is not None else self._embeddings[name]
 
     def _look_up(self, name: str) -> Price | None:
         provider, _, model = name.partition("/")
-        if provider in _LOCAL or (provider == "sim" and model == "echo"):
+        is_local = USUAL.get(provider, COMPATIBLE).is_local
+        if is_local and (provider != "sim" or model == "echo"):
             price: Price | None = FREE
-        elif provider == "sim" or not model:
+        elif is_local or not model:
             price = None
         else:
-            price, changes = _published(_OURS.get(provider, provider), model, self._clock.now())
+            price, changes = _published(_price_list(provider), model, self._clock.now())
             if changes:
                 self._until[name] = self._clock.monotonic() + _REFRESH_S
         raised = self._raising.get(name)
@@ -265,6 +261,11 @@ def price_of(name: str) -> Price | None:
 
 
 # ---------------------------------------------------------------- genai-prices
+def _price_list(provider: str) -> str:
+    """Return the name of a provider in genai-prices."""
+    return USUAL.get(provider, COMPATIBLE).prices or provider
+
+
 def _published(provider_id: str, model: str, now: float, *, embeds: bool = False) -> tuple[Price | None, bool]:
     """The price in force now, and whether it may be another one later. `embeds`: a price for input is enough."""
     model_info = _find(provider_id, model)
@@ -276,14 +277,14 @@ def _published(provider_id: str, model: str, now: float, *, embeds: bool = False
 
 def published_model(provider: str, model: str) -> Any:
     """The published data of a model, by our name of the provider; None if there is none."""
-    return _find(_OURS.get(provider, provider), model)
+    return _find(_price_list(provider), model)
 
 
 def published_names(provider: str) -> list[str]:
     """The names of a provider's models whose data are published, those that are deprecated left out."""
     from genai_prices.data_snapshot import get_snapshot
 
-    wanted = _OURS.get(provider, provider)
+    wanted = _price_list(provider)
     models = next((known.models for known in get_snapshot().providers if known.id == wanted), ())
     return sorted(model.id for model in models if not model.deprecated)
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from lyra.core.event import NO_FAILURES, Event, ModelCalled
+from lyra.core.providers import USUAL
 from lyra.core.secrets.redact import redact
 
 if TYPE_CHECKING:
@@ -24,13 +25,10 @@ if TYPE_CHECKING:
 
 Attributes = dict[str, Any]
 
-# By Lyra's name of a provider; any other provider keeps its name.
-PROVIDERS: Final = {
-    "azure": "azure.ai.openai",
-    "bedrock": "aws.bedrock",
-    "gemini": "gcp.gemini",
+# By Lyra's name of a provider; any other provider keeps its name. The two that are added have no row of their own: they
+# speak OpenAI's format behind a base URL.
+PROVIDERS: Final = {name: usual.telemetry for name, usual in USUAL.items() if usual.telemetry} | {
     "mistral": "mistral_ai",
-    "vertex": "gcp.vertex_ai",
     "xai": "x_ai",
 }
 _TEXT_CHARS_MAX: Final = 1_000  # of an attribute that a program sets

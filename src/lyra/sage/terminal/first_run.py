@@ -20,12 +20,6 @@ if TYPE_CHECKING:
 
 
 SIMULATED: Final = "sim/echo"
-_EXAMPLES: Final = {
-    "anthropic": "anthropic/claude-sonnet-4-5",
-    "openai": "openai/MODEL",
-    "gemini": "gemini/MODEL",
-    "ollama": "ollama/MODEL",
-}
 _MORE: Final = (
     "The model can stand in lyra.toml: model under [agent]. sage doctor checks the set-up.",
     "The simulated model needs no key: it repeats what you say, and shows how Sage looks.",
@@ -68,10 +62,11 @@ def _set_up_lines(model: str, missing: tuple[str, ...]) -> list[Line]:
     else:
         first = "No model is set up. Set one of these variables and name a model:"
     rows: list[Line] = [[("", "")], [("", f"{' ' * MARGIN}{first}")], [("", "")]]
-    for provider, example in _EXAMPLES.items():
-        usual = USUAL[provider]
-        variable = (usual.key or usual.url)[0]
-        rows.append([("", f"{' ' * (MARGIN + 2)}{variable:<20} sage --model {example}")])
+    for provider, usual in USUAL.items():
+        if usual.example:
+            variable = (usual.key or usual.url)[0]
+            words = f"{variable:<20} sage --model {provider}/{usual.example}"
+            rows.append([("", f"{' ' * (MARGIN + 2)}{words}")])
     rows.append([("", "")])
     rows += [[("", f"{' ' * MARGIN}{words}")] for words in _MORE]
     return [*rows, [("", "")]]

@@ -23,6 +23,7 @@ from typing import Any, Final, NamedTuple, Self
 
 import msgspec
 
+from lyra.core.providers import USUAL
 from lyra.errors import ConfigError, LyraError, ModelError
 from lyra.models.provider import Request
 from lyra.models.sim import BYTES_PER_TOKEN, SimProvider
@@ -87,13 +88,9 @@ class MockServer:
     @property
     def env(self) -> dict[str, str]:
         """Variables that make the usual clients come here."""
-        return {
-            "ANTHROPIC_BASE_URL": self.url,
-            "ANTHROPIC_API_KEY": "mock",
-            "OPENAI_BASE_URL": f"{self.url}/v1",
-            "OPENAI_API_KEY": "mock",
-            "OLLAMA_HOST": self.url,
-        }
+        mocked = [usual for usual in USUAL.values() if usual.mock is not None]
+        urls = {usual.url[0]: f"{self.url}{usual.mock}" for usual in mocked}
+        return urls | {usual.key[0]: "mock" for usual in mocked if usual.key}
 
     async def __aenter__(self) -> Self:
         try:
