@@ -10,7 +10,7 @@ import pytest
 from lyra.core.providers import SETTINGS, TIMEOUTS, USUAL, is_loopback, is_loopback_url
 from lyra.models import providers
 from lyra.models.provider import LLMProvider
-from lyra.models.wire.http import Timeouts
+from lyra.models.settings import Timeouts
 
 
 def test_every_provider_has_a_row():

@@ -8,8 +8,7 @@ import pytest
 
 from lyra.core.secrets.secret import Secret
 from lyra.errors import ConfigError
-from lyra.models.settings import secrets_of, settings_of
-from lyra.models.wire.http import Timeouts
+from lyra.models.settings import Timeouts, secrets_of, settings_of
 
 KEY = "sk-planted-0123456789abcdef"
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from lyra.core.policies.policy import CircuitBreaker, RateLimit, Retry, Supervision
     from lyra.kernel.process.process import Process
     from lyra.models.provider import LLMProvider
-    from lyra.models.wire.http import Timeouts
+    from lyra.models.settings import Timeouts
     from lyra.tools.permissions.decision import Permissions
     from lyra.tools.source import ToolSource
 

@@ -23,8 +23,8 @@ from lyra.errors import (
     Overloaded,
     RateLimited,
 )
+from lyra.models.settings import Timeouts
 from lyra.models.wire.faults import fault
-from lyra.models.wire.http import Timeouts
 from tests.models.server import Reply, Server, run, sse
 
 KEY = "sk-ant-planted-0123456789abcdef"

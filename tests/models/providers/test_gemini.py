@@ -18,7 +18,7 @@ from lyra.core.tool import Tool, ToolCall, ToolResult
 from lyra.errors import ConfigError, ModelError
 from lyra.models.provider import Request
 from lyra.models.providers.gemini import Gemini, GeminiReader, gemini_body
-from lyra.models.settings import ProviderSettings
+from lyra.models.settings import ProviderSettings, Timeouts
 from lyra.models.stream import (
     Completion,
     Finished,
@@ -32,7 +32,6 @@ from lyra.models.stream import (
     ToolStart,
     UsageSeen,
 )
-from lyra.models.wire.http import Timeouts
 from tests.cases import cases
 from tests.models.server import Reply, Server, run, sse
 

@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lyra.errors import ModelError
+from lyra.models.settings import Timeouts
 from lyra.models.wire.faults import KINDS, of_code, of_status, retry_after
-from lyra.models.wire.http import Http, Timeouts
+from lyra.models.wire.http import Http
 from tests.models.server import Reply, Server, run
 from tests.models.wires import KEY
 

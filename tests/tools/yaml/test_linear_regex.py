@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lyra.tools.yaml.params import BadPattern, Linear
+from lyra.core.linear_regex import BadPattern
+from lyra.tools.yaml.params import Linear
 from tests.cases import cases
 from tests.limits import within
 

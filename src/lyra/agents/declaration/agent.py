@@ -21,7 +21,7 @@ from lyra.core.policies.policy import Backoff, CircuitBreaker, RateLimit, Retry,
 from lyra.core.tool import Tool
 from lyra.errors import ConfigError
 from lyra.models.provider import LLMProvider
-from lyra.models.wire.http import Timeouts
+from lyra.models.settings import Timeouts
 from lyra.tools.function import tool_of
 from lyra.tools.registry import ToolRegistry
 from lyra.tools.source import ToolSource, is_source

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from lyra.core.policies.retry import Retry
     from lyra.models.pricing import Price
     from lyra.models.provider import LLMProvider, Request
+    from lyra.models.settings import Timeouts
     from lyra.models.stream import Completion
     from lyra.models.tokens import ConversationTokens
-    from lyra.models.wire.http import Timeouts
 
 
 class ModelCall:

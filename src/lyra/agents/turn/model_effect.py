@@ -43,7 +43,7 @@ from lyra.models.wire.faults import fault, of_exception
 
 if TYPE_CHECKING:
     from lyra.agents.session.session import AgentSession
-    from lyra.models.wire.http import Timeouts
+    from lyra.models.settings import Timeouts
 
 
 def model_effect(session: AgentSession, model: str | LLMProvider, call: ModelCall) -> Effect:

@@ -127,7 +127,7 @@ class Subsystems:
 
 
 @cache
-def _moments_of(kind: type[Subsystem]) -> tuple[str, ...]:
+def _moments_of(kind: type[Any]) -> tuple[str, ...]:
     """The moments that a subsystem overrides."""
     return tuple([moment for moment in _MOMENTS if getattr(kind, moment) is not getattr(Subsystem, moment)])
 
