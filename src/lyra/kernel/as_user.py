@@ -25,7 +25,7 @@ from lyra.kernel.worker_api import WorkerApi
 from lyra.kernel.workers.entry import ProcessControlBlock, ProcessCounts
 from lyra.kernel.workers.envelopes import with_ids
 from lyra.kernel.workers.lifecycle import LifecycleManager
-from lyra.kernel.workers.ownership import check_owner, checked_user
+from lyra.kernel.workers.quota import check_owner, checked_user
 from lyra.kernel.workers.rate_limits import RateLimitResult
 from lyra.kernel.workers.usage import ResourceTracker
 

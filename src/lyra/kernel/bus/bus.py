@@ -38,7 +38,7 @@ from lyra.kernel.base.timeouts import in_time
 from lyra.kernel.bus.breaker import CircuitBreakerMiddleware
 from lyra.kernel.bus.message import CATEGORIES, BusMessage, check_type, checked_trust
 from lyra.kernel.bus.stream import BusStream, Queue
-from lyra.kernel.workers.ownership import checked_user
+from lyra.kernel.workers.quota import checked_user
 
 if TYPE_CHECKING:
     from lyra.kernel.base.core import Core

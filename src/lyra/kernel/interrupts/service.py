@@ -48,8 +48,7 @@ from lyra.kernel.interrupts.interrupt import (
     InterruptStatus,
     known_word,
 )
-from lyra.kernel.interrupts.outside_questions import OutsideQuestions
-from lyra.kernel.interrupts.program_questions import ProgramQuestions
+from lyra.kernel.interrupts.program_questions import OutsideQuestions, ProgramQuestions
 from lyra.kernel.interrupts.state import InterruptState, Line
 from lyra.kernel.journal import rows
 from lyra.kernel.journal.durable_value import durable_value

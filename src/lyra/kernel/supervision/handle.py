@@ -16,16 +16,15 @@ import msgspec
 
 from lyra.core.naming import fixed_name
 from lyra.core.policies.policy import Supervision
-from lyra.errors import ConfigError, Corrupt, NoSuchProcess, ProcessError, error_from_data
+from lyra.errors import ConfigError, Corrupt, LyraError, NoSuchProcess, ProcessError, error_from_data
 from lyra.kernel.base.subsystem import Subsystem
 from lyra.kernel.base.waiting import looked_at
 from lyra.kernel.process.process import Process
-from lyra.kernel.programs.context import require_send
+from lyra.kernel.programs.context import Context, ExitProgram, require_send
 from lyra.kernel.programs.handle import Ack, Handle
 from lyra.kernel.supervision.child import Child, Plan, make_plan, make_spec
 from lyra.kernel.supervision.children import START, START_MARKED, ChildRow, ChildTable, Order
-from lyra.kernel.supervision.preview import preview
-from lyra.kernel.supervision.supervisor import supervise
+from lyra.kernel.supervision.supervisor import Run, read_kept, supervise
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -35,6 +34,53 @@ if TYPE_CHECKING:
     from lyra.kernel.process.mailbox import Mailboxes
     from lyra.kernel.programs.lifetime import Lifetimes
     from lyra.kernel.programs.registry import Programs
+
+
+# ---------------------------------------------------------------- before the replay
+# A supervisor's table is rebuilt by replaying its program, which takes its turn after the kernel has opened. For
+# callers that ask before, the same program runs ahead on a copy of the journal's answers, in a process that is in no
+# table, and is dropped where the answers end. Nothing is performed, written or told.
+def preview(process: Process, plan: Any) -> ChildTable:
+    """What a supervisor that comes back will know once its replay is done, for callers that ask before."""
+    ahead = Process(
+        process.core,
+        process.pid,
+        process.program,
+        process.parent,
+        process.budget,
+        process.grant,
+        process.priority,
+        process.context,
+    )
+    ahead.keys, ahead.branches, ahead.restored = process.keys, process.branches, process.restored
+    ahead.replay = _Answers(process.replay or {})
+    ahead.stepping = True
+    ctx = Context(ahead)
+    looking = Run(ctx, read_kept(ctx, plan, Plan))
+    program = looking.run()
+    try:
+        with suppress(_CaughtUp, StopIteration, ExitProgram, LyraError):
+            while program.send(None) is None:
+                pass
+    finally:
+        program.close()
+    return looking.table
+
+
+class _CaughtUp(BaseException):
+    """The journal has no more answers."""
+
+
+class _Answers(dict[Any, Any]):
+    """What a journal holds, for a look ahead: where it ends the look does too, before anything is done."""
+
+    def pop(self, key: Any, _default: Any = None) -> Any:
+        if key not in self:
+            raise _CaughtUp
+        return super().pop(key)
+
+    def __bool__(self) -> bool:
+        return True
 
 
 class ChildInfo(msgspec.Struct, frozen=True):

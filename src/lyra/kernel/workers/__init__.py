@@ -2,5 +2,5 @@
 
 `lifecycle` is the state machine of an `entry`, `blocks` what callers see of it; `quota`, `usage`, `time_limits` and
 `rate_limits` bound it. Processes of programs inside the kernel have Budgets and are not entries. `envelope_table` keeps
-envelopes that no pipeline has; `ownership` is the rule of what a user may act on.
+envelopes that no pipeline has; `quota` is the rule of what a user may act on.
 """

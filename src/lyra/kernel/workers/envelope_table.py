@@ -23,7 +23,7 @@ from lyra.errors import ConfigError, InvalidTransition, NameTaken, NoSuchEnvelop
 from lyra.kernel.base.acting import require
 from lyra.kernel.base.subsystem import Subsystem
 from lyra.kernel.workers.envelopes import envelope_of, with_ids
-from lyra.kernel.workers.ownership import check_owner
+from lyra.kernel.workers.quota import check_owner
 
 if TYPE_CHECKING:
     from lyra.kernel.base.core import Core

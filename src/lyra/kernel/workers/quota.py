@@ -10,16 +10,35 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 import msgspec
 
-from lyra.core.checking.check import FrozenSettings, known_keys, real, whole
+from lyra.core.checking.check import FrozenSettings, known_keys, real, sendable_text, short_text, whole
 from lyra.core.limits import (
     COUNTED_MAX,
     INFERENCE_INPUT_CHARS_MAX,
     INFERENCE_REQUESTS_MAX,
+    NAME_LENGTH_MAX,
     QUOTA_DEFAULTS,
     QUOTA_WARN_PERCENT,
 )
-from lyra.errors import ConfigError
+from lyra.errors import ConfigError, Denied
 from lyra.kernel.journal.durable_value import DurableValue
+
+
+# ---------------------------------------------------------------- ownership
+# A caller that names no user is the program around the kernel, and may do everything. A user may only act on what is
+# theirs; what belongs to no user is out of every user's reach.
+def checked_user(user_id: object) -> str:
+    """The id of a user who asks; not empty."""
+    text = short_text(sendable_text(user_id, "user_id"), "user_id", most=NAME_LENGTH_MAX)
+    if not text:
+        raise ConfigError("user_id is empty", hint="name the user who asks", key="user_id")
+    return text
+
+
+def check_owner(owner: str, user_id: str | None, what: str) -> None:
+    """Raise Denied if a user asks for something of another user, or of none. The message does not name the owner."""
+    if user_id is not None and owner != user_id:
+        raise Denied(f"{what} is not {user_id}'s", hint="its owner may do this", user_id=user_id)
+
 
 _DEFAULTS: Final[dict[str, float]] = {
     "max_input_tokens": QUOTA_DEFAULTS["input_tokens"],
