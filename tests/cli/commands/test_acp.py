@@ -104,10 +104,9 @@ async def editing(
     home = home or folder
     env = {**os.environ, "HOME": str(home), "XDG_DATA_HOME": str(home / "data")}
     options = (*(("--load", str(folder / load)) if load else ()), *words)
-    program, *command = warm.command("lyra.cli.main:main")
-    async with acp.spawn_agent_process(
-        cast("Any", editor), program, *command, "acp", *options, env=env, cwd=folder
-    ) as (
+    program, *start = warm.command("lyra.cli.main:main")
+    command = (*start, "acp", *options)
+    async with acp.spawn_agent_process(cast("Any", editor), program, *command, env=env, cwd=folder) as (
         agent,
         _,
     ):

@@ -111,10 +111,9 @@ class Desk:
         editor = Editor()
         chosen = self.script(*replies) if model is None else model
         options = (*(("--model", chosen) if chosen else ()), *words)
-        program, *command = warm.command("lyra.cli.main:sage")
-        async with acp.spawn_agent_process(
-            cast("Any", editor), program, *command, "acp", *options, env=env, cwd=self.work
-        ) as (
+        program, *start = warm.command("lyra.cli.main:sage")
+        command = (*start, "acp", *options)
+        async with acp.spawn_agent_process(cast("Any", editor), program, *command, env=env, cwd=self.work) as (
             agent,
             _,
         ):

@@ -13,7 +13,6 @@ all it may use is in the row.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from typing import Any, ClassVar, Protocol
 
 from lyra.core import codec
@@ -126,12 +125,16 @@ class Subsystems:
         return next(subsystem for subsystem in self.all if name == subsystem.NAME)
 
 
-@cache
-def _moments_of(kind: type[Any]) -> tuple[str, ...]:
-    """The moments that a subsystem overrides."""
-    return tuple([moment for moment in _MOMENTS if getattr(kind, moment) is not getattr(Subsystem, moment)])
+def _moments_of(kind: type[Subsystem]) -> tuple[str, ...]:
+    """Return the moments that a subsystem overrides."""
+    moments = _OVERRIDDEN.get(kind)
+    if moments is None:
+        names = [moment for moment in _MOMENTS if getattr(kind, moment) is not getattr(Subsystem, moment)]
+        moments = _OVERRIDDEN[kind] = tuple(names)
+    return moments
 
 
+_OVERRIDDEN: dict[type[Subsystem], tuple[str, ...]] = {}
 _MOMENTS = tuple(moment for moment in Subsystems.__slots__ if moment not in ("_states", "all"))
 
 

@@ -604,6 +604,7 @@ class Lifetimes:
         if outside is not None:
             leave_task(loop, outside)
         enter_task(loop, process)  # type: ignore[arg-type]  # its clean-up must take no other task for its own
+        process.cancelling_count += 1  # a tool or provider must not take the cancellation for one of its own
         try:
             _unwind(program)
         except Exception as error:  # noqa: BLE001 - a program's clean-up may fail; closing goes on
