@@ -23,7 +23,7 @@ import click
 import lyra
 from lyra import errors
 from lyra.agents.declaration.agent import AgentDeclaration
-from lyra.cli.app import root
+from lyra.cli.app import COMMANDS, root
 from lyra.config import KEYS, TABLES
 from lyra.core import event
 from lyra.core.rights.capability import VERBS
@@ -110,7 +110,9 @@ def _command_tree(command: click.Command, name: str, parent: click.Context | Non
 def _is_shared(group: click.Group, member: str) -> bool:
     """Whether a group has a command of `lyra` itself under its own name, too: `sage doctor` is `lyra doctor`."""
     row = getattr(group, "lazy", {}).get(member)
-    return group.name != root.name and row is not None and row.module.startswith("lyra.cli.commands.")
+    if group.name == root.name or row is None or not row.module.startswith("lyra.cli.commands."):
+        return False
+    return row[:2] in {own[:2] for own in COMMANDS.values()}
 
 
 def _typed(path: str) -> tuple[str, ...]:
