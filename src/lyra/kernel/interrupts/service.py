@@ -35,12 +35,12 @@ from lyra.errors import (
 from lyra.kernel.base.acting import check_right, require
 from lyra.kernel.base.subsystem import Subsystem
 from lyra.kernel.base.waiting import suspend
-from lyra.kernel.interrupts.expiry import ExpiryTimers
 from lyra.kernel.interrupts.interrupt import (
     DECISIONS_IN_DOUBT,
     KINDS,
     STATUSES,
     Answer,
+    ExpiryTimers,
     FlowInterrupt,
     Interrupt,
     InterruptConfig,

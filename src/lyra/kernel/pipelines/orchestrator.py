@@ -26,7 +26,6 @@ from lyra.kernel.base.acting import require, require_signal
 from lyra.kernel.base.subsystem import Subsystem
 from lyra.kernel.interrupts.interrupt import Interrupt
 from lyra.kernel.pipelines.agents import Agents
-from lyra.kernel.pipelines.checkpoint import check_version, checkpoint_of, session_in
 from lyra.kernel.pipelines.declaration import PipelineConfig
 from lyra.kernel.pipelines.events import PipelineEvent
 from lyra.kernel.pipelines.feeds import PipelineFeeds, last_event
@@ -43,7 +42,16 @@ from lyra.kernel.pipelines.instruction import (
 from lyra.kernel.pipelines.keys import NodeKind
 from lyra.kernel.pipelines.questions import Questions
 from lyra.kernel.pipelines.runner import Runner
-from lyra.kernel.pipelines.session import Session, Token, evaluate_routing, session_data, unmergeable
+from lyra.kernel.pipelines.session import (
+    Session,
+    Token,
+    check_version,
+    checkpoint_of,
+    evaluate_routing,
+    session_data,
+    session_in,
+    unmergeable,
+)
 from lyra.kernel.pipelines.single_agent import AgentRun, agent_run, pipeline_of
 from lyra.kernel.pipelines.state import PipelineState
 from lyra.kernel.pipelines.worker_leases import LeaseRequest, WorkerLeases

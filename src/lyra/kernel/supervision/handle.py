@@ -22,8 +22,17 @@ from lyra.kernel.base.waiting import looked_at
 from lyra.kernel.process.process import Process
 from lyra.kernel.programs.context import Context, ExitProgram, require_send
 from lyra.kernel.programs.handle import Ack, Handle
-from lyra.kernel.supervision.child import Child, Plan, make_plan, make_spec
-from lyra.kernel.supervision.children import START, START_MARKED, ChildRow, ChildTable, Order
+from lyra.kernel.supervision.child import (
+    START,
+    START_MARKED,
+    Child,
+    ChildRow,
+    ChildTable,
+    Order,
+    Plan,
+    make_plan,
+    make_spec,
+)
 from lyra.kernel.supervision.supervisor import Run, read_kept, supervise
 
 if TYPE_CHECKING:

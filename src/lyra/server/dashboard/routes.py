@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from lyra.server.dashboard import assets, login, welcome
+from lyra.server.dashboard import assets, login
 from lyra.server.dashboard.pages import (
     chat,
     costs,
@@ -20,6 +20,7 @@ from lyra.server.dashboard.pages import (
     settings,
     traces,
 )
+from lyra.server.dashboard.pages import overview as welcome
 from lyra.server.http.endpoint import Endpoint
 
 PAGES: Final[tuple[Endpoint, ...]] = (

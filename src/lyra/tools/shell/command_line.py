@@ -22,8 +22,7 @@ from lyra.core.limits import CAPABILITY_LENGTH_MAX, WORDS_MAX
 from lyra.tools.shell.grammar import ShellCommand, ShellScript, Word, read_script
 from lyra.tools.shell.shells import feeds
 from lyra.tools.shell.stdin_programs import runs_unnamed_input
-from lyra.tools.shell.text_glob import UNKNOWN, TextGlob
-from lyra.tools.shell.variables import PATH, calculates, decides_what_runs, names_program
+from lyra.tools.shell.text_glob import PATH, UNKNOWN, TextGlob, calculates, decides_what_runs, names_program
 from lyra.tools.shell.wrappers import RUNS_OTHERS, basename, nested_commands, wraps
 from lyra.tools.shell.written_files import FIFOS, WrittenFile, same_file, written_by
 

@@ -12,8 +12,7 @@ from typing import Final
 
 from lyra.core.limits import COMMANDS_MAX, WORDS_MAX
 from lyra.tools.shell.lines import joined_lines
-from lyra.tools.shell.text_glob import UNKNOWN
-from lyra.tools.shell.variables import PATH, calculates, decides_what_runs, is_relative_path
+from lyra.tools.shell.text_glob import PATH, UNKNOWN, calculates, decides_what_runs, is_relative_path
 
 DEPTH_MAX: Final = 40  # expansions, groups and scripts within one another
 _PIECES_MAX: Final = 16_384  # quotes, escapes, wildcards and plain parts of one word

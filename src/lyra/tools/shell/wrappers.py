@@ -27,8 +27,7 @@ from lyra.tools.shell.shells import (
     shell_script,
 )
 from lyra.tools.shell.stdin_programs import STDIN_PROGRAMS, commands_in_stdin
-from lyra.tools.shell.text_glob import UNKNOWN
-from lyra.tools.shell.variables import PATH, calculates, decides_what_runs
+from lyra.tools.shell.text_glob import PATH, UNKNOWN, calculates, decides_what_runs
 
 # ---------------------------------------------------------------- wrapper options
 # Wrappers that take options and then a command: `sudo -u bob rm`, `timeout -k 1 5 rm`; which options they have.

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from lyra.cli.demo.web.agents import TEAM, TEAM_BUDGET, DemoPrograms, make_cast
 from lyra.errors import LyraError
-from lyra.server.dashboard.welcome import set_welcome
+from lyra.server.dashboard.pages.overview import set_welcome
 
 if TYPE_CHECKING:
     from lyra.core.envelope import Envelope
