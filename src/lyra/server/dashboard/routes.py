@@ -20,7 +20,6 @@ from lyra.server.dashboard.pages import (
     settings,
     traces,
 )
-from lyra.server.dashboard.pages import overview as welcome
 from lyra.server.http.endpoint import Endpoint
 
 PAGES: Final[tuple[Endpoint, ...]] = (
@@ -37,7 +36,6 @@ PAGES: Final[tuple[Endpoint, ...]] = (
     *services.ENDPOINTS,
     *runs.ENDPOINTS,
     *run.ENDPOINTS,
-    *welcome.ENDPOINTS,
     *inbox.ENDPOINTS,
     *chat.ENDPOINTS,
 )
