@@ -167,15 +167,15 @@ class WorkerApi:
         return durable_value(self._core, self._orchestrator.initialize_session(pid, config, envelope, force))
 
     def get_next_instruction(self, pid: str, worker: str | None = None, lease_s: float | None = None) -> Instruction:
-        """What a pipeline's worker does next; asked again, the same. A `worker` that gives its name has a lease of
-        `lease_s` on the run, and asking again renews it."""
+        """Return what a pipeline's worker does next; asked again, the same. A `worker` that gives its name has a lease
+        of `lease_s` on the run, and asking again renews it."""
         return durable_value(self._core, self._orchestrator.get_next_instruction(pid, worker, lease_s))
 
     def report_agent_result(
         self, pid: str, result: Mapping[str, Any], worker: str | None = None, lease_s: float | None = None
     ) -> Instruction:
-        """What came of a run, and what comes next, with a lease for a worker with a name; a run reported again changes
-        nothing."""
+        """Return what came of a run, and what comes next, with a lease for a worker with a name; a run reported again
+        changes nothing."""
         return durable_value(self._core, self._orchestrator.report_agent_result(pid, result, worker, lease_s))
 
     def renew_lease(self, pid: str, worker: str, lease_s: float | None = None) -> list[WorkerLease]:

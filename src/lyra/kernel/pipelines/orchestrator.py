@@ -251,7 +251,7 @@ class Orchestrator(Subsystem):
     # ------------------------------------------------------------------ the step calls
 
     def get_next_instruction(self, pid: str, worker: str | None = None, lease_s: float | None = None) -> Instruction:
-        """What to do now; asked again, the same. A worker that gives its name has a lease on the run."""
+        """Return what to do now; asked again, the same. A worker that gives its name has a lease on the run."""
         require_signal(pid)
         wanted = LeaseRequest.of(worker, lease_s)
         self._core.raise_if_closed()
@@ -426,7 +426,7 @@ class Orchestrator(Subsystem):
         return self._resources.get_quota(pid) != self._resources.default_quota
 
     def quota_left(self, pid: str) -> dict[str, Any]:
-        """What is left of the quota of a pipeline that has its own, as the limits of a Budget."""
+        """Return what is left of the quota of a pipeline that has its own, as the limits of a Budget."""
         if not self._has_own_quota(pid):
             return {}
         quota, usage = self._resources.get_quota(pid), self._resources.get_usage(pid)

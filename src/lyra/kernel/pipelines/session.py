@@ -254,7 +254,7 @@ def follows(stage: AgentConfig) -> tuple[str, str]:
 
 
 def gathered(session: Session, stage: AgentConfig, output: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """What an output adds to the pipeline's state: the keys of state_schema, or all of it where a key names the
+    """Yield what an output adds to the pipeline's state: the keys of state_schema, or all of it where a key names the
     stage."""
     whole = stage.output_key or stage.agent_name
     for key in session.pipeline_config.state_schema:

@@ -108,7 +108,8 @@ class Context:
 
     @property
     def pid(self) -> str:
-        """Where others find it, also after a restart: with a `supervision` of its own, that is its guard's pid."""
+        """Return where others find it, also after a restart: with a `supervision` of its own, that is its guard's
+        pid."""
         return self.own_process.known_as
 
     @property
@@ -130,7 +131,7 @@ class Context:
 
     @property
     def restored(self) -> Any:
-        """What the last `checkpoint` of this process kept; None on a first run."""
+        """Return what the last `checkpoint` of this process kept; None on a first run."""
         return self.own_process.restored
 
     @property

@@ -95,7 +95,7 @@ class ServiceInfo(FrozenSettings, frozen=True):
 
     @property
     def capacity(self) -> int:
-        """How many requests at once its status lets it take."""
+        """Return how many requests at once its status lets it take."""
         return STATUSES[self.status](self.max_concurrent)
 
     @property

@@ -95,7 +95,7 @@ class Plan(msgspec.Struct):
     guards: bool = False  # one child, for which this process stands: it passes messages on and ends as the child does
 
     def under_old_names(self) -> Plan:
-        """The same plan as an earlier version journaled it."""
+        """Return the plan as an earlier version journaled it."""
         children = [spec.under_old_names() for spec in self.children]
         template = None if self.template is None else self.template.under_old_names()
         return msgspec.structs.replace(self, children=children, template=template)
@@ -348,7 +348,7 @@ _TEXTS: Final[dict[str, tuple[str, ...]]] = {  # what each kind of event has to 
 
 
 def event_fault(event: Any) -> str | None:
-    """What is wrong with an event that was kept, if something is: another kernel's rows may be anything."""
+    """Return what is wrong with an event that was kept, if something is: another kernel's rows may be anything."""
     kind = event.get("is") if isinstance(event, dict) else None
     texts = _TEXTS.get(kind) if isinstance(kind, str) else None
     if texts is None:

@@ -114,7 +114,7 @@ supervise.__lyra_spawns__ = _spawns  # type: ignore[attr-defined]
 
 
 def read_kept(ctx: Context, value: Any, kind: type[_Kept]) -> _Kept:
-    """What the journal holds for this supervisor; another kernel's rows may be anything."""
+    """Return what the journal holds for this supervisor; another kernel's rows may be anything."""
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:

@@ -124,7 +124,8 @@ class CommandLine:
 
 
 def _values_in(argument: str) -> Iterator[str]:
-    """What an argument may be or hold: itself, the value of a short option, what follows a sign such as `=` or `!`."""
+    """Yield what an argument may be or hold: itself, the value of a short option, what follows a sign such as `=` or
+    `!`."""
     yield argument
     if argument[:1] == "-" and argument[1:2] != "-" and len(argument) > 2:
         yield argument[2:]

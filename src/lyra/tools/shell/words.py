@@ -273,7 +273,7 @@ class WordReader(ABC):
         return self.position < self.end
 
     def _quoted(self, char: str, out: list[str]) -> bool:
-        """What a backslash or a quote begins; True when something expands in it."""
+        """Return what a backslash or a quote begins; True when something expands in it."""
         if char == "'":
             out.append(self._single())
         elif char == '"':
@@ -350,7 +350,7 @@ class WordReader(ABC):
 
     # ------------------------------------------------------------ expansions
     def _dollar(self, out: list[str], *, quoted: bool) -> bool:
-        """What a `$` begins; True when it expands."""
+        """Return what a `$` begins; True when it expands."""
         if not self.deeper():
             return True
         try:

@@ -308,7 +308,7 @@ class _ToolRun:
 
     @property
     def rights(self) -> tuple[Capability, ...]:
-        """What an agent that uses this tool has to be granted."""
+        """Return what an agent that uses this tool has to be granted."""
         return self._kind.rights
 
     @property

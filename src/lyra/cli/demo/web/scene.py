@@ -85,7 +85,7 @@ class Scene:
         return self._runtime
 
     def status(self) -> str:
-        """How the team is doing, in words."""
+        """Return how the team is doing, in words."""
         alive = [process for process in self.kernel.processes.values() if process.alive]
         questions = self.kernel.interrupts.list_interrupts(status="pending")
         return f"{len(alive)} processes alive, {len(questions)} questions wait for a person"
