@@ -218,7 +218,7 @@ class ProviderKeys:
 
     def __init__(self, models: AgentModels) -> None:
         self._models = models
-        self._configured = models.settings.secrets
+        self._configured: tuple[str, ...] = ()
         self._secrets: tuple[str, ...] = ()
         self._know()
         self.forget = add_key_source(self, lambda keys: keys.known)
