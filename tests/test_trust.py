@@ -22,7 +22,7 @@ from lyra.mcp.servers import load_settings
 from lyra.tools.builtin.workspace import Workspace
 from lyra.tools.permissions.settings import load_layers, passed_over, permissions_of
 from lyra.tools.yaml import DynamicTools
-from lyra.tools.yaml.folder import sources_here
+from lyra.tools.yaml.places import sources_here
 from tests import trusting
 
 

@@ -34,7 +34,7 @@ from lyra.sage.extensions.extensions import Extensions, extension_asks
 from lyra.tools.builtin.workspace import Workspace
 from lyra.tools.permissions.settings import permissions_from_files
 from lyra.tools.permissions.subjects import subject_of
-from lyra.tools.yaml.folder import sources_here
+from lyra.tools.yaml.places import sources_here
 
 __all__ = ["ATTEMPTS", "SITUATIONS", "Attempt", "Report", "effects", "laid_out", "run"]
 

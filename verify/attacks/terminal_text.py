@@ -18,7 +18,7 @@ from lyra.sage.terminal.echo import Folds, Sheet, error_lines, expanded_lines, n
 from lyra.sage.terminal.facts import TerminalFacts
 from lyra.sage.terminal.loop import Status, status_line
 from lyra.sage.terminal.question import TerminalQuestion
-from lyra.sage.terminal.question_view import AboutSetting, about_lines, key_lines, why_lines
+from lyra.sage.terminal.question_desk import AboutSetting, about_lines, key_lines, why_lines
 from lyra.sage.terminal.text.diff_view import diff_lines
 from lyra.sage.terminal.text.styled_lines import MARKS, Line, encoded
 from lyra.sage.terminal.turn_view import TurnView

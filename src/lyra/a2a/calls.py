@@ -21,9 +21,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from lyra.a2a.answer import ENDED, RemoteAnswer, answer_of_message, answer_of_task, told_cost
 from lyra.a2a.connection import RemoteConnection, is_lost
-from lyra.a2a.content import parts_of_content
+from lyra.a2a.content import ENDED, RemoteAnswer, answer_of_message, answer_of_task, parts_of_content, told_cost
 from lyra.a2a.sdk import IDEMPOTENT_MESSAGES, messages
 from lyra.core.budgets.budget import Usage
 from lyra.core.budgets.money import Money

@@ -298,7 +298,7 @@ async def fan_out(message: Any, agents: Iterable[Asked[T]], *, limit: int = ...,
 @overload
 async def fan_out(message: Any, agents: Iterable[Any], *, limit: int = ..., on: Place = ...) -> list[Any]: ...
 async def fan_out(message: Any, agents: Iterable[Any], *, limit: int = LIMIT, on: Place = None) -> list[Any]:
-    """The same message to all of them; their answers in their order."""
+    """Send one message to all of them, and return their answers in their order."""
     calls: list[Any] = [(agent, message) for agent in agents]
     return await batch(calls, limit=limit, on=on)
 

@@ -46,7 +46,7 @@ class PromptWords(Protocol):
         ...
 
     def words(self, text: str) -> list[str]:
-        """What a line may go on with, for the tabulator."""
+        """Return what a line may go on with, for the tabulator."""
         ...
 
     def interrupted(self) -> None:
@@ -67,7 +67,7 @@ def command_of(word: str, table: Mapping[str, CommandRow]) -> str:
 
 
 def help_lines(table: Mapping[str, CommandRow]) -> list[str]:
-    """What there is, a command a line; one with a long usage has its text on the next."""
+    """Return what there is, a command a line; one with a long usage has its text on the next."""
     width = max(len(row.usage) for row in table.values() if len(row.usage) < _WIDE)
     lines = []
     for row in table.values():

@@ -24,17 +24,17 @@ def main(arguments: "Sequence[str] | None" = None) -> int:
 
 
 def vega(arguments: "Sequence[str] | None" = None) -> int:
-    """The same for `vega`, which is `lyra vega` under a name of its own."""
+    """Run `vega`, which is `lyra vega` under a name of its own."""
     return _main("vega", arguments)
 
 
 def vesper(arguments: "Sequence[str] | None" = None) -> int:
-    """The same for `vesper`, which is `lyra vesper`."""
+    """Run `vesper`, which is `lyra vesper`."""
     return _main("vesper", arguments)
 
 
 def sage(arguments: "Sequence[str] | None" = None) -> int:
-    """The same for `sage`, which is `lyra sage`."""
+    """Run `sage`, which is `lyra sage`."""
     return _main("sage", arguments)
 
 

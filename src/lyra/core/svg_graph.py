@@ -269,7 +269,7 @@ def _draw_down(canvas: Canvas, edge: GraphEdge, placed: Mapping[str, _Placed], t
 
 
 def _bend(source: _Placed, target: _Placed, placed: Mapping[str, _Placed]) -> float:
-    """How far to bend an edge to the side, where another node is in its way; else 0."""
+    """Return how far to bend an edge to the side, where another node is in its way; else 0."""
     for place in placed.values():
         if source.y < place.y < target.y:
             part = (place.y - source.y) / (target.y - source.y)

@@ -59,7 +59,7 @@ class JobLog(Protocol):
         ...
 
     def earlier(self, pid: str, number: int) -> str | None:
-        """What is known of a job from an earlier life of its process, in words; None where there was none."""
+        """Return what is known of a job from an earlier life of its process, in words; None where there was none."""
         ...
 
 
@@ -215,7 +215,7 @@ class Tool(msgspec.Struct, frozen=True):
 
     @property
     def __lyra_effect__(self) -> dict[str, Any]:
-        """What the call of the tool by a program (`ctx.do(tool, …)`) declares."""
+        """Return what the call of the tool by a program (`ctx.do(tool, …)`) declares."""
         return {"needs": self._needs_of_program, "idempotent": self.idempotent, "timeout_s": self.timeout_s}
 
     def _needs_of_program(self, *args: Any, **kwargs: Any) -> tuple[Capability, ...]:

@@ -48,9 +48,9 @@ from lyra.kernel.services.registry import (
     ServiceStatus,
 )
 from lyra.kernel.shared.groups import Group
-from lyra.kernel.status import RequestStatus, SystemStatus
 from lyra.kernel.supervision.child import Child
 from lyra.kernel.supervision.handle import ChildInfo, SupervisorHandle
+from lyra.kernel.worker_api import RequestStatus, SystemStatus
 from lyra.kernel.workers.entry import ProcessCounts, ProcessState, SchedulingPriority
 from lyra.kernel.workers.lifecycle import LifecycleManager, ProcessControlBlock
 from lyra.kernel.workers.rate_limits import RateLimitConfig, RateLimiter, RateLimitResult, RateLimitUsage

@@ -62,7 +62,7 @@ class UserKernel:
         check_owner(self._lifecycle.user_of(pid), self.user_id, f"process {pid}")
 
     def _check_if_known(self, pid: str | None) -> None:
-        """The same for a pid that may be new."""
+        """Check a pid that may be new."""
         if pid:
             try:
                 self.check(pid)

@@ -142,7 +142,7 @@ class KernelParts:
         )
 
     def _forward_core(self) -> None:
-        """What callers and the layers above use of the ground floor, under its own name."""
+        """Forward what callers and the layers above use of the ground floor, under its own name."""
         core = self.core
         self.clock = core.clock
         self.entropy = core.entropy

@@ -73,7 +73,7 @@ async def start_fork(
 
 
 def _above(records: list[Record], pid: str) -> list[rows.Created]:
-    """How a process and all above it were made, itself first."""
+    """Return how a process and all above it were made, itself first."""
     creations = {
         record.pid: rows.DECODERS[record.kind].decode(record.data)
         for record in records
@@ -99,7 +99,7 @@ def _limits(above: list[rows.Created]) -> dict[str, Any] | None:
 
 
 def _right(above: list[rows.Created]) -> Grant | None:
-    """What a process was allowed: each of those above it may have narrowed that."""
+    """Return what a process was allowed: each of those above it may have narrowed that."""
     grants = [grant_of(row) for row in reversed(above) if row.grant is not None]
     if not grants:
         return None

@@ -11,9 +11,13 @@ from functools import update_wrapper
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 
+import msgspec
+
 from lyra.core import limits
 from lyra.core.checking.check import known_keys, real
+from lyra.core.codec import to_plain
 from lyra.core.envelope import Envelope
+from lyra.errors import NoSuchProcess
 from lyra.kernel.base.acting import require_signal
 from lyra.kernel.cleanup import clean, shut_down
 from lyra.kernel.interrupts.service import Answer, Interrupt
@@ -23,9 +27,10 @@ from lyra.kernel.pipelines.instruction import Instruction, SessionState, WorkerL
 from lyra.kernel.pipelines.single_agent import AgentRun
 from lyra.kernel.programs.handle import Ack, acknowledge
 from lyra.kernel.services.registry import InferenceResponse, ServiceResponse
-from lyra.kernel.status import RequestStatus, SystemStatus, request_status, system_status
 from lyra.kernel.workers.envelopes import with_ids
-from lyra.kernel.workers.usage import COUNTED, ResourceUsage
+from lyra.kernel.workers.lifecycle import ProcessControlBlock
+from lyra.kernel.workers.rate_limits import RateLimitUsage
+from lyra.kernel.workers.usage import COUNTED, RemainingBudget, ResourceUsage, SystemUsage
 
 if TYPE_CHECKING:
     from lyra.kernel.cleanup import Rounds
@@ -162,15 +167,15 @@ class WorkerApi:
         return durable_value(self._core, self._orchestrator.initialize_session(pid, config, envelope, force))
 
     def get_next_instruction(self, pid: str, worker: str | None = None, lease_s: float | None = None) -> Instruction:
-        """What a pipeline's worker does next; asked again, the same. A `worker` that gives its name has a lease of
-        `lease_s` on the run, and asking again renews it."""
+        """Return what a pipeline's worker does next; asked again, the same. A `worker` that gives its name has a lease
+        of `lease_s` on the run, and asking again renews it."""
         return durable_value(self._core, self._orchestrator.get_next_instruction(pid, worker, lease_s))
 
     def report_agent_result(
         self, pid: str, result: Mapping[str, Any], worker: str | None = None, lease_s: float | None = None
     ) -> Instruction:
-        """What came of a run, and what comes next, with a lease for a worker with a name; a run reported again changes
-        nothing."""
+        """Return what came of a run, and what comes next, with a lease for a worker with a name; a run reported again
+        changes nothing."""
         return durable_value(self._core, self._orchestrator.report_agent_result(pid, result, worker, lease_s))
 
     def renew_lease(self, pid: str, worker: str, lease_s: float | None = None) -> list[WorkerLease]:
@@ -254,3 +259,70 @@ class WorkerApi:
         """Run a pipeline as a durable process with the registered agents, and tell what happens."""
         self._lifecycle.raise_if_closing("pipeline")
         return self._orchestrator.execute_pipeline(config, envelope, pid=pid)
+
+
+# ---------------------------------------------------------------- status
+# How the kernel is doing, and how one request is doing: pictures put together from the subsystems.
+
+
+class _Picture(msgspec.Struct, frozen=True):
+    def to_data(self) -> dict[str, Any]:
+        """Plain data, for a wire."""
+        data: dict[str, Any] = msgspec.to_builtins(
+            {name: getattr(self, name) for name in self.__struct_fields__}, enc_hook=to_plain
+        )
+        return data
+
+
+class SystemStatus(_Picture, frozen=True):
+    uptime_seconds: float
+    process_counts: dict[str, int]  # by state
+    total_processes: int
+    queue_depth: int  # entries in line for a worker
+    service_counts: dict[str, int]  # by type
+    rate_limit_usage: dict[str, RateLimitUsage]  # by user
+    resources: SystemUsage
+    interrupts: dict[str, int]  # by status
+
+
+class RequestStatus(_Picture, frozen=True):
+    pcb: ProcessControlBlock
+    envelope: Any  # of its pipeline; None when it has none
+    pending_interrupt: Interrupt | None
+    remaining_budget: RemainingBudget
+
+
+def system_status(parts: WorkerParts) -> SystemStatus:
+    return SystemStatus(
+        uptime_seconds=parts.core.clock.monotonic() - parts.core.started_s if parts.core.started else 0.0,
+        process_counts=parts.lifecycle.get_process_counts(),
+        total_processes=parts.lifecycle.total,
+        queue_depth=parts.lifecycle.queue_depth,
+        service_counts=_service_counts(parts),
+        rate_limit_usage=parts.rate_limiter.get_usage_by_user(),
+        resources=parts.resources.get_system_usage(),
+        interrupts=parts.interrupts.get_counts(),
+    )
+
+
+def request_status(parts: WorkerParts, pid: str) -> RequestStatus:
+    return RequestStatus(
+        pcb=parts.lifecycle.get_process(pid),
+        envelope=_envelope(parts, pid),
+        pending_interrupt=parts.interrupts.get_pending_interrupt(pid),
+        remaining_budget=parts.resources.get_remaining_budget(pid),
+    )
+
+
+def _service_counts(parts: WorkerParts) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for service in parts.services.state.services.values():
+        counts[service["service_type"]] = counts.get(service["service_type"], 0) + 1
+    return counts
+
+
+def _envelope(parts: WorkerParts, pid: str) -> Any:
+    try:
+        return parts.orchestrator.get_session_state(pid).envelope
+    except NoSuchProcess:  # no pipeline drives it
+        return None

@@ -46,7 +46,7 @@ class SettingValue(NamedTuple):
         return is_reference(self.written) or "${" in self.written
 
     def shown(self, name: str) -> str:
-        """What may be shown: a reference always, a literal unless its name is that of a secret."""
+        """Return what may be shown: a reference always, a literal unless its name is that of a secret."""
         return MASK if not self.is_looked_up and _SECRET_NAME.search(name) else self.written
 
     @classmethod

@@ -148,7 +148,8 @@ Ended = Callable[[ServerFailed], None]
 
 
 def profile_of(settings: ServerSettings, workspace: str, denied: Sequence[Capability] = ()) -> Profile:
-    """What the program may touch: the project read-only, what the settings open, and no network unless they name it.
+    """Return what the program may touch: the project read-only, what the settings open, and no network unless they name
+    it.
 
     Paths that rules deny (`denied`) are closed to it as to any command.
     """

@@ -276,7 +276,7 @@ _CONDITIONS: Final = ("user", "contains", "tool", "result", "system", "model", "
 
 
 def _reply_of(value: Any) -> Reply:
-    """What a script's function gave: a Reply, a mapping like a file's, or a text."""
+    """Return what a script's function gave: a Reply, a mapping like a file's, or a text."""
     if isinstance(value, Reply):
         return value
     if not isinstance(value, str):
@@ -288,7 +288,7 @@ def _reply_of(value: Any) -> Reply:
 
 # ---------------------------------------------------------------- which reply
 def _fits(reply: Reply, request: Request) -> _Seen | None:
-    """What the conditions matched, or None where one of them does not hold."""
+    """Return what the conditions matched, or None where one of them does not hold."""
     messages = request.messages
     asks_tool = reply.tool is not None or reply.result is not None
     asks_user = reply.user is not None or reply.contains is not None

@@ -185,7 +185,7 @@ class Estimator:
         learned.rate, learned.missed = rate, missed
 
     def learned(self, model: str) -> _Learned:
-        """What was learned about a model."""
+        """Return what was learned about a model."""
         return self._models.get(model) or self._model(model)
 
     def expects(self, model: str) -> tuple[float, float, int]:
@@ -247,7 +247,7 @@ class ConversationTokens:
         self.estimated = 0
 
     def to_data(self) -> list[Any]:
-        """What the provider has counted: the messages, its tokens, its model."""
+        """Return what the provider has counted: the messages, its tokens, its model."""
         return [self._upto, self._tokens, self._model]
 
     def load(self, data: list[Any], messages: list[Message]) -> None:

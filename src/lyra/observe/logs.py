@@ -73,7 +73,7 @@ _FIELDS: Final = (
 
 
 def log_fields(record: logging.LogRecord) -> dict[str, Any]:
-    """What a record says, redacted: time, level, logger, message, and the trace and pid that it belongs to."""
+    """Return what a record says, redacted: time, level, logger, message, and the trace and pid that it belongs to."""
     message = record.getMessage()
     if record.exc_info and record.exc_info[1] is not None:
         message += f": {type(record.exc_info[1]).__name__}: {record.exc_info[1]}"

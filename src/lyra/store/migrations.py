@@ -117,7 +117,7 @@ _ADD_COLUMN: Final = re.compile(r"ALTER TABLE (\w+) ADD COLUMN (.+)")
 
 
 def declared_tables(version: int, types: dict[str, str]) -> dict[str, str]:
-    """How each table is declared after the first `version` steps, by its name: as SQLite keeps it."""
+    """Return how each table is declared after the first `version` steps, by its name: as SQLite keeps it."""
     tables: dict[str, str] = {}
     for step in MIGRATIONS[:version]:
         for statement in step.statements(types):

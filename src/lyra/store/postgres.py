@@ -134,7 +134,7 @@ class PostgresStore(SigningStore):
             ) from None
 
     def _prepare(self) -> None:
-        """What every new connection has to be told."""
+        """Tell a new connection what every connection has to know."""
         self._ask("SELECT set_config('search_path', ?, false)", (self.schema,))
         self._ask("SELECT set_config('synchronous_commit', ?, false)", (_SYNCHRONOUS[self._durability],))
 

@@ -63,7 +63,7 @@ class Store(Protocol):
 
     @property
     def location(self) -> str:
-        """Where it is, for messages; never with a password."""
+        """Return where the store is, for messages; never with a password."""
         ...
 
     @property

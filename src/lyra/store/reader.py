@@ -49,7 +49,7 @@ class SqliteReader(SqliteStore):
         return True
 
     def _looks(self) -> tuple[int, int, int]:
-        """What changes when the file is written or replaced."""
+        """Return what changes when the file is written or replaced."""
         try:
             facts = os.stat(self.path)
         except OSError:

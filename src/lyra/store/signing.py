@@ -85,7 +85,7 @@ class SigningStore(SqlStore):
         self._key_id = "" if signer is None else signer.key_id
 
     def _signed_names(self) -> tuple[str | int, ...]:
-        """What tells this store from every other one."""
+        """Return what tells this store from every other one."""
         return tuple(self.identity())
 
     def signed_by(self) -> str:
@@ -105,7 +105,7 @@ class SigningStore(SqlStore):
             self._put_signature(0, BEGINNING, {})
 
     def contents(self) -> StoreContents:
-        """What a kernel reads when it opens the store, as it is at one moment, whatever its signatures say."""
+        """Return what a kernel reads when it opens the store, as it is at one moment, whatever its signatures say."""
         with self._reading():
             head, states = self._snapshot()
             batches = self._batches(head.snapshot_seq + 1, head.last_seq)
@@ -308,7 +308,7 @@ class SigningStore(SqlStore):
         return [] if self._signatures is None else self.check_signatures()
 
     def check_signatures(self) -> list[str]:
-        """What is not as it was signed with this key, as sentences."""
+        """Return what is not as it was signed with this key, as sentences."""
         signatures = self._signatures
         assert signatures is not None
         with self._reading():

@@ -183,7 +183,7 @@ def spaces(store: SqliteStore) -> list[str]:
 
 
 def _stem(name: str) -> str:
-    """What the tables of a space are called, before the slash."""
+    """Return what the tables of a space are called, before the slash."""
     return f"{_MARK}{name}" if name.lower().startswith(_RESERVED) else name
 
 

@@ -108,12 +108,13 @@ class SqlStore(ABC):
 
     @abstractmethod
     def _engine_faults(self) -> list[str]:
-        """What the database itself finds wrong."""
+        """Return what the database itself finds wrong."""
 
     # ------------------------------------------------------------ what `signing` implements
     @abstractmethod
     def _chain_from(self, first: int) -> ChainReader | None:
-        """What checks the signatures of a reading that begins with row `first`; None where they are not checked."""
+        """Return what checks the signatures of a reading that begins with row `first`; None where they are not
+        checked."""
 
     @abstractmethod
     def _check_snapshot(self, head: Head, states: dict[str, bytes]) -> None:
@@ -125,7 +126,7 @@ class SqlStore(ABC):
 
     @abstractmethod
     def _check_signatures(self) -> list[str]:
-        """What is not signed as it should be, as sentences."""
+        """Return what is not signed as it should be, as sentences."""
 
     has_clock: bool = False
 

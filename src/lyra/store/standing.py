@@ -156,7 +156,7 @@ class StoreStanding(NamedTuple):
 
 
 def standing_of(store: Store | SigningStore, *, make_key: bool = False) -> StoreStanding:
-    """How a store stands, as far as its record of signatures says: reading it shows whether they are right."""
+    """Return how a store stands, as far as its record of signatures says: reading it shows whether they are right."""
     if not isinstance(store, SigningStore):
         return StoreStanding("out_of_reach")
     signer = own_signer(make=make_key)

@@ -102,7 +102,7 @@ class ToolRegistry:
         return registry
 
     def parts(self) -> tuple[Tool | ToolSource, ...]:
-        """What an Agent uses: the tools, and the sources that it reads at each message."""
+        """Return what an Agent uses: the tools, and the sources that it reads at each message."""
         sources = (part_of(source, lambda _: True, self._layers) for source in self._sources)
         return (*(self._layered(registered) for registered in self._tools.values()), *sources)
 

@@ -21,7 +21,7 @@ from lyra.agents.session.shared import runtime_of, stop_turn
 from lyra.errors import AgentFailed, Conflict, DeadlineExceeded, ProcessExit
 from lyra.kernel.journal.history import Fold
 from lyra.models.sim import SimProvider
-from lyra.server.http.api.sessions import cancel_answer
+from lyra.server.http.api.agents import cancel_answer
 from tests.agents.support import calls, run, says
 from tests.kernel.conftest import Crash, settle
 

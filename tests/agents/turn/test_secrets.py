@@ -180,6 +180,7 @@ def test_a_word_that_stands_for_a_key_blots_out_no_answer(monkeypatch):
     monkeypatch.setenv("ANTHROPIC_API_KEY", "test")
     kernel = Kernel()
     runtime = runtime_of(kernel)
+    monkeypatch.setattr(runtime.client, "key_holders", ("a provider with keys",))
     monkeypatch.setattr(runtime.client, "secrets", lambda: ("test", KEY))
     assert runtime.clean(f"the latest test, {KEY}") == f"the latest test, {MASK}"
 

@@ -21,7 +21,6 @@ LATER = {
     "genai_prices",
     "lyra.core.commands.programs",
     "lyra.sandbox.sandbox",
-    "lyra.tools.builtin.web_fetch",
     "lyra.tools.shell.command_line",
     "lyra.tools.yaml.folder",
     "pydantic",

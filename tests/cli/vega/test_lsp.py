@@ -41,6 +41,6 @@ def test_it_is_listed_and_does_not_import_pygls_for_that():
 def test_the_core_needs_no_pygls():
     done = run(
         "import sys; sys.modules['pygls'] = sys.modules['lsprotocol'] = None\n"
-        "from lyra.vega.lsp import completion, hover, rename, navigation, diagnostics, tokens, lens, layout, outline"
+        "from lyra.vega.lsp import analysis, completion, diagnostics, hover, index, navigation, tokens"
     )
     assert done.returncode == 0, done.stderr

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lyra.kernel import Kernel, PipelineConfig
-from lyra.kernel.pipelines.loops import unlimited_loops
+from lyra.kernel.pipelines.files import unlimited_loops
 from tests.kernel.conftest import run
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from lyra import Context, Kernel
 from lyra.errors import ConfigError
-from lyra.kernel.programs.journaled_wait import journaled_wait
+from lyra.kernel.programs.journaled_call import journaled_wait
 from tests.kernel.conftest import Crash, run, settle
 
 

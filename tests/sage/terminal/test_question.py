@@ -8,8 +8,7 @@ import pytest
 
 from lyra.sage.terminal.echo import Folds
 from lyra.sage.terminal.question import Decision, TerminalQuestion, rule_in_words
-from lyra.sage.terminal.question_desk import QuestionQueue
-from lyra.sage.terminal.question_view import AboutSetting, about_lines, key_lines, why_lines
+from lyra.sage.terminal.question_desk import AboutSetting, QuestionQueue, about_lines, key_lines, why_lines
 from lyra.sage.terminal.text.styled_lines import MARKS, plain_text
 from lyra.testing import SimClock
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from lyra.server.gateway.answer_cache import ANSWER_BYTES_MAX, AnswerCache
 from lyra.server.gateway.keys import KeySettings
+from lyra.server.gateway.relay import ANSWER_BYTES_MAX, AnswerCache
 from lyra.testing import SimClock
 from tests.server.gateway.support import SSE, Received, Reply, chat_answer, chat_stream, serving_gateway
 from tests.server.http.support import in_loop

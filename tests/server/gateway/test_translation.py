@@ -14,7 +14,7 @@ from lyra.errors import ConfigError
 from lyra.models.provider import Request
 from lyra.server.gateway.translation.chat import read_chat
 from lyra.server.gateway.translation.messages import read_messages
-from lyra.server.gateway.translation.responses import read_responses
+from lyra.server.gateway.translation.translated import read_responses
 from tests.server.gateway.support import SSE, Received, Reply, chat_stream, serving_gateway
 from tests.server.gateway.test_failures import sse_bytes
 from tests.server.gateway.test_sdks import CHAT, MESSAGE_EVENTS, MESSAGES, PNG, RESPONSES, SCHEMA, TOOL_USE

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lyra.server.http.openapi import openapi_document
+from lyra.server.http.api.system import openapi_document
 from lyra.server.site import site
 from tests.server.http.support import Served, served
 

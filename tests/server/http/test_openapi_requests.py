@@ -12,7 +12,7 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, settings
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
-from lyra.server.http.openapi import openapi_document
+from lyra.server.http.api.system import openapi_document
 from lyra.server.site import site
 from tests.cases import ALL
 from tests.server.http.support import OPERATOR, echo, serving

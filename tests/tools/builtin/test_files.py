@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from lyra.core.tool import caller
 from lyra.errors import CapabilityDenied, LyraError, ToolError
 from lyra.tools.builtin import Workspace
-from lyra.tools.builtin.files import Change, apply_changes
-from lyra.tools.builtin.text_file import TextFile
+from lyra.tools.builtin.files import Change, TextFile, apply_changes
 from tests.cases import cases
 
 

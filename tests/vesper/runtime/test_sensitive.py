@@ -14,8 +14,7 @@ import pytest
 from lyra import vesper
 from lyra.errors import ContractViolation, StoreError
 from lyra.vesper.effects.sealing import Sealer
-from lyra.vesper.evidence.metrics import prometheus
-from lyra.vesper.evidence.modes import ORDER
+from lyra.vesper.evidence.modes import ORDER, prometheus
 from lyra.vesper.values.outcome import Outcome
 from lyra.vesper.values.redaction import REDACTED, Redaction
 from tests.vesper.runtime.payments import PaymentServer

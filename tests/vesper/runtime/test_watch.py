@@ -14,8 +14,7 @@ from lyra.errors import SourceError
 from lyra.observe.spans import span_of
 from lyra.vesper import Runtime, load
 from lyra.vesper.check.judge import check_text
-from lyra.vesper.evidence.metrics import prometheus
-from lyra.vesper.evidence.modes import allowed
+from lyra.vesper.evidence.modes import allowed, prometheus
 from lyra.vesper.evidence.state import SERIES_MAX, EvidenceState
 
 HALF = """\

@@ -20,8 +20,7 @@ from typing import Final, NamedTuple
 from lyra.errors import LyraError, SandboxUnavailable
 from lyra.sandbox import Limits, Profile, Sandbox
 from lyra.tools.builtin import Workspace
-from lyra.tools.builtin.files import file_tools
-from lyra.tools.builtin.text_file import ReadLog
+from lyra.tools.builtin.files import ReadLog, file_tools
 from lyra.tools.permissions.decision import Permissions
 from lyra.tools.permissions.subjects import subject_of
 

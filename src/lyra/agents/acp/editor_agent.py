@@ -17,8 +17,7 @@ from acp import PROTOCOL_VERSION, RequestError, schema
 
 from lyra._version import __version__
 from lyra.agents.acp.editor_session import EditorSession
-from lyra.agents.acp.prompt import read_prompt
-from lyra.agents.acp.refusals import invalid, refusal
+from lyra.agents.acp.refusals import invalid, read_prompt, refusal
 from lyra.agents.session.shared import runtime_of
 from lyra.core.limits import NAME_LENGTH_MAX
 from lyra.errors import LyraError

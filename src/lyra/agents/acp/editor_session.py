@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from acp import helpers, schema
 
-from lyra.agents.acp.prompt import EditorPrompt
 from lyra.agents.acp.questions import EditorQuestions
-from lyra.agents.acp.refusals import INVALID_REQUEST, STOP_REASONS, invalid, refusal
+from lyra.agents.acp.refusals import INVALID_REQUEST, STOP_REASONS, EditorPrompt, invalid, refusal
 from lyra.agents.acp.updates import TurnUpdates, message_updates, shown_text
 from lyra.agents.session.events import AnswerDone, line_of
 from lyra.agents.session.shared import questions_below, stop_turn

@@ -90,7 +90,7 @@ class Memory(FrozenSettings, frozen=True):
         return Remembered(self.home_in(kernel), self.scope)
 
     def home_in(self, kernel: Kernel) -> MemoryHome:
-        """Where its items are kept, for an agent in this kernel."""
+        """Return where its items are kept, for an agent in this kernel."""
         home: MemoryHome = kernel.memories if self.home is None else self.home
         return home
 

@@ -71,8 +71,8 @@ class ProgramReplay:
         self._arguments: dict[str, dict[str, Any]] = {}  # by process and key
 
     async def frames(self, number: int, pid: str) -> list[ProgramFrame]:
-        """Where the program of a process stands after a step, with its variables; empty where it has ended, has not
-        begun, or is an agent. LyraError where the program is not known or is another one."""
+        """Return where the program of a process stands after a step, with its variables; empty where it has ended, has
+        not begun, or is an agent. LyraError where the program is not known or is another one."""
         process = self._timeline.state(number).processes.get(pid)
         if process is None or process.state == "ended" or process.is_agent:
             return []

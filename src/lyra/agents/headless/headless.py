@@ -206,8 +206,8 @@ class Headless:
     async def lines(
         self, task: Content, *, beside: str = "", budget: Limits | None = None, only: Sequence[str] | None = None
     ) -> AsyncGenerator[AnyLine, None]:
-        """What happens while the agent works on a task, one mapping a line; the last one is the `result`. `budget` is
-        for this task alone, and so are the rules `only`: no other call is allowed."""
+        """Yield what happens while the agent works on a task, one mapping a line; the last one is the `result`.
+        `budget` is for this task alone, and so are the rules `only`: no other call is allowed."""
         assert self.process is not None
         if beside.strip():
             self.kernel.taint.mark(self.session_id, "text beside the task")
@@ -251,7 +251,7 @@ class Headless:
         yield self._last_line(text, value, status)
 
     def _notices(self) -> list[NoticeLine]:
-        """What hooks outside a turn have said to the user since the last line of this kind."""
+        """Return what hooks outside a turn have said to the user since the last line of this kind."""
         notices = [] if self.hooks is None else self.hooks.take_notices()
         return [{"type": "notice", "text": notice.text, "level": notice.level} for notice in notices]
 
@@ -407,7 +407,7 @@ def event_line(event: AgentEvent, *, progress: bool) -> AnyLine | None:
 
 
 def redacted_error(error: LyraError, secrets: Iterable[str | Secret]) -> LyraError:
-    """The same error, with keys masked in its words and fields: a provider may repeat the key that it refuses."""
+    """Mask keys in the words and fields of an error: a provider may repeat the key that it refuses."""
     known = tuple(secrets)
     error.message = redact(error.message, known)
     error.args = (error.message,)
@@ -517,7 +517,7 @@ class SessionHooks:
         self._kernel.loop.call_soon(self.notify, "question", str(event.data["question"]))
 
     def take_context(self) -> str:
-        """What hooks have added for the model since the last call."""
+        """Return what hooks have added for the model since the last call."""
         context, self._context = "\n\n".join(self._context), []
         return context
 
@@ -527,7 +527,7 @@ class SessionHooks:
         self._notices += earlier._notices
 
     def take_notices(self) -> list[HookNotice]:
-        """What hooks have said to the user since the last call."""
+        """Return what hooks have said to the user since the last call."""
         notices, self._notices = self._notices[-_NOTICES_MAX:], []
         return notices
 

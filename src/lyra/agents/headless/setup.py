@@ -116,7 +116,7 @@ class _SearchableSource:
 
 def _from_files(workspace: Workspace, *, trusted: FolderTrust | bool | None) -> Iterable[ToolSource]:
     """The sources of YAML tools: the user's own, and those of a trusted project."""
-    from lyra.tools.yaml.folder import sources_here
+    from lyra.tools.yaml.places import sources_here
 
     return sources_here(workspace, trusted=trusted)
 

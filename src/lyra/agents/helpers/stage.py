@@ -218,7 +218,7 @@ def _fits(stage: AgentConfig, tool: Tool) -> bool:
 
 
 def _act(tool: Tool) -> str:
-    """What one of Lyra's own tools does to the world; "" for a tool of a user."""
+    """Return what one of Lyra's own tools does to the world; "" for a tool of a user."""
     facts = TOOLS.get(tool.name.lower()) if tool.builtin else None
     return facts.act if facts is not None else ""
 

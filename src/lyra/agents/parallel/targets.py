@@ -159,7 +159,7 @@ def session_of(process: Any) -> AgentSession | None:
 
 
 def _does_more(agent: AgentDeclaration) -> str:
-    """What an agent does besides answering; "" if nothing."""
+    """Return what an agent does besides answering; "" if nothing."""
     if agent.memory is not None:
         return f"agent {agent.name} has a memory"
     if agent.rate_limit is not None:

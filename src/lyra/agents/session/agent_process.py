@@ -156,7 +156,7 @@ class AgentProcess(Handle[Out_co], Generic[Out_co]):
         only: Sequence[str] | None = None,
         wait_for_person: bool = False,
     ) -> Pending[Out_co]:
-        """The same without waiting: await the result, ask whether it is done, or cancel it."""
+        """Send a message without waiting for its answer: await the result, ask whether it is done, or cancel it."""
         self._check_loop()
         require_send(self._process)
         if type(message) is MarkedReply:
@@ -282,7 +282,7 @@ class AgentProcess(Handle[Out_co], Generic[Out_co]):
 
     @property
     def agent_state(self) -> AgentState:
-        """Where the agent is: `ready` between two messages, `initializing` before its program has begun."""
+        """Return where the agent is: `ready` between two messages, `initializing` before its program has begun."""
         session = runtime_of(self._kernel).sessions.get(self.pid)
         execution = session.execution if session is not None and not session.is_given_up else None
         if execution is not None and execution.running:

@@ -168,7 +168,7 @@ class EarlyCall:
 
     @property
     def usage(self) -> Usage:
-        """What the child processes have spent in separate scopes."""
+        """Return what the child processes have spent in separate scopes."""
         apart = {id(child.budget): child.budget for child in self.children if isinstance(child.budget, JoinableBudget)}
         return sum((scope.usage for scope in apart.values()), NOTHING)
 

@@ -148,7 +148,7 @@ class AgentExecution:
     # ------------------------------------------------------------------ the reader's side
 
     def before_data(self) -> dict[str, Any]:
-        """What its session had counted when the run began, for a checkpoint."""
+        """Return what its session had counted when the run began, for a checkpoint."""
         return msgspec.structs.asdict(self.before)
 
     @property
@@ -157,7 +157,7 @@ class AgentExecution:
 
     @property
     def place(self) -> str:
-        """Where in its conversation it began, the same when it is replayed."""
+        """Return where in its conversation it began, the same when it is replayed."""
         return f"{self._mark}:{self.before.turns}"
 
     @property

@@ -192,7 +192,7 @@ class ModelCall:
         return completion.usage + self.lost_tokens if self.lost.items else completion.usage
 
     def usage_event(self, completion: Completion) -> UsageTold:
-        """What the call took with all its tries, for the reader of the answer."""
+        """Return what the call took with all its tries, for the reader of the answer."""
         usage = self.all_tokens(completion)
         cost = None if self.all_micro_usd is None else self.all_micro_usd / 1_000_000
         return UsageTold(usage.total_input, usage.output_tokens, usage.cache_read_tokens, cost, usage.estimated)

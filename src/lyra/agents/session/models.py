@@ -187,7 +187,7 @@ def keys_in_environment() -> tuple[str, ...]:
 
 
 def known_to(config: Config | None) -> tuple[str, ...]:
-    """The same, and the keys in a configuration; a kernel that was made without one has none."""
+    """Return the keys of providers and those in the kernel's configuration, if it was made with one."""
     providers = {} if config is None else config.providers
     written = (secret for name, given in providers.items() for secret in secrets_of(name, given))
     return (*keys_in_environment(), *filter(is_key, written))
@@ -218,7 +218,7 @@ class ProviderKeys:
 
     def __init__(self, models: AgentModels) -> None:
         self._models = models
-        self._configured = models.settings.secrets
+        self._configured: tuple[str, ...] = ()
         self._secrets: tuple[str, ...] = ()
         self._know()
         self.forget = add_key_source(self, lambda keys: keys.known)
@@ -302,7 +302,7 @@ class ModelSettings:
         return (self._config or self._load()).providers
 
     def explain(self, mistake: ConfigError, model: str) -> ConfigError:
-        """The same error, with a hint to settings of a project's file that were not allowed to apply, or wait for
+        """Return the error with a hint to settings of a project's file that were not allowed to apply, or wait for
         trust."""
         about = f"providers.{model.partition('/')[0]}." if "/" in model else f"{mistake.fields.get('key')}"
         notes = (*self._config.notes, self._config.passed_over_sentence()) if self._config is not None else ()

@@ -272,7 +272,7 @@ class OpenQuestions:
             process.cancel(GIVEN_UP)
 
     def _withdraw_below(self, pending: Pending, known: set[str]) -> None:
-        """What the turn has asked of other agents is withdrawn with it, before its cancellation comes there."""
+        """Withdraw what the turn has asked of other agents, before its cancellation comes there."""
         for inner in [other for other in self.pending.values() if other.asker in (pending.pid, pending.running)]:
             asked = self.kernel.processes.get(inner.pid)
             if inner.id not in known and asked is not None and not inner.done():
@@ -290,7 +290,7 @@ class OpenQuestions:
                 self.kernel.withdrawals.withdraw(process, pending.id)
 
     def closed_before(self, pending: Pending) -> LyraError:
-        """What the caller of an answer that did not come in this kernel's life is told."""
+        """Return what the caller of an answer that did not come in this kernel's life is told."""
         if self.kernel.journal is None:
             return AgentFailed("the kernel closed before the agent answered", status="closed")
         if pending.running:

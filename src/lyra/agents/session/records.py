@@ -84,7 +84,7 @@ def session_record(session: AgentSession, *, root: bool) -> dict[str, Any]:
 
 
 def _sampled(session: AgentSession) -> dict[str, bool]:
-    """What a caller outside decided about the trace, where one did."""
+    """Return what a caller outside decided about the trace, where one did."""
     return {} if session.sampled is None else {"sampled": session.sampled}
 
 

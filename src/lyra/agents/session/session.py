@@ -266,7 +266,8 @@ class AgentSession:
 
     @property
     def place(self) -> tuple[str, str | None, bool | None]:
-        """Where its spans are: the trace, the span that they belong to, and whether a caller wants them sampled."""
+        """Return where its spans are: the trace, the span that they belong to, and whether a caller wants them
+        sampled."""
         return (self.trace_id, self.parent_span, self.sampled)
 
     def asked_in(self, span: TraceSpan | None, own: tuple[str, str | None, bool | None]) -> None:

@@ -122,7 +122,8 @@ async def _edited(turn: Turn, case: Case, row: dict[str, Any]) -> tuple[Case, di
 
 
 async def _hooks_on_edited(turn: Turn, call: ToolCall) -> HookOutcome | None:
-    """What hooks say to a call that a person has changed: they cannot change it again behind the person's back."""
+    """Return what hooks say to a call that a person has changed: they cannot change it again behind the person's
+    back."""
     from lyra.agents.turn.hook_points import before_tool
 
     changed, hook = await before_tool(turn, call)

@@ -55,7 +55,8 @@ def caller_sink(runtime: AgentRuntime, process: Process) -> Sink | None:
 
 
 def reason_text(case: Case, row: dict[str, Any]) -> str:
-    """What a person has to know besides the subject: why it is asked, the other arguments, what `always` covers."""
+    """Return what a person has to know besides the subject: why it is asked, the other arguments, what `always`
+    covers."""
     parts = [f"Asked because {row['reason']}."]
     if row["tainted"]:
         parts.append("The agent has read text from outside, which may have told it to do this.")
@@ -70,7 +71,7 @@ def reason_text(case: Case, row: dict[str, Any]) -> str:
 
 
 def _kept_answers(case: Case) -> str:
-    """What an answer of `always` and of `never` would cover."""
+    """Return what an answer of `always` and of `never` would cover."""
     rules = [case.permissions.rule_for(case.subject, answer) for answer in ("always", "never")]
     always, never = (visible(case.runtime.clean(rule)) if rule is not None else "" for rule in rules)
     if always == never:
@@ -80,7 +81,7 @@ def _kept_answers(case: Case) -> str:
 
 
 def about_call(case: Case, row: dict[str, Any]) -> dict[str, Any]:
-    """The same as data, for a screen that shows it in its own way."""
+    """Return the facts of a call as data, for a screen that shows them in its own way."""
     always = case.permissions.rule_for(case.subject, "always")
     return {
         "call_id": case.call.id,

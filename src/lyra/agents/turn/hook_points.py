@@ -259,7 +259,7 @@ async def refused_cut(turn: Turn, trigger: str) -> str | None:
 
 
 async def context_after_cut(turn: Turn) -> str:
-    """What hooks add for the model after the conversation was shortened."""
+    """Return what hooks add for the model after the conversation was shortened."""
     outcome = await fire(turn, "SessionStart", {"source": "compact", "model": str(turn.agent.model)})
     return "" if outcome is None or not outcome.context else _added(outcome)
 

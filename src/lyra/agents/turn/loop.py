@@ -367,7 +367,8 @@ def deliver(
 
 
 def _outcome(turn: Turn, request_id: str, mark: int, failure: BaseException | None) -> dict[str, Any]:
-    """What the journal's row of a turn says for `_deliver_again`: whose request it was, its error or its pieces."""
+    """Return what the journal's row of a turn says for `_deliver_again`: whose request it was, its error or its
+    pieces."""
     outcome: dict[str, Any] = {"request": request_id} if request_id else {}
     execution = turn.session.execution
     if execution is not None and execution.ended_at is not None:
@@ -386,7 +387,7 @@ def _outcome(turn: Turn, request_id: str, mark: int, failure: BaseException | No
 
 
 def _last_turn(session: AgentSession, mark: int) -> dict[str, Any]:
-    """What a checkpoint says of the last of its turns: its first message, and what was counted before it."""
+    """Return what a checkpoint says of the last of its turns: its first message, and what was counted before it."""
     execution = session.execution
     return {} if execution is None else {"turn": [mark, execution.before_data()]}
 

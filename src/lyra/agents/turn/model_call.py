@@ -156,7 +156,7 @@ async def resolve_model(turn: Turn, model: str | LLMProvider) -> tuple[LLMProvid
 
 
 def request_digest(session: AgentSession, request: Request) -> bytes:
-    """What the journal knows a question by: the transcript and the settings it is asked with."""
+    """Return what the journal knows a question by: the transcript and the settings it is asked with."""
     system, tools = request.system, request.tools
     known = session.cache.settings  # the other settings are the agent's, which never change
     if known is None or known[1] is not tools or known[0] != system:
@@ -270,7 +270,7 @@ def _slide(session: AgentSession, policy: ContextPolicy) -> bool:
 
 
 def _decide(turn: Turn, policy: ContextPolicy, *, overflow: bool) -> str | None:
-    """Where the window should begin, as text for the journal; None where it does not have to move."""
+    """Return where the window should begin, as text for the journal; None where it does not have to move."""
     session = turn.session
     messages, window, ledger = session.messages, session.window, session.ledger
     sent = ledger.sent(messages, window)

@@ -94,7 +94,7 @@ def quote(budget: Budget, call: ModelCall) -> Usage:
 
 
 def expected(budget: Budget, call: ModelCall) -> Usage:
-    """The same figure as `quote`, without reserving anything."""
+    """Return the figure of `quote` without reserving anything."""
     chains = (budget, *call.scopes)
     if not call.counts_tokens and not any(scope.limits_money or scope.limits_tokens for scope in chains):
         return _ONE_CALL
@@ -289,7 +289,7 @@ def cut_by_budget(
 
 
 def cut_of_call(name: str, call: ModelCall, completion: Completion) -> BudgetExceeded:
-    """The same for a call beside the answers of agent `name`: a summary, a text for an MCP server."""
+    """Tell that a call was cut which is beside the answers of agent `name`: a summary, a text for an MCP server."""
     usage, micro_usd = call.all_tokens(completion), call.all_micro_usd
     return cut_by_budget(
         name,

@@ -48,8 +48,7 @@ from lyra.kernel.process.call_keys import comes_next, current_branch, next_key, 
 from lyra.kernel.process.cut_short import cut_short
 from lyra.kernel.process.process import GIVEN_UP, Process
 from lyra.kernel.programs.context import Context
-from lyra.kernel.programs.journaled_call import once
-from lyra.kernel.programs.journaled_wait import journaled_wait
+from lyra.kernel.programs.journaled_call import journaled_wait, once
 from lyra.tools.registry import Turns
 from lyra.tools.tool_search import searchable
 from lyra.tools.wrapped import calling, contained, invoke

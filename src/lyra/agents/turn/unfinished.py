@@ -133,7 +133,7 @@ def turn_in(entries: dict[Any, Entry], get_blob: GetBlob, branches: int) -> Unfi
 
 
 def _outcome(rows: _Rows, acts: list[Entry], *events: str) -> HookOutcome | None:
-    """What the hooks of a moment came to; None where none were run to their end."""
+    """Return what the hooks of a moment came to; None where none were run to their end."""
     names = [f"hook:{event}" for event in events]
     entry = next((act for act in acts if act.kind == "do" and act.name in names and act.done), None)
     return None if entry is None else outcome_of(rows.value(entry))

@@ -86,7 +86,7 @@ def _folded(contents: StoreContents, store: SigningStore) -> tuple[Fold, dict[st
 
 
 def _problems(store: SigningStore, standing: StoreStanding) -> list[str]:
-    """What does not fit its signature, in a store that is signed with this key."""
+    """Return what does not fit its signature, in a store that is signed with this key."""
     if standing.name != "signed":
         return []
     store.sign_with(standing.signer)

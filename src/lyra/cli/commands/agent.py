@@ -198,7 +198,7 @@ class LinePrinter:
             sys.stdout.flush()
 
     async def say(self, line: AnyLine) -> None:
-        """The same while something runs, which a reader that sleeps must not hold up."""
+        """Print lines while something runs, which a reader that sleeps must not hold up."""
         if self._wanted(line):
             await self.put(_line(line))
 
@@ -382,7 +382,7 @@ def warn(run: Headless, *, watches: bool = True) -> None:
 
 
 def _ruled(run: Headless) -> list[str]:
-    """What a rule can speak of: the tools, and the text that a server may ask back for."""
+    """Return what a rule can speak of: the tools, and the text that a server may ask back for."""
     servers = [server["name"] for server in run.options.facts.get("mcp_servers", ())]
     if not servers:
         return run.tool_names()

@@ -243,7 +243,7 @@ def _envelope(given: str) -> dict[str, Any]:
 
 
 def _functions(file: str, config: PipelineConfig) -> dict[str, Any]:
-    """What a Python file has under the names of the pipeline's agents: functions, or objects with a `run`."""
+    """Return what a Python file has under the names of the pipeline's agents: functions, or objects with a `run`."""
     import runpy
     import sys
 

@@ -360,7 +360,7 @@ def _run_words(run: Store | Corrupt) -> str:
 
 
 def _processes(opened: Store) -> dict[str, int]:
-    """What the kept rows tell; a compaction takes the rows of older processes with it."""
+    """Return what the kept rows tell; a compaction takes the rows of older processes with it."""
     kinds = Counter(row.kind for row in opened.read() if row.kind in ("process.created", "process.terminated"))
     return {"created": kinds["process.created"], "terminated": kinds["process.terminated"]}
 

@@ -186,7 +186,7 @@ def _all(
 ) -> tuple[dict[str, tuple[Tool, str]], list[str]]:
     """Every tool with where it comes from, and what is wrong; the first of a name counts, as it does for an agent."""
     from lyra.tools.builtin import Workspace
-    from lyra.tools.yaml.folder import sources_here
+    from lyra.tools.yaml.places import sources_here
 
     workspace = Workspace(os.getcwd(), hidden=permissions.hidden if permissions is not None else None)
     tools = {item.name: (item, "built in") for item in _built_in(workspace, permissions)}

@@ -237,8 +237,8 @@ def keep_answer(files: Iterable[FileAsks], trust: FolderTrust, *, trusted: bool)
 
 
 def show_asks(files: Sequence[FileAsks], trust: FolderTrust, *, err: bool) -> None:
-    """What the files ask for, and what changed since they were trusted. Texts of a project are harmless: `asks` shows
-    every character that cannot be seen as its code."""
+    """Show what the files ask for, and what changed since they were trusted. Texts of a project are harmless: `asks`
+    shows every character that cannot be seen as its code."""
     from lyra.config.asks import on_one_line
 
     def say(line: str) -> None:

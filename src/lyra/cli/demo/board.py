@@ -123,7 +123,7 @@ class Board:
 
 
 def plan_of(created: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """What a supervisor was told, from the arguments it was started with; None for other programs."""
+    """Return what a supervisor was told, from the arguments it was started with; None for other programs."""
     args = created.get("args")
     first = args[0] if isinstance(args, list) and args else None
     return first if isinstance(first, dict) and "max_restarts" in first else None

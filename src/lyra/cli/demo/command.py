@@ -142,7 +142,7 @@ class KernelProcess:
         self.ended = False
 
     def lines(self, wait_s: float) -> list[dict[str, Any]]:
-        """What it wrote, waiting at most so long for the first of it."""
+        """Return what it wrote, waiting at most so long for the first of it."""
         if not self._selector.select(wait_s):
             return []
         data = os.read(self._output.fileno(), _LINE_BYTES_MAX)

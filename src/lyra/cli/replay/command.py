@@ -121,7 +121,7 @@ def _programs(timeline: RunTimeline, file: str | None) -> ProgramFile | None:
 
 
 def _mode(options: dict[str, Any], *, as_json: bool) -> str:
-    """What the command is asked for; ConfigError for an option that would do nothing there."""
+    """Return what the command is asked for; ConfigError for an option that would do nothing there."""
     given = [name for name in _OPTIONS if options[name] is not None and options[name] is not False]
     modes = [name for name in _MODES if name in given]
     if len(modes) > 1:

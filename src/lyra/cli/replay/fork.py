@@ -94,7 +94,7 @@ async def _run(
 
 
 def _with_file(error: ConfigError, programs: ProgramFile | None) -> ConfigError:
-    """The same mistake; where a program is not known, with what a person who types the command can do about it."""
+    """Return the mistake; where a program is not known, with what a person who types the command can do about it."""
     if "program" not in error.fields:
         return error
     hint = "name the file that declares it: --load FILE.py" if programs is None else "the file of --load has none such"
@@ -134,7 +134,7 @@ async def _outcome(kernel: Kernel, pid: str) -> dict[str, Any]:
 
 
 def _question(kernel: Kernel, pid: str) -> str | None:
-    """What the process, or one below it, asks a person now."""
+    """Return what the process, or one below it, asks a person now."""
     from lyra.agents.forks.fork import members_of
 
     pids = {member.pid for member in members_of(kernel.processes[pid])}
@@ -159,7 +159,8 @@ def _ended(kernel: Kernel, pid: str, failure: LyraError | None) -> dict[str, Any
 
 
 def _failed_turn(timeline: RunTimeline) -> dict[str, Any]:
-    """What replaces the answer where the last turn of a conversation failed: it may be over before it is waited for."""
+    """Return what replaces the answer where the last turn of a conversation failed: it may be over before it is waited
+    for."""
     turn = next((step for step in reversed(timeline.steps) if step.pid == timeline.pid), None)
     if turn is None or turn.kind != "turn" or not turn.error:
         return {}
@@ -286,7 +287,8 @@ class ProgramFile:
 
 
 def _module_name(file: str, modules: list[str]) -> str:
-    """What the journal calls the module: as the file is called where it knows that, else the first that it names."""
+    """Return what the journal calls the module: as the file is called where it knows that, else the first that it
+    names."""
     stem = Path(file).stem
     near = [name for name in modules if name.rpartition(".")[2] == stem]
     return (near or modules or [stem])[0]

@@ -197,7 +197,7 @@ def result_value(text: str) -> Any:
 
 
 def fork_lines(facts: dict[str, Any]) -> list[str]:
-    """What came of a fork."""
+    """Return what came of a fork."""
     lines = [f"fork {facts['fork']} of {facts['of']} at step {facts['at']}: {facts['state']}"]
     if facts.get("question"):
         lines.append(f"it asks a person: {facts['question']}")

@@ -91,7 +91,7 @@ class SageGroup(CommandGroup):
 
 
 def _shared_options_length(args: list[str]) -> int:
-    """How many words at the beginning are options that every command has."""
+    """Return how many words at the beginning are options that every command has."""
     begin = 0
     while begin < len(args) and (
         args[begin] in ("--debug", "--trust-folder", "--set") or args[begin].startswith("--set=")

@@ -159,7 +159,7 @@ def _printer(form: str, mode_of_text: str | None, *, several: bool) -> LinePrint
 
 
 def _told(printer: LinePrinter, *, verbose: bool, denials: bool) -> Tell:
-    """What is called with each line. `denials`: tell which tools were denied."""
+    """Return what is called with each line. `denials`: tell which tools were denied."""
     if not verbose and not denials:
         return printer.say
 

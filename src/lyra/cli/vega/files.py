@@ -72,7 +72,7 @@ class Files:
 
     @property
     def texts(self) -> dict[str, str]:
-        """What was read so far, by name: the sources of the program."""
+        """Return what was read so far, by name: the sources of the program."""
         return dict(self._texts)
 
     def line(self, name: str, number: int) -> str:

@@ -194,7 +194,7 @@ class _Repl:
             say_problems(error)
 
     def _placed(self, problem: Diagnostic) -> Diagnostic:
-        """The same with the line as it was typed; a line of earlier text is shown by itself."""
+        """Return the mistake with the line as it was typed; a line of earlier text is shown by itself."""
         import msgspec
 
         line = max(problem.line - self.session.lines_before, 0) if problem.file == NAME else problem.line

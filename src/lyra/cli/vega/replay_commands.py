@@ -78,7 +78,7 @@ class Commands:
         self.player.recover()
 
     def words(self, text: str) -> list[str]:
-        """What a line may go on with, for the tabulator."""
+        """Return what a line may go on with, for the tabulator."""
         word, space, rest = text.partition(" ")
         if not space:
             return [name for name in COMMANDS if name.startswith(word)]
@@ -153,7 +153,7 @@ class Commands:
         return self.here("" if hit is None else f"breakpoint {hit.breakpoint}")
 
     def here(self, message: str = "") -> CommandResult:
-        """Where the run stands, in one or two lines."""
+        """Return where the run stands, in one or two lines."""
         player = self.player
         timeline = player.timeline
         file, line = player.place()
@@ -249,7 +249,7 @@ class Commands:
         return CommandResult("\n".join(lines) or "none has begun", {"processes": data, "of": len(pids)})
 
     def _brief(self, pid: str) -> tuple[str, str]:
-        """What a process runs, and how it stands."""
+        """Return what a process runs, and how it stands."""
         agent = self.player.agent(pid)
         if agent is None:
             return self.player.facts(pid).function, self.state_of(pid)

@@ -176,7 +176,7 @@ def _tell_wrong(file: str, error: SourceError) -> None:
 
 
 def _json_value(value: Any) -> Any:
-    """What a plain program returns, as Python; most return nothing."""
+    """Return what a plain program returns, as Python; most return nothing."""
     if value is None or type(value) in (bool, int, str):
         return value
     convert: Callable[[Any], Any]

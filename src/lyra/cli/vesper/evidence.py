@@ -100,7 +100,7 @@ def status(ctx: click.Context, /, *, form: str, as_json: bool) -> None:
     if as_json or form == "json":
         document({"nodes": rows})
     elif form == "prometheus":
-        from lyra.vesper.evidence.metrics import prometheus
+        from lyra.vesper.evidence.modes import prometheus
 
         click.echo(prometheus(known), nl=False)
     elif not rows:

@@ -17,7 +17,7 @@ COMMANDS: Final[dict[str, Lazy]] = {
     "audit": Lazy("lyra.cli.vesper.evidence", "audit", "Show which nodes were executed, and how that ended."),
     "compile": Lazy("lyra.cli.vesper.source", "compile_", "Write the generated Python of a node to a file."),
     "confidence": Lazy("lyra.cli.vesper.evidence", "confidence", "Show how sure it is that both paths agree."),
-    "debug": Lazy("lyra.cli.vesper.debug", "debug", "Execute a node and stop at breakpoints."),
+    "debug": Lazy("lyra.cli.vesper.replay", "debug", "Execute a node and stop at breakpoints."),
     "fmt": Lazy("lyra.cli.vesper.source", "fmt", "Give files of nodes one layout; comments stay."),
     "mode": Lazy("lyra.cli.vesper.evidence", "mode", "Show or change the mode of a node."),
     "replay": Lazy("lyra.cli.vesper.replay", "replay", "Go through a stored execution, change it and run on."),

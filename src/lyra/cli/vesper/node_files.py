@@ -174,7 +174,7 @@ def runtime_options(function: Any) -> Any:
 
 
 def store_of(invocation: Invocation) -> str:
-    """Where modes and evidence are kept: the project's store, or a file in the user's data folder."""
+    """Return where modes and evidence are kept: the project's store, or a file in the user's data folder."""
     target = invocation.config.store_target()
     if target != "memory":
         return target

@@ -98,7 +98,7 @@ def _span(walked: Sequence[tuple[int, ProcessRecord]], calls: dict[str, list[Cal
 
 
 def _bar(call: CallRecord, first: float, last: float) -> str:
-    """Where in the time of the whole trace a call lay."""
+    """Return where in the time of the whole trace a call lay."""
     if last <= first:
         return ""
     scale = _BAR / (last - first)

@@ -81,7 +81,8 @@ def dollars(micro_usd: int) -> str:
 
 
 def _what(record: ProcessRecord) -> str:
-    """What a person would want to know next: an open question, a call that crashes cut off, an error, a stage."""
+    """Return what a person would want to know next: an open question, a call that crashes cut off, an error, a
+    stage."""
     attempts = max(record.attempts.values(), default=0)
     cut_off = f"a call was cut off by a crash, attempt {attempts + 1}" if attempts else ""
     if record.questions:

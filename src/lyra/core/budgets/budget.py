@@ -383,8 +383,8 @@ class Budget:
         return _shown(index, max(least, 0)) if least < _UNLIMITED // 2 else None
 
     def spendable(self, dimension: str, *, with_reserved: bool = False) -> int | None:
-        """What the scopes that block have left, as a bare number, with what is only reserved or without it; None where
-        none of them has a limit."""
+        """Return what the scopes that block have left, as a bare number, with what is only reserved or without it; None
+        where none of them has a limit."""
         index = _INDEX[dimension]
         if with_reserved:
             least = min([limits[index] - used[index] for used, _, limits in self._chain])

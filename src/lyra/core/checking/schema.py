@@ -90,7 +90,7 @@ def same(left: Any, right: Any) -> bool:
 
 # ------------------------------------------------------------------ whether a value fits
 def mismatch(value: Any, schema: Mapping[str, Any] | bool, place: str = "") -> str | None:
-    """Where and why a value does not fit a checked schema; None if it does."""
+    """Return where and why a value does not fit a checked schema; None if it does."""
     if isinstance(schema, bool):
         return None if schema else f"{place or 'the value'} may not be there"
     for keywords, check in _CHECKS:

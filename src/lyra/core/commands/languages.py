@@ -150,8 +150,8 @@ def _git_helper(word: str, through: int) -> Iterator[Reach]:
 
 
 def _ext_character(match: re.Match[str]) -> str:
-    """What `%` and a character stand for in an `ext::` address: a blank, a percent sign, or the service that is asked
-    for."""
+    """Return what `%` and a character stand for in an `ext::` address: a blank, a percent sign, or the service that is
+    asked for."""
     return {"s": "upload-pack", "S": "git-upload-pack", "G": "", "V": ""}.get(match[1], match[1])
 
 
@@ -304,8 +304,8 @@ _PYTHON_RUNS: Final = words_of("timeit pdb cProfile profile trace runpy code idl
 
 
 def module_call(words: Sequence[str]) -> tuple[int, Sequence[str]]:
-    """How many words stand before the module in `python -m pip list`, and the words from it on; (0, ()) for another
-    call."""
+    """Return how many words stand before the module in `python -m pip list`, and the words from it on; (0, ()) for
+    another call."""
     for index, word in enumerate(words[1:], 1):
         if word[:1] != "-":
             break

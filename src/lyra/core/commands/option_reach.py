@@ -62,7 +62,7 @@ def long_of(text: str) -> frozenset[str]:
 
 
 def own_words(words: Sequence[str], options: ProgramOptions) -> int:
-    """How many words come before the first that is neither an option nor an option's value."""
+    """Return how many words come before the first that is neither an option nor an option's value."""
     index = 1
     while index < len(words):
         word = words[index]

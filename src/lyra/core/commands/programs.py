@@ -263,7 +263,7 @@ def can_reach(name: str) -> bool:
 
 
 def doubtful_words(words: Sequence[str]) -> int:
-    """How many words of a call may be options that run something; 0 for a program without such options."""
+    """Return how many words of a call may be options that run something; 0 for a program without such options."""
     name = program_name(words[0])
     options = OPTIONS.get(name)
     if options is None or not ((name in JUDGES and name not in ONLY_WRITE) or options.runs_something):
@@ -348,7 +348,7 @@ def _runner_in(words: Sequence[str], runners: frozenset[str]) -> int:
 
 
 def named_words(words: Sequence[str]) -> int:
-    """How many words of a call a rule with a wildcard has to name: up to the inner command or the last reach."""
+    """Return how many words of a call a rule with a wildcard has to name: up to the inner command or the last reach."""
     start = through = 0
     while start < len(words) and (name := program_name(words[start])) in _RUNS_WORDS:
         if name in _SHELLS and not any(_SHELL_TEXT.match(word) for word in words[start + 1 :]):

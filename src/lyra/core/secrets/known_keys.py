@@ -124,7 +124,7 @@ class KnownKeys:
         return text
 
     def length_held(self, text: str) -> int:
-        """How many characters at the end of the text may be the beginning of a whole key."""
+        """Return how many characters at the end of the text may be the beginning of a whole key."""
         if text[-1:] not in self._characters:  # such as the line end of an event
             return 0
         first = max(0, len(text) - self._longest + 1)
@@ -206,8 +206,8 @@ def _beginning(whole: str, part: str) -> str:
 
 
 def _part_length(key: str) -> int:
-    """How many first characters are so much of the key that no other word begins so: past its public head, with digits
-    or both cases; the whole key where there are not."""
+    """Return how many first characters are so much of the key that no other word begins so: past its public head, with
+    digits or both cases; the whole key where there are not."""
     head = _compiled(_HEAD).match(key)
     start = head.end() if head else 0
     for end in range(max(_PART_LEAST, start + _PAST_HEAD_LEAST), len(key)):
@@ -362,7 +362,7 @@ def _without_beginnings(text: str, key: str, least: int) -> str:
 
 
 def _without_ends(text: str, key: str, least: int) -> str:
-    """The same for each end of the key."""
+    """Mask each end of the key."""
     pieces, end = [], 0
     while (last_part := text.find(key[-least:], end)) >= 0:
         length = least

@@ -72,7 +72,7 @@ def require_signal(pid: Any) -> None:
 
 
 def check_right(process: Any, verb: str, names: tuple[str, ...], *, implied: bool = False) -> None:
-    """The same for a process that is known. A refusal is an Event, too."""
+    """Check the right of a process that is known. A refusal is an Event, too."""
     if process.grant.is_all:
         return
     try:

@@ -398,7 +398,7 @@ class Core(Generic[P]):
             timer.cancel()
 
     async def outside_pause(self, seconds: float) -> None:
-        """The same for a caller that is no process."""
+        """Pause a caller that is no process."""
         done = self.loop.create_future()
         self.clock.call_at(self.clock.monotonic() + seconds, lambda: resume(done))
         await done

@@ -47,7 +47,7 @@ class Subsystem:
     NAME: ClassVar[str] = ""  # by which programs of the kernel's own find it; empty where none does
 
     def states(self) -> tuple[State, ...]:
-        """What it remembers across restarts: its attribute `state`, unless it says otherwise. Asked for once."""
+        """Return what it remembers across restarts: its attribute `state`, unless it says otherwise. Asked for once."""
         state = getattr(self, "state", None)
         return () if state is None else (state,)
 

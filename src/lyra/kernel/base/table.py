@@ -30,7 +30,7 @@ class Guests(Protocol[P_co]):
     def bring_all(self) -> None: ...
 
     def bring_ended(self) -> None:
-        """The same for those that have ended."""
+        """Bring processes that have ended into the table."""
 
     def states(self) -> Iterable[str]:
         """The state of each, for callers that only count."""

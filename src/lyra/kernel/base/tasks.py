@@ -84,7 +84,7 @@ class Writer:
         return asyncio.wrap_future(done, loop=self._loop)
 
     def wait_for(self, fn: Callable[..., T], /, *args: Any) -> T:
-        """The same for a caller that cannot wait: behind what is on its way, and blocking."""
+        """Wait for a caller that cannot await: behind what is on its way, and blocking."""
         return self._pool.submit(fn, *args).result()
 
     def close(self) -> None:

@@ -35,9 +35,15 @@ from lyra.errors import ConfigError, DeadlineExceeded, Denied, NameTaken, NoSuch
 from lyra.kernel.base.acting import acting, as_registered, require
 from lyra.kernel.base.subsystem import Subsystem
 from lyra.kernel.base.timeouts import in_time
-from lyra.kernel.bus.breaker import CircuitBreakerMiddleware
-from lyra.kernel.bus.message import CATEGORIES, BusMessage, check_type, checked_trust
-from lyra.kernel.bus.stream import BusStream, Queue
+from lyra.kernel.bus.message import (
+    CATEGORIES,
+    BusMessage,
+    BusStream,
+    CircuitBreakerMiddleware,
+    Queue,
+    check_type,
+    checked_trust,
+)
 from lyra.kernel.workers.quota import checked_user
 
 if TYPE_CHECKING:

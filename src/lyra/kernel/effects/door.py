@@ -325,8 +325,8 @@ class Door:
             await journal.acknowledged(self._write_started(attempt, may_repeat=may_repeat, lent=True))
 
     async def _find_out(self, attempt: Attempt, *, may_repeat: bool) -> Any:
-        """What became of work that another program had got before the restart. Work that may be repeated is done again
-        where that program does not come back."""
+        """Return what became of work that another program had got before the restart. Work that may be repeated is done
+        again where that program does not come back."""
         effect, replay = attempt.effect, attempt.process.replay
         assert effect.outside is not None
         if replay is not None and f"doubt:{attempt.key}" in replay:
@@ -597,7 +597,7 @@ class Door:
 
 
 def _act(attempt: Attempt) -> str:
-    """What the effect is called in a sentence."""
+    """Return what the effect is called in a sentence."""
     effect = attempt.effect
     return effect.name if effect.about is None else effect.about(*attempt.args)
 

@@ -321,7 +321,7 @@ class TwoGates:
 
 
 def _limits(limit: RateLimit | None, breaker: Breaker | None) -> bytes:
-    """What tells a gate from another of the same name: other limits are another gate."""
+    """Return what tells a gate from another of the same name: other limits are another gate."""
     rate = () if limit is None else (limit.requests_per_minute, limit.tokens_per_minute, limit.burst, limit.strategy)
     rule = None if breaker is None else breaker.circuit_breaker
     held = () if rule is None else (rule.threshold, rule.reset_after, rule.half_open_max, rule.per)

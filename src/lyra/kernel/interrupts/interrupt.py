@@ -6,9 +6,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import msgspec
 
@@ -16,6 +16,10 @@ from lyra.core import codec
 from lyra.core.checking.check import FrozenSettings, one_of, real
 from lyra.errors import ConfigError
 from lyra.kernel.journal.durable_value import DurableValue
+
+if TYPE_CHECKING:
+    from lyra.core.clock import Timer
+    from lyra.kernel.base.core import Core
 
 
 class InterruptConfig(FrozenSettings, frozen=True):
@@ -143,3 +147,37 @@ FlowInterrupt = Interrupt  # its name in the worker API
 def known_word(word: Any, words: Iterable[str], what: str) -> str:
     """One of the known words, in lower case; capitals are accepted."""
     return one_of(word.lower() if isinstance(word, str) else word, words, what)
+
+
+# ---------------------------------------------------------------- expiry
+# The timers of open questions: each ends its question when the time to answer is over.
+
+
+class ExpiryTimers:
+    """One for each open question that expires by itself."""
+
+    __slots__ = ("_core", "_expire", "_timers")
+
+    def __init__(self, core: Core[Any], expire: Callable[[Interrupt], None]) -> None:
+        self._core = core
+        self._expire = expire
+        self._timers: dict[str, Timer] = {}
+
+    def arm(self, interrupt: Interrupt) -> None:
+        due = interrupt.due
+        if due is not None:
+            clock = self._core.clock
+            # Never longer than its whole time to live: it may have been asked by a clock that was ahead.
+            left_s = min(due - self._core.now(), due - interrupt.created_at)
+            rings_at = clock.monotonic() + max(0.0, left_s)
+            self._timers[interrupt.id] = clock.call_at(rings_at, lambda: self._expire(interrupt))
+
+    def disarm(self, interrupt_id: str) -> None:
+        timer = self._timers.pop(interrupt_id, None)
+        if timer is not None:
+            timer.cancel()
+
+    def stop(self) -> None:
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()

@@ -22,8 +22,7 @@ from lyra.kernel.journal import rows
 
 if TYPE_CHECKING:
     from lyra.kernel.base.core import Core
-    from lyra.kernel.interrupts.expiry import ExpiryTimers
-    from lyra.kernel.interrupts.interrupt import Answer, Interrupt
+    from lyra.kernel.interrupts.interrupt import Answer, ExpiryTimers, Interrupt
     from lyra.kernel.interrupts.state import Line
     from lyra.kernel.process.process import Process
 

@@ -35,12 +35,12 @@ from lyra.errors import (
 from lyra.kernel.base.acting import check_right, require
 from lyra.kernel.base.subsystem import Subsystem
 from lyra.kernel.base.waiting import suspend
-from lyra.kernel.interrupts.expiry import ExpiryTimers
 from lyra.kernel.interrupts.interrupt import (
     DECISIONS_IN_DOUBT,
     KINDS,
     STATUSES,
     Answer,
+    ExpiryTimers,
     FlowInterrupt,
     Interrupt,
     InterruptConfig,
@@ -132,8 +132,8 @@ class InterruptService(Subsystem):
         return [self._read(interrupt) for interrupt in self._open_questions(pid)]
 
     def _open_questions(self, pid: str | None = None, *, outside: bool = False) -> list[Interrupt]:
-        """The same for a reader that passes no text on; with `outside`, those of one process that its program did not
-        ask."""
+        """Return the open questions for a reader that passes no text on; with `outside`, those of one process that its
+        program did not ask."""
         if pid is not None:
             return self._line.of(self._known(pid), outside=outside)
         return [interrupt for interrupt in self._programs.by_id.values() if interrupt.status == "pending"]
@@ -166,7 +166,7 @@ class InterruptService(Subsystem):
 
     @property
     def configs(self) -> dict[str, InterruptConfig]:
-        """How each kind behaves in this kernel."""
+        """Return how each kind behaves in this kernel."""
         return self.state.configs
 
     def lives_longer(self, kind: str, age_s: float) -> bool:
@@ -392,7 +392,7 @@ class InterruptService(Subsystem):
         self._core.setting(self.state, "pcb.interrupt_config", row)
 
     def get_counts(self) -> dict[str, int]:
-        """How many questions there are, by status."""
+        """Return how many questions there are, by status."""
         counts = dict.fromkeys(STATUSES, 0)
         for interrupt in self._all(None):
             counts[interrupt.status] += 1

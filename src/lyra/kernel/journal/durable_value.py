@@ -33,7 +33,7 @@ class DurableValue:
 
 
 def durable_value(core: Core[Any], value: T) -> T:
-    """The same value; awaiting it waits for everything that is written so far."""
+    """Return the value; awaiting it waits for everything that is written so far."""
     if core.journal is not None:
         msgspec.structs.force_setattr(value, "_row", (core.journal, core.journal.seq))  # type: ignore[arg-type]
     return value

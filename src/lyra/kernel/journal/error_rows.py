@@ -81,7 +81,7 @@ def error_from_row(data: Any, depth: int = 0) -> BaseException:
 
 
 def without_keys(error: Exception) -> Exception:
-    """The same error; where its text holds a known key, the error that its row describes."""
+    """Return the error; where its text holds a known key, the error that its row describes."""
     if isinstance(error, LyraError) and mask_process_keys(error.message) == error.message:
         return error
     clean = error_from_row(error_to_row(error))
@@ -117,7 +117,8 @@ def _arguments(error: BaseException) -> list[Any]:
 
 
 def _attributes(error: BaseException) -> dict[str, Any]:
-    """What a program may look at in an `except` clause: `error.status`, say. Private names and objects stay behind."""
+    """Return what a program may look at in an `except` clause: `error.status`, say. Private names and objects stay
+    behind."""
     attributes: dict[str, Any] = {}
     for name, value in getattr(error, "__dict__", {}).items():
         if isinstance(name, str) and not name.startswith("_"):

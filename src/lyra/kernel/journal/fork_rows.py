@@ -75,8 +75,8 @@ def run_records(records: Iterable[Record], pid: str) -> list[Record]:
 
 
 def fork_records(records: Iterable[Record], pid: str) -> list[Record]:
-    """What a fork of a process is made from: the rows of its run, and how every process was made. The rows are read
-    one at a time, so that a large store does not stand in memory."""
+    """Yield what a fork of a process is made from: the rows of its run, and how every process was made. The rows are
+    read one at a time, so that a large store does not stand in memory."""
     creations: list[Record] = []
 
     def watched() -> Iterator[Record]:

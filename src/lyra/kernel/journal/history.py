@@ -83,7 +83,8 @@ class ProcessState(msgspec.Struct):
 
     @property
     def in_flight(self) -> dict[str, int]:
-        """What is set aside for all calls in flight; of a kernel that is gone, what the next one charges for them."""
+        """Return what is set aside for all calls in flight; of a kernel that is gone, what the next one charges for
+        them."""
         total: dict[str, int] = {}
         for cost in self.held.values():
             _add(total, cost)

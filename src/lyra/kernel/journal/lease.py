@@ -263,7 +263,8 @@ def owner_words(owner: str) -> str:
 
 
 def _lease_s_of(owner: str) -> float:
-    """How long an owner may go without renewing; for ever where its name does not say, as in earlier versions."""
+    """Return how long an owner may go without renewing; for ever where its name does not say, as in earlier
+    versions."""
     try:
         lease_s = float(owner.split("|")[4])
     except (IndexError, ValueError):

@@ -248,7 +248,8 @@ _READINGS: Final[dict[str, msgspec.msgpack.Decoder[Any]]] = {  # what a program 
 
 
 def answer_fault(form: str, name: str, value: Raw) -> str | None:
-    """What is wrong with the answer to a wait, or with a reading of the clock, a seed or a budget, if something is."""
+    """Return what is wrong with the answer to a wait, or with a reading of the clock, a seed or a budget, if something
+    is."""
     decoder = _ENDED if form == "wait" else _READINGS.get(name.partition(".")[0])
     if decoder is None:
         return None

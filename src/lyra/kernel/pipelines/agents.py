@@ -61,7 +61,7 @@ class RegisteredAgent(msgspec.Struct, frozen=True):
     declaration: Any = None  # the Agent behind the program, for the layers above
 
     async def run(self, envelope: Envelope, stage: AgentConfig, threads: BlockingCalls) -> Any:
-        """What the function gives for this envelope; what it gives to be awaited is awaited here."""
+        """Return what the function gives for this envelope; what it gives to be awaited is awaited here."""
         assert self.call is not None
         args: tuple[Any, ...] = (envelope, stage) if self.takes_stage == "second" else (envelope,)
         options = {_STAGE: stage} if self.takes_stage == "keyword" else {}
@@ -175,7 +175,8 @@ def _blocks(call: Callable[..., Any]) -> bool:
 
 
 def _takes_stage(call: Callable[..., Any]) -> str:
-    """How a function takes the stage's settings: by the name `stage`, or as a second argument without a default."""
+    """Return how a function takes the stage's settings: by the name `stage`, or as a second argument without a
+    default."""
     try:
         parameters = inspect.signature(call).parameters
     except (TypeError, ValueError):  # a builtin without a signature

@@ -112,7 +112,7 @@ class PipelineFeeds:
 
 
 def last_event(session: Session) -> PipelineEvent:
-    """What is told of a pipeline that is over."""
+    """Return what is told of a pipeline that is over."""
     envelope = session.envelope
     reason = envelope.terminal_reason.value if envelope.terminal_reason is not None else ""
     data = {"reason": reason, "message": envelope.termination_reason}

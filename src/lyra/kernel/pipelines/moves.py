@@ -614,6 +614,6 @@ def _merged(strategy: MergeStrategy, held: Any, value: Any) -> Any:
 
 
 def _recorded(metrics: Mapping[str, Any] | None) -> dict[str, int]:
-    """What the record of a run has of its metrics."""
+    """Return what the record of a run has of its metrics."""
     counted = metrics or {}
     return {name: int(counted.get(name) or 0) for name in ("llm_calls", "duration_ms")}

@@ -26,7 +26,6 @@ from lyra.kernel.base.acting import require, require_signal
 from lyra.kernel.base.subsystem import Subsystem
 from lyra.kernel.interrupts.interrupt import Interrupt
 from lyra.kernel.pipelines.agents import Agents
-from lyra.kernel.pipelines.checkpoint import check_version, checkpoint_of, session_in
 from lyra.kernel.pipelines.declaration import PipelineConfig
 from lyra.kernel.pipelines.events import PipelineEvent
 from lyra.kernel.pipelines.feeds import PipelineFeeds, last_event
@@ -43,7 +42,16 @@ from lyra.kernel.pipelines.instruction import (
 from lyra.kernel.pipelines.keys import NodeKind
 from lyra.kernel.pipelines.questions import Questions
 from lyra.kernel.pipelines.runner import Runner
-from lyra.kernel.pipelines.session import Session, Token, evaluate_routing, session_data, unmergeable
+from lyra.kernel.pipelines.session import (
+    Session,
+    Token,
+    check_version,
+    checkpoint_of,
+    evaluate_routing,
+    session_data,
+    session_in,
+    unmergeable,
+)
 from lyra.kernel.pipelines.single_agent import AgentRun, agent_run, pipeline_of
 from lyra.kernel.pipelines.state import PipelineState
 from lyra.kernel.pipelines.worker_leases import LeaseRequest, WorkerLeases
@@ -243,7 +251,7 @@ class Orchestrator(Subsystem):
     # ------------------------------------------------------------------ the step calls
 
     def get_next_instruction(self, pid: str, worker: str | None = None, lease_s: float | None = None) -> Instruction:
-        """What to do now; asked again, the same. A worker that gives its name has a lease on the run."""
+        """Return what to do now; asked again, the same. A worker that gives its name has a lease on the run."""
         require_signal(pid)
         wanted = LeaseRequest.of(worker, lease_s)
         self._core.raise_if_closed()
@@ -418,7 +426,7 @@ class Orchestrator(Subsystem):
         return self._resources.get_quota(pid) != self._resources.default_quota
 
     def quota_left(self, pid: str) -> dict[str, Any]:
-        """What is left of the quota of a pipeline that has its own, as the limits of a Budget."""
+        """Return what is left of the quota of a pipeline that has its own, as the limits of a Budget."""
         if not self._has_own_quota(pid):
             return {}
         quota, usage = self._resources.get_quota(pid), self._resources.get_usage(pid)

@@ -167,7 +167,7 @@ class Runner:
         return entry is not None or any(token.state in ("ready", "running", "waiting") for token in session.tokens)
 
     def _plan(self, pid: str, *, beside: bool = False) -> list[Any]:
-        """What is due, as plain data; `beside`: other runs or questions of this pipeline are in progress."""
+        """Return what is due, as plain data; `beside`: other runs or questions of this pipeline are in progress."""
         orchestrator = self._orchestrator
         session = orchestrator.state.sessions.get(pid)
         if session is None:
@@ -437,7 +437,7 @@ def effect_name(stage: AgentConfig) -> str:
 
 
 def _facts_of(error: Exception) -> dict[str, Any]:
-    """What a report says of an error besides its text: its code, and what the failed run has used."""
+    """Return what a report says of an error besides its text: its code, and what the failed run has used."""
     facts: dict[str, Any] = {"error_code": error.code if isinstance(error, LyraError) else EffectFailed.code}
     usage = getattr(error, "usage", None)
     if isinstance(usage, Usage):

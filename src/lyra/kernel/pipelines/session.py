@@ -16,6 +16,7 @@ import msgspec
 
 from lyra.core import codec
 from lyra.core.envelope import Envelope, OpenQuestion, TerminalReason
+from lyra.errors import ConfigError
 from lyra.kernel.pipelines.declaration import AgentConfig, PipelineConfig
 from lyra.kernel.pipelines.keys import ContextOverflow, MergeStrategy, RunMode
 from lyra.kernel.pipelines.routing import Facts, condition_holds, holds
@@ -253,7 +254,7 @@ def follows(stage: AgentConfig) -> tuple[str, str]:
 
 
 def gathered(session: Session, stage: AgentConfig, output: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """What an output adds to the pipeline's state: the keys of state_schema, or all of it where a key names the
+    """Yield what an output adds to the pipeline's state: the keys of state_schema, or all of it where a key names the
     stage."""
     whole = stage.output_key or stage.agent_name
     for key in session.pipeline_config.state_schema:
@@ -306,4 +307,50 @@ def _one_question(data: Mapping[str, Any]) -> list[Any]:
             "id": held.get("id", ""),
             "own": bool(held.get("own")),
         }
+    ]
+
+
+# ---------------------------------------------------------------- checkpoint
+# A checkpoint: the whole session of a pipeline as plain data, to be kept anywhere and resumed from under any pid.
+
+_VERSION: Final = "1.0"
+_BESIDE: Final = ("envelope", "edge_traversals", "stage_visits")  # fields of a session that stand beside it, too
+
+
+def checkpoint_of(session: Session) -> dict[str, Any]:
+    data = session_data(session)
+    return {"version": _VERSION, "session": data, **{name: data[name] for name in _BESIDE}}
+
+
+def check_version(checkpoint: Any) -> None:
+    """Raise ConfigError where this is no checkpoint that this version can read."""
+    if not isinstance(checkpoint, Mapping) or checkpoint.get("version") != _VERSION:
+        raise ConfigError(f"not a checkpoint of version {_VERSION}", key="version")
+
+
+def session_in(checkpoint: Mapping[str, Any]) -> tuple[Any, Envelope]:
+    """The data of its session, to be written as a row, and the envelope in it."""
+    kept = checkpoint.get("session")
+    if isinstance(kept, Mapping):
+        kept = {**kept, **{name: checkpoint[name] for name in _BESIDE if name in checkpoint}}
+        kept.update({"waiting": _unasked(kept["waiting"])} if "waiting" in kept else {})
+    try:
+        return kept, session_of(kept).envelope
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"not a checkpoint: {error}", key="session") from None
+
+
+def _unasked(waiting: Any) -> Any:
+    """The questions of a checkpoint's stages without their ids, so that the kernel asks them again."""
+    if not isinstance(waiting, list):
+        return waiting
+    return [
+        {
+            **question,
+            "id": "",
+            "interrupt": {name: part for name, part in question["interrupt"].items() if name != "id"},
+        }
+        if isinstance(question, Mapping) and question.get("token") and isinstance(question.get("interrupt"), Mapping)
+        else question
+        for question in waiting
     ]

@@ -65,7 +65,7 @@ def register_signal(form: str, signal: type[msgspec.Struct]) -> None:
 
 
 def form_of(message: Any) -> str:
-    """What a message row says about its message: empty for what users send."""
+    """Return what a message row says about its message: empty for what users send."""
     return _FORMS.get(type(message), "")
 
 

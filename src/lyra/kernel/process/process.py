@@ -219,7 +219,7 @@ class Process:
 
     @property
     def waits_outside(self) -> bool:
-        """What it waits for is a future of the loop: an effect at work, a task of its own."""
+        """Return what it waits for is a future of the loop: an effect at work, a task of its own."""
         return self._fut_waiter is not None
 
     @property
@@ -256,7 +256,7 @@ class Process:
         return child if child is not None and child.known_as == self.pid else None
 
     def recovery_attempts_most(self) -> int:
-        """How often a call of it that crashes cut off is made again: as it, one above it or the kernel says."""
+        """Return how often a call of it that crashes cut off is made again: as it, one above it or the kernel says."""
         process: Process | None = self
         while process is not None and process.recovery_attempts is None:
             process = process.parent
@@ -454,7 +454,7 @@ class Process:
             leave_task(loop, self)  # type: ignore[arg-type]  # a task type of our own
 
     def _rest(self, yielded: Any) -> None:
-        """What to do with what the coroutine yielded."""
+        """Handle what the coroutine yielded."""
         if yielded is PARKED:
             if self.core.listeners_want_states:
                 self.move("waiting")

@@ -40,7 +40,7 @@ def take_entry(
     digest: bytes,
     call: tuple[tuple[Any, ...], dict[str, Any]] | None = None,
 ) -> Entry | None:
-    """What the journal holds under this key, if it is the same request; a different one is a Divergence.
+    """Return what the journal holds under this key, if it is the same request; a different one is a Divergence.
 
     An empty `name` is not compared: a message's receiver goes by the hash, since its name may be another process's now.
     `call` has the arguments that the digest was made of, where an earlier version may have journaled an old name.

@@ -80,7 +80,7 @@ class Scheduler:
 
     @property
     def waiting(self) -> int:
-        """How many wait for a step while another has its own."""
+        """Return how many wait for a step while another has its own."""
         return self.ready + length_hint(self._steps)
 
     def push(self, process: Steppable) -> None:

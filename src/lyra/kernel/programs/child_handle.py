@@ -68,7 +68,7 @@ class ChildHandle(Generic[Result_co]):
         return self._ctx.send(self, message)
 
     async def wait(self) -> Exit[Result_co]:
-        """How it ended; on replay, how it ended then."""
+        """Return how it ended; on replay, how it ended then."""
         owner = self._ctx.own_process
         core = owner.core
         key = next_key(owner)
@@ -110,7 +110,7 @@ class ChildHandle(Generic[Result_co]):
         return ended
 
     async def _replayed(self, owner: Process, entry: Entry) -> Exit[Result_co]:
-        """How it ended when the program waited for it the first time."""
+        """Return how it ended when the program waited for it the first time."""
         if entry.error is not None:
             await raise_journaled(owner, entry.error)
         kept = await owner.core.value_of(entry)

@@ -40,10 +40,9 @@ from lyra.kernel.process.links import Links, Ready, read_signal
 from lyra.kernel.process.mailbox import NOTHING, receive_within
 from lyra.kernel.process.process import Process
 from lyra.kernel.process.replay import raise_journaled, take_entry
-from lyra.kernel.programs.budget_view import BudgetView
 from lyra.kernel.programs.child_handle import ChildHandle
 from lyra.kernel.programs.fork_names import addressed, free_names
-from lyra.kernel.programs.journaled_call import once, read
+from lyra.kernel.programs.journaled_call import BudgetView, once, read
 from lyra.kernel.programs.registry import Programs, program_of, unknown_program
 
 if TYPE_CHECKING:
@@ -109,7 +108,8 @@ class Context:
 
     @property
     def pid(self) -> str:
-        """Where others find it, also after a restart: with a `supervision` of its own, that is its guard's pid."""
+        """Return where others find it, also after a restart: with a `supervision` of its own, that is its guard's
+        pid."""
         return self.own_process.known_as
 
     @property
@@ -131,7 +131,7 @@ class Context:
 
     @property
     def restored(self) -> Any:
-        """What the last `checkpoint` of this process kept; None on a first run."""
+        """Return what the last `checkpoint` of this process kept; None on a first run."""
         return self.own_process.restored
 
     @property

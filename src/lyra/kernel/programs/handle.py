@@ -148,7 +148,7 @@ class Handle(Generic[Result_co]):
 
     @named("lyra:Handle.wait")
     async def wait(self) -> Exit[Result_co]:
-        """How it ended, once that is durable. ConfigError, if this kernel does not know its program."""
+        """Return how it ended, once that is durable. ConfigError, if this kernel does not know its program."""
         kernel, process = self._kernel, self._process
         core = process.core
         if thread_id() != core.thread:

@@ -7,17 +7,19 @@ or refused. Neither waits for its row: later rows are behind it in the journal. 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
 
 from lyra.core import codec
+from lyra.core.budgets.budget import Budget
+from lyra.core.limits import BLOB_INLINE_BYTES_MAX
 from lyra.errors import LyraError
 from lyra.kernel.journal import rows
 from lyra.kernel.journal.error_rows import error_from_row
 from lyra.kernel.process.call_keys import next_key
 from lyra.kernel.process.cut_short import cut_short
 from lyra.kernel.process.process import Process
-from lyra.kernel.process.replay import take_entry
+from lyra.kernel.process.replay import raise_journaled, take_entry
 
 
 def read(process: Process, what: str, reading: Any) -> Any:
@@ -62,3 +64,60 @@ def _money(what: str, value: Any) -> Any:
     from lyra.core.budgets.money import Money
 
     return Money(value) if what.endswith(".usd") and isinstance(value, int) else value
+
+
+# ---------------------------------------------------------------- budget view
+# `ctx.budget`: the Budget of a process as its program sees it.
+
+
+class BudgetView:
+    """Readings of what was spent and what is left are journaled, since other processes spend from the Budget, too."""
+
+    __slots__ = ("_process",)
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    def remaining(self, dimension: str = "usd") -> Any:
+        return read(self._process, f"budget.{dimension}", lambda: self._process.budget.remaining(dimension))
+
+    def used(self, dimension: str = "usd") -> Any:
+        return read(self._process, f"used.{dimension}", lambda: self._process.budget.used(dimension))
+
+    def limit(self, dimension: str = "usd") -> Any:
+        """Limits never change during a life, so reading one needs no row."""
+        return self._process.budget.limit(dimension)
+
+    @property
+    def scope(self) -> Budget:
+        return self._process.budget
+
+
+# ---------------------------------------------------------------- journaled wait
+# A wait for something outside the program whose outcome is journaled as a reading: a replay gets the same value.
+
+_FORM: Final = "read"  # the word in the journal
+
+
+async def journaled_wait(process: Process, what: str, wait: Callable[[], Awaitable[Any]]) -> Any:
+    """The value that `wait` gives, plain data; on a replay the one that it gave then. The journal names it `what`."""
+    core = process.core
+    key = next_key(process)
+    if process.replay is not None:
+        entry = take_entry(process, key, _FORM, what, b"")
+        if entry is not None:
+            if entry.error is not None:
+                await raise_journaled(process, entry.error)
+            return codec.decode(await core.value_of(entry))
+    try:
+        value = await wait()
+    except BaseException as error:
+        cut_short(process, key, error, form=_FORM, name=what)
+        raise
+    if core.journal is None:
+        return value
+    data = codec.encode(value)
+    blob = core.put_blob_now(data) if len(data) > BLOB_INLINE_BYTES_MAX else ""
+    row = rows.Finished(key, rows.NIL if blob else rows.Raw(data), blob, name=what, form=_FORM)
+    core.journal.write(process.pid, "effect.finished", rows.encode(row))
+    return codec.decode(data)

@@ -114,14 +114,15 @@ class Programs:
         return list(self._converted(program, codec.decode(data)))
 
     def taken(self, program: Callable[..., Any], args: tuple[Any, ...], data: bytes) -> Sequence[Any]:
-        """The same for arguments that were just saved: what saving does not change is not read back."""
+        """Return arguments that were just saved: what saving does not change is not read back."""
         for value in args:
             if type(value) not in codec.UNCHANGED:
                 return self.arguments(program, data)
         return self._converted(program, args)
 
     def result(self, name: str, value: Any) -> Any:
-        """What a program gave, as the type that it declares; the value itself where this kernel does not know it."""
+        """Return what a program gave, as the type that it declares; the value itself where this kernel does not know
+        it."""
         return value if type(value) in codec.UNCHANGED else codec.convert(value, self._result_types.get(name))
 
     def _converted(self, program: Callable[..., Any], values: Sequence[Any]) -> Sequence[Any]:

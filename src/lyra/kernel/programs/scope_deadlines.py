@@ -31,7 +31,7 @@ class ScopeDeadlines:
         self._members: dict[Budget, int] = {}  # live processes in each scope that has a deadline
 
     def __len__(self) -> int:
-        """How many have not rung yet."""
+        """Return how many have not rung yet."""
         return len(self._timers)
 
     def limit(self, scope: Budget, seconds: float) -> None:

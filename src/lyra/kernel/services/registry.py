@@ -49,22 +49,25 @@ from lyra.kernel.base.timeouts import in_time
 from lyra.kernel.base.waiting import resume
 from lyra.kernel.journal.error_rows import text_of, without_keys
 from lyra.kernel.programs.handle import Ack, acknowledge
-from lyra.kernel.services.balancing import Balancer, least_loaded
-from lyra.kernel.services.health_checks import ServiceCheck
-from lyra.kernel.services.inference import has_model, out_of_time, texts_of
 from lyra.kernel.services.service import (
     SERVICE_TYPES,
     STATUSES,
+    Balancer,
     HealthCheck,
     InferenceResponse,
+    ServiceCheck,
     ServiceHandler,
     ServiceInfo,
     ServiceRequest,
     ServiceResponse,
     ServiceState,
     ServiceStatus,
+    has_model,
+    least_loaded,
     lower,
+    out_of_time,
     response_of,
+    texts_of,
 )
 from lyra.kernel.workers.envelopes import envelope_of
 

@@ -5,16 +5,22 @@ Plain values and the fold of their rows; `registry` finds services, takes slots 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import msgspec
 
 from lyra.core.checking.check import FrozenSettings, known_keys, one_of, short_text, whole
 from lyra.core.envelope import Envelope
 from lyra.core.limits import NAME_LENGTH_MAX, SERVICE_CONCURRENT_DEFAULT
-from lyra.errors import ConfigError
+from lyra.errors import ConfigError, DeadlineExceeded
+from lyra.kernel.base.timeouts import in_time
+
+if TYPE_CHECKING:
+    from lyra.core.clock import Timer
+    from lyra.kernel.services.registry import ServiceRegistry
+
 
 SERVICE_TYPES: Final[dict[str, str]] = {
     "flow": "runs a whole pipeline",
@@ -89,7 +95,7 @@ class ServiceInfo(FrozenSettings, frozen=True):
 
     @property
     def capacity(self) -> int:
-        """How many requests at once its status lets it take."""
+        """Return how many requests at once its status lets it take."""
         return STATUSES[self.status](self.max_concurrent)
 
     @property
@@ -219,3 +225,176 @@ def _name(word: Any) -> str:
     if not isinstance(word, str) or not 0 < len(word) <= NAME_LENGTH_MAX or not word.isprintable():
         raise ConfigError(f"a service's name is 1 to {NAME_LENGTH_MAX} printable characters, not {word!r}", key="name")
     return word
+
+
+# ---------------------------------------------------------------- balancing
+# Which service takes a request: the least loaded one of those that a word means.
+
+INSTANCE: Final = "/"  # between the name of a service and that of one of its instances
+
+
+class Balancer:
+    """The services by the words that mean them, read anew after each registration."""
+
+    __slots__ = ("_by_word", "_services")
+
+    def __init__(self, services: Callable[[], Mapping[str, dict[str, Any]]]) -> None:
+        self._services = services
+        self._by_word: dict[str, list[str]] | None = None
+
+    def changed(self) -> None:
+        self._by_word = None
+
+    def meant_by(self, word: str) -> list[str]:
+        """The names of the services that a word means, in the order of their registration."""
+        if self._by_word is None:
+            self._by_word = _words(self._services())
+        return self._by_word.get(word, [])
+
+
+def _words(services: Mapping[str, dict[str, Any]]) -> dict[str, list[str]]:
+    names: dict[str, list[str]] = {}
+    capabilities: dict[str, list[str]] = {}
+    types: dict[str, list[str]] = {}
+    for name, service in services.items():
+        names.setdefault(name, []).append(name)
+        base, instance, _ = name.rpartition(INSTANCE)
+        if base and instance:
+            names.setdefault(base, []).append(name)
+        for capability in dict.fromkeys(service["capabilities"]):
+            capabilities.setdefault(capability, []).append(name)
+        types.setdefault(service["service_type"], []).append(name)
+    return {**types, **capabilities, **names}
+
+
+def least_loaded(candidates: Iterable[tuple[str, Mapping[str, Any], Any]]) -> str:
+    """Of (name, service, live part): one with a handler and a free slot before others, a healthy one before a degraded
+    one, then the smallest part of its capacity in use, then the one that was given the fewest requests so far."""
+
+    def rank(candidate: tuple[str, Mapping[str, Any], Any]) -> tuple[bool, bool, bool, float, int]:
+        _, service, live = candidate
+        capacity = STATUSES[service["status"]](service["max_concurrent"])
+        in_use = live.load / service["max_concurrent"]
+        return live.handler is None, capacity <= live.load, service["status"] != "healthy", in_use, live.dispatched
+
+    return min(candidates, key=rank)[0]
+
+
+# ---------------------------------------------------------------- health checks
+# Health checks of services: repeated on the kernel's clock, never two of one service at a time.
+
+
+class ServiceCheck:
+    """The repeated health check of one service."""
+
+    __slots__ = (
+        "_check",
+        "_degraded_after",
+        "_failures",
+        "_interval_s",
+        "_name",
+        "_registry",
+        "_stopped",
+        "_timer",
+        "_unhealthy_after",
+    )
+
+    def __init__(
+        self,
+        registry: ServiceRegistry,
+        name: str,
+        check: HealthCheck,
+        *,
+        interval_s: float,
+        degraded_after: int,
+        unhealthy_after: int,
+    ) -> None:
+        self._registry = registry
+        self._name = name
+        self._check = check
+        self._interval_s = interval_s
+        self._degraded_after = degraded_after
+        self._unhealthy_after = unhealthy_after
+        self._failures = 0
+        self._timer: Timer | None = None
+        self._stopped = False
+
+    def arm(self) -> None:
+        clock = self._registry.core.clock
+        self._timer = clock.call_at(clock.monotonic() + self._interval_s, self._ring)
+
+    def stop(self) -> None:
+        self._stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _ring(self) -> None:
+        if not self._stopped:
+            self._registry.core.tasks.start(self._once(), name=f"lyra-health {self._name}")
+
+    async def _once(self) -> None:
+        core = self._registry.core
+        try:
+            late = DeadlineExceeded(f"the health check of {self._name} took too long")
+            status = self._status(await in_time(core.clock, _answer(self._check), self._interval_s, late))
+        except Exception:  # noqa: BLE001 - whatever it raised, the service did not answer well
+            status = self._status(False)
+        if self._stopped or core.stopping or core.failure is not None:
+            return
+        if status is not None:
+            self._registry.update_health(self._name, status)
+        self.arm()
+
+    def _status(self, answer: Any) -> str | None:
+        """The status that an answer stands for; None leaves the status unchanged."""
+        if answer is not False:
+            self._failures = 0
+            return "healthy" if answer is None or answer is True else one_of(lower(answer), STATUSES, "a health check")
+        self._failures += 1
+        if self._failures >= self._unhealthy_after:
+            return "unhealthy"
+        return "degraded" if self._failures >= self._degraded_after else None
+
+
+async def _answer(check: HealthCheck) -> Any:
+    answer = check()
+    return await answer if hasattr(type(answer), "__await__") else answer
+
+
+# ---------------------------------------------------------------- inference
+# Inference requests: which services have a model, the texts of an input, and the error for a used-up time quota.
+
+
+def has_model(service: Mapping[str, Any], model: str) -> bool:
+    metadata = service["metadata"]
+    models = metadata.get("models")
+    return (
+        model == service["name"]
+        or model in service["capabilities"]
+        or metadata.get("model") == model
+        or (isinstance(models, list) and model in models)
+    )
+
+
+def texts_of(value: Any) -> list[str]:
+    if isinstance(value, Mapping):
+        known_keys(value, ("text", "texts"), "an inference input")
+        text, texts = value.get("text"), value.get("texts", ())
+        if not isinstance(texts, (list, tuple)):
+            raise ConfigError(f"texts is a list of texts, not {type(texts).__name__}", key="texts")
+        all_texts = [*([] if text is None else [text]), *texts]
+    else:
+        all_texts = [value] if isinstance(value, str) else list(value) if isinstance(value, (list, tuple)) else [value]
+    for item in all_texts:
+        if not isinstance(item, str):
+            raise ConfigError(f"an inference input is text or a list of texts, not {type(item).__name__}", key="input")
+    return all_texts
+
+
+def out_of_time(pid: str) -> DeadlineExceeded:
+    return DeadlineExceeded(
+        f"process {pid} is over its quota: timeout_exceeded",
+        hint="adjust_quota raises it",
+        pid=pid,
+        reason="timeout_exceeded",
+    )

@@ -22,8 +22,17 @@ from lyra.kernel.base.waiting import looked_at
 from lyra.kernel.process.process import Process
 from lyra.kernel.programs.context import Context, ExitProgram, require_send
 from lyra.kernel.programs.handle import Ack, Handle
-from lyra.kernel.supervision.child import Child, Plan, make_plan, make_spec
-from lyra.kernel.supervision.children import START, START_MARKED, ChildRow, ChildTable, Order
+from lyra.kernel.supervision.child import (
+    START,
+    START_MARKED,
+    Child,
+    ChildRow,
+    ChildTable,
+    Order,
+    Plan,
+    make_plan,
+    make_spec,
+)
 from lyra.kernel.supervision.supervisor import Run, read_kept, supervise
 
 if TYPE_CHECKING:
@@ -41,7 +50,7 @@ if TYPE_CHECKING:
 # callers that ask before, the same program runs ahead on a copy of the journal's answers, in a process that is in no
 # table, and is dropped where the answers end. Nothing is performed, written or told.
 def preview(process: Process, plan: Any) -> ChildTable:
-    """What a supervisor that comes back will know once its replay is done, for callers that ask before."""
+    """Return what a supervisor that comes back will know once its replay is done, for callers that ask before."""
     ahead = Process(
         process.core,
         process.pid,
@@ -176,7 +185,7 @@ class Supervisors(Subsystem):
             self._plans[process.pid] = args[0]
 
     def table(self, process: Process) -> ChildTable | None:
-        """What a supervisor knows; None of one that has ended, or not begun."""
+        """Return what a supervisor knows; None of one that has ended, or not begun."""
         table = self.tables.get(process.pid)
         if table is not None or process.exit is not None or process.pid not in self._plans:
             return table
@@ -197,7 +206,7 @@ class Supervisors(Subsystem):
         self.plans.pop(pid, None)
 
     def now(self) -> float:
-        """What restarts are counted by."""
+        """Return what restarts are counted by."""
         return self._core.now()
 
     def wait_for(self, program: str, process: Process, *, guards: bool) -> None:

@@ -48,8 +48,21 @@ from lyra.kernel.process.call_keys import comes_next
 from lyra.kernel.process.process import PLAIN_ENDS
 from lyra.kernel.programs.context import ExitProgram, OwnContext
 from lyra.kernel.programs.registry import unknown_program
-from lyra.kernel.supervision.child import DYNAMIC, INFINITY, KILL, Plan, Spec, check_significant
-from lyra.kernel.supervision.children import START, START_MARKED, ChildRow, ChildTable, Order, event_fault, event_of
+from lyra.kernel.supervision.child import (
+    DYNAMIC,
+    INFINITY,
+    KILL,
+    START,
+    START_MARKED,
+    ChildRow,
+    ChildTable,
+    Order,
+    Plan,
+    Spec,
+    check_significant,
+    event_fault,
+    event_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -101,7 +114,7 @@ supervise.__lyra_spawns__ = _spawns  # type: ignore[attr-defined]
 
 
 def read_kept(ctx: Context, value: Any, kind: type[_Kept]) -> _Kept:
-    """What the journal holds for this supervisor; another kernel's rows may be anything."""
+    """Return what the journal holds for this supervisor; another kernel's rows may be anything."""
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:

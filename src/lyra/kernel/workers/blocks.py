@@ -96,7 +96,7 @@ class Blocks:
         )
 
     def _stage(self, pid: str, noted: str) -> str:
-        """Where its pipeline is; without one, what was noted."""
+        """Return where its pipeline is; without one, what was noted."""
         session = self._lifecycle.pipelines.state.sessions.get(pid)
         return noted if session is None else session.envelope.current_stage
 

@@ -384,7 +384,7 @@ class LifecycleManager(Subsystem):
             self.state.queue_again(pid)
 
     def note(self, pid: str, *, current_stage: str | None = None, current_service: str | None = None) -> None:
-        """Where its work is at the moment: shown, and nothing else."""
+        """Note where its work is at the moment: it is shown, and nothing else."""
         self._core.raise_if_closed()
         entry = self._own(pid)
         given = {"current_stage": current_stage, "current_service": current_service}
@@ -467,7 +467,7 @@ class LifecycleManager(Subsystem):
         return [self._blocks.read(block) for block in sorted(blocks, key=lambda block: block.created_at or 0.0)]
 
     def get_process_counts(self, user_id: str | None = None) -> ProcessCounts:
-        """How many processes there are in each state; every state is there. Of one user, or all."""
+        """Return how many processes there are in each state; every state is there. Of one user, or all."""
         if user_id is not None:
             counts = dict.fromkeys(STATES, 0)
             for entry in self.state.entries.values():

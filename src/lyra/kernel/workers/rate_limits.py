@@ -127,8 +127,9 @@ class _Windows:
                 parts.append([request_time, request_time, 1])
 
     def set_back_to(self, now: float) -> None:
-        """Where the newest request is in the future, the clock was wrong then or is now: all requests keep their
-        distances and the newest is taken as made now. That neither makes room nor locks out for more than a window."""
+        """Shift requests back. Where the newest request is in the future, the clock was wrong then or is now: all
+        requests keep their distances and the newest is taken as made now. That neither makes room nor locks out for
+        more than a window."""
         ahead_s = self.last - now
         if ahead_s > 0:
             self.last = now

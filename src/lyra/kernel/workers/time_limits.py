@@ -76,7 +76,7 @@ class TimeLimits(Subsystem):
             self.forget(pid)
 
     def _next_s(self, pid: str) -> float | None:
-        """How long it will have run when its quota has something to say; None when nothing is left to say."""
+        """Return how long it will have run when its quota has something to say; None when nothing is left to say."""
         account = self._resources.state.accounts.get(pid)
         if account is None or not self._lifecycle.is_timed(pid):
             return None

@@ -371,7 +371,7 @@ class ResourceTracker(Subsystem):
         return ResourceUsage(**counted, elapsed_seconds=self._lifecycle.elapsed_s(pid))
 
     def get_user_usage(self, user_id: str) -> ResourceUsage:
-        """What all processes of a user have used, ended ones included."""
+        """Return what all processes of a user have used, ended ones included."""
         return ResourceUsage(**self.state.users.get(user_id, {}))
 
     def get_system_usage(self) -> SystemUsage:
@@ -403,7 +403,7 @@ def _text(pid: Any) -> str:
 
 
 def _spent(process: Process) -> dict[str, int]:
-    """What a program and those below it have spent, in the words of quotas."""
+    """Return what a program and those below it have spent, in the words of quotas."""
     spent = process.spent.to_data()
     words = {"hops": "agent_hops", "input_tokens": "tokens_in", "output_tokens": "tokens_out"}
     return {words.get(name, name): amount for name, amount in spent.items() if name != "usd"}

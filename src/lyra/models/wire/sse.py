@@ -66,7 +66,7 @@ class LineSplitter:
         return not self._rest and not self._skip_newline
 
     def close(self) -> list[str]:
-        """What is left when the stream has ended: a line without an end."""
+        """Return what is left when the stream has ended: a line without an end."""
         rest, self._rest, self._head = self._head * self.fresh + bytes(self._rest), bytearray(), b""
         return [rest.decode("utf-8", "replace")] if rest else []
 

@@ -48,7 +48,7 @@ def has_own_provider() -> bool:
 
 
 def captured_content(env: Mapping[str, str] = os.environ) -> frozenset[str]:
-    """Where the content of prompts goes: `span`, `event`, both, or nowhere, which is the default."""
+    """Return where the content of prompts goes: `span`, `event`, both, or nowhere, which is the default."""
     return _CONTENT_WORDS.get(env.get(_CONTENT, "").strip().lower(), frozenset())
 
 

@@ -41,7 +41,7 @@ class RowReader(Protocol):
         ...
 
     def kept_states(self) -> tuple[int, dict[str, Any]]:
-        """What is kept of processes whose first rows were dropped, by pid, and the last row that it covers."""
+        """Return what is kept of processes whose first rows were dropped, by pid, and the last row that it covers."""
         ...
 
 

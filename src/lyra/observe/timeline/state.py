@@ -260,7 +260,7 @@ class RunMoment:
         return {"messages": waiting[:_MAILBOX_SHOWN], "count": len(waiting)}
 
     def variables(self, pid: str) -> dict[str, Any]:
-        """What is known of the variables of a process: what it read and was given, and what its groups share."""
+        """Return what is known of the variables of a process: what it read and was given, and what its groups share."""
         process = self.processes.get(pid)
         known = {} if process is None else {name: plain(value) for name, value in process.values.items()}
         shared = {group: plain(self.boards.get(group, {})) for group, pids in self.members.items() if pids}

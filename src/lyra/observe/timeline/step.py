@@ -101,7 +101,7 @@ _CHILDREN_TOLD: Final = 8
 
 
 def vega_name(pid: str, program: str, arguments: Any) -> str:
-    """What a person calls a process of a Vega run; "" for any other."""
+    """Return what a person calls a process of a Vega run; "" for any other."""
     if program == VEGA_PROCESS:
         return f"process {pid}"
     if program == VEGA_AGENT and isinstance(arguments, list) and len(arguments) > 1:
@@ -139,7 +139,8 @@ _ORDERS: Final = {"lyra.revise": "the conversation is revised", "lyra.compact": 
 
 
 def message_text(message: Any) -> Any:
-    """What a message says: the content of a question to a conversation, an order about it in words, else itself."""
+    """Return what a message says: the content of a question to a conversation, an order about it in words, else
+    itself."""
     if isinstance(message, Mapping) and _ASK in message:
         content = message.get("content")
         if isinstance(content, Mapping):
@@ -160,7 +161,7 @@ def error_text(error: Mapping[str, Any]) -> str:
 
 
 def answer_of(row: Mapping[str, Any]) -> Any:
-    """What a person answered: what was said, and not when."""
+    """Return what a person answered: what was said, and not when."""
     response = row.get("response")
     if not isinstance(response, Mapping):
         return response
@@ -168,7 +169,7 @@ def answer_of(row: Mapping[str, Any]) -> Any:
 
 
 def ending_text(end: Mapping[str, Any]) -> Any:
-    """How a child ended that was waited for: its result, or why it has none."""
+    """Return how a child ended that was waited for: its result, or why it has none."""
     error = end["error"]
     if end["reason"] == "normal" and error is None:
         return end["result"]

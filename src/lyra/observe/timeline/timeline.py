@@ -74,7 +74,7 @@ class RunTimeline:
 
     @property
     def name(self) -> str:
-        """What the run is called in its store: a pid, or the id of a run with a journal of its own."""
+        """Return what the run is called in its store: a pid, or the id of a run with a journal of its own."""
         return self.run_id or self.pid
 
     @property
@@ -87,7 +87,7 @@ class RunTimeline:
 
     @property
     def names(self) -> Mapping[str, str]:
-        """What the processes of the run are called, by pid: their names, or those of their programs."""
+        """Return what the processes of the run are called, by pid: their names, or those of their programs."""
         return self._fold.names
 
     @property
@@ -185,8 +185,8 @@ class RunTimeline:
         return None
 
     def totals(self, upto: int | None = None) -> dict[str, Any]:
-        """What the steps cost, up to a number or in all; steps that a fork took over are summed apart. What processes
-        had spent whose rows were dropped counts, too."""
+        """Return what the steps cost, up to a number or in all; steps that a fork took over are summed apart. What
+        processes had spent whose rows were dropped counts, too."""
         usage: dict[str, int] = {}
         recorded: dict[str, int] = {}
         for kept in self._rows.kept.values():
@@ -225,7 +225,7 @@ class RunTimeline:
         return self.steps[number].seq - 1 if number < len(self.steps) else self._seq
 
     def _state_to_look_at(self, number: int) -> RunMoment:
-        """The same as `state`; the one that was looked at last is read on, where that is earlier."""
+        """Return the state after a step; the one that was looked at last is read on, where that is earlier."""
         kept, self._kept = self._kept, None
         is_earlier = kept is not None and 0 < kept.seq <= self.last_seq_of(number) and number > 0
         state = self._read_on(kept if kept is not None and is_earlier else RunMoment(self._reader), number)

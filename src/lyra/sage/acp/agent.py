@@ -16,8 +16,7 @@ import msgspec
 from acp import PROTOCOL_VERSION, RequestError, schema
 
 from lyra._version import __version__
-from lyra.agents.acp.prompt import read_prompt
-from lyra.agents.acp.refusals import invalid, refusal
+from lyra.agents.acp.refusals import invalid, read_prompt, refusal
 from lyra.agents.headless.options import HeadlessOptions
 from lyra.agents.headless.setup import setup_of
 from lyra.agents.session.shared import runtime_of

@@ -18,9 +18,8 @@ from typing import Any, Final, Protocol
 
 from acp import RequestError, helpers, schema
 
-from lyra.agents.acp.prompt import EditorPrompt
 from lyra.agents.acp.questions import EditorQuestions
-from lyra.agents.acp.refusals import INVALID_REQUEST, STOP_REASONS, invalid, refusal
+from lyra.agents.acp.refusals import INVALID_REQUEST, STOP_REASONS, EditorPrompt, invalid, refusal
 from lyra.agents.acp.updates import TurnUpdates, message_updates, shown_text
 from lyra.agents.session.events import AnyLine, NoticeLine, ResultLine
 from lyra.core.tool import Tool, ToolCall

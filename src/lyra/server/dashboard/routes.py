@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from lyra.server.dashboard import assets, login, welcome
+from lyra.server.dashboard import assets, login
 from lyra.server.dashboard.pages import (
     chat,
     costs,
@@ -36,7 +36,6 @@ PAGES: Final[tuple[Endpoint, ...]] = (
     *services.ENDPOINTS,
     *runs.ENDPOINTS,
     *run.ENDPOINTS,
-    *welcome.ENDPOINTS,
     *inbox.ENDPOINTS,
     *chat.ENDPOINTS,
 )

@@ -20,11 +20,10 @@ from lyra.core.trace_context import enclosing_span
 from lyra.errors import BudgetExceeded, ConfigError, LyraError, ModelError, Unauthenticated
 from lyra.kernel.base.waiting import looked_at
 from lyra.kernel.journal.rows import PASSING
-from lyra.server.gateway.answer_cache import CACHE_HEADER, AnswerCache, CacheSlot
 from lyra.server.gateway.call import GatewayCall, call_effect
 from lyra.server.gateway.keys import GatewayKey, KeyTable
 from lyra.server.gateway.refusals import failure_answer, failure_body, money_held
-from lyra.server.gateway.relay import Relay
+from lyra.server.gateway.relay import CACHE_HEADER, AnswerCache, CacheSlot, Relay
 from lyra.server.gateway.request import GatewayRequest
 from lyra.server.gateway.targets import ModelTarget, ModelTargets
 from lyra.server.gateway.translation.messages import read_messages

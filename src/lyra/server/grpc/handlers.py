@@ -15,11 +15,8 @@ from google.protobuf.message_factory import GetMessageClass
 
 from lyra.server.generated import engine_pb2 as pb
 from lyra.server.grpc.guard import CallGuard, Method
-from lyra.server.grpc.services.bus import BusCalls
-from lyra.server.grpc.services.engine import EngineCalls
-from lyra.server.grpc.services.kernel import KernelCalls
-from lyra.server.grpc.services.orchestration import OrchestrationCalls
-from lyra.server.grpc.services.system import SystemCalls
+from lyra.server.grpc.services.kernel import EngineCalls, KernelCalls, OrchestrationCalls
+from lyra.server.grpc.services.system import BusCalls, SystemCalls
 from lyra.server.grpc.services.workers import WorkerCalls
 
 PACKAGE: Final = pb.DESCRIPTOR.package

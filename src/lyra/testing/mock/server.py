@@ -88,9 +88,13 @@ class MockServer:
     @property
     def env(self) -> dict[str, str]:
         """Variables that make the usual clients come here."""
-        mocked = [usual for usual in USUAL.values() if usual.mock is not None]
-        urls = {usual.url[0]: f"{self.url}{usual.mock}" for usual in mocked}
-        return urls | {usual.key[0]: "mock" for usual in mocked if usual.key}
+        variables = {}
+        for usual in USUAL.values():
+            if usual.mock is not None:
+                variables[usual.url[0]] = f"{self.url}{usual.mock}"
+                if usual.key:
+                    variables[usual.key[0]] = "mock"
+        return variables
 
     async def __aenter__(self) -> Self:
         try:

@@ -1,6 +1,6 @@
 """The tools every agent can have: `builtin_tools(workspace)`. One module a family.
 
-`workspace` opens files below the folders an agent works in, and holds long output; `text_file` keeps
+`workspace` opens files below the folders an agent works in, and holds long output; `files` keeps
 encodings and line endings, and records which process has read what. On them stand `files` (Read, Write, Edit,
 MultiEdit, NotebookEdit), `search` (Glob, Grep), `bash` (Bash, BashOutput, KillShell), `web_fetch` (WebFetch) and
 `ask_user` (AskUser, TodoWrite). Whether a call is allowed is decided before it
@@ -44,9 +44,8 @@ def builtin_tools(
     """
     from lyra.tools.builtin.ask_user import ask_tools, todo_tools
     from lyra.tools.builtin.bash import bash_tools
-    from lyra.tools.builtin.files import file_tools, notebook_tools
+    from lyra.tools.builtin.files import ReadLog, file_tools, notebook_tools
     from lyra.tools.builtin.search import search_tools
-    from lyra.tools.builtin.text_file import ReadLog
     from lyra.tools.builtin.web_fetch import follows, web_tools
     from lyra.tools.permissions.decision import may_hold_secrets
     from lyra.tools.tool_search import tool_search

@@ -340,7 +340,7 @@ class Jobs:
 
     # ------------------------------------------------------------ the tools
     async def output(self, bash_id: str) -> str:
-        """What a job in the background has printed since it was last looked at, and whether it still runs.
+        """Return what a job in the background has printed since it was last looked at, and whether it still runs.
 
         Args:
             bash_id: its name, as Bash gave it
@@ -375,7 +375,7 @@ class Jobs:
         return _with_note(new, note) if new else note
 
     def _earlier(self, bash_id: str) -> str | None:
-        """What is known of a job that ended with an earlier life of the process."""
+        """Return what is known of a job that ended with an earlier life of the process."""
         log, number = job_log.get(), bash_id.removeprefix(_PREFIX)
         if log is None or bash_id in self._mine() or number == bash_id or not (number.isascii() and number.isdecimal()):
             return None

@@ -172,7 +172,7 @@ def _check(url: str) -> None:
 
 
 def _same_place(url: str, following: str) -> bool:
-    """The same host and port; from http to https of one host counts as the same."""
+    """Return whether two addresses have one host and port; from http to https of one host counts as the same."""
     first, second = target_of(url), target_of(following)
     return plain_host(first.host) == plain_host(second.host) and (
         first.port == second.port or (first.port, second.port) == (80, 443)
@@ -195,7 +195,7 @@ async def _text(answer: HttpAnswer) -> str:
 
 
 def _words(answer: HttpAnswer, kind: str) -> str:
-    """What can be read of an answer; characters that no screen shows are left out."""
+    """Return what can be read of an answer; characters that no screen shows are left out."""
     text = _decoded(answer)
     if kind in _HTML or (not kind and text[:1000].lstrip().lower().startswith(("<!doctype html", "<html"))):
         text = page_text(text, url=answer.url)

@@ -155,7 +155,7 @@ def whole_of(arguments: Mapping[str, Any]) -> str | None:
 
 
 def _only_text(arguments: Mapping[str, Any]) -> str | None:
-    """What a pattern for an unknown tool is compared with: its one argument that is a text."""
+    """Return what a pattern for an unknown tool is compared with: its one argument that is a text."""
     texts = [value for value in arguments.values() if isinstance(value, str)]
     return texts[0] if len(texts) == 1 else None
 

@@ -22,8 +22,7 @@ from lyra.core.limits import CAPABILITY_LENGTH_MAX, WORDS_MAX
 from lyra.tools.shell.grammar import ShellCommand, ShellScript, Word, read_script
 from lyra.tools.shell.shells import feeds
 from lyra.tools.shell.stdin_programs import runs_unnamed_input
-from lyra.tools.shell.text_glob import UNKNOWN, TextGlob
-from lyra.tools.shell.variables import PATH, calculates, decides_what_runs, names_program
+from lyra.tools.shell.text_glob import PATH, UNKNOWN, TextGlob, calculates, decides_what_runs, names_program
 from lyra.tools.shell.wrappers import RUNS_OTHERS, basename, nested_commands, wraps
 from lyra.tools.shell.written_files import FIFOS, WrittenFile, same_file, written_by
 
@@ -125,7 +124,8 @@ class CommandLine:
 
 
 def _values_in(argument: str) -> Iterator[str]:
-    """What an argument may be or hold: itself, the value of a short option, what follows a sign such as `=` or `!`."""
+    """Yield what an argument may be or hold: itself, the value of a short option, what follows a sign such as `=` or
+    `!`."""
     yield argument
     if argument[:1] == "-" and argument[1:2] != "-" and len(argument) > 2:
         yield argument[2:]

@@ -48,7 +48,7 @@ def commands_in_input(words: list[Word], name: str, command: ShellCommand, scrip
 
 
 def shell_script(name: str, words: list[Word], command: ShellCommand, script: ShellScript) -> Iterator[Nested]:
-    """What a shell that is started with these words runs."""
+    """Yield what a shell that is started with these words runs."""
     if len(words) == 2 and words[1].text in ("--version", "--help"):
         return
     if name in OTHER_SHELLS:

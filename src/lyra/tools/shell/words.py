@@ -12,8 +12,7 @@ from typing import Final
 
 from lyra.core.limits import COMMANDS_MAX, WORDS_MAX
 from lyra.tools.shell.lines import joined_lines
-from lyra.tools.shell.text_glob import UNKNOWN
-from lyra.tools.shell.variables import PATH, calculates, decides_what_runs, is_relative_path
+from lyra.tools.shell.text_glob import PATH, UNKNOWN, calculates, decides_what_runs, is_relative_path
 
 DEPTH_MAX: Final = 40  # expansions, groups and scripts within one another
 _PIECES_MAX: Final = 16_384  # quotes, escapes, wildcards and plain parts of one word
@@ -274,7 +273,7 @@ class WordReader(ABC):
         return self.position < self.end
 
     def _quoted(self, char: str, out: list[str]) -> bool:
-        """What a backslash or a quote begins; True when something expands in it."""
+        """Return what a backslash or a quote begins; True when something expands in it."""
         if char == "'":
             out.append(self._single())
         elif char == '"':
@@ -351,7 +350,7 @@ class WordReader(ABC):
 
     # ------------------------------------------------------------ expansions
     def _dollar(self, out: list[str], *, quoted: bool) -> bool:
-        """What a `$` begins; True when it expands."""
+        """Return what a `$` begins; True when it expands."""
         if not self.deeper():
             return True
         try:

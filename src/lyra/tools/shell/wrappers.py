@@ -27,8 +27,7 @@ from lyra.tools.shell.shells import (
     shell_script,
 )
 from lyra.tools.shell.stdin_programs import STDIN_PROGRAMS, commands_in_stdin
-from lyra.tools.shell.text_glob import UNKNOWN
-from lyra.tools.shell.variables import PATH, calculates, decides_what_runs
+from lyra.tools.shell.text_glob import PATH, UNKNOWN, calculates, decides_what_runs
 
 # ---------------------------------------------------------------- wrapper options
 # Wrappers that take options and then a command: `sudo -u bob rm`, `timeout -k 1 5 rm`; which options they have.
@@ -87,7 +86,7 @@ WRAPPERS: Final[dict[str, WrapperOptions]] = {
 
 
 def short_options(letters: str, options: WrapperOptions) -> int:
-    """How many words this cluster of short options takes; 0 if it has an unknown letter."""
+    """Return how many words this cluster of short options takes; 0 if it has an unknown letter."""
     for place, letter in enumerate(letters):
         if letter in options.values:
             return 1 if place + 1 < len(letters) else 2
@@ -99,7 +98,7 @@ def short_options(letters: str, options: WrapperOptions) -> int:
 
 
 def long_option(text: str, options: WrapperOptions) -> int:
-    """How many words a long option takes; 0 if it is unknown."""
+    """Return how many words a long option takes; 0 if it is unknown."""
     name, equals, _ = text.partition("=")
     if name not in options.long_values and name not in options.long_flags:  # an abbreviation, if it is unambiguous
         full = [known for known in (*options.long_values, *options.long_flags) if known.startswith(name)]
@@ -333,7 +332,7 @@ def _git(words: list[Word]) -> Iterator[Nested]:
 
 
 def _reached(words: list[Word], texts: list[str], name: str, script: ShellScript) -> Iterator[Nested]:
-    """What options run. A word that only the shell knows may be such an option."""
+    """Yield what options run. A word that only the shell knows may be such an option."""
     if UNKNOWN in "".join(texts):
         for word in words[1 : doubtful_words(texts)]:
             known = word.text.partition(UNKNOWN)[0]

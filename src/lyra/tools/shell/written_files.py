@@ -78,7 +78,7 @@ def _written(command: ShellCommand) -> Iterator[WrittenFile]:
 
 
 def _printed(name: str, texts: list[str], command: ShellCommand) -> str | None:
-    """What a command prints, where its own words say that; None where they do not."""
+    """Return what a command prints, where its own words say that; None where they do not."""
     if command.fed:
         return None
     given = [target.text for _, operator, target in command.redirects if operator == "<<<"]

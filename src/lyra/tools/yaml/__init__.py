@@ -1,7 +1,7 @@
 """Tools in YAML: `DynamicTools("tools/")`, reloaded when their files change.
 
 `folder` watches the files and knows the default folders, `reader` makes Tools of them, `params` checks the arguments of
-a model. The kinds are `http`, `command` (`exec`) and `files` (`file_read`, `file_write`). `template` puts values into
+a model. The kinds are `http`, `command` (`exec`) and `reader` (`file_read`, `file_write`). `template` puts values into
 them and has the environment that they are given. A file is checked as a whole when it is read; a value goes into one
 place and is never parsed again.
 

@@ -236,8 +236,8 @@ _HARMLESS_BY: Final = {"sqlite3": "-safe", "sed": "--sandbox", "gawk": "--sandbo
 
 
 def code_problem(words: Sequence[Template], *, stdin: bool, numbers: Collection[str]) -> tuple[str, str] | None:
-    """How a value could become code in this command, with a hint; None if it cannot. `numbers` are the parameters
-    that are not free text: their values hold no code."""
+    """Return how a value could become code in this command, with a hint; None if it cannot. `numbers` are the
+    parameters that are not free text: their values hold no code."""
     words = [word if {*word.names} - {*numbers} else Template(_fill(word, "1")) for word in _without_runner(words)]
     name = program_name(words[0].text)
     if not stdin and not any(word.names for word in words):
@@ -307,7 +307,7 @@ def _is_script(name: str, words: Sequence[Template]) -> bool:
 
 
 def _script_index(name: str, words: Sequence[Template]) -> int | None:
-    """Where the script of an interpreter stands; None for other programs. Code in an option is one, too."""
+    """Return where the script of an interpreter stands; None for other programs. Code in an option is one, too."""
     options = OPTIONS.get(name)
     if options is None or not options.leading:
         return None

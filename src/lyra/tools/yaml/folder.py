@@ -15,14 +15,12 @@ import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final
 
-from lyra.config.trust import FolderTrust, trust_for
 from lyra.core.checking.check import Mistake
 from lyra.core.checking.document import FORMATS
 from lyra.core.checking.watched_files import WatchedFiles
 from lyra.core.clock import Clock, loop_clock
 from lyra.core.own_files import add_own_path
 from lyra.core.tool import Tool
-from lyra.core.user_folders import user_folder
 from lyra.sandbox.addresses import Lookup
 from lyra.sandbox.proxy import system_lookup
 from lyra.sandbox.sandbox import Sandbox
@@ -149,33 +147,3 @@ class DynamicTools:
 
     def __repr__(self) -> str:
         return f"<DynamicTools {self.path}: {', '.join(self._tools)}>"
-
-
-# ---------------------------------------------------------------- places
-# The folders whose YAML tools are loaded by default: the user's own, and that of a trusted project.
-
-_PROJECTS: Final = os.path.join(".lyra", "tools")
-
-
-def sources_here(
-    workspace: Workspace, *, trusted: FolderTrust | bool | None = None, inside: Collection[str] = ()
-) -> list[DynamicTools]:
-    """The tools of `~/.config/lyra/tools`, and those files of `.lyra/tools` whose content is trusted, which read no
-    variable. `trusted` is as for `load_layers`."""
-    own = user_folder({**os.environ, "HOME": os.path.expanduser("~")}) or ""
-    mine, theirs = os.path.join(own, "tools"), os.path.join(workspace.root, _PROJECTS)
-    has_mine, has_theirs = os.path.isdir(mine), os.path.isdir(theirs)
-    if not has_mine and not has_theirs:
-        return []
-
-    sources = [DynamicTools(mine, workspace=workspace, inside=inside)] if has_mine else []
-    if has_theirs:
-        trust = trust_for(workspace.root, trusted)
-
-        def accept(path: str, data: bytes) -> bool:
-            return trust.covers(workspace.root, os.path.join(_PROJECTS, os.path.basename(path)), data)
-
-        source = DynamicTools(theirs, workspace=workspace, secrets=(), inside=inside, accept=accept)
-        if source.accepted:
-            sources.append(source)
-    return sources

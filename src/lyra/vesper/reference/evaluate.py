@@ -139,11 +139,7 @@ def evaluate(expression: ir.TypedExpression, variables: Variables, budget: StepM
             return _limited([value_of(expression.body, {expression.name: element}) for element in elements], budget)
         case ir.Filter():
             elements = _elements(expression.collection, variables, budget)
-            return [
-                element
-                for element in elements
-                if is_true(expression.body, {**variables, expression.name: element}, budget)
-            ]
+            return [item for item in elements if is_true(expression.body, {**variables, expression.name: item}, budget)]
         case ir.Reduce():
             elements = _elements(expression.collection, variables, budget)
             total = value_of(expression.initial)

@@ -432,7 +432,7 @@ class Runtime:
     def metrics_text(self) -> str:
         """Return the figures of all nodes in the text format of Prometheus, as `PrometheusMetrics.add_text` takes them.
         What was counted is written first, so it may wait for the store."""
-        from lyra.vesper.evidence.metrics import prometheus
+        from lyra.vesper.evidence.modes import prometheus
 
         self._flush()
         return prometheus([self.state.by_digest[digest] for _, digest in sorted(self.state.latest.items())])

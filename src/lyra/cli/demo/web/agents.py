@@ -273,7 +273,7 @@ _GUIDE: Final[list[dict[str, Any]]] = [
 def _guide(status: Any, seed: int, pace: float) -> Agent[Any]:
     @tool
     async def team_status() -> str:
-        """How the team is doing."""
+        """Return how the team is doing."""
         return str(status())
 
     return Agent(

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from lyra.cli.demo.web.agents import TEAM, TEAM_BUDGET, DemoPrograms, make_cast
 from lyra.errors import LyraError
-from lyra.server.dashboard.welcome import set_welcome
+from lyra.server.dashboard.pages.overview import set_welcome
 
 if TYPE_CHECKING:
     from lyra.core.envelope import Envelope
@@ -85,7 +85,7 @@ class Scene:
         return self._runtime
 
     def status(self) -> str:
-        """How the team is doing, in words."""
+        """Return how the team is doing, in words."""
         alive = [process for process in self.kernel.processes.values() if process.alive]
         questions = self.kernel.interrupts.list_interrupts(status="pending")
         return f"{len(alive)} processes alive, {len(questions)} questions wait for a person"

@@ -20,8 +20,7 @@ from lyra.agents.session.shared import runtime_of
 from lyra.core.effect import Effect
 from lyra.core.tool import Tool, progress
 from lyra.errors import AgentFailed, LyraError, ToolError
-from lyra.kernel.programs.journaled_call import once
-from lyra.kernel.programs.journaled_wait import journaled_wait
+from lyra.kernel.programs.journaled_call import journaled_wait, once
 from lyra.sage.agent.tasks.state import TaskRecord, usage_of, usage_words
 from lyra.sage.agent.tasks.sub_agents import TaskSpec, spec_of
 from lyra.sage.agent.tasks.task_list import TaskList

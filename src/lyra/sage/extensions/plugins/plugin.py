@@ -39,9 +39,6 @@ from lyra.tools.builtin.workspace import Workspace
 from lyra.tools.permissions.subjects import TOOLS
 from lyra.tools.source import ToolSource, part_of
 from lyra.tools.wrapped import Middleware, Next
-from lyra.tools.yaml.folder import DynamicTools
-from lyra.tools.yaml.reader import read_tools
-from lyra.tools.yaml.template import ToolEnvironment
 
 _PART_BYTES_MAX: Final = 128 * 1024
 _SKILL_FILES_MAX: Final = 500
@@ -301,6 +298,9 @@ def is_reserved(name: str) -> bool:
 
 def read_plugin_tools(data: bytes, path: str, permissions: PluginPermissions) -> tuple[tuple[str, ...], list[Mistake]]:
     """Return the names of the tools in a file, and its mistakes."""
+    from lyra.tools.yaml.reader import read_tools
+    from lyra.tools.yaml.template import ToolEnvironment
+
     environment = ToolEnvironment(Workspace(os.path.dirname(path)), secrets=permissions.variables)
     tools, mistakes = read_tools(data, path, environment)
     if mistakes:
@@ -337,6 +337,8 @@ def _undeclared_files(declared: Mapping[str, Any], permissions: PluginPermission
 
 def plugin_tools(path: str, workspace: Workspace, permissions: PluginPermissions) -> ToolSource:
     """Return the tools of a file for a session in `workspace`, each held to the permissions."""
+    from lyra.tools.yaml.folder import DynamicTools
+
     source = DynamicTools(path, workspace=workspace, secrets=permissions.variables)
     return part_of(source, lambda tool: not is_reserved(tool.name), [held_to(permissions.grant(workspace.root))])
 

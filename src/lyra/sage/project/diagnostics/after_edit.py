@@ -23,7 +23,7 @@ from lyra.core.tool import Tool, ToolCall
 from lyra.errors import LyraError
 from lyra.sage.project.diagnostics.code_problem import CheckCommand, CheckReport, FileChecks, described, run_check
 from lyra.sage.project.diagnostics.language_server import LanguageServers
-from lyra.tools.builtin.text_file import TextFile
+from lyra.tools.builtin.files import TextFile
 from lyra.tools.builtin.workspace import Workspace
 from lyra.tools.wrapped import Next, layered
 

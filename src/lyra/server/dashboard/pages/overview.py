@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from lyra.server.dashboard.html import Child, Html, tag
-from lyra.server.dashboard.layout import PAGE_HEADERS, figures_region, link, nothing_yet, page, region
+from lyra.server.dashboard.layout import PAGE_HEADERS, act_form, figures_region, link, nothing_yet, page, region
 from lyra.server.dashboard.sentences import SENTENCES, EventSentences, lines_list
-from lyra.server.dashboard.welcome import welcome
 from lyra.server.dashboard.words import empty, money, state
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer
 from lyra.server.http.live_tree import TREE_EVENTS, LiveTree, ProcessRow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from lyra.kernel.kernel import Kernel
 
 
 _ROWS_MAX: Final = 40
@@ -96,6 +98,56 @@ async def _figures(call: HttpCall) -> RawAnswer:
     return RawAnswer(figures_region(call).encode(), "text/html; charset=utf-8", 200, PAGE_HEADERS)
 
 
+# ---------------------------------------------------------------- welcome
+# A short explanation above the overview, for a kernel that is shown to people who do not know it, such as a demo.
+
+_PART: Final = "dashboard.welcome"
+
+WelcomeLine = tuple[str, str, str, str]  # a word, a sentence, the path of a page, the words of the link to it
+
+
+class WelcomeText:
+    """What is shown: a title, and lines of a word, a sentence, the page that shows it and the words of the link."""
+
+    __slots__ = ("lines", "title")
+
+    def __init__(self, title: str, lines: Sequence[WelcomeLine]) -> None:
+        self.title = title
+        self.lines = tuple(lines)
+
+    async def close(self) -> None:
+        """Called with the kernel; nothing is open."""
+
+
+def set_welcome(kernel: Kernel, title: str, lines: Sequence[WelcomeLine]) -> None:
+    """Show this above the overview."""
+    kernel.parts[_PART] = WelcomeText(title, lines)
+
+
+def welcome(call: HttpCall) -> Html | None:
+    """The explanation, or None where there is none, or it was closed."""
+    text = call.kernel.parts.get(_PART)
+    if not isinstance(text, WelcomeText):
+        return None
+    rows: list[Child] = [
+        tag("li", tag("strong", word), " ", tag("span", sentence), " ", tag("a", words, href=link(call, path)))
+        for word, sentence, path, words in text.lines
+    ]
+    close = act_form(call, link(call, "acts/welcome"), tag("button", "Got it"), class_="dismiss")
+    return tag(
+        "section",
+        tag("div", tag("h2", text.title), close, class_="bar spread"),
+        tag("ul", rows),
+        class_="welcome card",
+        aria_label="What this is",
+    )
+
+
+async def _dismiss(call: HttpCall) -> RawAnswer:
+    call.kernel.parts.pop(_PART, None)
+    return RawAnswer(b"", "text/plain", 303, {"location": link(call)})
+
+
 ENDPOINTS: Final = (
     Endpoint(
         name="pages.overview",
@@ -111,6 +163,14 @@ ENDPOINTS: Final = (
         path="/figures",
         summary="The figures of the header",
         handler=_figures,
+        is_documented=False,
+    ),
+    Endpoint(
+        name="acts.welcome",
+        method="POST",
+        path="/acts/welcome",
+        summary="Close the explanation above the overview",
+        handler=_dismiss,
         is_documented=False,
     ),
 )

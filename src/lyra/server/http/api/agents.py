@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
 
+from lyra.agents.session.agent_process import AgentProcess
 from lyra.agents.session.replies import Reply
 from lyra.core.codec import to_plain
+from lyra.errors import InvalidTransition
+from lyra.server.http.api.pipelines import RunStarted, WaitQuery
 from lyra.server.http.directory import KnownAgent, refuse_if_draining
 from lyra.server.http.endpoint import Endpoint, HttpCall, RequestBody, RequestQuery, Streamed
+from lyra.server.owners import owner_of
 
 
 class AgentSummary(msgspec.Struct, kw_only=True):
@@ -109,6 +115,167 @@ _EVENTS: Final = (
     "`interrupt`, `notice`, `error`, `restart`, `missed` and, as the last, `result`."
 )
 
+
+# ---------------------------------------------------------------- sessions
+# Sessions: the conversations that were begun over HTTP; each is a durable process of its user.
+
+
+class SessionView(msgspec.Struct, kw_only=True):
+    """A conversation; `state` is where the agent is: ready between two messages."""
+
+    session_id: str
+    pid: str
+    agent: str
+    user_id: str
+    state: str
+    alive: bool
+    created_at: float
+    message_count: int
+    cost_usd: float
+
+
+class SessionList(msgspec.Struct):
+    sessions: list[SessionView]
+
+
+class SpokenMessage(msgspec.Struct, kw_only=True):
+    role: str
+    text: str
+    tool_calls: list[str] = []
+
+
+class SessionDetail(SessionView, kw_only=True):
+    messages: list[SpokenMessage]
+
+
+class CancelAnswer(msgspec.Struct):
+    """How many answers that were on their way were given up."""
+
+    cancelled: int
+
+
+def _session_view(call: HttpCall, session_id: str, pid: str) -> dict[str, Any]:
+    process = call.kernel.processes[pid]
+    run = process.stands_for or process
+    agent = None if call.kernel.missing_program(process) is not None else call.kernel.agent(pid)
+    return {
+        "session_id": session_id,
+        "pid": pid,
+        "agent": run.program.partition(":")[2],
+        "user_id": owner_of(call.kernel, pid),
+        "state": "dormant" if agent is None else agent.agent_state.value,
+        "alive": process.alive,
+        "created_at": process.created_at,
+        "message_count": 0 if agent is None else len(agent.messages),
+        "cost_usd": int(process.spent.usd) / 1_000_000,
+    }
+
+
+async def list_sessions(call: HttpCall) -> SessionList:
+    owned = call.parts.chats.sessions.of(call.caller)
+    return SessionList([SessionView(**_session_view(call, name, process.pid)) for name, process in owned])
+
+
+async def get_session(call: HttpCall) -> SessionDetail:
+    session_id = call.path["session_id"]
+    process: AgentProcess[Any] = call.parts.chats.handle(session_id, call.caller)
+    messages = [
+        SpokenMessage(role=message.role, text=message.text, tool_calls=[tool.name for tool in message.tool_calls])
+        for message in process.messages
+    ]
+    return SessionDetail(**_session_view(call, session_id, process.pid), messages=messages)
+
+
+async def end_session(call: HttpCall) -> SessionView:
+    session_id = call.path["session_id"]
+    process = call.parts.chats.sessions.get(session_id, call.caller)
+    await call.kernel.kill(process.pid, "shutdown")
+    return SessionView(**_session_view(call, session_id, process.pid))
+
+
+async def cancel_answer(call: HttpCall) -> CancelAnswer:
+    cancelled = call.parts.chats.cancel(call.path["session_id"], call.caller)
+    await call.kernel.durable()  # a message that is told to be cancelled is not carried out by a later server
+    return CancelAnswer(cancelled)
+
+
+_PATH: Final = "/api/sessions/{session_id}"
+
+
+# ---------------------------------------------------------------- runs
+# Runs: an agent is given one task, works on it without a reader, and is asked later what came of it.
+
+
+class TaskBody(RequestBody):
+    agent: str
+    message: str
+
+
+class RunView(msgspec.Struct, kw_only=True):
+    """A run; `status` is running, success, or the word for its failure."""
+
+    run_id: str
+    pid: str
+    status: str
+    text: str
+    cost_usd: float | None
+
+
+class RunList(msgspec.Struct):
+    runs: list[RunView]
+
+
+def _run_view(run_id: str, process: AgentProcess[Any]) -> RunView:
+    execution = process.execution
+    running = process.current is not None
+    text = "" if running else next((row.text for row in reversed(process.messages) if row.role == "assistant"), "")
+    status = "running" if running else "unknown" if execution is None else str(execution.status)
+    return RunView(
+        run_id=run_id, pid=process.pid, status=status, text=text, cost_usd=None if running else process.metrics.cost_usd
+    )
+
+
+async def start(call: HttpCall) -> RunStarted:
+    refuse_if_draining(call.parts.is_draining)
+    body: TaskBody = call.body
+    chats = call.parts.chats
+    run_id, process = await chats.open(body.agent, call.caller, "")
+    await chats.begin(run_id, call.caller, process, body.message)
+    return RunStarted(run_id)
+
+
+async def list_runs(call: HttpCall) -> RunList:
+    owned = call.parts.chats.sessions.of(call.caller)
+    known = [(name, process) for name, process in owned if call.kernel.missing_program(process) is None]
+    return RunList([_run_view(name, call.kernel.agent(process.pid)) for name, process in known])
+
+
+async def get_run(call: HttpCall) -> RunView:
+    run_id = call.path["run_id"]
+    return _run_view(run_id, call.parts.chats.handle(run_id, call.caller))
+
+
+async def get_result(call: HttpCall) -> RunView:
+    run_id = call.path["run_id"]
+    process = call.parts.chats.handle(run_id, call.caller)
+    current = process.current
+    if current is not None and call.query.wait_s:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(call.query.wait_s):
+                await current
+    if process.current is not None:
+        raise InvalidTransition("the run has not ended", hint="ask with wait_s, or follow its events")
+    return _run_view(run_id, process)
+
+
+async def follow(call: HttpCall) -> Streamed:
+    stream, after = call.parts.chats.find(call.headers.get("last-event-id", ""), call.path["run_id"], call.caller)
+    return Streamed(stream.read(after))
+
+
+_RUN_PATH: Final = "/api/runs/{run_id}"
+
+
 ENDPOINTS: Final = (
     Endpoint(
         name="agents.list",
@@ -161,5 +328,88 @@ ENDPOINTS: Final = (
         streams=True,
         statuses=(404, 410, 409),
         about="The header `Last-Event-ID` says after which event; `session_id` alone gives the last answer as a whole.",
+    ),
+    Endpoint(
+        name="sessions.list",
+        method="GET",
+        path="/api/sessions",
+        summary="The conversations of the caller",
+        handler=list_sessions,
+        answer=SessionList,
+    ),
+    Endpoint(
+        name="sessions.get",
+        method="GET",
+        path=_PATH,
+        summary="One conversation with its messages",
+        handler=get_session,
+        answer=SessionDetail,
+        statuses=(404,),
+    ),
+    Endpoint(
+        name="sessions.end",
+        method="DELETE",
+        path=_PATH,
+        summary="End a conversation",
+        handler=end_session,
+        answer=SessionView,
+        statuses=(404,),
+    ),
+    Endpoint(
+        name="sessions.cancel",
+        method="POST",
+        path=f"{_PATH}/cancel",
+        summary="Give up the answer that is on its way; the conversation goes on",
+        handler=cancel_answer,
+        answer=CancelAnswer,
+        statuses=(404,),
+    ),
+    Endpoint(
+        name="runs.start",
+        method="POST",
+        path="/api/runs",
+        summary="Give an agent a task and go on",
+        handler=start,
+        body=TaskBody,
+        answer=RunStarted,
+        status=202,
+        is_work=True,
+        statuses=(404, 409),
+    ),
+    Endpoint(
+        name="runs.list",
+        method="GET",
+        path="/api/runs",
+        summary="The runs and chats of the caller, with the last answer of each",
+        handler=list_runs,
+        answer=RunList,
+    ),
+    Endpoint(
+        name="runs.get",
+        method="GET",
+        path=_RUN_PATH,
+        summary="How a run is doing",
+        handler=get_run,
+        answer=RunView,
+        statuses=(404,),
+    ),
+    Endpoint(
+        name="runs.events",
+        method="GET",
+        path=f"{_PATH}/events",
+        summary="The events of a run, as of a chat",
+        handler=follow,
+        streams=True,
+        statuses=(404, 410),
+    ),
+    Endpoint(
+        name="runs.result",
+        method="GET",
+        path=f"{_PATH}/result",
+        summary="What came of a run",
+        handler=get_result,
+        query=WaitQuery,
+        answer=RunView,
+        statuses=(404, 409, 402, 502),
     ),
 )

@@ -104,7 +104,7 @@ class UndeclaredTools:
         the user's."""
         if self._sources is None:
             from lyra.tools.builtin.workspace import Workspace
-            from lyra.tools.yaml.folder import sources_here
+            from lyra.tools.yaml.places import sources_here
 
             self._sources = list(sources_here(Workspace(self._world.options.folder)))
         return self._sources
