@@ -338,7 +338,7 @@ class _Screen:
         elif word in ("print", "p"):
             say(f"{name}: {values[name]}" if name in values else f"{name} has no value here")
         else:
-            say(_DEBUG_HELP if word == "help" else f"no command {word!r}: {_HELP}")
+            say(_DEBUG_HELP if word == "help" else f"no command {word!r}: {_DEBUG_HELP}")
 
     def ended(self, outcome: Outcome) -> None:
         failure = outcome.error

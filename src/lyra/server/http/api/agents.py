@@ -396,7 +396,7 @@ ENDPOINTS: Final = (
     Endpoint(
         name="runs.events",
         method="GET",
-        path=f"{_PATH}/events",
+        path=f"{_RUN_PATH}/events",
         summary="The events of a run, as of a chat",
         handler=follow,
         streams=True,
@@ -405,7 +405,7 @@ ENDPOINTS: Final = (
     Endpoint(
         name="runs.result",
         method="GET",
-        path=f"{_PATH}/result",
+        path=f"{_RUN_PATH}/result",
         summary="What came of a run",
         handler=get_result,
         query=WaitQuery,
