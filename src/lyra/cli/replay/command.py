@@ -22,8 +22,8 @@ from lyra.observe.timeline.timeline import COMPACTED
 if TYPE_CHECKING:
     from lyra.agents.forks.change import StepChange
     from lyra.cli.replay.fork import ProgramFile
-    from lyra.observe.timeline.difference import RunDifference
     from lyra.observe.timeline.timeline import RunTimeline
+    from lyra.observe.timeline.travel import RunDifference
 
 
 _FILE: Final = click.Path(exists=True, dir_okay=False)
@@ -190,7 +190,7 @@ def _talk(ctx: click.Context, store: str, run: OpenedRun, programs: ProgramFile 
     note(f"{timeline.name} ({timeline.program}, {state}): {len(timeline.steps)} steps, {cost_words(timeline.totals())}")
     if timeline.is_compacted:
         note(f"note: {COMPACTED}")
-    click.echo("\n".join(prompt.here()))
+    click.echo(prompt.here().text)
     is_person = sys.stdin.isatty()
     if is_person:
         with_completion(ctx, prompt)
@@ -248,7 +248,7 @@ def diff(ctx: click.Context, /, *, store: str, left: str, right: str, every: boo
 
     Exit code 0 where they are the same, 1 where they differ.
     """
-    from lyra.observe.timeline.difference import compare_runs
+    from lyra.observe.timeline.travel import compare_runs
 
     with opened_store(store) as opened, opened_run(opened, left) as old, opened_run(opened, right) as new:
         compared = compare_runs(old.timeline, new.timeline)

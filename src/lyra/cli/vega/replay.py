@@ -89,7 +89,9 @@ def _is_screen(*, plain: bool, is_script: bool) -> bool:
 
 
 def _greet(timeline: Timeline) -> None:
-    spent = timeline.spent(len(timeline))
+    from lyra.vega.replay.timeline import cost_words
+
+    spent = cost_words(timeline.spent(len(timeline)))
     note(f"run {timeline.run_id} ({timeline.state}): {len(timeline)} steps of {timeline.program.name}, {spent}")
 
 

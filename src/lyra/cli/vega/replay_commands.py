@@ -7,150 +7,100 @@ did before is undone by that.
 from __future__ import annotations
 
 import os
-import shlex
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from lyra.cli.command_lines import CommandResult, CommandRow, command_of, help_lines
+from lyra.cli.command_lines import ENDING, MOVING, CommandResult, CommandRow, TravelPrompt, quoted_words
 from lyra.core.checking.check import did_you_mean
 from lyra.errors import ConfigError
-from lyra.vega.replay.breakpoints import Breakpoints, Hit
-from lyra.vega.replay.timeline import TimelineStep, brief
+from lyra.vega.replay.breakpoints import ProgramBreakpoints
+from lyra.vega.replay.timeline import TimelineStep, brief, cost_words
 
 if TYPE_CHECKING:
+    from lyra.observe.timeline.step import Step
     from lyra.vega.replay.agents import AgentView
     from lyra.vega.replay.player import Player
 
 
 _LINES_AROUND: Final = 4
-_EFFECTS_SHOWN: Final = 20
 _PROCESSES_SHOWN: Final = 40
 _VALUE_SHOWN: Final = 2_000
-_STEPS_MAX: Final = 1_000_000_000
 
-
-# The words of the prompt, in the order of the help. `other` are further words for the same.
-COMMANDS: Final[dict[str, CommandRow]] = {
-    "step": CommandRow("step [N]", "let the next effect happen, or N of them", ("s", "n")),
-    "back": CommandRow("back [N]", "take the last effect back, or N of them; `back line`: to the line before", ("b",)),
-    "line": CommandRow("line [N]", "on to the next line of the process in view", ("l",)),
-    "next": CommandRow("next effect", "on past the next effect of the process in view"),
-    "goto": CommandRow("goto N", "to the place before effect N; `goto end`", ("g",)),
-    "continue": CommandRow("continue", "on to the next breakpoint, or to the end", ("c",)),
-    "reverse-continue": CommandRow("reverse-continue", "back to the last breakpoint, or to the beginning", ("rc", "r")),
-    "break": CommandRow("break agent NAME | error | cost $X | line FILE:LINE | if EXPR", "stop there"),
-    "breaks": CommandRow("breaks", "the breakpoints"),
-    "delete": CommandRow("delete N", "take a breakpoint away"),
-    "where": CommandRow("where", "the source around the place, and who called whom", ("w",)),
-    "vars": CommandRow("vars", "the variables of the process in view", ("v",)),
-    "print": CommandRow("print EXPR", "what an expression comes to here; it may compute and nothing else", ("p",)),
-    "processes": CommandRow("processes [FROM]", "the processes that there are here", ("ps",)),
-    "process": CommandRow("process PID", "look at this process; `process -`: at the one whose turn it is"),
-    "mailbox": CommandRow("mailbox [PID]", "the messages that wait", ("m",)),
-    "effects": CommandRow("effects [FROM [TO]]", "what the run did", ("e",)),
-    "output": CommandRow("output [N]", "what was printed so far, or the last N lines of it", ("o",)),
-    "cost": CommandRow("cost", "what was spent so far, and in all"),
-    "fork": CommandRow('fork [ID] reply|error N "TEXT"', "change what effect N gave, and run on as a run of its own"),
-    "help": CommandRow("help", "this list", ("h", "?")),
-    "quit": CommandRow("quit", "end; so does Ctrl-D", ("q", "exit")),
-}
-_WORDS: Final = {word: name for name, row in COMMANDS.items() for word in (name, *row.other)}
 
 Forker = Callable[[str | None, int, str, bool], dict[str, Any]]
 
 
-class Commands:
+class Commands(TravelPrompt):
     """`fork(id, number, text, is_error)` makes a fork and tells what came of it."""
 
+    noun: ClassVar[str] = "effect"
+    first: ClassVar[int] = 0
+    commands: ClassVar[Mapping[str, CommandRow]] = {
+        **MOVING,
+        "step": CommandRow("step [N]", "let the next effect happen, or N of them", ("s", "n")),
+        "back": CommandRow(
+            "back [N]", "take the last effect back, or N of them; `back line`: to the line before", ("b",)
+        ),
+        "goto": CommandRow("goto N", "to the place before effect N; `goto end`", ("g",)),
+        "continue": CommandRow("continue", "on to the next breakpoint, or to the end", ("c",)),
+        "break": CommandRow(f"break {' | '.join(ProgramBreakpoints.forms.values())}", "stop there"),
+        "line": CommandRow("line [N]", "on to the next line of the process in view", ("l",)),
+        "next": CommandRow("next effect", "on past the next effect of the process in view"),
+        "where": CommandRow("where", "the source around the place, and who called whom", ("w",)),
+        "vars": CommandRow("vars", "the variables of the process in view", ("v",)),
+        "print": CommandRow("print EXPR", "what an expression comes to here; it may compute and nothing else", ("p",)),
+        "processes": CommandRow("processes [FROM]", "the processes that there are here", ("ps",)),
+        "process": CommandRow("process PID", "look at this process; `process -`: at the one whose turn it is"),
+        "mailbox": CommandRow("mailbox [PID]", "the messages that wait", ("m",)),
+        "steps": CommandRow("effects [FROM [TO]]", "what the run did", ("effects", "e")),
+        "output": CommandRow("output [N]", "what was printed so far, or the last N lines of it", ("o",)),
+        "cost": CommandRow("cost", "what was spent so far, and in all"),
+        "fork": CommandRow(
+            'fork [ID] reply|error N "TEXT"', "change what effect N gave, and run on as a run of its own"
+        ),
+        **ENDING,
+    }
+
     def __init__(self, player: Player, fork: Forker) -> None:
+        super().__init__(player, ProgramBreakpoints(player))
         self.player = player
-        self.breakpoints = Breakpoints(player)
         self._make_fork = fork
 
-    def do(self, line: str) -> CommandResult:
-        word, _, rest = line.strip().partition(" ")
-        name = command_of(word, COMMANDS)
-        act: Callable[[str], CommandResult] = getattr(self, f"_{name.replace('-', '_')}")
-        return act(rest.strip())
+    def on_interrupt(self) -> None:
+        self.player.recover()  # the place may be in the middle of a step
 
-    def interrupted(self) -> None:
-        """Ctrl-C: the place may be in the middle of a step."""
-        self.player.recover()
-
-    def words(self, text: str) -> list[str]:
-        """Return what a line may go on with, for the tabulator."""
-        word, space, rest = text.partition(" ")
-        if not space:
-            return [name for name in COMMANDS if name.startswith(word)]
-        timeline = self.player.timeline
-        name = _WORDS.get(word, "")
-        if name == "break":
-            kind, inner, _ = rest.partition(" ")
-            if not inner:
-                return [choice for choice in ("agent", "cost", "error", "if", "line") if choice.startswith(rest)]
-            return sorted(set(timeline.agents.values())) if kind == "agent" else list(timeline.program.files)
+    def choices(self, name: str, rest: str) -> Iterable[str]:
+        player = self.player
         if name in ("process", "mailbox"):
-            return [pid for pid in (*self.player.pids, *self.player.agents) if pid.startswith(rest)]
+            return (*player.pids, *player.agents)
         if name == "print":
-            return [choice for choice in self.player.view() if choice.startswith(rest)]
-        return []
+            return player.view()
+        is_file = name == "break" and rest.startswith(("line ", "if "))
+        return player.timeline.program.files if is_file else super().choices(name, rest)
 
     # ------------------------------------------------------------ going
 
-    def _step(self, rest: str) -> CommandResult:
-        player = self.player
-        count = _count(rest)
-        if player.inside is not None:
-            player.step()
-            count -= 1
-        player.goto(player.position + count)
-        return self.here()
-
-    def _back(self, rest: str) -> CommandResult:
-        player = self.player
+    def do_back(self, rest: str) -> CommandResult:
         word, _, many = rest.partition(" ")
-        if word == "line":
-            for _ in range(_count(many)):
-                if not player.back_line():
-                    break
-        else:
-            player.goto(player.position - _count(rest))
+        if word != "line":
+            return super().do_back(rest)
+        for _ in range(self.count(many)):
+            if not self.player.back_line():
+                break
         return self.here()
 
-    def _line(self, rest: str) -> CommandResult:
-        for _ in range(_count(rest)):
+    def do_line(self, rest: str) -> CommandResult:
+        for _ in range(self.count(rest)):
             if not self.player.line():
                 break
         return self.here()
 
-    def _next(self, rest: str) -> CommandResult:
+    def do_next(self, rest: str) -> CommandResult:
         if rest not in ("", "effect"):
             raise ConfigError(f"`next {rest}`?", hint="next effect")
         player = self.player
         pid = player.in_view
-        if not player.step_of(pid):
-            return self.here(f"process {pid} does nothing more")
-        return self.here()
-
-    def _goto(self, rest: str) -> CommandResult:
-        length = len(self.player.timeline)
-        if rest == "end":
-            self.player.goto(length)
-            return self.here()
-        number = _number(rest, "goto")
-        if not 0 <= number <= length:
-            raise ConfigError(f"there is no effect {number}", hint=f"they go from 0 to {length - 1}; `goto end`")
-        self.player.goto(number)
-        return self.here()
-
-    def _continue(self, _: str) -> CommandResult:
-        return self._hit(self.breakpoints.forward())
-
-    def _reverse_continue(self, _: str) -> CommandResult:
-        return self._hit(self.breakpoints.backward())
-
-    def _hit(self, hit: Hit | None) -> CommandResult:
-        return self.here("" if hit is None else f"breakpoint {hit.breakpoint}")
+        return self.here("" if player.step_of(pid) else f"process {pid} does nothing more")
 
     def here(self, message: str = "") -> CommandResult:
         """Return where the run stands, in one or two lines."""
@@ -164,7 +114,7 @@ class Commands:
         if player.inside is not None:
             lines.append(f"[{position}] {player.in_view} {place}: {player.line_of(file, line).strip()}")
         elif upcoming is not None:
-            lines.append(f"[{position}] {step_line(upcoming)}")
+            lines.append(f"[{position}] {_step_line(upcoming)}")
         else:
             lines.append(f"[{position}] the end: the run {_ended(timeline.state)}")
             lines += [f"  {pid} waits: {waits}" for pid, waits in list(timeline.waits.items())[:8]]
@@ -182,25 +132,14 @@ class Commands:
         }
         return CommandResult("\n".join(lines), data)
 
-    # ------------------------------------------------------------ breakpoints
-
-    def _break(self, rest: str) -> CommandResult:
-        breakpoint_ = self.breakpoints.add(rest)
-        return CommandResult(f"breakpoint {breakpoint_}", _break_data(breakpoint_))
-
-    def _breaks(self, _: str) -> CommandResult:
-        breakpoints = self.breakpoints.all
-        return CommandResult(
-            "\n".join(map(str, breakpoints)) or "none", [_break_data(breakpoint_) for breakpoint_ in breakpoints]
-        )
-
-    def _delete(self, rest: str) -> CommandResult:
-        gone = self.breakpoints.delete(_number(rest, "delete"))
-        return CommandResult(f"deleted {gone}", _break_data(gone))
+    def step_line(self, step: Step, *, is_here: bool = False) -> str:
+        """Tell one step on one line: number, process, what, what came of it, where, what it cost."""
+        assert isinstance(step, TimelineStep)
+        return f"{'>' if is_here else ' '} {_step_line(step)}"
 
     # ------------------------------------------------------------ looking
 
-    def _where(self, _: str) -> CommandResult:
+    def do_where(self, _: str) -> CommandResult:
         player = self.player
         pid = player.in_view
         file, line = player.place()
@@ -217,7 +156,7 @@ class Commands:
         data = {"process": pid, "file": file, "line": line, "text": player.line_of(file, line), "trace": trace}
         return CommandResult("\n".join(lines), data)
 
-    def _vars(self, _: str) -> CommandResult:
+    def do_vars(self, _: str) -> CommandResult:
         player = self.player
         program = player.timeline.program
         own = player.locals()
@@ -229,14 +168,14 @@ class Commands:
         data = {name: brief(value, _VALUE_SHOWN, program) for name, value in {**shared, **own}.items()}
         return CommandResult("\n".join(lines) or "none", data)
 
-    def _print(self, rest: str) -> CommandResult:
+    def do_print(self, rest: str) -> CommandResult:
         value = self.player.value(rest)
         text = brief(value, _VALUE_SHOWN, self.player.timeline.program)
         return CommandResult(text, {"expression": rest, "value": text})
 
-    def _processes(self, rest: str) -> CommandResult:
+    def do_processes(self, rest: str) -> CommandResult:
         player = self.player
-        first = _number(rest, "processes") if rest else 0
+        first = self.number(rest) if rest else 0
         pids = [*player.pids, *player.agents]
         shown = pids[first : first + _PROCESSES_SHOWN]
         rows = [(pid, *self._brief(pid)) for pid in shown]
@@ -263,16 +202,16 @@ class Commands:
             return "between two lines"
         return f"at {place}" if place else "running"
 
-    def _process(self, rest: str) -> CommandResult:
+    def do_process(self, rest: str) -> CommandResult:
         player = self.player
         if rest in ("", "-"):
             player.chosen = None
-            return self._where("")
+            return self.do_where("")
         agent = player.agent(rest)
         if agent is not None:
             return self._agent(agent)
         player.chosen = self._pid(rest)
-        return self._where("")
+        return self.do_where("")
 
     def _pid(self, name: str) -> str:
         pid = self.player.process(name)
@@ -299,7 +238,7 @@ class Commands:
         data = {"process": agent.pid, "agent": agent.name, "state": agent.state, "settings": settings}
         return CommandResult("\n".join(lines), {**data, "mailbox": agent.waiting, "conversation": told})
 
-    def _mailbox(self, rest: str) -> CommandResult:
+    def do_mailbox(self, rest: str) -> CommandResult:
         player = self.player
         agent = player.agent(rest)
         pid = rest if agent is not None else self._pid(rest or player.in_view)
@@ -311,39 +250,33 @@ class Commands:
             lines.append(f"… and {len(waiting) - len(texts)} more")
         return CommandResult("\n".join(lines) or "empty", {"process": pid, "messages": texts, "of": len(waiting)})
 
-    def _effects(self, rest: str) -> CommandResult:
-        timeline = self.player.timeline
-        parts = rest.split()
-        here = self.player.position
-        first = _number(parts[0], "effects") if parts else max(0, here - _EFFECTS_SHOWN // 2)
-        last = _number(parts[1], "effects") if len(parts) > 1 else first + _EFFECTS_SHOWN
-        steps = timeline.steps[max(first, 0) : max(last, 0)]
-        lines = [f"{'>' if step.number == here else ' '} {step_line(step)}" for step in steps]
-        return CommandResult("\n".join(lines) or "none", [step.to_data() for step in steps])
-
-    def _output(self, rest: str) -> CommandResult:
-        limit = _count(rest) if rest else None
+    def do_output(self, rest: str) -> CommandResult:
+        limit = self.count(rest) if rest else None
         lines = self.player.timeline.output(self.player.position, limit)
         return CommandResult("\n".join(lines), lines)
 
-    def _cost(self, _: str) -> CommandResult:
+    def do_cost(self, _: str) -> CommandResult:
         timeline = self.player.timeline
-        so_far, in_all = timeline.spent(self.player.position), timeline.spent(len(timeline))
+        usages = {"so_far": timeline.spent(self.player.position), "in_all": timeline.spent(len(timeline))}
         data = {
             name: {
-                "cost_usd": usage.micro_usd / 1_000_000,
-                "input_tokens": usage.input_tokens,
-                "output_tokens": usage.output_tokens,
-                "calls": usage.calls,
+                "cost_usd": usage.get("usd", 0) / 1_000_000,
+                "input_tokens": usage.get("input_tokens", 0),
+                "output_tokens": usage.get("output_tokens", 0),
+                "calls": usage.get("llm_calls", 0),
             }
-            for name, usage in (("so_far", so_far), ("in_all", in_all))
+            for name, usage in usages.items()
         }
-        return CommandResult(f"so far {so_far}\nin all {in_all}", data)
+        return CommandResult(f"so far {cost_words(usages['so_far'])}\nin all {cost_words(usages['in_all'])}", data)
 
     # ------------------------------------------------------------ the rest
 
-    def _fork(self, rest: str) -> CommandResult:
-        name, is_error, number, text = fork_words(rest)
+    def do_fork(self, rest: str) -> CommandResult:
+        words = quoted_words(rest, example='fork reply 3 "yes"')
+        name = words.pop(0) if words and words[0] not in ("reply", "error") else None
+        if len(words) != 3 or words[0] not in ("reply", "error"):
+            raise ConfigError("fork what?", hint='fork [ID] reply N "TEXT", or fork [ID] error N "TEXT"')
+        is_error, number, text = words[0] == "error", self.number(words[1]), words[2]
         facts = self._make_fork(name, number, text, is_error)
         lines = [f"fork {facts['run']}: effect {number} gave {brief(facts['was'], 60)}, now {brief(text, 60)}"]
         lines += [f"  | {line}" for line in facts["output"]]
@@ -355,18 +288,11 @@ class Commands:
             lines.append(f"new effects: {listed}" if facts["live"] else refused)
         return CommandResult("\n".join(lines), facts)
 
-    def _help(self, _: str) -> CommandResult:
-        return CommandResult("\n".join(help_lines(COMMANDS)), {name: row.text for name, row in COMMANDS.items()})
 
-    def _quit(self, _: str) -> CommandResult:
-        return CommandResult("", None, is_end=True)
-
-
-def step_line(step: TimelineStep) -> str:
-    """One step on one line: number, process, what, what came of it, where, what it cost."""
+def _step_line(step: TimelineStep) -> str:
     came = f" → error {step.error}" if step.error else f" → {step.result}" if step.result else ""
-    cost = f"  ${step.spent.micro_usd / 1_000_000:.4f}" if step.spent.micro_usd else ""
-    tokens = f"  {step.spent.tokens} tokens" if step.spent.tokens else ""
+    cost = f"  ${step.micro_usd / 1_000_000:.4f}" if step.micro_usd else ""
+    tokens = f"  {step.tokens} tokens" if step.tokens else ""
     place = f"  {os.path.basename(step.file)}:{step.line}" if step.line else ""
     return f"{step.number:>4} {step.pid:<6} {step.what}{came}{place}{cost}{tokens}"
 
@@ -383,30 +309,3 @@ def _exchange(step: TimelineStep) -> list[dict[str, str]]:
 
 def _ended(state: str) -> str:
     return {"running": "is at work", "waiting": "waits for an answer", "stopped": "was stopped"}.get(state, state)
-
-
-def _break_data(breakpoint_: Any) -> dict[str, Any]:
-    return {"number": breakpoint_.number, "kind": breakpoint_.kind, "detail": breakpoint_.detail}
-
-
-def _count(text: str) -> int:
-    return min(_number(text, "that"), _STEPS_MAX) if text else 1
-
-
-def _number(text: str, of: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise ConfigError(f"{text!r} is not a number", hint=f"`help` shows what {of} takes") from None
-
-
-def fork_words(rest: str) -> tuple[str | None, bool, int, str]:
-    """`[ID] reply|error N "TEXT"`."""
-    try:
-        words = shlex.split(rest)
-    except ValueError as error:
-        raise ConfigError(f"fork: {error}", hint='put the text in quotes: fork reply 3 "yes"') from None
-    name = words.pop(0) if words and words[0] not in ("reply", "error") else None
-    if len(words) != 3 or words[0] not in ("reply", "error"):
-        raise ConfigError("fork what?", hint='fork [ID] reply N "TEXT", or fork [ID] error N "TEXT"')
-    return name, words[0] == "error", _number(words[1], "fork"), words[2]

@@ -14,7 +14,15 @@ import msgspec
 from lyra.core.event import Event
 from lyra.core.naming import SUPERVISE, fixed_name
 from lyra.observe.timeline.journal import RowReader, value_of
-from lyra.observe.timeline.step import OpenCalls, SupervisedStarts, brief, message_text, plain, text_of_content
+from lyra.observe.timeline.step import (
+    OpenCalls,
+    SupervisedStarts,
+    add_usage,
+    brief,
+    message_text,
+    plain,
+    text_of_content,
+)
 
 _MAILBOX_SHOWN: Final = 50
 _VALUED: Final = ("do", "read", "passage")  # rows whose values are told by their names
@@ -147,8 +155,8 @@ class RunMoment:
         key, form, error = str(data.get("key")), str(data.get("form") or "do"), data.get("error")
         name = process.under_way.pop(key, "") or str(data.get("name", ""))
         process.held.pop(key, None)
-        _sum_into(process.spent, data.get("usage"))
-        _sum_into(process.recorded, data.get("recorded"))
+        add_usage(process.spent, data.get("usage"))
+        add_usage(process.recorded, data.get("recorded"))
         conversation = self.conversations.get(event.pid)
         if conversation is not None:
             self._converse(conversation, name, form, data)
@@ -238,10 +246,10 @@ class RunMoment:
         reserved: dict[str, int] = {}
         recorded: dict[str, int] = {}
         for process in self._below(top.pid):
-            _sum_into(used, process.spent)
-            _sum_into(recorded, process.recorded)
+            add_usage(used, process.spent)
+            add_usage(recorded, process.recorded)
             for cost in process.held.values():
-                _sum_into(reserved, cost)
+                add_usage(reserved, cost)
         limits = {name: limit for name, limit in (top.limits or {}).items() if limit is not None}
         scope = {"pid": top.pid, "limits": plain(limits), "used": used, "reserved": reserved}
         return {**scope, "recorded": recorded} if recorded else scope
@@ -278,11 +286,6 @@ def _process(pid: str, created: Mapping[str, Any], time: float) -> RunProcess:
         limits=None if budget is None else dict(budget.get("limits") or {}),
         fork=created.get("fork"),
     )
-
-
-def _sum_into(total: dict[str, int], usage: Mapping[str, int] | None) -> None:
-    for name, amount in (usage or {}).items():
-        total[name] = total.get(name, 0) + amount
 
 
 def _kept_answers(effects: Any) -> list[list[Any]]:

@@ -20,7 +20,7 @@ from lyra.core.naming import VEGA_AGENT, VEGA_PROCESS
 from lyra.errors import ConfigError, NoSuchProcess
 from lyra.observe.timeline.journal import RowReader, RunRows, value_of
 from lyra.observe.timeline.state import RunMoment, RunProcess
-from lyra.observe.timeline.step import RunStep, plain
+from lyra.observe.timeline.step import RunStep, add_usage, plain
 from lyra.observe.timeline.steps import StepFold
 
 __all__ = ["COMPACTED", "STEPS_MAX", "RunTimeline"]
@@ -138,17 +138,6 @@ class RunTimeline:
         """At most `limit` steps behind step `after`."""
         return list(islice(self.steps, max(0, after), max(0, after) + limit))
 
-    def find(self, text: str, *, after: int = 0, backwards: bool = False) -> RunStep | None:
-        """The next step behind a number, or the last one before it, that has the text in one of its own."""
-        wanted = text.lower()
-        places = range(after - 2, -1, -1) if backwards else range(after, len(self.steps))
-        for index in places:
-            step = self.steps[index]
-            words = (step.kind, step.what, step.request, step.result, step.error, step.name, step.pid)
-            if any(wanted in word.lower() for word in words):
-                return step
-        return None
-
     def detail(self, number: int) -> dict[str, Any]:
         """A step with its whole values."""
         step = self.step(number)
@@ -190,12 +179,9 @@ class RunTimeline:
         usage: dict[str, int] = {}
         recorded: dict[str, int] = {}
         for kept in self._rows.kept.values():
-            for name, amount in (kept.get("spent") or {}).items():
-                usage[name] = usage.get(name, 0) + amount
+            add_usage(usage, kept.get("spent"))
         for step in islice(self.steps, upto):
-            target = recorded if step.is_recorded else usage
-            for name, amount in step.usage.items():
-                target[name] = target.get(name, 0) + amount
+            add_usage(recorded if step.is_recorded else usage, step.usage)
         return {"usage": usage, "recorded": recorded, "cost_usd": usage.get("usd", 0) / 1_000_000}
 
     # ------------------------------------------------------------------ how it stood

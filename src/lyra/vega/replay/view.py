@@ -11,6 +11,7 @@ import os
 from typing import TYPE_CHECKING, Final
 from unicodedata import combining, east_asian_width
 
+from lyra.observe.timeline.step import token_count
 from lyra.vega.replay.timeline import brief
 
 if TYPE_CHECKING:
@@ -109,8 +110,8 @@ def _title(player: Player, width: int) -> str:
     position = f"{player.position}/{len(timeline)}"
     if player.inside is not None:
         position += f" +{player.inside}"
-    parts = [f" {timeline.run_id}", position, player.in_view, place, f"${spent.micro_usd / 1_000_000:.4f}"]
-    parts += [f"{spent.tokens} tokens", timeline.state] if width >= _TWO_COLUMNS else []
+    parts = [f" {timeline.run_id}", position, player.in_view, place, f"${spent.get('usd', 0) / 1_000_000:.4f}"]
+    parts += [f"{token_count(spent)} tokens", timeline.state] if width >= _TWO_COLUMNS else []
     return "  ".join(parts)
 
 
@@ -179,7 +180,7 @@ def _effects(player: Player, height: int) -> list[Line]:
 
 def _effect(step: TimelineStep, here: int) -> Line:
     came = f" → error {step.error}" if step.error else f" → {step.result}" if step.result else ""
-    cost = f" ${step.spent.micro_usd / 1_000_000:.4f}" if step.spent.micro_usd else ""
+    cost = f" ${step.micro_usd / 1_000_000:.4f}" if step.micro_usd else ""
     mark = ">" if step.number == here else " "
     style = "now" if step.number == here else "error" if step.error else "dim" if step.number > here else ""
     return f"{mark}{step.number:4} {step.pid} {_printable(step.what)}{_printable(came)}{cost}", style
