@@ -229,10 +229,10 @@ def quoted_words(rest: str, *, example: str) -> list[str]:
 
 
 # ---------------------------------------------------------------- lines in
-def typed_lines(*, is_person: bool, prompt: str = _PROMPT) -> Iterator[str]:
-    """The lines of the standard input, behind a prompt where a person types them."""
+def _typed_lines(prompt: str) -> Iterator[str]:
+    """Read the lines of the standard input, behind a prompt where a person types them."""
     while True:
-        if not is_person:
+        if not prompt:
             line = sys.stdin.readline()
             if not line:
                 return
@@ -295,17 +295,28 @@ def with_completion(ctx: click.Context, prompt: CommandPrompt) -> None:
 
 
 # ---------------------------------------------------------------- answers out
-def answer_lines(prompt: CommandPrompt, lines: Iterable[str], *, as_json: bool = False) -> bool:
-    """Carry out one line after another until the end; gives whether all could be done."""
+def answer_commands(
+    prompt: CommandPrompt,
+    ctx: click.Context | None = None,
+    *,
+    sign: str = _PROMPT,
+    lines: Iterable[str] | None = None,
+    as_json: bool = False,
+) -> bool:
+    """Carry out one line after another until the end, those of the standard input where none are given; False where
+    some could not be done, unless a person typed them. With `ctx` a person has earlier lines and the tabulator."""
+    is_person = lines is None and not as_json and sys.stdin.isatty()
+    if is_person and ctx is not None:
+        with_completion(ctx, prompt)
     is_done = True
-    for line in lines:
+    for line in _typed_lines(sign if is_person else "") if lines is None else lines:
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         result = _answer(prompt, line, as_json=as_json)
         is_done = is_done and result is not None
         if result is not None and result.is_end:
             break
-    return is_done
+    return is_done or is_person
 
 
 def _answer(prompt: CommandPrompt, line: str, *, as_json: bool) -> CommandResult | None:

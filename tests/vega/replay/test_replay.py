@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from lyra.cli.vega.replay_screen import screen
 from lyra.core import codec
 from lyra.errors import ConfigError, Corrupt, StoreError
 from lyra.models.provider import Request
@@ -21,7 +22,6 @@ from lyra.vega.replay.breakpoints import ProgramBreakpoints
 from lyra.vega.replay.player import Player
 from lyra.vega.replay.reader import read
 from lyra.vega.replay.timeline import Timeline, brief
-from lyra.vega.replay.view import screen
 from tests.limits import within
 from tests.vega.recorded import FILE, TEAM, Recorded
 from tests.vega.support import FAILING, Seen

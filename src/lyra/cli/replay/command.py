@@ -6,13 +6,12 @@ print and end. Looking writes nothing, also while a kernel runs the run; only `-
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from lyra.cli.app import CliCommand, Invocation, json_option
-from lyra.cli.command_lines import answer_lines, typed_lines, with_completion
+from lyra.cli.command_lines import answer_commands
 from lyra.cli.render import document, note, printable
 from lyra.cli.replay.fork import OpenedRun, RunVariables, opened_run, opened_store
 from lyra.cli.replay.prompt import RunPrompt, cost_words, fork_lines, moment_lines, result_value, step_line
@@ -191,11 +190,7 @@ def _talk(ctx: click.Context, store: str, run: OpenedRun, programs: ProgramFile 
     if timeline.is_compacted:
         note(f"note: {COMPACTED}")
     click.echo(prompt.here().text)
-    is_person = sys.stdin.isatty()
-    if is_person:
-        with_completion(ctx, prompt)
-    is_done = answer_lines(prompt, typed_lines(is_person=is_person))
-    return 0 if is_done or is_person else 1
+    return 0 if answer_commands(prompt, ctx) else 1
 
 
 # How a durable Vega run is forked or gone on with: by `vega replay` and `vega resume`, which `lyra replay` names.

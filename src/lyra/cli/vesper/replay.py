@@ -8,7 +8,6 @@ line of its own.
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -25,10 +24,8 @@ from lyra.cli.command_lines import (
     CommandResult,
     CommandRow,
     TravelPrompt,
-    answer_lines,
+    answer_commands,
     print_answer,
-    typed_lines,
-    with_completion,
 )
 from lyra.cli.vesper.node_files import input_options, inputs_of, node_named, runtime_of, runtime_options, say_problems
 from lyra.errors import ConfigError, SourceError
@@ -73,10 +70,7 @@ def replay(
         prompt = _NodePrompt(NodeReplay(runtime, trace_named(runtime, trace), is_live=live))
         lines, data = prompt.greeting()
         print_answer(CommandResult("\n".join(lines), data), prompt, as_json=as_json)
-        is_person = sys.stdin.isatty()
-        if is_person:
-            with_completion(ctx, prompt)
-        is_done = answer_lines(prompt, typed_lines(is_person=is_person, prompt=_PROMPT), as_json=as_json)
+        is_done = answer_commands(prompt, ctx, sign=_PROMPT, as_json=as_json)
     ctx.exit(0 if is_done and not prompt.has_failed else 1)
 
 
@@ -298,7 +292,7 @@ class _DebugPrompt(CommandPrompt):
         data = {"break": stop.reason, "location": stop.location, "variables": values, "notes": notes}
         print_answer(CommandResult("\n".join(lines), data), self, as_json=self._as_json)
         self._order = "quit"
-        answer_lines(self, typed_lines(is_person=sys.stdin.isatty(), prompt=_DEBUG_PROMPT), as_json=self._as_json)
+        answer_commands(self, sign=_DEBUG_PROMPT, as_json=self._as_json)
         return self._order
 
     def do_step(self, _: str) -> CommandResult:
