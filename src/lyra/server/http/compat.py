@@ -267,8 +267,8 @@ ASKING: Final = tuple(
         ends_with_client=True,
         is_work=True,
         statuses=(402, 404, 409, 502),
-        about="Requests and answers have the vendor's own form. Tools, results of tools, several answers, a form of the "
-        "answer and images without their data are refused.",
+        about="Requests and answers have the vendor's own form. Tools, results of tools, several answers, a form of "
+        "the answer and images without their data are refused.",
     )
     for name, path, wire, vendor in (
         ("openai.chat", "/v1/chat/completions", "chat", "OpenAI"),
