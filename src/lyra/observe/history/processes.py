@@ -155,24 +155,20 @@ def _created(table: ProcessTable, event: Event, data: Mapping[str, Any], _: Any)
     record.user_id = "" if parent is None else parent.user_id
 
 
-def _submitted(_: ProcessTable, _event: Event, data: Mapping[str, Any], record: ProcessRecord) -> None:
-    record.user_id, record.parent = data.get("user_id") or "", data.get("parent_pid") or record.parent
-    if not record.program:
+def _noted(_: ProcessTable, event: Event, data: Mapping[str, Any], record: ProcessRecord) -> None:
+    """Take over what an entry says of itself, or of a process of its pid."""
+    if event.kind != "pcb.noted":
+        record.user_id = data.get("user_id") or ""
+    record.parent = data.get("parent_pid") or record.parent
+    record.stage = data.get("current_stage") or record.stage
+    if event.kind == "pcb.submitted" and not record.program:
         record.state = "new"
-
-
-def _owned(_: ProcessTable, _event: Event, data: Mapping[str, Any], record: ProcessRecord) -> None:
-    record.user_id = data.get("user_id") or ""
 
 
 def _moved(_: ProcessTable, event: Event, data: Mapping[str, Any], record: ProcessRecord) -> None:
     record.state = data["new_state"]
     if record.state == "terminated":
         record.reason, record.ended_at = data.get("reason") or "", event.time
-
-
-def _noted(_: ProcessTable, _event: Event, data: Mapping[str, Any], record: ProcessRecord) -> None:
-    record.stage = data.get("current_stage") or record.stage
 
 
 def _used(_: ProcessTable, _event: Event, data: Mapping[str, Any], record: ProcessRecord) -> None:
@@ -188,10 +184,6 @@ def _terminated(_: ProcessTable, event: Event, data: Mapping[str, Any], record: 
     error = data.get("error") or {}
     record.error = str(error.get("message") or error.get("code") or "")
     record.questions, record.attempts, record.mailbox, record.under_way, record.held = {}, {}, {}, {}, {}
-
-
-def _forgotten(table: ProcessTable, event: Event, _data: Mapping[str, Any], _: ProcessRecord) -> None:
-    del table.records[event.pid]
 
 
 def _effect_began(_: ProcessTable, _event: Event, data: Mapping[str, Any], record: ProcessRecord) -> None:
@@ -237,10 +229,6 @@ def _sent(table: ProcessTable, event: Event, data: Mapping[str, Any], _: Any) ->
         receiver.mailbox[event.seq] = data
 
 
-def _received(_: ProcessTable, _event: Event, data: Mapping[str, Any], record: ProcessRecord) -> None:
-    record.mailbox.pop(data.get("message") or 0, None)
-
-
 def _restarting(table: ProcessTable, event: Event, data: Mapping[str, Any], _: Any) -> None:
     record = table.records.get(data.get("pid") or event.pid)
     if record is not None:
@@ -255,17 +243,17 @@ _OF_ENTRY: Final = {  # amounts that an entry is charged with, by their names in
 }
 _ABOUT_NEW: Final = frozenset({"pcb.submitted", "process.terminated"})  # they make a record where there is none
 _ABOUT_OTHERS: Final = frozenset({"process.created", "message.sent", "child.restarting"})  # the pid's may be missing
-CHANGES: Final[dict[str, Callable[[ProcessTable, Event, Mapping[str, Any], Any], None]]] = {
+CHANGES: Final[dict[str, Callable[[ProcessTable, Event, Mapping[str, Any], Any], Any]]] = {
     "process.created": _created,
     "process.state_changed": _moved,
     "process.stopping": _stopping,
     "process.terminated": _terminated,
-    "pcb.submitted": _submitted,
-    "pcb.owned": _owned,
+    "pcb.submitted": _noted,
+    "pcb.owned": _noted,
     "pcb.moved": _moved,
     "pcb.noted": _noted,
     "pcb.used": _used,
-    "pcb.forgotten": _forgotten,
+    "pcb.forgotten": lambda table, event, *_: table.records.pop(event.pid),
     "pcb.interrupt_created": _asked,
     "pcb.interrupt_ended": _answered,
     "effect.started": _effect_began,
@@ -276,6 +264,6 @@ CHANGES: Final[dict[str, Callable[[ProcessTable, Event, Mapping[str, Any], Any],
     "interrupt.expired": _answered,
     "interrupt.cancelled": _answered,
     "message.sent": _sent,
-    "message.received": _received,
+    "message.received": lambda _, _event, data, record: record.mailbox.pop(data.get("message") or 0, None),
     "child.restarting": _restarting,
 }
