@@ -88,11 +88,6 @@ def token_count(usage: Mapping[str, int]) -> int:
     return usage.get("input_tokens", 0) + usage.get("output_tokens", 0)
 
 
-def add_usage(total: dict[str, int], usage: Mapping[str, int] | None) -> None:
-    for name, amount in (usage or {}).items():
-        total[name] = total.get(name, 0) + amount
-
-
 class RunStep(Step):
     """A step from the rows of a journal; `end_seq` is the row of its end."""
 

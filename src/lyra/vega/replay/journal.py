@@ -17,7 +17,7 @@ from lyra.core import codec
 from lyra.core.naming import VEGA_PROCESS
 from lyra.errors import Corrupt, StoreError
 from lyra.kernel.journal import rows
-from lyra.observe.timeline.step import add_usage
+from lyra.observe.history.processes import sum_into
 from lyra.vega.durable.durable_run import agent_from_row
 from lyra.vega.machine.fiber import Fiber, VmEffect
 from lyra.vega.replay.agents import AgentHistory
@@ -221,7 +221,7 @@ class RunJournal:
             if step is None and steps:
                 step = steps[min(bisect_left(seqs, seq), len(steps) - 1)]
             if step is not None:
-                add_usage(step.usage, usage)
+                sum_into(step.usage, usage)
 
 
 # ---------------- An effect in words: what a timeline says of it

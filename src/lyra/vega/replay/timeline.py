@@ -15,8 +15,9 @@ import msgspec
 
 from lyra.core import codec
 from lyra.errors import LyraError
+from lyra.observe.history.processes import sum_into
 from lyra.observe.timeline.journal import StoredRows
-from lyra.observe.timeline.step import Step, add_usage, token_count
+from lyra.observe.timeline.step import Step, token_count
 from lyra.observe.timeline.timeline import STEPS_MAX, RunTimeline
 from lyra.store.protocol import Store
 from lyra.store.space import Space, spaces
@@ -130,7 +131,7 @@ class Timeline:
         for number, step in enumerate(steps):
             step.number = number
             self._total.append(dict(self._total[-1]) if step.usage else self._total[-1])
-            add_usage(self._total[-1], step.usage)
+            sum_into(self._total[-1], step.usage)
             if step.kind == "print":
                 self._printed.append(number)
 
