@@ -5,8 +5,9 @@ Only repetitions of one kind of case are counted so. Cases that are written down
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -23,3 +24,26 @@ def cases(count: int) -> int:
 def first(parameters: Iterable[Any], count: int) -> list[Any]:
     """Return the parameters of a test with all but the first `count` left to `make verify`; `make cases` tries all."""
     return [value if at < count else pytest.param(value, marks=pytest.mark.long) for at, value in enumerate(parameters)]
+
+
+def each(parameters: Iterable[Any]) -> Callable[[Callable[..., None]], Callable[[], None]]:
+    """Give a quick test every one of these parameters, a tuple being several, in one go; all that fail are named.
+
+    A test of its own costs some milliseconds in every worker: more than most entries of a long table take.
+    """
+
+    def decorate(test: Callable[..., None]) -> Callable[[], None]:
+        def test_each() -> None:
+            failures = []
+            for value in parameters:
+                try:
+                    test(*(value if isinstance(value, tuple) else (value,)))
+                except (Exception, pytest.fail.Exception) as error:
+                    failures.append(f"{value!r:.200}: {type(error).__name__} {error}")
+            assert not failures, f"{len(failures)} failed:\n" + "\n".join(failures)
+
+        functools.update_wrapper(test_each, test)
+        del vars(test_each)["__wrapped__"]  # its parameters are no fixtures
+        return test_each
+
+    return decorate

@@ -13,6 +13,7 @@ import pytest
 from _pytest.mark.expression import Expression
 
 from tests import conftest, skips
+from tests.cases import each
 from tests.skips import PARTS, Part, Skipped, main, summary
 
 ROOT = Path(__file__).parents[1]
@@ -130,7 +131,7 @@ def test_a_run_ends_with_the_list_whatever_failed(tmp_path: Path, failing: str):
     assert (done.returncode == 0) == (failing == "nothing"), done.stderr
 
 
-@pytest.mark.parametrize("name", [*conftest.LONG, *conftest.NOT_LONG])
+@each([*conftest.LONG, *conftest.NOT_LONG])
 def test_every_name_of_a_long_test_is_one_of_a_test(name: str):
     """A test that was renamed would be run again by `make test`, or by nobody."""
     file, _, function = name.partition("::")
