@@ -1,4 +1,4 @@
-"""How many random cases a test tries: a quarter of them in `make test`, all of them in `make cases`.
+"""How many random cases a test tries: an eighth of them in `make test`, all of them in `make cases`.
 
 Only repetitions of one kind of case are counted so. Cases that are written down one by one are all tried every time.
 """
@@ -18,7 +18,7 @@ _FEWEST = 25
 
 def cases(count: int) -> int:
     """Of `count` random cases, the number to try now."""
-    return count if ALL else max(min(count, _FEWEST), count // 4)
+    return count if ALL else max(min(count, _FEWEST), count // 8)
 
 
 def first(parameters: Iterable[Any], count: int) -> list[Any]:
