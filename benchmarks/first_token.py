@@ -215,7 +215,7 @@ def run(size: Size) -> list[Row]:
         _row("ask an agent to first token, what Lyra adds, p95, wall", delays[len(delays) * 95 // 100], "ms", 20),
         _row("start of a process to an agent's first token, CPU", best["first token"].cpu_ms, "ms", 600),
         _row("the same, resident at most", best["first token"].peak_mb, "MB", 60),
-        _row("import lyra and make an agent, CPU", best["import"].cpu_ms, "ms", 200),
+        _row("import lyra and make an agent, CPU", best["import"].cpu_ms, "ms", 150),
         _row("the same, resident at most", best["import"].peak_mb, "MB", 40),
         _row(f"a process that talks for {turns} turns, in memory, resident at most", in_memory.peak_mb, "MB", 150),
         _row(f"a process that talks for {turns} turns, SQLite, resident at most", durable.peak_mb, "MB", 150),

@@ -8,13 +8,12 @@ values in `lyra.core`, the kernel in `lyra.kernel`, stores in `lyra.store`, test
 neither named here nor in the `__all__` of those packages may change without notice.
 """
 
-from lyra._old_paths import install as _install_old_paths
+from lyra._imports import install as _install_old_paths
+from lyra._imports import on_first_use as _on_first_use
 from lyra._version import __version__
 
 TYPE_CHECKING = False  # typing.TYPE_CHECKING without the import of typing, which costs more than this module
 if TYPE_CHECKING:
-    from typing import Any
-
     from lyra import errors
     from lyra.agents.agent import Agent
     from lyra.agents.declaration.memory import Memory
@@ -103,77 +102,42 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Agent": "lyra.agents.agent",
-    "AgentExecution": "lyra.agents.session.execution",
-    "AgentProcess": "lyra.agents.session.agent_process",
-    "AgentState": "lyra.agents.session.execution",
-    "Backoff": "lyra.core.policies.policy",
-    "Budget": "lyra.core.budgets.budget",
-    "Capability": "lyra.core.rights.capability",
-    "Charged": "lyra.core.effect",
-    "CircuitBreaker": "lyra.core.policies.policy",
-    "Config": "lyra.config",
-    "Context": "lyra.kernel.programs.context",
-    "Effect": "lyra.core.effect",
-    "Event": "lyra.core.event",
-    "Exit": "lyra.kernel.process.process",
-    "Grant": "lyra.core.rights.capability",
-    "Image": "lyra.agents.declaration.output",
-    "Kernel": "lyra.kernel.kernel",
-    "LLMClient": "lyra.models.client",
-    "LLMProvider": "lyra.models.provider",
-    "LyraError": "lyra.errors",
-    "Memory": "lyra.agents.declaration.memory",
-    "Message": "lyra.core.message",
-    "Money": "lyra.core.budgets.money",
-    "Policy": "lyra.core.policies.policy",
-    "RateLimit": "lyra.core.policies.policy",
-    "Reply": "lyra.agents.session.replies",
-    "Retry": "lyra.core.policies.policy",
-    "SageAgentSDK": "lyra.sage.sdk.sdk",
-    "Stream": "lyra.agents.session.replies",
-    "Supervision": "lyra.core.policies.policy",
-    "Timeouts": "lyra.models.settings",
-    "Tool": "lyra.core.tool",
-    "ToolCall": "lyra.core.tool",
-    "ToolRegistry": "lyra.tools.registry",
-    "ToolResult": "lyra.core.tool",
-    "Usage": "lyra.core.budgets.budget",
-    "batch": "lyra.agents.teams",
-    "budget": "lyra.agents.sdk",
-    "connect": "lyra.server.client.remote",
-    "delegate": "lyra.agents.helpers.delegate",
-    "effect": "lyra.core.effect",
-    "errors": "lyra.errors",
-    "fan_in": "lyra.agents.teams",
-    "fan_out": "lyra.agents.teams",
-    "map_reduce": "lyra.agents.teams",
-    "parallel": "lyra.agents.teams",
-    "pipeline": "lyra.agents.teams",
-    "router": "lyra.agents.teams",
-    "run": "lyra.agents.sdk",
-    "stream": "lyra.agents.sdk",
-    "team": "lyra.agents.helpers.delegate",
-    "tool": "lyra.tools.function",
+    "agents.agent": "Agent",
+    "agents.session.execution": "AgentExecution AgentState",
+    "agents.session.agent_process": "AgentProcess",
+    "core.policies.policy": "Backoff CircuitBreaker Policy RateLimit Retry Supervision",
+    "core.budgets.budget": "Budget Usage",
+    "core.rights.capability": "Capability Grant",
+    "core.effect": "Charged Effect effect",
+    "config": "Config",
+    "kernel.programs.context": "Context",
+    "core.event": "Event",
+    "kernel.process.process": "Exit",
+    "agents.declaration.output": "Image",
+    "kernel.kernel": "Kernel",
+    "models.client": "LLMClient",
+    "models.provider": "LLMProvider",
+    "agents.declaration.memory": "Memory",
+    "core.message": "Message",
+    "core.budgets.money": "Money",
+    "agents.session.replies": "Reply Stream",
+    "sage.sdk.sdk": "SageAgentSDK",
+    "models.settings": "Timeouts",
+    "core.tool": "Tool ToolCall ToolResult",
+    "tools.registry": "ToolRegistry",
+    "agents.teams": "batch fan_in fan_out map_reduce parallel pipeline router",
+    "agents.sdk": "budget run stream",
+    "server.client.remote": "connect",
+    "agents.helpers.delegate": "delegate team",
+    "tools.function": "tool",
+    "errors": "LyraError errors",
 }
 
 _install_old_paths()
 
 
-def _look_up(name: str) -> "Any":
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'lyra' has no attribute {name!r}")
-    from importlib import import_module
-
-    module = import_module(home)
-    value = module if name == "errors" else getattr(module, name)
-    globals()[name] = value
-    return value
-
-
 if not TYPE_CHECKING:  # type checkers read the imports above, and so find a name that is not there
-    __getattr__ = _look_up
+    __getattr__ = _on_first_use("lyra", _HOMES)
 
 
 def __dir__() -> list[str]:

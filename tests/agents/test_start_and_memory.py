@@ -58,9 +58,9 @@ def test_from_the_start_of_a_process_to_the_first_token(env):
 
 @pytest.mark.timed
 def test_importing_lyra_and_making_an_agent(env):
-    """At most 200 ms of CPU and 40 MB; the clients, the prices and the configuration are not imported yet."""
+    """At most 150 ms of CPU and 40 MB; the clients, the prices and the configuration are not imported yet."""
     used = best(env, "import")
-    within(used.cpu_ms, 200 * SLACK)
+    within(used.cpu_ms, 150 * SLACK)
     assert used.peak_mb <= 40
 
 

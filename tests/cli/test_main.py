@@ -307,7 +307,7 @@ def test_python_m_lyra_is_the_command(lyra):
 PRESSED = """
 import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
-OURS = ("lyra", "lyra._old_paths", "lyra._version", "lyra.cli", "lyra.cli.main", "lyra.__main__")
+OURS = ("lyra", "lyra._imports", "lyra._version", "lyra.cli", "lyra.cli.main", "lyra.__main__")
 class Pressed:
     @staticmethod
     def find_spec(name, path=None, target=None):

@@ -13,20 +13,19 @@ programs of others, is in `lyra.server.protocols.a2a`.
 
 from __future__ import annotations
 
+from lyra._imports import on_first_use
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from lyra.a2a.remote_agent import RemoteAgent, connect
 
 __all__ = ["RemoteAgent", "connect"]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module 'lyra.a2a' has no attribute {name!r}")
-    from importlib import import_module
-
-    value = getattr(import_module("lyra.a2a.remote_agent"), name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # type checkers read the imports above
+    __getattr__ = on_first_use(
+        __name__,
+        {
+            "remote_agent": "RemoteAgent connect",
+        },
+    )

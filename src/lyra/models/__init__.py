@@ -11,10 +11,10 @@ retries, limits and money. The names below are looked up when they are first use
 library are imported at the first call.
 """
 
+from lyra._imports import on_first_use
+
 TYPE_CHECKING = False  # typing.TYPE_CHECKING without the import of typing
 if TYPE_CHECKING:
-    from typing import Any
-
     from lyra.core.message import Message
     from lyra.core.tool import ToolCall, ToolResult
     from lyra.models.client import LLMClient
@@ -62,42 +62,20 @@ __all__ = [
     "settings_of",
 ]
 
-_HOMES = {
-    "Completion": "lyra.models.stream",
-    "Finished": "lyra.models.stream",
-    "LLMClient": "lyra.models.client",
-    "LLMProvider": "lyra.models.provider",
-    "Message": "lyra.core.message",
-    "ModelName": "lyra.models.names",
-    "ProviderSettings": "lyra.models.settings",
-    "Request": "lyra.models.provider",
-    "Started": "lyra.models.stream",
-    "StreamEvent": "lyra.models.stream",
-    "TextDelta": "lyra.models.stream",
-    "ThinkingDelta": "lyra.models.stream",
-    "Timeouts": "lyra.models.settings",
-    "TokenUsage": "lyra.models.stream",
-    "ToolCall": "lyra.core.tool",
-    "ToolDelta": "lyra.models.stream",
-    "ToolEnd": "lyra.models.stream",
-    "ToolResult": "lyra.core.tool",
-    "ToolStart": "lyra.models.stream",
-    "UsageSeen": "lyra.models.stream",
-    "complete": "lyra.models.stream",
-    "model_name": "lyra.models.names",
-    "settings_of": "lyra.models.settings",
-}
-
-
-def __getattr__(name: str) -> "Any":
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'lyra.models' has no attribute {name!r}")
-    from importlib import import_module
-
-    value = getattr(import_module(home), name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # type checkers read the imports above
+    __getattr__ = on_first_use(
+        __name__,
+        {
+            "stream": "Completion Finished Started StreamEvent "
+            "TextDelta ThinkingDelta TokenUsage ToolDelta ToolEnd ToolStart UsageSeen complete",
+            "client": "LLMClient",
+            "provider": "LLMProvider Request",
+            "lyra.core.message": "Message",
+            "names": "ModelName model_name",
+            "settings": "ProviderSettings Timeouts settings_of",
+            "lyra.core.tool": "ToolCall ToolResult",
+        },
+    )
 
 
 def __dir__() -> list[str]:

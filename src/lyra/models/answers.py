@@ -1,10 +1,10 @@
 """Answers of models as the vendors' servers write them: as one document, or as server-sent events.
 
 The other side of `lyra.models.providers`, which read them. Used by the gateway, where a provider speaks another format
-than its client, and by the mock server of `lyra.testing`. A `VendorAnswerWriter` writes one answer in a vendor's
-format, from the events of its stream or from the whole of it. `event` is the table of what becomes of an event; a
-format writes a method for each kind, and `whole` for the document. Three formats: OpenAI's chat completions,
-Anthropic's messages and OpenAI's responses.
+than its client, by the server for agents in a model's place, and by the mock server of `lyra.testing`. A
+`VendorAnswerWriter` writes one answer in a vendor's format, from the events of its stream or from the whole of it.
+`event` is the table of what becomes of an event; a format writes a method for each kind, and `whole` for the document.
+Three formats: OpenAI's chat completions, Anthropic's messages and OpenAI's responses.
 """
 
 from __future__ import annotations
@@ -491,3 +491,10 @@ def _responses_usage(usage: TokenUsage) -> dict[str, Any]:
         "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
         "total_tokens": usage.total_input + usage.output_tokens,
     }
+
+
+def vendor_writer(wire: str, head: AnswerHead, *, with_usage: bool = False) -> VendorAnswerWriter:
+    """Return the writer of one answer: `wire` is chat, messages or responses."""
+    if wire == "chat":
+        return ChatWriter(head, with_usage=with_usage)
+    return MessagesWriter(head) if wire == "messages" else ResponsesWriter(head)

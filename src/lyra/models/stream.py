@@ -99,6 +99,9 @@ CUT_BY_PROVIDER: Final = "max_tokens"  # the stop reason of an answer that its p
 CUT_BY_BUDGET: Final = "budget"
 
 
+REDACTED: Final = "redacted:"  # begins the signature of a thought that only its provider can read
+
+
 class Started(msgspec.Struct, frozen=True):
     id: str = ""
     model: str = ""

@@ -15,10 +15,10 @@ Event: `kernel.on_event(Spans())`.
 
 from __future__ import annotations
 
+from lyra._imports import on_first_use
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from lyra.observe.attach import observe
     from lyra.observe.audit import AuditLog, attach_audit
     from lyra.observe.chain import verify
@@ -54,38 +54,18 @@ __all__ = [
     "verify",
 ]
 
-_HOMES = {
-    "AuditLog": "audit",
-    "EventLog": "logs",
-    "JsonLines": "writers",
-    "PrometheusMetrics": "metrics",
-    "RequestSpan": "otel",
-    "Span": "spans",
-    "SpanNode": "spans",
-    "Spans": "spans",
-    "SqliteRecords": "writers",
-    "attach_audit": "audit",
-    "attach_from_environment": "otel",
-    "attach_log": "logs",
-    "attach_metrics": "metrics",
-    "attach_otel": "otel",
-    "configure_logs": "logs",
-    "export_as_configured": "exports",
-    "grpc_span": "otel",
-    "observe": "attach",
-    "request_span": "otel",
-    "span_of": "spans",
-    "span_tree": "spans",
-    "verify": "chain",
-}
-
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'lyra.observe' has no attribute {name!r}")
-    from importlib import import_module
-
-    value = getattr(import_module(f"lyra.observe.{home}"), name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # type checkers read the imports above
+    __getattr__ = on_first_use(
+        __name__,
+        {
+            "audit": "AuditLog attach_audit",
+            "logs": "EventLog attach_log configure_logs",
+            "writers": "JsonLines SqliteRecords",
+            "metrics": "PrometheusMetrics attach_metrics",
+            "otel": "RequestSpan attach_from_environment attach_otel grpc_span request_span",
+            "spans": "Span SpanNode Spans span_of span_tree",
+            "exports": "export_as_configured",
+            "attach": "observe",
+            "chain": "verify",
+        },
+    )

@@ -14,7 +14,7 @@ from typing import Final
 
 from lyra.core.event import Event, ModelCalled
 from lyra.observe.history.calls import CallHistory, CallRecord, key_of_agent
-from lyra.observe.history.processes import Processes, ProcessRecord
+from lyra.observe.history.processes import ProcessRecord, ProcessTable
 
 _KINDS: Final = {"model": "model.called", "tool": "tool.called"}
 _DEPTH_MAX: Final = 1_000  # parents above a process; a damaged journal may have a circle
@@ -23,7 +23,7 @@ _DEPTH_MAX: Final = 1_000  # parents above a process; a damaged journal may have
 def stored_records(events: Iterable[Event], store_id: str) -> Iterator[Event]:
     """Finished calls in the order of their end, each process after those inside it. `seq` is the row that ended a call,
     and of a process the last call in it."""
-    calls, processes = CallHistory(), Processes()
+    calls, processes = CallHistory(), ProcessTable()
     for event in events:
         calls.add(event)
         processes.add(event)

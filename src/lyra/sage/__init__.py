@@ -7,7 +7,21 @@ An agent of `lyra.agents` with the built-in tools does the work; this part keeps
 Start with `agent.live`: one session that is open.
 """
 
-from typing import Any
+from lyra._imports import on_first_use
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from lyra.sage.sdk.sdk import (
+        ExecutionResult,
+        PermissionAnswer,
+        PermissionRequest,
+        RunOptions,
+        SageAgentSDK,
+        SageNotice,
+        UnifiedRunOptions,
+        query,
+        query_sync,
+    )
 
 __all__ = [
     "ExecutionResult",
@@ -21,11 +35,11 @@ __all__ = [
     "query_sync",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    """Return a name of the SDK, which is loaded when one is first used."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module("lyra.sage.sdk.sdk"), name)
+if not TYPE_CHECKING:  # type checkers read the imports above
+    __getattr__ = on_first_use(
+        __name__,
+        {
+            "sdk.sdk": "ExecutionResult PermissionAnswer PermissionRequest RunOptions "
+            "SageAgentSDK SageNotice UnifiedRunOptions query query_sync"
+        },
+    )

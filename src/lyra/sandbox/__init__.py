@@ -13,10 +13,10 @@ Names are imported at their first use: a program that only reads the table of pr
 
 from __future__ import annotations
 
+from lyra._imports import on_first_use
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from lyra.sandbox.job import Job, Pipes, Result
     from lyra.sandbox.output import Output
     from lyra.sandbox.paths import Beneath
@@ -25,29 +25,17 @@ if TYPE_CHECKING:
 
 __all__ = ["Beneath", "Job", "Limits", "Output", "Pipes", "Profile", "Result", "Sandbox", "TierState", "examine"]
 
-_HOMES = {
-    "Beneath": "paths",
-    "Job": "job",
-    "Limits": "profile",
-    "Output": "output",
-    "Pipes": "job",
-    "Profile": "profile",
-    "Result": "job",
-    "Sandbox": "sandbox",
-    "TierState": "sandbox",
-    "examine": "sandbox",
-}
-
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'lyra.sandbox' has no attribute {name!r}")
-    from importlib import import_module
-
-    value = getattr(import_module(f"lyra.sandbox.{home}"), name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # type checkers read the imports above
+    __getattr__ = on_first_use(
+        __name__,
+        {
+            "paths": "Beneath",
+            "job": "Job Pipes Result",
+            "profile": "Limits Profile",
+            "output": "Output",
+            "sandbox": "Sandbox TierState examine",
+        },
+    )
 
 
 def __dir__() -> list[str]:

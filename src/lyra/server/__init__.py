@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from lyra._imports import on_first_use
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -51,9 +53,10 @@ def mount_nodes(kernel: Kernel, runtime: Runtime, nodes: Iterable[Node] = ()) ->
     mount_nodes(kernel, runtime, nodes)
 
 
-def __getattr__(name: str) -> Any:
-    if name != "RequestGuard":
-        raise AttributeError(f"module 'lyra.server' has no attribute {name!r}")
-    from lyra.server.request_guard import RequestGuard
-
-    return RequestGuard
+if not TYPE_CHECKING:  # type checkers read the imports above
+    __getattr__ = on_first_use(
+        __name__,
+        {
+            "request_guard": "RequestGuard",
+        },
+    )

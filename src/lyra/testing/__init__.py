@@ -12,9 +12,9 @@ folder `verify/` of the repository, which is not installed.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from lyra._imports import on_first_use
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from lyra.testing.clock import SimClock
     from lyra.testing.conformance import StoreConformance
@@ -24,17 +24,14 @@ if TYPE_CHECKING:
 
 __all__ = ["MockServer", "SimClock", "StoreConformance", "record", "run_in_virtual_time"]
 
-_HOMES: Final[dict[str, tuple[str, str]]] = {
-    "MockServer": ("mock", "MockServer"),
-    "SimClock": ("clock", "SimClock"),
-    "StoreConformance": ("conformance", "StoreConformance"),
-    "record": ("tape", "record"),
-    "run_in_virtual_time": ("loop", "run"),
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module, attribute = _HOMES[name]
-    return getattr(import_module(f"{__name__}.{module}"), attribute)
+if not TYPE_CHECKING:  # type checkers read the imports above
+    __getattr__ = on_first_use(
+        __name__,
+        {
+            "mock": "MockServer",
+            "clock": "SimClock",
+            "conformance": "StoreConformance",
+            "loop": "run_in_virtual_time",
+            "tape": "record",
+        },
+    )

@@ -165,3 +165,6 @@ def run(main: Coroutine[Any, Any, T], *, clock: SimClock | None = None) -> T:
         if leftover:
             loop.run_until_complete(asyncio.gather(*leftover, return_exceptions=True))
         loop.close()
+
+
+run_in_virtual_time = run  # its name in `lyra.testing`

@@ -6,23 +6,24 @@ Start with `function`, then `registry` and `wrapped`, which runs one.
 
 from __future__ import annotations
 
-from lyra.core.tool import Tool, ToolCall, ToolResult
-from lyra.tools.function import tool
-from lyra.tools.registry import ToolRegistry
+from lyra._imports import on_first_use
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
+    from lyra.core.tool import Tool, ToolCall, ToolResult
+    from lyra.tools.function import tool
+    from lyra.tools.registry import ToolRegistry
     from lyra.tools.yaml.folder import DynamicTools
 
 __all__ = ["DynamicTools", "Tool", "ToolCall", "ToolRegistry", "ToolResult", "tool"]
 
-
-def __getattr__(name: str) -> Any:
-    if name != "DynamicTools":  # imported on first use: it needs the sandbox and the HTTP modules
-        raise AttributeError(f"module 'lyra.tools' has no attribute {name!r}")
-    from lyra.tools.yaml.folder import DynamicTools
-
-    globals()[name] = DynamicTools
-    return DynamicTools
+if not TYPE_CHECKING:  # type checkers read the imports above
+    __getattr__ = on_first_use(
+        __name__,
+        {
+            "lyra.core.tool": "Tool ToolCall ToolResult",
+            "function": "tool",
+            "registry": "ToolRegistry",
+            "yaml.folder": "DynamicTools",
+        },
+    )

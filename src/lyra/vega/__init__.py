@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from lyra._imports import on_first_use
+
 if TYPE_CHECKING:
     from collections.abc import Collection
 
@@ -72,15 +74,11 @@ def run(source: str | Program, **options: Any) -> Any:
     return run_program(source, **options)
 
 
-_HOMES = {"Program": "lyra.vega.bytecode.program", "VegaError": "lyra.vega.values.values"}
-
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'lyra.vega' has no attribute {name!r}")
-    from importlib import import_module
-
-    value = getattr(import_module(home), name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # type checkers read the imports above
+    __getattr__ = on_first_use(
+        __name__,
+        {
+            "bytecode.program": "Program",
+            "values.values": "VegaError",
+        },
+    )

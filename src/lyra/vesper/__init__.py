@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from lyra._imports import on_first_use
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
@@ -56,21 +58,13 @@ def compile(node: Node, path: str = "python") -> Callable[..., dict[str, Any]]: 
     return function_of(node, path)
 
 
-def __getattr__(name: str) -> Any:
-    if name == "Runtime":
-        from lyra.vesper.runtime.runtime import Runtime
-
-        return Runtime
-    if name == "ImportableNodes":
-        from lyra.vesper.runtime.faces import ImportableNodes
-
-        return ImportableNodes
-    if name == "Node":
-        from lyra.vesper.nodes import Node
-
-        return Node
-    if name == "Outcome":
-        from lyra.vesper.values.outcome import Outcome
-
-        return Outcome
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if not TYPE_CHECKING:  # type checkers read the imports above
+    __getattr__ = on_first_use(
+        __name__,
+        {
+            "runtime.runtime": "Runtime",
+            "runtime.faces": "ImportableNodes",
+            "nodes": "Node",
+            "values.outcome": "Outcome",
+        },
+    )

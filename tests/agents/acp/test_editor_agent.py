@@ -9,9 +9,10 @@ import acp
 import pytest
 from acp import helpers
 
+from lyra.agents.acp.agent_sessions import AgentSessions
 from lyra.agents.acp.editor_agent import EditorAgent
 from lyra.kernel.kernel import Kernel
-from tests.agents.acp.test_left_turns import call, done, editing, painter
+from tests.agents.acp.test_left_turns import call, done, editing, painter, process_of
 from tests.cli.commands.test_acp import Editor
 
 pytestmark = pytest.mark.anyio
@@ -24,7 +25,7 @@ async def test_a_session_is_in_the_folder_of_its_agent_or_below_it(tmp_path: Pat
     (work / "sub").mkdir(parents=True)
     (work / "link").symlink_to("/etc")
     async with Kernel(tmp_path / "store.db", programs=[agent := painter("hi")]) as kernel:
-        face = EditorAgent(kernel, agent, folder=str(work))
+        face = EditorAgent(AgentSessions(kernel, agent, folder=str(work)))
         face.on_connect(Editor())
         for cwd in ("work", f"{work}/..", f"{work}/link", f"{work}x", "/", f"{work}/\0", f"{work}/\udcff"):
             with pytest.raises(acp.RequestError):
@@ -37,6 +38,13 @@ async def test_a_session_is_in_the_folder_of_its_agent_or_below_it(tmp_path: Pat
         assert [row.cwd for row in (await face.list_sessions()).sessions] == [str(work / "sub")]
         with pytest.raises(acp.RequestError, match="works in"):
             await face.load_session(cwd="/", session_id=session.session_id)
+        for refused in (
+            face.set_session_mode(session.session_id, "plan"),
+            face.set_config_option("model", session.session_id, "sim/echo"),
+            face.fork_session(session.session_id, cwd=str(work)),
+        ):
+            with pytest.raises(acp.RequestError, match="not found"):  # the session is still open, and has none of these
+                await refused
         with pytest.raises(acp.RequestError, match="NUL"):
             await face.list_sessions(cwd="/\0")
         await face.close()
@@ -72,7 +80,7 @@ async def test_the_name_of_a_link_is_shown_as_text(tmp_path: Path) -> None:
         session_id = (await face.new_session(cwd=str(tmp_path))).session_id
         link: Any = helpers.resource_link_block("n\x1b[2J", "file:///etc/hostname")
         await face.prompt(session_id, [link])
-        told = face._open_sessions[session_id]._process.messages[0].text
+        told = process_of(face, session_id).messages[0].text
         assert "\x1b" not in told
         assert told.endswith("/etc/hostname)")
 
@@ -93,7 +101,7 @@ async def test_what_an_editor_embeds_is_text_from_outside(tmp_path: Path) -> Non
     """It reaches the model beside the user's words, and marks the session; the words of the user alone do not."""
     async with editing(tmp_path / "store.db", painter("hi", "again")) as (_, face):
         session_id = (await face.new_session(cwd=str(tmp_path))).session_id
-        process = face._open_sessions[session_id]._process
+        process = process_of(face, session_id)
         await face.prompt(session_id, [helpers.text_block("hello")])
         assert not process.kernel.taint.tainted(process.pid)
         resource: Any = helpers.resource_block(helpers.embedded_text_resource("file:///x/notes.md", "some notes"))

@@ -13,6 +13,7 @@ import pytest
 from acp import helpers
 
 from lyra import Agent, Kernel, tool
+from lyra.agents.acp.agent_sessions import AgentSession, AgentSessions
 from lyra.agents.acp.editor_agent import EditorAgent
 from lyra.models.sim import SimProvider
 from tests.cli.commands.test_acp import Editor
@@ -55,13 +56,19 @@ async def editing(store: Path, agent: Agent[Any]) -> AsyncIterator[tuple[Editor,
     """An EditorAgent on a store, and its editor."""
     editor = Editor()
     async with Kernel(store, programs=[agent]) as kernel:
-        face = EditorAgent(kernel, agent)
+        face = EditorAgent(AgentSessions(kernel, agent))
         face.on_connect(editor)
         try:
             yield editor, face
         finally:
             await face.close()
             await kernel.close(drain_s=0.1)
+
+
+def process_of(face: EditorAgent, session_id: str) -> Any:
+    session = face._open_sessions[session_id]
+    assert isinstance(session, AgentSession)
+    return session._process
 
 
 async def left(store: Path, agent: Agent[Any]) -> str:
@@ -129,7 +136,7 @@ async def test_a_left_turn_is_cancelled(tmp_path: Path) -> None:
         await face.cancel(session_id)
         editor.answer = "allow"
         editor.hold.set()
-        process = face._open_sessions[session_id]._process
+        process = process_of(face, session_id)
         async with asyncio.timeout(30):
             while process.current is not None:
                 await asyncio.sleep(0.01)

@@ -112,7 +112,7 @@ def board_of(*rows):
 
 def test_a_restarted_process_takes_the_place_of_the_one_before():
     """The tree has one line for each place, with the newest pid and the number of starts."""
-    tree = [(branch + row.name, row.pid, row.starts) for branch, row in board_of(*RESTARTED).tree()]
+    tree = [(branch + row.name, row.record.pid, row.starts) for branch, row in board_of(*RESTARTED).tree()]
     assert tree == [("root", "r", 1), ("├ a", "a2", 2), ("└ b", "b1", 1)]
 
 
@@ -122,7 +122,7 @@ def test_a_supervisor_shows_its_window():
     board.event({"seq": 0, "pid": "r", "kind": "child.restarting", "data": {"id": "a", "reason": "error", "starts": 1}})
     board.killed()
     board.resumed()
-    assert (board.rows["r"].state, board.rows["r"].doing) == ("replaying", "1 of 1 restarts")
+    assert (board.rows["r"].record.state, board.rows["r"].doing) == ("replaying", "1 of 1 restarts")
     assert board.rows["a2"].doing == "answers kept: 0"
 
 

@@ -9,7 +9,7 @@ import pytest
 from lyra.core.event import Event
 from lyra.errors import ConfigError
 from lyra.observe.history.calls import CallHistory, costs
-from lyra.observe.history.processes import Processes
+from lyra.observe.history.processes import ProcessTable
 
 DAY_S = 86_400.0
 
@@ -18,8 +18,8 @@ def rows(*facts: tuple[str, str, dict[str, Any]]) -> list[Event]:
     return [Event(seq, 10.0 * seq, pid, kind, data) for seq, (pid, kind, data) in enumerate(facts, 1)]
 
 
-def folded(*facts: tuple[str, str, dict[str, Any]]) -> Processes:
-    processes = Processes()
+def folded(*facts: tuple[str, str, dict[str, Any]]) -> ProcessTable:
+    processes = ProcessTable()
     processes.add_all(rows(*facts))
     return processes
 
@@ -43,6 +43,15 @@ def test_a_process_runs_waits_and_ends() -> None:
         20.0,
         False,
     )
+
+
+def test_a_process_that_was_told_to_end_is_stopping_until_it_ends() -> None:
+    created, effect = ("p1", "process.created", {"program": "work"}), ("p1", "effect.started", {"key": 1, "name": "e"})
+    stopping = ("p1", "process.stopping", {"reason": "killed"})
+    record = folded(created, effect, stopping).records["p1"]
+    assert (record.state, record.reason, record.is_live, record.under_way) == ("stopping", "killed", True, {"1": "e"})
+    ended = folded(created, effect, stopping, ("p1", "process.terminated", {"reason": "killed"})).records["p1"]
+    assert (ended.state, ended.is_live, ended.under_way) == ("terminated", False, {})
 
 
 def test_an_entry_of_a_worker_has_its_states() -> None:

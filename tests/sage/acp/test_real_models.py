@@ -12,8 +12,9 @@ from typing import Any, cast
 import acp
 from acp import helpers, schema
 
+from lyra.agents.acp.editor_agent import EditorAgent
 from lyra.agents.headless.options import HeadlessOptions
-from lyra.sage.acp.agent import SageAcpAgent
+from lyra.sage.acp.sage_sessions import SageSessions
 from tests.real_models import PIXEL, Answer, Call, FakeVendor, Vendor
 from tests.sage.acp.test_client import Editor, text
 
@@ -23,7 +24,7 @@ async def editing(folder: Path, model: str, **options: Any) -> AsyncIterator[tup
     """An editor, its connection to Sage in this process, and a session in `folder`."""
     editor = Editor()
     ours, theirs = socket.socketpair()
-    sage = SageAcpAgent(HeadlessOptions(model=model, **options))
+    sage = EditorAgent(SageSessions(HeadlessOptions(model=model, **options)))
     agent_reader, agent_writer = await asyncio.open_connection(sock=ours)
     reader, writer = await asyncio.open_connection(sock=theirs)
     serving = asyncio.ensure_future(acp.run_agent(cast("Any", sage), agent_writer, agent_reader))

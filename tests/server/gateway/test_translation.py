@@ -12,9 +12,7 @@ from lyra.core.message import Message
 from lyra.core.tool import Tool, ToolCall, ToolResult
 from lyra.errors import ConfigError
 from lyra.models.provider import Request
-from lyra.server.gateway.translation.chat import read_chat
-from lyra.server.gateway.translation.messages import read_messages
-from lyra.server.gateway.translation.translated import read_responses
+from lyra.models.requests import read_chat, read_messages, read_responses
 from tests.server.gateway.support import SSE, Received, Reply, chat_stream, serving_gateway
 from tests.server.gateway.test_failures import sse_bytes
 from tests.server.gateway.test_sdks import CHAT, MESSAGE_EVENTS, MESSAGES, PNG, RESPONSES, SCHEMA, TOOL_USE
@@ -26,7 +24,8 @@ IMAGE = {"type": "image", "media_type": "image/png", "data": PNG}
 def test_a_chat_request_is_read_whole() -> None:
     """Every member that has a place in a Request arrives there."""
     data = {"model": "m", **{name: value for name, value in CHAT.items() if name != "extra_body"}}
-    assert read_chat({**data, "stop": "x", "seed": 7, "top_p": 0.5, "reasoning_effort": "low", "n": 1}) == Request(
+    more = {"stop": "x", "seed": 7, "top_p": 0.5, "reasoning_effort": "low", "n": 1}
+    assert read_chat({**data, **more}).request == Request(
         model="m",
         messages=(
             Message("user", ({"type": "text", "text": "Grüße ☀ \u2028"}, IMAGE)),
@@ -55,7 +54,7 @@ def test_a_messages_request_is_read_whole() -> None:
     thinking = {"type": "enabled", "budget_tokens": 2000}
     request = read_messages(
         {"model": "m", **data, "messages": turns, "tool_choice": choice, "thinking": thinking, "top_k": 3}
-    )
+    ).request
     assert request == Request(
         model="m",
         messages=(
@@ -85,7 +84,9 @@ def test_a_responses_request_is_read_whole() -> None:
         {"type": "function_call_output", "call_id": "c2", "output": "rainy"},
     ]
     text = {"format": {"type": "json_schema", "name": "a", "schema": SCHEMA, "strict": True}}
-    request = read_responses({"model": "m", **RESPONSES, "input": items, "instructions": "Be brief.", "text": text})
+    request = read_responses(
+        {"model": "m", **RESPONSES, "input": items, "instructions": "Be brief.", "text": text}
+    ).request
     calls = (ToolCall("c1", "weather", {"city": "Bern"}), ToolCall("c2", "weather", {"city": "Rome"}))
     results = (ToolResult("c1", "weather", "sunny"), ToolResult("c2", "weather", "rainy"))
     assert request == Request(
@@ -298,7 +299,7 @@ IGNORED: list[tuple[Any, dict[str, Any]]] = [
 def test_wishes_that_are_not_part_of_the_question_are_left_out(read: Any, data: dict[str, Any]) -> None:
     """Marks of a cache, the resolution of an image and how strictly a schema is held have no place elsewhere; a request
     with them is answered."""
-    assert read({"model": "m", **data}).messages
+    assert read({"model": "m", **data}).request.messages
 
 
 def test_what_a_translation_adds_is_reserved() -> None:

@@ -150,7 +150,7 @@ async def test_errors_are_those_of_the_vendor(parts: Served) -> None:
             await client.chat.completions.create(model="nope", messages=hello)
         with pytest.raises(openai.BadRequestError, match="tools"):
             await client.chat.completions.create(model="echo", messages=hello, tools=[tool])
-        with pytest.raises(openai.BadRequestError, match="last message"):
+        with pytest.raises(openai.BadRequestError, match="at least one message"):
             await client.chat.completions.create(model="echo", messages=[])
         with pytest.raises(openai.APIStatusError) as failed:
             await client.chat.completions.create(model="echo", messages=[{"role": "user", "content": "break"}])
@@ -170,6 +170,48 @@ async def test_errors_are_those_of_the_vendor(parts: Served) -> None:
                 model="echo", max_tokens=1, messages=hello, tools=[{"name": "f", "input_schema": {"type": "object"}}]
             )
         assert refused.value.body["error"]["type"] == "invalid_request_error"  # type: ignore[index]
+
+
+def _user(*parts: Any) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": list(parts)}]}
+
+
+_URL = {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}}
+_SVG = {"type": "image_url", "image_url": {"url": f"data:image/svg+xml;base64,{PIXEL}"}}
+_BROKEN = {"type": "image_url", "image_url": {"url": "data:image/png;base64,???"}}
+_CALLED = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+_TOOL_TURNS = [{"role": "assistant", "tool_calls": [_CALLED]}, {"role": "tool", "tool_call_id": "c", "content": "x"}]
+REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    ("chat/completions", {"messages": [{"role": "assistant", "content": "x"}]}, "last message"),
+    ("chat/completions", {"messages": _TOOL_TURNS}, "tool results"),
+    ("chat/completions", _user(_URL), "an image with its data"),
+    ("chat/completions", _user(_SVG), "images are"),
+    ("chat/completions", _user(_BROKEN), "not base64"),
+    ("chat/completions", _user({"type": "input_audio"}), "input_audio"),
+    ("chat/completions", {"n": 2}, "n from a client"),
+    ("chat/completions", {"functions": [{"name": "f"}]}, "tools"),
+    ("chat/completions", {"tools": [{"type": "web_search"}]}, "tool"),
+    ("chat/completions", {"response_format": {"type": "json_object"}}, "json_object"),
+    ("chat/completions", {"response_format": {"type": "json_schema", "json_schema": {"schema": {}}}}, "type that"),
+    ("chat/completions", {"stream": "yes"}, "stream"),
+    ("messages", _user({"type": "tool_result", "tool_use_id": "t", "content": "x"}), "tool results"),
+    ("messages", _user({"type": "document", "source": {}}), "document"),
+    ("messages", _user({"type": "thinking", "thinking": "hm"}), "a part of a message"),
+    ("messages", {"tools": [{"type": "web_search_20250305", "name": "w"}]}, "tool"),
+]
+
+
+@served(echo())
+async def test_what_an_agent_cannot_take_is_refused_by_name(parts: Served) -> None:
+    """No tools, results, forms of answers or images of elsewhere reach an agent; other wishes are left out."""
+    hello = {"model": "echo", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]}
+    for path, change, word in REFUSED:
+        refused = await parts.ada.post(f"/v1/{path}", json={**hello, **change})
+        assert (refused.status_code, word in refused.text) == (400, True), (path, change, refused.text)
+    for path in ("chat/completions", "messages"):
+        taken = await parts.ada.post(f"/v1/{path}", json={**hello, "temperature": 1, "a_field_of_tomorrow": {"x": 1}})
+        assert taken.status_code == 200, taken.text
+    assert parts.kernel.live == 0
 
 
 @served(echo())

@@ -9,8 +9,9 @@ from typing import Any
 import acp
 from acp import helpers, schema
 
+from lyra.agents.acp.editor_agent import EditorAgent
 from lyra.agents.headless.options import HeadlessOptions
-from lyra.sage.acp.agent import SageAcpAgent
+from lyra.sage.acp.sage_sessions import SageSessions
 from verify.attacks.sage.world import SageWorld
 
 __all__ = ["AttackedEditor", "talk"]
@@ -78,7 +79,7 @@ async def talk(
 ) -> AttackedEditor:
     """Open a session in the world's folder and put prompts to it, one after the other."""
     editor = editor or AttackedEditor()
-    agent = SageAcpAgent(HeadlessOptions(model=model, folder=str(world.folder), **options))
+    agent = EditorAgent(SageSessions(HeadlessOptions(model=model, folder=str(world.folder), **options)))
     agent.on_connect(editor)
     files = schema.FileSystemCapabilities(read_text_file=True, write_text_file=True)
     await agent.initialize(acp.PROTOCOL_VERSION, schema.ClientCapabilities(fs=files))

@@ -17,9 +17,10 @@ from typing import Any, Final
 
 import acp
 
+from lyra.agents.acp.editor_agent import EditorAgent
 from lyra.agents.headless.options import HeadlessOptions
 from lyra.errors import LyraError
-from lyra.sage.acp.agent import SageAcpAgent
+from lyra.sage.acp.sage_sessions import SageSessions
 from lyra.sage.commands.registry import run_command
 from lyra.testing.mock import MockServer
 from verify.attacks.sage.editor import AttackedEditor, talk
@@ -254,7 +255,7 @@ async def _editor(world: SageWorld) -> str:
     await talk(world, world.script(*calls, {"text": "done"}), ["go"], editor=editor, max_turns=30)
     outside = [path for path in (*editor.read, *editor.written) if not path.startswith(f"{world.folder}/")]
     shown = f"{SECRET}: the editor was asked for {outside}" if outside else ""
-    agent = SageAcpAgent(HeadlessOptions(model="sim/echo", folder=str(world.folder)))
+    agent = EditorAgent(SageSessions(HeadlessOptions(model="sim/echo", folder=str(world.folder))))
     agent.on_connect(editor)
     for cwd in ("../outside", "outside", ""):
         with suppress(acp.RequestError):

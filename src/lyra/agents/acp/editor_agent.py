@@ -1,110 +1,200 @@
-"""EditorAgent: any agent behind the Agent Client Protocol. One kernel, one agent, many sessions.
+"""EditorAgent: the methods of the Agent Client Protocol that an editor calls, over sessions of any kind.
 
-The agent is as its program declares it: its model, its tools and its rules are its own. The folder that an editor names
-is shown and listed with the session, and changes nothing of what the agent may do; a session in a folder that the agent
-does not work in is refused. MCP servers that the editor hands over are tools of their session, where the command that
-serves the agent says how they are started (`servers`). Sessions can be loaded again where the kernel's store is
-durable.
+One process, many sessions. `EditorSessions` opens and lists them, an `EditorSession` is one that is open: these two are
+what an agent of Lyra's (`lyra.agents.acp.agent_sessions`) and Sage (`lyra.sage.acp`) implement. A prompt's events are
+told as they come; a question becomes a permission request; one prompt at a time. Errors of Lyra become errors of the
+protocol here. Nothing but the protocol is written to stdout.
 """
 
 from __future__ import annotations
 
-import logging
+import contextlib
 import os
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from acp import PROTOCOL_VERSION, RequestError, schema
+from acp import PROTOCOL_VERSION, RequestError, helpers, schema
 
 from lyra._version import __version__
-from lyra.agents.acp.editor_session import EditorSession
-from lyra.agents.acp.refusals import invalid, read_prompt, refusal
-from lyra.agents.session.shared import runtime_of
-from lyra.core.limits import NAME_LENGTH_MAX
+from lyra.agents.acp.questions import EditorQuestions
+from lyra.agents.acp.refusals import INVALID_REQUEST, EditorPrompt, invalid, read_prompt, refusal
+from lyra.agents.acp.updates import TurnUpdates, message_updates, shown_text
 from lyra.errors import LyraError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from lyra.agents.agent import Agent
-    from lyra.core.rights.capability import Grant
-    from lyra.kernel.kernel import Kernel
-
+    from lyra.agents.session.events import AnyLine
+    from lyra.core.message import Message
 
 _PAGE: Final = 50  # sessions in one answer
-_TITLE_CHARS_MAX: Final = 80
-_log: Final = logging.getLogger("lyra.agents")
+INTERNAL_ERROR: Final = -32603
 
 
-def _real(folder: str) -> str:
-    """The folder without links; a request error where no folder can have that name."""
-    if "\0" in folder or any("\ud800" <= char <= "\udfff" for char in folder):
-        raise invalid("the name of a folder is text without NUL")
-    return os.path.realpath(folder)
+class SessionRequest(NamedTuple):
+    """What an editor asks for when it opens a session. `client` is its side of the connection; `resume` is the id of a
+    session that goes on, or with `fork` is copied."""
+
+    client: Any
+    capabilities: schema.ClientCapabilities | None
+    folder: str
+    servers: list[Any] | None = None
+    more_folders: list[str] | None = None
+    resume: str | None = None
+    fork: bool = False
 
 
-class EditorServers(Protocol):
-    """The MCP servers of sessions. It is also the source of their tools, which the agent has."""
+class EditorSession(ABC):
+    """One session that an editor has open. `client` is the editor's side of the connection."""
 
-    async def open(self, pid: str, folder: str, given: list[Any] | None) -> None: ...
+    def __init__(self, client: Any, session_id: str, folder: str) -> None:
+        self._client = client
+        self.id = session_id
+        self.folder = folder
+        self._is_prompting = False
+        self._is_cancelled = False
+        self._questions = EditorQuestions(client, self, self._tell)
+        self._updates = TurnUpdates(self._tell, folder)
 
-    async def close(self, pid: str) -> None: ...
+    # ------------------------------------------------------------------ what a kind of session does
+
+    @property
+    @abstractmethod
+    def messages(self) -> Iterable[Message]:
+        """The conversation so far."""
+
+    @abstractmethod
+    async def begin(self) -> None:
+        """Tell the commands, and take up what an earlier program left."""
+
+    @abstractmethod
+    async def run_prompt(self, prompt: EditorPrompt) -> schema.PromptResponse: ...
+
+    @abstractmethod
+    async def cancel(self) -> None:
+        """Stop what runs."""
+
+    @abstractmethod
+    async def answer(self, interrupt_id: str, decision: str = "", *, text: str = "") -> None:
+        """Answer a question of the agent: a word for a call, a text for a question in words."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Let go of the session, which can be opened again."""
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something runs that no prompt of this program began."""
+        return False
+
+    def modes(self) -> schema.SessionModeState | None:
+        """Return the modes that can be switched to; None for a session that has none."""
+        return None
+
+    def config_options(self) -> list[Any] | None:
+        """Return the settings that the editor shows; None for a session that has none."""
+        return None
+
+    async def set_mode(self, mode: str) -> None:  # noqa: ARG002 (a session without modes refuses all)
+        raise RequestError.method_not_found("session/set_mode")
+
+    async def set_option(self, name: str, value: str | bool) -> None:  # noqa: ARG002
+        raise RequestError.method_not_found("session/set_config_option")
+
+    # ------------------------------------------------------------------ what every session does
+
+    async def prompt(self, prompt: EditorPrompt) -> schema.PromptResponse:
+        if self._is_prompting or self.is_busy:
+            raise invalid("a prompt is under way in this session", INVALID_REQUEST)
+        self._is_prompting, self._is_cancelled = True, False
+        try:
+            return await self.run_prompt(prompt)
+        finally:
+            self._is_prompting = False
+
+    async def replay(self) -> None:
+        """Tell the conversation so far."""
+        for update in message_updates(self.messages, self.folder):
+            await self._tell(update)
+
+    async def _tell(self, update: Any) -> None:
+        await self._client.session_update(session_id=self.id, update=update)
+
+    async def _say(self, text: str) -> None:
+        """Tell a text as words of the agent."""
+        await self._tell(helpers.update_agent_message_text(shown_text(text)))
+
+    async def _tell_line(self, line: AnyLine) -> None:
+        """Tell a line of a turn; a question is put to the editor."""
+        if line["type"] == "interrupt":
+            await self._questions.ask(line)
+        else:
+            await self._updates.tell_line(line)
+
+
+class EditorSessions(ABC):
+    """The sessions of an agent, of one kind. `name` and `title` are what the editor knows the agent by; a durable one
+    can load and list sessions of earlier programs."""
+
+    name: str
+    title: str
+    is_durable: bool = True
+    can_fork: bool = False
+    takes_servers: bool = True
+
+    def check_folder(self, folder: str) -> None:  # noqa: B027 (most work in any)
+        """Refuse a folder, without links, that the agent does not work in."""
+
+    @abstractmethod
+    async def open(self, request: SessionRequest) -> EditorSession:
+        """Open a session; one with the id to resume is not open here."""
+
+    @abstractmethod
+    def list(self, folder: str | None, first: int, count: int) -> list[schema.SessionInfo]:
+        """Return sessions, the newest first; of one folder where it is named."""
 
 
 class EditorAgent:
-    """See the module. `title` is shown in place of the agent's name. An agent that works in one `folder` has sessions
-    in it and below it alone; without one, in any. `grant` gives the rights of a session's process; without it, the
-    process has the kernel's. `servers` are those that the editor hands over; without it they are left out."""
+    """See the module."""
 
-    def __init__(
-        self,
-        kernel: Kernel,
-        agent: Agent[Any],
-        *,
-        title: str = "",
-        folder: str = "",
-        grant: Callable[[], Grant] | None = None,
-        servers: EditorServers | None = None,
-    ) -> None:
-        self._kernel = kernel
-        self._agent = agent
-        self._title = title or agent.name
-        self._folder = _real(folder) if folder else ""
-        self._grant = grant
-        self._servers = servers
+    def __init__(self, sessions: EditorSessions) -> None:
+        self._sessions = sessions
         self._client: Any = None
+        self._capabilities: schema.ClientCapabilities | None = None
         self._open_sessions: dict[str, EditorSession] = {}
-        self._list = EditorSessions(kernel, agent.name)
-        self._is_durable = kernel.journal is not None
 
     def on_connect(self, conn: Any) -> None:
         self._client = conn
 
     async def close(self) -> None:
+        """End all sessions; they can be opened again."""
         while self._open_sessions:
-            session_id, session = self._open_sessions.popitem()
-            await session.close()
-            await self._close_servers(session_id)
+            _, session = self._open_sessions.popitem()
+            with contextlib.suppress(LyraError):
+                await session.close()
 
     async def initialize(
         self,
         protocol_version: int,  # noqa: ARG002 - the answer names the newest that is spoken here
-        client_capabilities: schema.ClientCapabilities | None = None,  # noqa: ARG002
+        client_capabilities: schema.ClientCapabilities | None = None,
         client_info: schema.Implementation | None = None,  # noqa: ARG002
         **_more: Any,
     ) -> schema.InitializeResponse:
+        self._capabilities = client_capabilities
+        sessions = self._sessions
         return schema.InitializeResponse(
             protocol_version=PROTOCOL_VERSION,
             agent_capabilities=schema.AgentCapabilities(
-                load_session=self._is_durable,
-                mcp_capabilities=schema.McpCapabilities(http=self._servers is not None, sse=False),
+                load_session=sessions.is_durable,
                 prompt_capabilities=schema.PromptCapabilities(image=True, embedded_context=True),
+                mcp_capabilities=schema.McpCapabilities(http=sessions.takes_servers, sse=False),
                 session_capabilities=schema.SessionCapabilities(
+                    list=schema.SessionListCapabilities() if sessions.is_durable else None,
+                    fork=schema.SessionForkCapabilities() if sessions.can_fork else None,
+                    resume=schema.SessionResumeCapabilities() if sessions.is_durable else None,
                     close=schema.SessionCloseCapabilities(),
-                    list=schema.SessionListCapabilities() if self._is_durable else None,
-                    resume=schema.SessionResumeCapabilities() if self._is_durable else None,
                 ),
             ),
-            agent_info=schema.Implementation(name=self._title, title=self._title, version=__version__),
+            agent_info=schema.Implementation(name=sessions.name, title=sessions.title, version=__version__),
             auth_methods=[],
         )
 
@@ -114,84 +204,83 @@ class EditorAgent:
     # ------------------------------------------------------------------ sessions
 
     async def new_session(
-        self, cwd: str, mcp_servers: list[Any] | None = None, **_more: Any
+        self,
+        cwd: str,
+        additional_directories: list[str] | None = None,
+        mcp_servers: list[Any] | None = None,
+        **_more: Any,
     ) -> schema.NewSessionResponse:
-        folder = self._working_folder(cwd)
-        session_id = self._kernel.entropy.text(16)
-        grant = None if self._grant is None else self._grant()
-        try:
-            for model in self._agent.models:
-                runtime_of(self._kernel).models.find(model)  # raises where the provider is not known, or has no key
-            await self._open_servers(session_id, folder, mcp_servers)
-            process = await self._kernel.spawn(self._agent, pid=EditorSessions.pid(session_id), grant=grant)
-            await self._list.add(session_id, folder)
-        except LyraError as error:
-            await self._close_servers(session_id)
-            raise refusal(error) from None
-        session = self._open_sessions[session_id] = EditorSession(self._client, session_id, folder, process)
-        await session.begin()
-        return schema.NewSessionResponse(session_id=session_id)
+        session = await self._open(cwd, mcp_servers, additional_directories)
+        return schema.NewSessionResponse(session_id=session.id, **_settings(session))
 
     async def load_session(
-        self, cwd: str, session_id: str, mcp_servers: list[Any] | None = None, **_more: Any
+        self,
+        cwd: str,
+        session_id: str,
+        mcp_servers: list[Any] | None = None,
+        additional_directories: list[str] | None = None,
+        **_more: Any,
     ) -> schema.LoadSessionResponse:
         """Open a session again and tell its conversation."""
-        session = await self._again(session_id, cwd, mcp_servers)
-        await session.replay()
-        await session.begin()
-        return schema.LoadSessionResponse()
+        session = await self._open(cwd, mcp_servers, additional_directories, session_id, replays=True)
+        return schema.LoadSessionResponse(**_settings(session))
 
     async def resume_session(
-        self, session_id: str, cwd: str, mcp_servers: list[Any] | None = None, **_more: Any
+        self,
+        session_id: str,
+        cwd: str,
+        additional_directories: list[str] | None = None,
+        mcp_servers: list[Any] | None = None,
+        **_more: Any,
     ) -> schema.ResumeSessionResponse:
         """Open a session again without telling its conversation."""
-        session = await self._again(session_id, cwd, mcp_servers)
-        await session.begin()
-        return schema.ResumeSessionResponse()
+        session = await self._open(cwd, mcp_servers, additional_directories, session_id)
+        return schema.ResumeSessionResponse(**_settings(session))
 
-    async def _again(self, session_id: str, cwd: str, mcp_servers: list[Any] | None) -> EditorSession:
-        listed = self._list.find(session_id)
-        if listed is None or not self._is_durable:
-            raise invalid(f"there is no session {session_id[:80]!r}")
-        self._working_folder(cwd)
+    async def fork_session(
+        self,
+        session_id: str,
+        cwd: str,
+        additional_directories: list[str] | None = None,
+        mcp_servers: list[Any] | None = None,
+        **_more: Any,
+    ) -> schema.ForkSessionResponse:
+        if not self._sessions.can_fork:
+            raise RequestError.method_not_found("session/fork")
+        session = await self._open(cwd, mcp_servers, additional_directories, session_id, fork=True)
+        return schema.ForkSessionResponse(session_id=session.id, **_settings(session))
+
+    async def _open(
+        self,
+        cwd: str,
+        servers: list[Any] | None,
+        more_folders: list[str] | None,
+        resume: str | None = None,
+        *,
+        fork: bool = False,
+        replays: bool = False,
+    ) -> EditorSession:
+        if not os.path.isabs(cwd):
+            raise invalid("cwd is an absolute path")
+        self._sessions.check_folder(real_folder(cwd))
+        if resume is not None and not fork:
+            await self._close(resume)  # its store has one owner
+        request = SessionRequest(self._client, self._capabilities, cwd, servers, more_folders, resume, fork)
+        try:
+            session = await self._sessions.open(request)
+        except LyraError as error:
+            raise refusal(error) from None
+        await self._close(session.id)
+        self._open_sessions[session.id] = session
+        if replays:
+            await session.replay()
+        await session.begin()
+        return session
+
+    async def _close(self, session_id: str) -> None:
         open_here = self._open_sessions.pop(session_id, None)
         if open_here is not None:
             await open_here.close()
-        await self._open_servers(session_id, listed.folder, mcp_servers)
-        process = self._kernel.agent(EditorSessions.pid(session_id))
-        if self._grant is not None:
-            process.regrant(self._grant())  # after a restart it has those that it began with
-        session = self._open_sessions[session_id] = EditorSession(self._client, session_id, listed.folder, process)
-        return session
-
-    def _working_folder(self, cwd: str) -> str:
-        """The folder that an editor names, without links; refused where the agent does not work there."""
-        if not os.path.isabs(cwd):
-            raise invalid("cwd is an absolute path")
-        folder = _real(cwd)
-        if self._folder and os.path.commonpath((folder, self._folder)) != self._folder:
-            raise invalid(
-                f"the agent {self._title} works in {self._folder}; start `lyra acp` in {folder} to work there"
-            )
-        return folder
-
-    async def list_sessions(
-        self, cwd: str | None = None, cursor: str | None = None, **_more: Any
-    ) -> schema.ListSessionsResponse:
-        if cursor is not None and not cursor.isdecimal():
-            raise invalid("the cursor is not one of an earlier answer")
-        begin = int(cursor[:9]) if cursor else 0
-        sessions = self._list.list(_real(cwd) if cwd else None)[begin:]
-        more = str(begin + _PAGE) if len(sessions) > _PAGE else None
-        return schema.ListSessionsResponse(sessions=[self._info(row) for row in sessions[:_PAGE]], next_cursor=more)
-
-    async def close_session(self, session_id: str, **_more: Any) -> schema.CloseSessionResponse:
-        session = self._session(session_id)
-        del self._open_sessions[session_id]
-        await session.cancel()
-        await session.close()
-        await self._close_servers(session_id)
-        return schema.CloseSessionResponse()
 
     def _session(self, session_id: str) -> EditorSession:
         session = self._open_sessions.get(session_id)
@@ -199,28 +288,22 @@ class EditorAgent:
             raise invalid(f"the session {session_id[:80]!r} is not open")
         return session
 
-    def _info(self, listed: ListedSession) -> schema.SessionInfo:
-        from datetime import UTC, datetime
+    async def list_sessions(
+        self, cwd: str | None = None, cursor: str | None = None, **_more: Any
+    ) -> schema.ListSessionsResponse:
+        if cursor is not None and not cursor.isdecimal():
+            raise invalid("the cursor is not one of an earlier answer")
+        begin = int(cursor[:9]) if cursor else 0
+        rows = self._sessions.list(real_folder(cwd) if cwd else None, begin, _PAGE + 1)
+        more = str(begin + _PAGE) if len(rows) > _PAGE else None
+        return schema.ListSessionsResponse(sessions=rows[:_PAGE], next_cursor=more)
 
-        from lyra.agents.acp.updates import shown_text
+    async def close_session(self, session_id: str, **_more: Any) -> schema.CloseSessionResponse:
+        await self._session(session_id).cancel()
+        await self._close(session_id)
+        return schema.CloseSessionResponse()
 
-        process = self._kernel.agent(EditorSessions.pid(listed.id))
-        first = next((row.text for row in process.messages if row.role == "user"), "")
-        began = datetime.fromtimestamp(listed.began_at, UTC).isoformat()
-        title = " ".join(shown_text(first).split())[:_TITLE_CHARS_MAX] or None
-        return schema.SessionInfo(session_id=listed.id, cwd=listed.folder, title=title, updated_at=began)
-
-    async def _open_servers(self, session_id: str, folder: str, given: list[Any] | None) -> None:
-        if self._servers is not None:
-            await self._servers.open(EditorSessions.pid(session_id), folder, given)
-        elif given:
-            _log.warning("%s MCP servers of the editor are not given to the agent", len(given))
-
-    async def _close_servers(self, session_id: str) -> None:
-        if self._servers is not None:
-            await self._servers.close(EditorSessions.pid(session_id))
-
-    # ------------------------------------------------------------------ turns
+    # ------------------------------------------------------------------ turns and settings
 
     async def prompt(self, session_id: str, prompt: list[Any], **_more: Any) -> schema.PromptResponse:
         return await self._session(session_id).prompt(read_prompt(prompt))
@@ -230,6 +313,27 @@ class EditorAgent:
         if session is not None:
             await session.cancel()
 
+    async def set_session_mode(self, session_id: str, mode_id: str, **_more: Any) -> schema.SetSessionModeResponse:
+        session = self._session(session_id)
+        modes = session.modes()
+        if modes is not None and mode_id not in {mode.id for mode in modes.available_modes}:
+            raise invalid(f"there is no mode {mode_id!r} here")
+        try:
+            await session.set_mode(mode_id)
+        except LyraError as error:
+            raise refusal(error) from None
+        return schema.SetSessionModeResponse()
+
+    async def set_config_option(
+        self, config_id: str, session_id: str, value: str | bool, **_more: Any
+    ) -> schema.SetSessionConfigOptionResponse:
+        session = self._session(session_id)
+        try:
+            await session.set_option(config_id, value)
+        except LyraError as error:
+            raise refusal(error) from None
+        return schema.SetSessionConfigOptionResponse(config_options=session.config_options() or [])
+
     async def ext_method(self, method: str, params: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002
         raise RequestError.method_not_found(method)
 
@@ -237,56 +341,19 @@ class EditorAgent:
         """Others' notifications are passed over."""
 
 
-# ---------------------------------------------------------------- session list
-# The sessions that editors have begun with one agent: which folder each is of, kept on a blackboard of the kernel.
-
-_GROUP: Final = "acp.sessions"
-_PREFIX: Final = "acp."
+def _settings(session: EditorSession) -> dict[str, Any]:
+    return {"modes": session.modes(), "config_options": session.config_options()}
 
 
-class ListedSession(NamedTuple):
-    """One session: the folder that the editor named, and when it began."""
+def real_folder(folder: str) -> str:
+    """Return the folder without links; a request error where no folder can have that name."""
+    if "\0" in folder or any("\ud800" <= char <= "\udfff" for char in folder):
+        raise invalid("the name of a folder is text without NUL")
+    return os.path.realpath(folder)
 
-    id: str
-    folder: str
-    began_at: float
 
+def session_info(session_id: str, folder: str, title: str | None, changed_at: float) -> schema.SessionInfo:
+    from datetime import UTC, datetime
 
-class EditorSessions:
-    """See the module. `agent` is the name of the agent whose sessions these are."""
-
-    def __init__(self, kernel: Kernel, agent: str) -> None:
-        self._kernel = kernel
-        self._agent = agent
-
-    @staticmethod
-    def pid(session_id: str) -> str:
-        return f"{_PREFIX}{session_id}"
-
-    async def add(self, session_id: str, folder: str) -> None:
-        groups = self._kernel.groups
-        await groups.create(_GROUP, exist_ok=True)
-        row = {"agent": self._agent, "folder": folder, "began_at": self._kernel.clock.now()}
-        await groups.bb_set(_GROUP, session_id, row)
-
-    def find(self, session_id: str) -> ListedSession | None:
-        """The session of an id whose process is alive."""
-        if len(session_id) > NAME_LENGTH_MAX or _GROUP not in self._kernel.groups.names():
-            return None
-        row = self._kernel.groups.bb_get(_GROUP, session_id)
-        return self._listed(session_id, row) if row is not None else None
-
-    def list(self, folder: str | None = None) -> list[ListedSession]:
-        """The sessions, the newest first; of one folder where it is named."""
-        if _GROUP not in self._kernel.groups.names():
-            return []
-        rows = self._kernel.groups.bb_snapshot(_GROUP)
-        sessions = [self._listed(session_id, row) for session_id, row in rows.items()]
-        wanted = [session for session in sessions if session is not None and folder in (None, session.folder)]
-        return sorted(wanted, key=lambda session: session.began_at, reverse=True)
-
-    def _listed(self, session_id: str, row: dict[str, Any]) -> ListedSession | None:
-        process = self._kernel.processes.get(self.pid(session_id))
-        if row["agent"] != self._agent or process is None or not process.alive:
-            return None
-        return ListedSession(session_id, row["folder"], row["began_at"])
+    changed = datetime.fromtimestamp(changed_at, UTC).isoformat()
+    return schema.SessionInfo(session_id=session_id, cwd=folder, title=title, updated_at=changed)

@@ -73,8 +73,8 @@ class ProgramReplay:
     async def frames(self, number: int, pid: str) -> list[ProgramFrame]:
         """Return where the program of a process stands after a step, with its variables; empty where it has ended, has
         not begun, or is an agent. LyraError where the program is not known or is another one."""
-        process = self._timeline.state(number).processes.get(pid)
-        if process is None or process.state == "ended" or process.is_agent:
+        process = self._timeline.state(number).records.get(pid)
+        if process is None or not process.is_live or process.is_agent:
             return []
         look = await self._look(pid, self._timeline.last_seq_of(number), self._timeline.state(number).time)
         return [frame for stack in look.stacks.values() for frame in stack]
@@ -83,7 +83,7 @@ class ProgramReplay:
         """The arguments of the calls that a process made through `ctx.do`, by their keys."""
         if pid not in self._arguments:
             last = self._timeline.state(len(self._timeline.steps))
-            process = last.processes.get(pid)
+            process = last.records.get(pid)
             self._arguments[pid] = {}
             if process is not None and not process.is_agent:
                 self._arguments[pid] = (await self._look(pid, last.seq, last.time)).arguments

@@ -71,7 +71,7 @@ def _registers(reference: str) -> tuple[Callable[[Any], Any], str]:
 
 
 async def _serve(invocation: Invocation, setup: Callable[[Any], Any], name: str | None) -> None:
-    from lyra.agents.acp.editor_agent import EditorAgent
+    from lyra.agents.acp.agent_sessions import AgentSessions
     from lyra.kernel.kernel import Kernel
 
     async with Kernel.from_config(invocation.config) as kernel:
@@ -82,14 +82,14 @@ async def _serve(invocation: Invocation, setup: Callable[[Any], Any], name: str 
         servers = _session_servers(invocation)
         agent.sources = (*agent.sources, servers)
         kernel.register(agent)  # sessions of the store go on
-        await serve_editor(EditorAgent(kernel, agent, servers=servers))
+        await serve_editor(AgentSessions(kernel, agent, servers=servers))
 
 
 async def _serve_of_folder(invocation: Invocation, folder: str, name: str | None) -> None:
     """Serve the agent that a Markdown file of a folder, of the user or of a plugin declares."""
     import msgspec
 
-    from lyra.agents.acp.editor_agent import EditorAgent
+    from lyra.agents.acp.agent_sessions import AgentSessions
     from lyra.agents.headless.options import HeadlessOptions
     from lyra.kernel.kernel import Kernel
     from lyra.sage.agent.file_agent import FileAgent, agent_definition
@@ -110,10 +110,10 @@ async def _serve_of_folder(invocation: Invocation, folder: str, name: str | None
         kernel = await stack.enter_async_context(Kernel.from_config(invocation.config))
         served.attach(kernel)
         kernel.register(served.agent)  # sessions of the store go on
-        face = EditorAgent(
+        sessions = AgentSessions(
             kernel, served.agent, title=definition.name, folder=served.folder, grant=served.grant, servers=servers
         )
-        await serve_editor(face)
+        await serve_editor(sessions)
 
 
 def _session_servers(invocation: Invocation) -> SessionServers:
@@ -160,8 +160,8 @@ def sage_acp(ctx: click.Context, /, **given: Any) -> None:
     options = msgspec.structs.replace(options_of(given), trusted=invocation.trusts_folder)
 
     async def serve() -> None:
-        from lyra.sage.acp.agent import SageAcpAgent
+        from lyra.sage.acp.sage_sessions import SageSessions
 
-        await serve_editor(SageAcpAgent(options, settings=invocation.flags))
+        await serve_editor(SageSessions(options, settings=invocation.flags))
 
     asyncio.run(serve())

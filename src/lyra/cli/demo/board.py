@@ -1,7 +1,7 @@
-"""What the demo knows: one fold over Events, as a tree of processes.
+"""What the demo shows: the table of processes (`history.processes`) as a tree, with a sentence about each Event.
 
-`Board` keeps what is known of each process from the lines a worker writes (`team`), and after a kill from the
-journal's own rows, which have the same shape. A process that a supervisor starts again takes the place of the one
+`Board` takes the lines that a worker writes (`team`), and after a kill the journal's own rows, which have the same
+shape. A process that a supervisor starts again takes the place of the one
 before it. `LiveView` draws the board with rich, `LineView` writes a line for what matters where there is no terminal.
 """
 
@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import click
 
 from lyra.core.budgets.money import Money
+from lyra.core.event import Event
+from lyra.observe.history.processes import ProcessRecord, ProcessTable
 
 if TYPE_CHECKING:
     from rich.console import Console, Group, RenderableType
@@ -30,25 +32,20 @@ _ERLANG: Final = {"restart": "one_for_one", "restart_all": "one_for_all"}
 class BoardRow:
     """One process, as far as the demo shows it."""
 
-    pid: str
+    record: ProcessRecord
     name: str
     place: tuple[str, ...]  # the names from the root down to it: what a restart keeps
-    state: str = "new"
     doing: str = ""
     starts: int = 1  # of processes in this place
-    retries: int = 0
-    answers: int = 0  # finished effects in the journal
     messages: int = 0  # taken from its mailbox
-    spent: int = 0
-    limit: int | None = None
     plan: Mapping[str, Any] | None = None  # of a supervisor
-    restarts: int = 0  # that count towards a supervisor's max_restarts
 
 
 @dataclass(slots=True)
 class Board:
     """Everything on the screen."""
 
+    table: ProcessTable = field(default_factory=ProcessTable)
     rows: dict[str, BoardRow] = field(default_factory=dict)  # by pid
     places: dict[tuple[str, ...], BoardRow] = field(default_factory=dict)  # the newest in each
     tail: deque[tuple[int, str, str, str]] = field(default_factory=lambda: deque(maxlen=TAIL_ROWS))
@@ -62,6 +59,7 @@ class Board:
     def event(self, event: Mapping[str, Any]) -> str:
         """Take one Event; gives a sentence about it, empty when it is not worth one."""
         seq, pid, kind, data = event["seq"], event["pid"], event["kind"], event["data"]
+        self.table.add(Event(seq, 0.0, pid, kind, data))
         if kind == "process.created":
             self._create(pid, data)
         row = self.rows.get(pid)
@@ -69,23 +67,22 @@ class Board:
             if kind == "process.state_changed":
                 self.states[pid] = data["new_state"]
             return ""
-        told = _FOLDS[kind](row, data) if kind in _FOLDS else ""
-        if row.plan is not None and row.state != "terminated":
-            row.doing = _watch(row, row.plan)
+        sentence = _SENTENCES[kind](row, data) if kind in _SENTENCES else ""
+        if row.plan is not None and row.record.is_live:
+            row.doing = f"{row.record.restarts} of {row.plan['max_restarts']} restarts"
         self.last_seq = max(self.last_seq, seq)
-        if told:
-            self.tail.append((seq, kind, row.name, told))
-        return told
+        if sentence:
+            self.tail.append((seq, kind, row.name, sentence))
+        return sentence
 
     def _create(self, pid: str, data: Mapping[str, Any]) -> None:
-        name = data.get("name") or pid
-        parent = self.rows.get(data.get("parent", ""))
+        record = self.table.records[pid]
+        record.state = self.states.get(pid, "new")
+        name, parent = record.name or pid, self.rows.get(record.parent)
         place = (*parent.place, name) if parent is not None else (name,)
         before = self.places.get(place)
-        row = BoardRow(pid, name, place, self.states.get(pid, "new"), plan=plan_of(data))
-        row.limit = (data.get("budget") or {}).get("limits", {}).get("usd")
-        row.starts = before.starts + 1 if before is not None else 1
-        self.rows[pid] = self.places[place] = row
+        starts = before.starts + 1 if before is not None else 1
+        self.rows[pid] = self.places[place] = BoardRow(record, name, place, starts=starts, plan=plan_of(data))
 
     def call(self, call: Mapping[str, Any]) -> None:
         """Take one line about a call at the service."""
@@ -97,16 +94,16 @@ class Board:
 
     def killed(self) -> None:
         for row in self.rows.values():
-            if row.state != "terminated":
-                row.state = "killed"
+            if row.record.is_live:
+                row.record.state = "killed"
                 row.doing = "" if row.plan is None else row.doing
 
     def resumed(self) -> None:
         """Live programs run again from their beginning, answered by the journal."""
         for row in self.rows.values():
-            if row.state == "killed":
-                row.state = "replaying"
-                row.doing = f"answers kept: {row.answers}" if row.plan is None else row.doing
+            if row.record.state == "killed":
+                row.record.state = "replaying"
+                row.doing = f"answers kept: {row.record.answers}" if row.plan is None else row.doing
 
     # ------------------------------------------------------------ reading
     def tree(self) -> Iterator[tuple[str, BoardRow]]:
@@ -134,26 +131,16 @@ def strategy_of(plan: Mapping[str, Any]) -> str:
     return _ERLANG.get(plan["strategy"], str(plan["strategy"]))
 
 
-def _watch(row: BoardRow, plan: Mapping[str, Any]) -> str:
-    return f"{row.restarts} of {plan['max_restarts']} restarts"
-
-
 # ---------------------------------------------------------------- one kind of Event each
 def _created(row: BoardRow, data: Mapping[str, Any]) -> str:
     if row.plan is not None:
         return f"{strategy_of(row.plan)}, {row.plan['max_restarts']} restarts in {row.plan['window_s']:g} s"
-    limit = f", budget {Money(row.limit)}" if row.limit is not None else ""
+    limit = f", budget {Money(row.record.budget_micro_usd)}" if row.record.budget_micro_usd is not None else ""
     again = f", start {row.starts}" if row.starts > 1 else ""
     return f"program {data['program'].rpartition(':')[2]}{limit}{again}"
 
 
-def _state(row: BoardRow, data: Mapping[str, Any]) -> str:
-    row.state = data["new_state"]
-    return ""
-
-
 def _terminated(row: BoardRow, data: Mapping[str, Any]) -> str:
-    row.state = "terminated"
     error, value = data.get("error"), data.get("value")
     more = "" if error is None and value is None else f": {error.get('message') if error else _short(value)}"
     row.doing = f"{data.get('reason')}{more}"
@@ -166,7 +153,6 @@ def _started(row: BoardRow, data: Mapping[str, Any]) -> str:
 
 
 def _retried(row: BoardRow, data: Mapping[str, Any]) -> str:
-    row.retries += 1
     status = str(data["error"]).partition(" ")[0]
     reason = status if status.isdigit() else "silent"
     row.doing = f"{reason}: wait {data['delay_s']:.1f} s"
@@ -181,9 +167,7 @@ def _finished(row: BoardRow, data: Mapping[str, Any]) -> str:
     if error:
         row.doing = "out of budget" if error.get("code") == "budget_exceeded" else str(error.get("message"))
         return row.doing
-    row.answers += 1
     usd = (data.get("usage") or {}).get("usd", 0)
-    row.spent += usd
     return f"value {_short(data.get('value'))}" + (f", {Money(usd)}" if usd else "")
 
 
@@ -209,8 +193,7 @@ def _answered(row: BoardRow, data: Mapping[str, Any]) -> str:
     return f"the answer is {row.doing}"
 
 
-def _restarting(row: BoardRow, data: Mapping[str, Any]) -> str:
-    row.restarts += 1
+def _restarting(_row: BoardRow, data: Mapping[str, Any]) -> str:
     return f"{data['id']} crashed" if data["reason"] == "error" else f"{data['id']} ended: {data['reason']}"
 
 
@@ -218,9 +201,8 @@ def _gave_up(_row: BoardRow, data: Mapping[str, Any]) -> str:
     return f"{data['id']} crashed once too often"
 
 
-_FOLDS: Final[dict[str, Callable[[BoardRow, Mapping[str, Any]], str]]] = {
+_SENTENCES: Final[dict[str, Callable[[BoardRow, Mapping[str, Any]], str]]] = {
     "process.created": _created,
-    "process.state_changed": _state,
     "process.terminated": _terminated,
     "effect.started": _started,
     "effect.retried": _retried,
@@ -384,12 +366,12 @@ class LiveView:
         view.add_column("spent / limit", no_wrap=True, justify="right", width=15)
         for branch, row in board.tree():
             view.add_row(
-                row.pid,
+                row.record.pid,
                 Text(branch, style="dim") + Text(row.name, style="bold" if row.plan is not None else ""),
-                Text(row.state, style=_STATE_STYLES.get(row.state, "")),
+                Text(row.record.state, style=_STATE_STYLES.get(row.record.state, "")),
                 Text(row.doing),
                 Text(str(row.starts), style="yellow" if row.starts > 1 else "dim"),
-                str(row.retries or ""),
+                str(row.record.retries or ""),
                 _spent(row, board),
             )
         return view
@@ -425,7 +407,8 @@ class LiveView:
 
 def _spent(row: BoardRow, board: Board) -> str:
     """A parent's budget holds its children's spending."""
-    if row.limit is None:
+    limit = row.record.budget_micro_usd
+    if limit is None:
         return ""
-    spent = Money(sum(other.spent for other in board.rows.values() if other.place[: len(row.place)] == row.place))
-    return f"${spent / 1_000_000:.4f} / {Money(row.limit)}"
+    below = (other.record for other in board.rows.values() if other.place[: len(row.place)] == row.place)
+    return f"${sum(record.micro_usd for record in below) / 1_000_000:.4f} / {Money(limit)}"

@@ -23,7 +23,7 @@ from lyra.core.checking.check import did_you_mean
 from lyra.core.event import Event
 from lyra.errors import NoSuchProcess
 from lyra.observe.history.calls import GROUPINGS, CallRecord, costs
-from lyra.observe.history.processes import Processes, ProcessRecord
+from lyra.observe.history.processes import ProcessRecord, ProcessTable
 
 _BAR: Final = 24  # characters of a waterfall
 
@@ -60,7 +60,7 @@ def trace(invocation: Invocation, /, *, target: str | None, pid: str | None, run
         note(f"{folded.calls.dropped} older calls are left out")
 
 
-def _chosen(processes: Processes, wanted: str | None) -> list[tuple[int, ProcessRecord]]:
+def _chosen(processes: ProcessTable, wanted: str | None) -> list[tuple[int, ProcessRecord]]:
     walked = list(processes.walk())
     if wanted is None:
         return walked

@@ -13,7 +13,7 @@ from lyra.cli.app import CliCommand, Invocation, json_option
 from lyra.cli.render import document, moment, note, printable, table
 from lyra.cli.views.source import Folded, run_option, source, target_argument
 from lyra.core.clock import SystemClock
-from lyra.observe.history.processes import Processes, ProcessRecord
+from lyra.observe.history.processes import ProcessRecord, ProcessTable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -117,7 +117,7 @@ def tree(invocation: Invocation, /, *, target: str | None, every: bool, run: str
         click.echo(printable(line))
 
 
-def _with_live_below(processes: Processes) -> set[str]:
+def _with_live_below(processes: ProcessTable) -> set[str]:
     """The pids of live processes and of all above them."""
     shown: set[str] = set()
     for record in processes.records.values():

@@ -22,7 +22,7 @@ from lyra.core.event import Event
 from lyra.errors import ConfigError, Corrupt, LyraError, StoreError, Unauthenticated
 from lyra.kernel.journal.history import Fold, ProcessState
 from lyra.observe.history.calls import CallHistory
-from lyra.observe.history.processes import Processes, ProcessRecord
+from lyra.observe.history.processes import ProcessRecord, ProcessTable
 from lyra.store.ended import load_all
 from lyra.store.protocol import Store
 
@@ -151,7 +151,7 @@ class Folded:
 
     def __init__(self, source: RowSource) -> None:
         self._source = source
-        self.processes = Processes()
+        self.processes = ProcessTable()
         self.calls = CallHistory()
         compacted = source.snapshot()
         self._covered = 0 if compacted is None else self._take_snapshot(compacted)
@@ -192,18 +192,16 @@ class Folded:
 
 
 def _record(pid: str, state: ProcessState) -> ProcessRecord:
-    spent, exit_row = state.spent, state.exit
+    exit_row = state.exit
     record = ProcessRecord(
         pid,
         program=state.created.program,
         name=state.created.name,
         parent=state.created.parent,
         created_at=state.created_at,
-        micro_usd=spent.get("usd", 0),
-        tokens=spent.get("input_tokens", 0) + spent.get("output_tokens", 0),
-        calls=spent.get("llm_calls", 0) + spent.get("tool_calls", 0),
+        spent=dict(state.spent),
         attempts={str(key): entry.crashes for key, entry in state.effects.items() if entry.crashes and not entry.done},
-        messages=len(state.inbox),
+        mailbox={seq: {} for seq, *_ in state.inbox},
         questions={id_: pending.question or pending.message for id_, pending in state.interrupts.items()},
     )
     if record.questions:

@@ -186,7 +186,7 @@ class ResourceTracker(Subsystem):
 
     def resolve(self, quota: ResourceQuota | Mapping[str, Any] | None) -> ResourceQuota:
         """A complete quota: fields that were not given have this kernel's defaults."""
-        if quota is None:
+        if quota is None or quota == {}:
             return self.default_quota
         return self.default_quota.changed(quota.given if isinstance(quota, ResourceQuota) else quota)
 

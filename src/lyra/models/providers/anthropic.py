@@ -18,7 +18,7 @@ from lyra.errors import ConfigError
 from lyra.models.conversation_parts import turns
 from lyra.models.provider import Request
 from lyra.models.schemas import worded
-from lyra.models.stream import Finished, Started, StreamEvent, TextDelta, ThinkingDelta, TokenUsage, UsageSeen
+from lyra.models.stream import REDACTED, Finished, Started, StreamEvent, TextDelta, ThinkingDelta, TokenUsage, UsageSeen
 from lyra.models.toolcalls import ToolCalls
 from lyra.models.wire.faults import malformed, of_code, truncated, unknown_stop
 from lyra.models.wire.remote import RemoteProvider, fit_id, known_event, result_parts, result_text
@@ -26,7 +26,6 @@ from lyra.models.wire.sse import ServerEvent, ServerEventReader
 
 # ---------------------------------------------------------------- what goes out
 MAX_TOKENS: Final = 8192  # the API requires a number; every current model can write this much
-REDACTED: Final = "redacted:"  # the signature of a thought that only the provider can read
 THINKING_LEAST: Final = 1024
 EFFORTS: Final = ((4_096, "low"), (16_384, "medium"))  # fewer thinking tokens than this
 _ID_MAX: Final = 64

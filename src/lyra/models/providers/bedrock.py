@@ -21,10 +21,10 @@ from lyra.core.message import Message
 from lyra.core.tool import Tool, ToolResult
 from lyra.models.conversation_parts import image_data, output_parts, parts, system_text, turns
 from lyra.models.provider import Request
-from lyra.models.providers.anthropic import EFFORTS, REDACTED, THINKING_LEAST, decides_itself
+from lyra.models.providers.anthropic import EFFORTS, THINKING_LEAST, decides_itself
 from lyra.models.providers.aws import AwsKeys, Frames, need_botocore, region_of_profile, sign
 from lyra.models.settings import ProviderSettings
-from lyra.models.stream import Finished, Started, StreamEvent, TextDelta, ThinkingDelta, TokenUsage, UsageSeen
+from lyra.models.stream import REDACTED, Finished, Started, StreamEvent, TextDelta, ThinkingDelta, TokenUsage, UsageSeen
 from lyra.models.toolcalls import ToolCalls
 from lyra.models.wire.faults import UNREADABLE, malformed, of_status, truncated, unknown_stop
 from lyra.models.wire.remote import RemoteProvider, fit_id

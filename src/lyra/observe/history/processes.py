@@ -1,7 +1,9 @@
-"""The process table as the journal tells it: who started whom, in which state each is, how each ended.
+"""The one fold of Events into a table of processes: who started whom, in which state each is, how each ended.
 
-`Processes.add` takes Events in order. A process with a program runs until its end is told; while a question of it is
-open, it waits. An entry that programs outside the kernel drive has the states that they move it through.
+`ProcessTable.add` takes Events in order; `CHANGES` has what each kind changes. `lyra ps`, the exported records, the
+moments of a timeline, the live tree of a server and the demo's board read this table and add what only they show. A
+process with a program runs until its end is told; while a question of it is open, it waits. An entry that programs
+outside the kernel drive has the states that they move it through.
 """
 
 from __future__ import annotations
@@ -12,12 +14,14 @@ from typing import Any, Final
 import msgspec
 
 from lyra.core.event import Event
+from lyra.core.naming import fixed_name
 
 _ENDED: Final = ("terminated", "zombie")
 
 
 class ProcessRecord(msgspec.Struct):
-    """One process. `state` is running, waiting or terminated, or a state of an entry; times are wall-clock seconds."""
+    """One process. `state` is running, waiting, stopping or terminated, or a state of an entry; times are wall-clock
+    seconds. `spent` is its own by the names of `Usage`, `recorded` what the run that it was forked from had paid."""
 
     pid: str
     program: str = ""
@@ -30,27 +34,60 @@ class ProcessRecord(msgspec.Struct):
     stage: str = ""
     created_at: float = 0.0
     ended_at: float | None = None
-    micro_usd: int = 0
-    tokens: int = 0
-    calls: int = 0
+    limits: dict[str, Any] | None = None  # of its own budget
+    spent: dict[str, int] = {}
+    recorded: dict[str, int] = {}
+    held: dict[str, dict[str, int]] = {}  # set aside for effects under way, by key
+    under_way: dict[str, str] = {}  # names of effects, by key
+    answers: int = 0  # effects that ended well
+    retries: int = 0
     restarts: int = 0
     attempts: dict[str, int] = {}  # of calls that crashes cut off and that are not over, by key: how often so far
-    messages: int = 0  # that wait in its mailbox
-    budget_micro_usd: int | None = None
+    mailbox: dict[int, Mapping[str, Any]] = {}  # rows of the messages that wait, by their number
     questions: dict[str, str] = {}  # open ones, by id
 
     @property
     def is_live(self) -> bool:
         return self.state not in _ENDED
 
+    @property
+    def is_agent(self) -> bool:
+        return self.program.startswith("agent:")
+
+    @property
+    def micro_usd(self) -> int:
+        return self.spent.get("usd", 0)
+
+    @property
+    def tokens(self) -> int:
+        return self.spent.get("input_tokens", 0) + self.spent.get("output_tokens", 0)
+
+    @property
+    def calls(self) -> int:
+        return self.spent.get("llm_calls", 0) + self.spent.get("tool_calls", 0)
+
+    @property
+    def messages(self) -> int:
+        """Return how many wait in its mailbox."""
+        return len(self.mailbox)
+
+    @property
+    def budget_micro_usd(self) -> int | None:
+        return (self.limits or {}).get("usd")
+
     def to_data(self) -> dict[str, Any]:
-        return {**msgspec.to_builtins(self), "cost_usd": self.micro_usd / 1_000_000}
+        """Return what `lyra ps --json` tells of it."""
+        return {**{name: getattr(self, name) for name in _TOLD}, "cost_usd": self.micro_usd / 1_000_000}
 
 
-class Processes:
-    """The fold. `records` has the processes by pid, in the order of their start."""
+_TOLD: Final = (
+    *("pid", "program", "name", "parent", "user_id", "state", "reason", "error", "stage", "created_at", "ended_at"),
+    *("micro_usd", "tokens", "calls", "restarts", "attempts", "messages", "budget_micro_usd", "questions"),
+)
 
-    __slots__ = ("records", "seq")
+
+class ProcessTable:
+    """See the module. `records` has the processes by pid, in the order of their start."""
 
     def __init__(self) -> None:
         self.records: dict[str, ProcessRecord] = {}
@@ -58,9 +95,14 @@ class Processes:
 
     def add(self, event: Event) -> None:
         self.seq = max(self.seq, event.seq)
-        handle = _HANDLERS.get(event.kind)
-        if handle is not None:
-            handle(self, event, event.data)
+        change = CHANGES.get(event.kind)
+        if change is None:
+            return
+        record = self.records.get(event.pid)
+        if record is None and event.kind in _ABOUT_NEW:
+            record = self.records[event.pid] = ProcessRecord(event.pid, created_at=event.time)
+        if record is not None or event.kind in _ABOUT_OTHERS:
+            change(self, event, event.data, record)
 
     def add_all(self, events: Iterable[Event]) -> None:
         for event in events:
@@ -84,124 +126,144 @@ class Processes:
             yield depth, record
             todo += [(depth + 1, child) for child in reversed(below.get(record.pid, ())) if child is not record]
 
-    # ------------------------------------------------------------------ one handler a kind
 
-    def _created(self, event: Event, data: Mapping[str, Any]) -> None:
-        limits = (data.get("budget") or {}).get("limits") or {}
-        parent = self.records.get(data.get("parent") or "")
-        self.records[event.pid] = ProcessRecord(
-            event.pid,
-            program=data.get("program", ""),
-            name=data.get("name") or "",
-            parent=data.get("parent") or "",
-            user_id=parent.user_id if parent is not None else "",
-            created_at=event.time,
-            budget_micro_usd=limits.get("usd"),
-        )
-
-    def _submitted(self, event: Event, data: Mapping[str, Any]) -> None:
-        record = self.records.setdefault(event.pid, ProcessRecord(event.pid, created_at=event.time))
-        record.user_id, record.parent = data.get("user_id") or "", data.get("parent_pid") or record.parent
-        if not record.program:
-            record.state = "new"
-
-    def _owned(self, event: Event, data: Mapping[str, Any]) -> None:
-        record = self.records.get(event.pid)
-        if record is not None:
-            record.user_id = data.get("user_id") or ""
-
-    def _moved(self, event: Event, data: Mapping[str, Any]) -> None:
-        record = self.records.get(event.pid)
-        if record is None:
-            return
-        record.state = data["new_state"]
-        if record.state == "terminated":
-            record.reason, record.ended_at = data.get("reason") or "", event.time
-
-    def _noted(self, event: Event, data: Mapping[str, Any]) -> None:
-        record = self.records.get(event.pid)
-        if record is not None:
-            record.stage = data.get("current_stage") or record.stage
-
-    def _used(self, event: Event, data: Mapping[str, Any]) -> None:
-        record = self.records.get(event.pid)
-        if record is not None:
-            record.tokens += data.get("tokens_in", 0) + data.get("tokens_out", 0)
-            record.calls += data.get("llm_calls", 0) + data.get("tool_calls", 0)
-
-    def _terminated(self, event: Event, data: Mapping[str, Any]) -> None:
-        record = self.records.setdefault(event.pid, ProcessRecord(event.pid, created_at=event.time))
-        record.state, record.reason, record.ended_at = "terminated", data.get("reason") or "", event.time
-        record.error = str((data.get("error") or {}).get("message", ""))
-        record.questions, record.attempts = {}, {}
-
-    def _forgotten(self, event: Event, _data: Mapping[str, Any]) -> None:
-        self.records.pop(event.pid, None)
-
-    def _finished(self, event: Event, data: Mapping[str, Any]) -> None:
-        record, usage = self.records.get(event.pid), data.get("usage")
-        if record is None:
-            return
-        key, error = str(data.get("key")), data.get("error")
-        if error and error.get("crash"):
-            record.attempts = {**record.attempts, key: record.attempts.get(key, 0) + 1}
-        elif key in record.attempts and not (error and error.get("code") == "cut_off"):
-            record.attempts = {other: count for other, count in record.attempts.items() if other != key}
-        if usage:
-            record.micro_usd += usage.get("usd", 0)
-            record.tokens += usage.get("input_tokens", 0) + usage.get("output_tokens", 0)
-            record.calls += usage.get("llm_calls", 0) + usage.get("tool_calls", 0)
-
-    def _asked(self, event: Event, data: Mapping[str, Any]) -> None:
-        record = self.records.get(event.pid)
-        if record is not None:
-            record.questions = {
-                **record.questions,
-                data.get("id", ""): data.get("question") or data.get("message") or "",
-            }
-            if record.state == "running":
-                record.state = "waiting"
-
-    def _answered(self, event: Event, data: Mapping[str, Any]) -> None:
-        record = self.records.get(event.pid)
-        if record is not None:
-            record.questions = {id_: text for id_, text in record.questions.items() if id_ != data.get("id")}
-            if record.state == "waiting" and record.program and not record.questions:
-                record.state = "running"
-
-    def _sent(self, _event: Event, data: Mapping[str, Any]) -> None:
-        record = self.records.get(data.get("to", ""))
-        if record is not None and not data.get("dropped"):
-            record.messages += 1
-
-    def _received(self, event: Event, data: Mapping[str, Any]) -> None:
-        record = self.records.get(event.pid)
-        if record is not None and data.get("message"):
-            record.messages = max(0, record.messages - 1)
-
-    def _restarting(self, event: Event, data: Mapping[str, Any]) -> None:
-        record = self.records.get(data.get("pid") or event.pid)
-        if record is not None:
-            record.restarts += 1
+def record_from_row(pid: str, created: Mapping[str, Any], created_at: float) -> ProcessRecord:
+    """Return the record of a process that the row of its start describes."""
+    budget = created.get("budget")
+    return ProcessRecord(
+        pid,
+        program=fixed_name(str(created.get("program") or "")),
+        name=str(created.get("name") or ""),
+        parent=str(created.get("parent") or ""),
+        created_at=created_at,
+        limits=None if budget is None else dict(budget.get("limits") or {}),
+    )
 
 
-_HANDLERS: Final[dict[str, Callable[[Processes, Event, Mapping[str, Any]], None]]] = {
-    "process.created": Processes._created,
-    "process.terminated": Processes._terminated,
-    "pcb.submitted": Processes._submitted,
-    "pcb.owned": Processes._owned,
-    "pcb.moved": Processes._moved,
-    "pcb.noted": Processes._noted,
-    "pcb.used": Processes._used,
-    "pcb.forgotten": Processes._forgotten,
-    "pcb.interrupt_created": Processes._asked,
-    "pcb.interrupt_ended": Processes._answered,
-    "effect.finished": Processes._finished,
-    "interrupt.created": Processes._asked,
-    "interrupt.resolved": Processes._answered,
-    "interrupt.expired": Processes._answered,
-    "interrupt.cancelled": Processes._answered,
-    "message.sent": Processes._sent,
-    "message.received": Processes._received,
-    "child.restarting": Processes._restarting,
+def sum_into(total: dict[str, int], usage: Mapping[str, int] | None) -> None:
+    """Add amounts to a total, name by name."""
+    for name, amount in (usage or {}).items():
+        total[name] = total.get(name, 0) + amount
+
+
+# ---------------------------------------------------------------- one change a kind
+
+
+def _created(table: ProcessTable, event: Event, data: Mapping[str, Any], _: Any) -> None:
+    record = table.records[event.pid] = record_from_row(event.pid, data, event.time)
+    parent = table.records.get(record.parent)
+    record.user_id = "" if parent is None else parent.user_id
+
+
+def _noted(_: ProcessTable, event: Event, data: Mapping[str, Any], record: ProcessRecord) -> None:
+    """Take over what an entry says of itself, or of a process of its pid."""
+    if event.kind != "pcb.noted":
+        record.user_id = data.get("user_id") or ""
+    record.parent = data.get("parent_pid") or record.parent
+    record.stage = data.get("current_stage") or record.stage
+    if event.kind == "pcb.submitted" and not record.program:
+        record.state = "new"
+
+
+def _moved(_: ProcessTable, event: Event, data: Mapping[str, Any], record: ProcessRecord) -> None:
+    record.state = data["new_state"]
+    if record.state == "terminated":
+        record.reason, record.ended_at = data.get("reason") or "", event.time
+
+
+def _used(_: ProcessTable, _event: Event, data: Mapping[str, Any], record: ProcessRecord) -> None:
+    sum_into(record.spent, {name: data.get(told, 0) for told, name in _OF_ENTRY.items()})
+
+
+def _stopping(_: ProcessTable, _event: Event, data: Mapping[str, Any], record: ProcessRecord) -> None:
+    record.state, record.reason = "stopping", str(data.get("reason") or "")
+
+
+def _terminated(_: ProcessTable, event: Event, data: Mapping[str, Any], record: ProcessRecord) -> None:
+    record.state, record.reason, record.ended_at = "terminated", str(data.get("reason") or ""), event.time
+    error = data.get("error") or {}
+    record.error = str(error.get("message") or error.get("code") or "")
+    record.questions, record.attempts, record.mailbox, record.under_way, record.held = {}, {}, {}, {}, {}
+
+
+def _effect_began(_: ProcessTable, _event: Event, data: Mapping[str, Any], record: ProcessRecord) -> None:
+    key = str(data.get("key"))
+    record.under_way[key] = str(data.get("name") or "")
+    if data.get("cost"):
+        record.held[key] = dict(data["cost"])
+
+
+def _effect_retried(_: ProcessTable, _event: Event, _data: Mapping[str, Any], record: ProcessRecord) -> None:
+    record.retries += 1
+
+
+def _effect_ended(_: ProcessTable, _event: Event, data: Mapping[str, Any], record: ProcessRecord) -> None:
+    key, error = str(data.get("key")), data.get("error")
+    record.under_way.pop(key, None)
+    record.held.pop(key, None)
+    sum_into(record.spent, data.get("usage"))
+    sum_into(record.recorded, data.get("recorded"))
+    if error and error.get("crash"):
+        record.attempts[key] = record.attempts.get(key, 0) + 1
+    elif not (error and error.get("code") == "cut_off"):
+        record.attempts.pop(key, None)
+    if not error and (data.get("form") or "do") == "do":
+        record.answers += 1
+
+
+def _asked(_: ProcessTable, _event: Event, data: Mapping[str, Any], record: ProcessRecord) -> None:
+    record.questions[str(data.get("id") or "")] = str(data.get("question") or data.get("message") or "")
+    if record.state == "running":
+        record.state = "waiting"
+
+
+def _answered(_: ProcessTable, _event: Event, data: Mapping[str, Any], record: ProcessRecord) -> None:
+    record.questions.pop(str(data.get("id")), None)
+    if record.state == "waiting" and record.program and not record.questions:
+        record.state = "running"
+
+
+def _sent(table: ProcessTable, event: Event, data: Mapping[str, Any], _: Any) -> None:
+    receiver = table.records.get(str(data.get("to")))
+    if receiver is not None and not data.get("dropped"):
+        receiver.mailbox[event.seq] = data
+
+
+def _restarting(table: ProcessTable, event: Event, data: Mapping[str, Any], _: Any) -> None:
+    record = table.records.get(data.get("pid") or event.pid)
+    if record is not None:
+        record.restarts += 1
+
+
+_OF_ENTRY: Final = {  # amounts that an entry is charged with, by their names in `Usage`
+    "tokens_in": "input_tokens",
+    "tokens_out": "output_tokens",
+    "llm_calls": "llm_calls",
+    "tool_calls": "tool_calls",
+}
+_ABOUT_NEW: Final = frozenset({"pcb.submitted", "process.terminated"})  # they make a record where there is none
+_ABOUT_OTHERS: Final = frozenset({"process.created", "message.sent", "child.restarting"})  # the pid's may be missing
+CHANGES: Final[dict[str, Callable[[ProcessTable, Event, Mapping[str, Any], Any], Any]]] = {
+    "process.created": _created,
+    "process.state_changed": _moved,
+    "process.stopping": _stopping,
+    "process.terminated": _terminated,
+    "pcb.submitted": _noted,
+    "pcb.owned": _noted,
+    "pcb.moved": _moved,
+    "pcb.noted": _noted,
+    "pcb.used": _used,
+    "pcb.forgotten": lambda table, event, *_: table.records.pop(event.pid),
+    "pcb.interrupt_created": _asked,
+    "pcb.interrupt_ended": _answered,
+    "effect.started": _effect_began,
+    "effect.retried": _effect_retried,
+    "effect.finished": _effect_ended,
+    "interrupt.created": _asked,
+    "interrupt.resolved": _answered,
+    "interrupt.expired": _answered,
+    "interrupt.cancelled": _answered,
+    "message.sent": _sent,
+    "message.received": lambda _, _event, data, record: record.mailbox.pop(data.get("message") or 0, None),
+    "child.restarting": _restarting,
 }

@@ -1,18 +1,17 @@
 """How a run stood: its processes, their mailboxes, budgets and conversations, and the values that they shared.
 
-`RunMoment.add` takes the rows of a run in order. What it knows after a row is what could be known then; rows that come
-later are not looked at.
+`RunMoment` is the table of processes (`history.processes`) that also reads the values of the rows. It takes the rows of
+a run in order. What it knows after a row is what could be known then; rows that come later are not looked at.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-import msgspec
-
 from lyra.core.event import Event
-from lyra.core.naming import SUPERVISE, fixed_name
+from lyra.core.naming import SUPERVISE
+from lyra.observe.history.processes import ProcessRecord, ProcessTable, record_from_row, sum_into
 from lyra.observe.timeline.journal import RowReader, value_of
 from lyra.observe.timeline.step import OpenCalls, SupervisedStarts, brief, message_text, plain, text_of_content
 
@@ -21,69 +20,40 @@ _VALUED: Final = ("do", "read", "passage")  # rows whose values are told by thei
 _VALUES_KEPT: Final = 200  # readings and results by name, of one process
 
 
-class RunProcess(msgspec.Struct):
-    """One process of a run. `spent` is its own, `recorded` what the run that it was forked from had paid."""
-
-    pid: str
-    program: str = ""
-    name: str = ""
-    parent: str = ""
-    state: str = "running"  # running, waiting, stopping or ended
-    reason: str = ""
-    error: str = ""
-    created_at: float = 0.0
-    ended_at: float | None = None
-    limits: dict[str, Any] | None = None
-    spent: dict[str, int] = {}
-    recorded: dict[str, int] = {}
-    held: dict[str, dict[str, int]] = {}
-    mailbox: dict[int, str] = {}
-    questions: dict[str, str] = {}
-    under_way: dict[str, str] = {}  # effects, by key
-    values: dict[str, Any] = {}
-    starts: int = 1  # of a supervised child: how often it was started so far
-    fork: dict[str, Any] | None = None
-
-    @property
-    def is_agent(self) -> bool:
-        return self.program.startswith("agent:")
-
-
-class RunMoment:
-    """The fold. `processes` are in the order of their start."""
+class RunMoment(ProcessTable):
+    """The table of a run's processes, with what their rows say to a reader. `time` is that of the last row."""
 
     def __init__(self, reader: RowReader) -> None:
+        super().__init__()
         self._reader = reader
-        self.processes: dict[str, RunProcess] = {}
         self.conversations: dict[str, AgentConversation] = {}
         self.boards: dict[str, dict[str, Any]] = {}  # values of the groups, by group and key
         self.members: dict[str, set[str]] = {}  # groups, and which processes of the run are in them
+        self.values: dict[str, dict[str, Any]] = {}  # that processes read and were given, by pid and name
+        self.starts: dict[str, int] = {}  # of supervised children: how often each was started so far, by pid
         self._starts = SupervisedStarts()
-        self._mail: dict[int, Mapping[str, Any]] = {}  # messages to agents that were not taken, by their row
-        self.seq = 0
         self.time = 0.0
 
     def add(self, event: Event) -> None:
-        self.seq, self.time = event.seq, event.time
-        handle = _HANDLERS.get(event.kind)
-        if handle is None:
+        self.time = event.time
+        if event.kind == "process.created":
+            super().add(event)
+            self._begin(event, event.data)
             return
-        if event.kind in _ABOUT_ONE:
-            process = self.processes.get(event.pid)
-            if process is not None:
-                handle(self, event, event.data, process)
-        else:
-            handle(self, event, event.data, None)
+        read = _READERS.get(event.kind)
+        if read is not None and (event.kind in _SHARED or event.pid in self.records):
+            read(self, event, event.data)  # before the change: an end takes away what it ends
+        super().add(event)
 
     def take_kept(self, pid: str, kept: Mapping[str, Any]) -> None:
         """Take over a process whose rows were dropped, as far as its kept state tells."""
         created, ended = kept.get("created") or {}, kept.get("exit")
-        process = self.processes[pid] = _process(pid, created, float(kept.get("created_at") or 0.0))
+        process = self.records[pid] = record_from_row(pid, created, float(kept.get("created_at") or 0.0))
         process.spent = {str(name): int(amount) for name, amount in (kept.get("spent") or {}).items()}
         for seq, message, blob, form in kept.get("inbox") or ():
-            self._put_in_mailbox(process, seq, {"message": message, "blob": blob, "form": form})
+            process.mailbox[seq] = {"message": message, "blob": blob, "form": form}
         if ended:
-            process.state, process.reason = "ended", str(ended.get("reason", ""))
+            process.state, process.reason = "terminated", str(ended.get("reason", ""))
             process.ended_at = float(kept.get("exit_at") or 0.0)
         if process.is_agent:
             conversation = self.conversations.setdefault(pid, AgentConversation())
@@ -99,61 +69,41 @@ class RunMoment:
         elif kind == "receive":
             conversation.asked(value)
 
-    # ------------------------------------------------------------------ one handler a kind
+    # ------------------------------------------------------------------ one reader a kind
 
-    def _created(self, event: Event, data: Mapping[str, Any], _: RunProcess | None) -> None:
-        process = self.processes[event.pid] = _process(event.pid, data, event.time)
+    def _begin(self, event: Event, data: Mapping[str, Any]) -> None:
+        process = self.records[event.pid]
         arguments = value_of(self._reader, data, "args")
-        process.starts = max(1, self._starts.add(event.pid, data, arguments))
+        self.starts[event.pid] = max(1, self._starts.add(event.pid, data, arguments))
         if process.is_agent:
             conversation = self.conversations[event.pid] = AgentConversation()
             if isinstance(arguments, list) and arguments:
                 conversation.asked(arguments[0])
         elif process.program != SUPERVISE and arguments:
-            process.values["arguments"] = arguments
+            self._keep_value(event.pid, "arguments", arguments)
 
-    def _sent(self, event: Event, data: Mapping[str, Any], _: RunProcess | None) -> None:
-        receiver = self.processes.get(str(data.get("to")))
-        if receiver is not None and not data.get("dropped"):
-            self._put_in_mailbox(receiver, event.seq, data)
+    def _keep_value(self, pid: str, name: str, value: Any) -> None:
+        self.values.setdefault(pid, {})[name] = value
 
-    def _put_in_mailbox(self, receiver: RunProcess, seq: int, data: Mapping[str, Any]) -> None:
-        text = message_text(value_of(self._reader, data, "message"))
-        if receiver.is_agent and not data.get("form"):
-            self._mail[seq] = data
-        receiver.mailbox[seq] = brief(text, 300) if not data.get("form") else f"{data['form']}: {brief(text)}"
-
-    def _received(self, event: Event, data: Mapping[str, Any], process: RunProcess) -> None:
-        if not data.get("message"):
-            return
-        process.mailbox.pop(data["message"], None)
+    def _read_taken(self, event: Event, data: Mapping[str, Any]) -> None:
         conversation = self.conversations.get(event.pid)
-        if conversation is None:
-            return
-        mail = self._mail.pop(data["message"], None)
-        if mail is not None:
+        mail = self.records[event.pid].mailbox.get(data.get("message") or 0)
+        if conversation is not None and mail is not None and not mail.get("form"):
             conversation.asked(value_of(self._reader, mail, "message"))
 
-    def _begun(self, _: Event, data: Mapping[str, Any], process: RunProcess) -> None:
-        key = str(data.get("key"))
-        process.under_way[key] = str(data.get("name", ""))
-        conversation = self.conversations.get(process.pid)
-        if conversation is not None:
-            conversation.begun(data)
-        if data.get("cost"):
-            process.held[key] = dict(data["cost"])
-
-    def _ended(self, event: Event, data: Mapping[str, Any], process: RunProcess) -> None:
-        key, form, error = str(data.get("key")), str(data.get("form") or "do"), data.get("error")
-        name = process.under_way.pop(key, "") or str(data.get("name", ""))
-        process.held.pop(key, None)
-        _sum_into(process.spent, data.get("usage"))
-        _sum_into(process.recorded, data.get("recorded"))
+    def _read_effect(self, event: Event, data: Mapping[str, Any]) -> None:
         conversation = self.conversations.get(event.pid)
         if conversation is not None:
+            conversation.begun(data)
+
+    def _read_answer(self, event: Event, data: Mapping[str, Any]) -> None:
+        form = str(data.get("form") or "do")
+        name = self.records[event.pid].under_way.get(str(data.get("key"))) or str(data.get("name", ""))
+        conversation, values = self.conversations.get(event.pid), self.values.get(event.pid, {})
+        if conversation is not None:
             self._converse(conversation, name, form, data)
-        elif error is None and form in _VALUED and (len(process.values) < _VALUES_KEPT or name in process.values):
-            process.values[name] = value_of(self._reader, data)
+        elif data.get("error") is None and form in _VALUED and (len(values) < _VALUES_KEPT or name in values):
+            self._keep_value(event.pid, name, value_of(self._reader, data))
 
     def _converse(self, conversation: AgentConversation, name: str, form: str, data: Mapping[str, Any]) -> None:
         error = data.get("error")
@@ -168,40 +118,23 @@ class RunMoment:
         elif form == "read":
             conversation.finished(value_of(self._reader, data), data)
 
-    def _checkpoint(self, event: Event, data: Mapping[str, Any], process: RunProcess) -> None:
+    def _read_checkpoint(self, event: Event, data: Mapping[str, Any]) -> None:
         saved = value_of(self._reader, data, "state")
         conversation = self.conversations.get(event.pid)
         if conversation is None or not conversation.restored(saved):
-            process.values["checkpoint"] = saved
+            self._keep_value(event.pid, "checkpoint", saved)
 
-    def _asked(self, _: Event, data: Mapping[str, Any], process: RunProcess) -> None:
-        process.questions[str(data.get("id"))] = str(data.get("question") or data.get("message") or "")
-        process.state = "waiting"
-
-    def _answered(self, _: Event, data: Mapping[str, Any], process: RunProcess) -> None:
-        process.questions.pop(str(data.get("id")), None)
-        if not process.questions and process.state == "waiting":
-            process.state = "running"
-
-    def _stopping(self, _: Event, data: Mapping[str, Any], process: RunProcess) -> None:
-        process.state, process.reason = "stopping", str(data.get("reason", ""))
-
-    def _terminated(self, event: Event, data: Mapping[str, Any], process: RunProcess) -> None:
-        process.state, process.reason, process.ended_at = "ended", str(data.get("reason", "")), event.time
-        error = data.get("error") or {}
-        process.error = str(error.get("message") or error.get("code") or "")
-        process.mailbox, process.questions, process.under_way, process.held = {}, {}, {}, {}
+    def _read_result(self, event: Event, data: Mapping[str, Any]) -> None:
         if data.get("value") is not None or data.get("blob"):
-            process.values["result"] = value_of(self._reader, data)
+            self._keep_value(event.pid, "result", value_of(self._reader, data))
 
-    def _joined(self, event: Event, data: Mapping[str, Any], _: RunProcess | None) -> None:
-        if event.pid in self.processes:
-            self.members.setdefault(str(data.get("group")), set()).add(event.pid)
+    def _join(self, event: Event, data: Mapping[str, Any]) -> None:
+        self.members.setdefault(str(data.get("group")), set()).add(event.pid)
 
-    def _left(self, event: Event, data: Mapping[str, Any], _: RunProcess | None) -> None:
+    def _leave(self, event: Event, data: Mapping[str, Any]) -> None:
         self.members.get(str(data.get("group")), set()).discard(event.pid)
 
-    def _shared(self, event: Event, data: Mapping[str, Any], _: RunProcess | None) -> None:
+    def _share(self, event: Event, data: Mapping[str, Any]) -> None:
         board = self.boards.setdefault(str(data.get("group")), {})
         if event.kind == "group.set":
             board[str(data.get("key"))] = data.get("value")
@@ -210,79 +143,48 @@ class RunMoment:
 
     # ------------------------------------------------------------------ what it comes to
 
-    def tree(self) -> Iterator[tuple[int, RunProcess]]:
-        """Each process with its depth, parents before their children."""
-        below: dict[str, list[RunProcess]] = {}
-        for process in self.processes.values():
-            above = process.parent if process.parent in self.processes else ""
-            below.setdefault(above, []).append(process)
-        todo = [(0, process) for process in reversed(below.get("", []))]
-        while todo:
-            depth, process = todo.pop()
-            yield depth, process
-            todo += [(depth + 1, child) for child in reversed(below.get(process.pid, []))]
-
     def budget(self, pid: str) -> list[dict[str, Any]]:
         """The scopes that a process spends from, its own first: limits, what was used, and what is set aside."""
         scopes = []
-        process = self.processes.get(pid)
+        process = self.records.get(pid)
         while process is not None:
-            parent = self.processes.get(process.parent)
+            parent = self.records.get(process.parent)
             if process.limits is not None or parent is None:
                 scopes.append(self._scope(process))
             process = parent
         return scopes
 
-    def _scope(self, top: RunProcess) -> dict[str, Any]:
+    def _scope(self, top: ProcessRecord) -> dict[str, Any]:
         used: dict[str, int] = {}
         reserved: dict[str, int] = {}
         recorded: dict[str, int] = {}
-        for process in self._below(top.pid):
-            _sum_into(used, process.spent)
-            _sum_into(recorded, process.recorded)
+        pids = {top.pid}
+        for process in self.records.values():  # parents come before their children
+            if process.pid not in pids and process.parent not in pids:
+                continue
+            pids.add(process.pid)
+            sum_into(used, process.spent)
+            sum_into(recorded, process.recorded)
             for cost in process.held.values():
-                _sum_into(reserved, cost)
+                sum_into(reserved, cost)
         limits = {name: limit for name, limit in (top.limits or {}).items() if limit is not None}
         scope = {"pid": top.pid, "limits": plain(limits), "used": used, "reserved": reserved}
         return {**scope, "recorded": recorded} if recorded else scope
 
-    def _below(self, pid: str) -> list[RunProcess]:
-        members, pids = [], {pid}
-        for process in self.processes.values():  # parents come before their children
-            if process.pid in pids or process.parent in pids:
-                pids.add(process.pid)
-                members.append(process)
-        return members
-
     def mailbox(self, pid: str) -> dict[str, Any]:
-        process = self.processes.get(pid)
+        process = self.records.get(pid)
         waiting = [] if process is None else list(process.mailbox.values())
-        return {"messages": waiting[:_MAILBOX_SHOWN], "count": len(waiting)}
+        return {"messages": [self._describe(row) for row in waiting[:_MAILBOX_SHOWN]], "count": len(waiting)}
+
+    def _describe(self, row: Mapping[str, Any]) -> str:
+        text = message_text(value_of(self._reader, row, "message"))
+        return f"{row['form']}: {brief(text)}" if row.get("form") else brief(text, 300)
 
     def variables(self, pid: str) -> dict[str, Any]:
         """Return what is known of the variables of a process: what it read and was given, and what its groups share."""
-        process = self.processes.get(pid)
-        known = {} if process is None else {name: plain(value) for name, value in process.values.items()}
+        known = {name: plain(value) for name, value in self.values.get(pid, {}).items()}
         shared = {group: plain(self.boards.get(group, {})) for group, pids in self.members.items() if pids}
         return {**known, "shared": shared} if shared else known
-
-
-def _process(pid: str, created: Mapping[str, Any], time: float) -> RunProcess:
-    budget = created.get("budget")
-    return RunProcess(
-        pid,
-        program=fixed_name(str(created.get("program", ""))),
-        name=str(created.get("name") or ""),
-        parent=str(created.get("parent") or ""),
-        created_at=time,
-        limits=None if budget is None else dict(budget.get("limits") or {}),
-        fork=created.get("fork"),
-    )
-
-
-def _sum_into(total: dict[str, int], usage: Mapping[str, int] | None) -> None:
-    for name, amount in (usage or {}).items():
-        total[name] = total.get(name, 0) + amount
 
 
 def _kept_answers(effects: Any) -> list[list[Any]]:
@@ -292,37 +194,17 @@ def _kept_answers(effects: Any) -> list[list[Any]]:
     return [entry for entry in (effects[key] for key in keys) if isinstance(entry, list) and len(entry) > 6]
 
 
-_ABOUT_ONE: Final = frozenset(
-    {
-        "process.stopping",
-        "process.terminated",
-        "message.received",
-        "effect.started",
-        "effect.finished",
-        "interrupt.created",
-        "interrupt.resolved",
-        "interrupt.expired",
-        "interrupt.cancelled",
-        "program.checkpoint",
-    }
-)
-_HANDLERS: Final[dict[str, Callable[[RunMoment, Event, Mapping[str, Any], Any], None]]] = {
-    "process.created": RunMoment._created,
-    "process.stopping": RunMoment._stopping,
-    "process.terminated": RunMoment._terminated,
-    "message.sent": RunMoment._sent,
-    "message.received": RunMoment._received,
-    "effect.started": RunMoment._begun,
-    "effect.finished": RunMoment._ended,
-    "interrupt.created": RunMoment._asked,
-    "interrupt.resolved": RunMoment._answered,
-    "interrupt.expired": RunMoment._answered,
-    "interrupt.cancelled": RunMoment._answered,
-    "program.checkpoint": RunMoment._checkpoint,
-    "group.joined": RunMoment._joined,
-    "group.left": RunMoment._left,
-    "group.set": RunMoment._shared,
-    "group.unset": RunMoment._shared,
+_SHARED: Final = frozenset({"group.left", "group.set", "group.unset"})  # also of processes that are no part of the run
+_READERS: Final[dict[str, Callable[[RunMoment, Event, Mapping[str, Any]], None]]] = {
+    "process.terminated": RunMoment._read_result,
+    "message.received": RunMoment._read_taken,
+    "effect.started": RunMoment._read_effect,
+    "effect.finished": RunMoment._read_answer,
+    "program.checkpoint": RunMoment._read_checkpoint,
+    "group.joined": RunMoment._join,
+    "group.left": RunMoment._leave,
+    "group.set": RunMoment._share,
+    "group.unset": RunMoment._share,
 }
 
 

@@ -18,8 +18,9 @@ from lyra.core.checking.check import did_you_mean
 from lyra.core.event import Event, is_failed_end
 from lyra.core.naming import VEGA_AGENT, VEGA_PROCESS
 from lyra.errors import ConfigError, NoSuchProcess
+from lyra.observe.history.processes import ProcessRecord, sum_into
 from lyra.observe.timeline.journal import RowReader, RunRows, value_of
-from lyra.observe.timeline.state import RunMoment, RunProcess
+from lyra.observe.timeline.state import RunMoment
 from lyra.observe.timeline.step import RunStep, plain
 from lyra.observe.timeline.steps import StepFold
 
@@ -138,17 +139,6 @@ class RunTimeline:
         """At most `limit` steps behind step `after`."""
         return list(islice(self.steps, max(0, after), max(0, after) + limit))
 
-    def find(self, text: str, *, after: int = 0, backwards: bool = False) -> RunStep | None:
-        """The next step behind a number, or the last one before it, that has the text in one of its own."""
-        wanted = text.lower()
-        places = range(after - 2, -1, -1) if backwards else range(after, len(self.steps))
-        for index in places:
-            step = self.steps[index]
-            words = (step.kind, step.what, step.request, step.result, step.error, step.name, step.pid)
-            if any(wanted in word.lower() for word in words):
-                return step
-        return None
-
     def detail(self, number: int) -> dict[str, Any]:
         """A step with its whole values."""
         step = self.step(number)
@@ -190,12 +180,9 @@ class RunTimeline:
         usage: dict[str, int] = {}
         recorded: dict[str, int] = {}
         for kept in self._rows.kept.values():
-            for name, amount in (kept.get("spent") or {}).items():
-                usage[name] = usage.get(name, 0) + amount
+            sum_into(usage, kept.get("spent"))
         for step in islice(self.steps, upto):
-            target = recorded if step.is_recorded else usage
-            for name, amount in step.usage.items():
-                target[name] = target.get(name, 0) + amount
+            sum_into(recorded if step.is_recorded else usage, step.usage)
         return {"usage": usage, "recorded": recorded, "cost_usd": usage.get("usd", 0) / 1_000_000}
 
     # ------------------------------------------------------------------ how it stood
@@ -238,11 +225,11 @@ class RunTimeline:
         state = self._state_to_look_at(number)
         step = self.step(number) if number > 0 else None
         chosen = pid or (step.pid if step is not None else self.pid)
-        if pid is not None and pid not in state.processes:
+        if pid is not None and pid not in state.records:
             raise NoSuchProcess(f"the run of {self.name} has no process {pid!r} at step {number}", pid=pid)
         spoken = next((name for name in (chosen, self.pid, *state.conversations) if name in state.conversations), "")
         messages = state.conversations[spoken].messages if spoken else []
-        walked = list(islice(state.tree(), _TREE_SHOWN))
+        walked = list(islice(state.walk(), _TREE_SHOWN))
         return {
             "number": number,
             "steps": len(self.steps),
@@ -257,9 +244,25 @@ class RunTimeline:
             "variables": state.variables(chosen),
             "budget": state.budget(chosen),
             "mailbox": state.mailbox(chosen),
-            "tree": [_tree_row(depth, process, self.names) for depth, process in walked],
-            "processes": len(state.processes),
+            "tree": [self._tree_row(depth, process, state) for depth, process in walked],
+            "processes": len(state.records),
             "totals": self.totals(number),
+        }
+
+    def _tree_row(self, depth: int, process: ProcessRecord, state: RunMoment) -> dict[str, Any]:
+        is_of_vega = process.program in (VEGA_PROCESS, VEGA_AGENT)  # which say less than the names that people know
+        return {
+            "depth": depth,
+            "pid": process.pid,
+            "name": process.name or (self.names.get(process.pid, "") if is_of_vega else ""),
+            "program": process.program,
+            "state": process.state if process.is_live else "ended",
+            "reason": process.reason,
+            "error": process.error,
+            "starts": state.starts.get(process.pid, 1),
+            "doing": next(iter(process.under_way.values()), ""),
+            "micro_usd": process.micro_usd,
+            "recorded_micro_usd": process.recorded.get("usd", 0),
         }
 
     def summary(self) -> dict[str, Any]:
@@ -295,20 +298,3 @@ def _copied(message: dict[str, Any]) -> dict[str, Any]:
 
 def _is_creation(_pid: str, kind: str) -> bool:
     return kind == "process.created"
-
-
-def _tree_row(depth: int, process: RunProcess, names: Mapping[str, str]) -> dict[str, Any]:
-    is_of_vega = process.program in (VEGA_PROCESS, VEGA_AGENT)  # which say less than the names that people know
-    return {
-        "depth": depth,
-        "pid": process.pid,
-        "name": process.name or (names.get(process.pid, "") if is_of_vega else ""),
-        "program": process.program,
-        "state": process.state,
-        "reason": process.reason,
-        "error": process.error,
-        "starts": process.starts,
-        "doing": next(iter(process.under_way.values()), ""),
-        "micro_usd": process.spent.get("usd", 0),
-        "recorded_micro_usd": process.recorded.get("usd", 0),
-    }

@@ -1,4 +1,4 @@
 """Sage in editors: the Agent Client Protocol over stdin and stdout.
 
-Start with `agent`, the methods that an editor calls; `open_session` is one session there.
+`sage_sessions` are the sessions behind the face that every agent has (`lyra.agents.acp.editor_agent`); start there.
 """

@@ -8,8 +8,9 @@ imported before its first use, and grpc when a connection is opened.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
+
+from lyra._imports import on_first_use
 
 if TYPE_CHECKING:
     from lyra.server.client.remote import RemoteKernel, connect
@@ -17,16 +18,11 @@ if TYPE_CHECKING:
 
 __all__ = ["CurrentWork", "RemoteKernel", "Worker", "connect", "current_work"]
 
-_HOMES: Final[dict[str, str]] = {
-    "CurrentWork": "worker",
-    "RemoteKernel": "remote",
-    "Worker": "worker",
-    "connect": "remote",
-    "current_work": "worker",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+if not TYPE_CHECKING:  # type checkers read the imports above
+    __getattr__ = on_first_use(
+        __name__,
+        {
+            "worker": "CurrentWork Worker current_work",
+            "remote": "RemoteKernel connect",
+        },
+    )

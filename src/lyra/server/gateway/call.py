@@ -21,7 +21,9 @@ from lyra.core.budgets.budget import Budget, Usage
 from lyra.core.effect import Charged, Effect
 from lyra.core.policies.retry import Backoff, Retry
 from lyra.errors import BudgetExceeded, CircuitOpen, ConfigError, ModelError
+from lyra.models.answers import AnswerHead, vendor_writer
 from lyra.models.client import stream_of
+from lyra.models.requests import CARRIED, READERS, VendorRequest
 from lyra.models.stream import TokenUsage
 from lyra.models.tokens import TOOLS_TOKENS, WORDY
 from lyra.models.wire.remote import RemoteProvider
@@ -37,7 +39,6 @@ from lyra.server.gateway.bounds import (
 )
 from lyra.server.gateway.refusals import money_held, read_refusal
 from lyra.server.gateway.targets import answer_headers, upstream_headers, upstream_url
-from lyra.server.gateway.translation.translated import TranslatedRequest
 from lyra.server.gateway.usage import AnswerMeter
 from lyra.server.http.endpoint import RawAnswer
 
@@ -117,7 +118,7 @@ class GatewayCall:
         self.query = query
         self.relay = relay
         self.body = b""
-        self.translated: TranslatedRequest | None = None  # where the provider speaks another format
+        self.translated: VendorRequest | None = None  # where the provider speaks another format
         self.tools_left_out: tuple[str, ...] = ()  # types of tools that a budget cannot hold, and the request can spare
         self.bound_lowered: int | None = None  # the bound of the answer, where it is not the request's own
         self.quoted = Usage()
@@ -160,7 +161,7 @@ class GatewayCall:
         if self.target.is_native:
             self.body = self._body()
         else:
-            self.translated = TranslatedRequest(request, self.target.model, self._bound)
+            self.translated = self._translate(self._bound)
         return quoted
 
     def _bounded_input(self) -> int:
@@ -180,8 +181,19 @@ class GatewayCall:
         provider = self.target.provider
         if not self.is_limited or self.target.is_native or not isinstance(provider, RemoteProvider):
             return 0
-        body = provider.body(TranslatedRequest(self.request, self.target.model, None).request)
+        body = provider.body(self._translate(None).request)
         return TOOLS_TOKENS + max(0, len(msgspec.json.encode(body)) - self.request.size_bytes)
+
+    def _translate(self, limit: int | None) -> VendorRequest:
+        """Return the request in Lyra's own form; `limit` is a bound of the answer in place of the request's own."""
+        read = READERS.get(self.request.format.name)
+        if read is None:
+            raise CARRIED.refusal(f"a request for {self.request.format.name}")
+        translated = read(self.request.data(), CARRIED)
+        changes = {} if limit is None else {"max_tokens": limit}
+        return translated._replace(
+            request=msgspec.structs.replace(translated.request, model=self.target.model, **changes)
+        )
 
     def _body(self) -> bytes:
         """The client's bytes, with the provider's name for the model."""
@@ -271,10 +283,11 @@ class GatewayCall:
             await relay.put(rest, is_last=True)
         meter.close()
 
-    async def _pass_translated(self, translated: TranslatedRequest) -> None:
+    async def _pass_translated(self, translated: VendorRequest) -> None:
         """Ask a provider that speaks another format, and write its answer in the client's."""
         relay, meter = self.relay, self.meter
-        writer = translated.writer(self.id, self.key.process.core.clock.now())
+        head = AnswerHead(self.request.model, self.id, int(self.key.process.core.clock.now()))
+        writer = vendor_writer(self.request.format.name, head, with_usage=translated.with_usage)
         masked = AnswerFilter(self.target.keys)
         async for event in stream_of(self.target.provider, translated.request):
             meter.see(event)

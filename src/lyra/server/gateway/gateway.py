@@ -20,14 +20,14 @@ from lyra.core.trace_context import enclosing_span
 from lyra.errors import BudgetExceeded, ConfigError, LyraError, ModelError, Unauthenticated
 from lyra.kernel.base.waiting import looked_at
 from lyra.kernel.journal.rows import PASSING
+from lyra.models.requests import read_messages
 from lyra.server.gateway.call import GatewayCall, call_effect
 from lyra.server.gateway.keys import GatewayKey, KeyTable
 from lyra.server.gateway.refusals import failure_answer, failure_body, money_held
 from lyra.server.gateway.relay import CACHE_HEADER, AnswerCache, CacheSlot, Relay
 from lyra.server.gateway.request import GatewayRequest
 from lyra.server.gateway.targets import ModelTarget, ModelTargets
-from lyra.server.gateway.translation.messages import read_messages
-from lyra.server.http.compat import anthropic, openai
+from lyra.server.http.compat import ASKING
 from lyra.server.http.endpoint import HttpCall, RawAnswer, Streamed
 from lyra.server.http.problems import HttpRefusal, store_lost, too_many
 from lyra.server.http.sse import sse_event
@@ -276,9 +276,7 @@ def _status(error: BaseException) -> str:
 # ---------------------------------------------------------------- agents
 # Agents behind the gateway: a model `agent/NAME`, or the bare name of an agent, is answered by that agent.
 
-_COMPAT: Final = {
-    endpoint.path: endpoint for endpoint in (*openai.ENDPOINTS, *anthropic.ENDPOINTS) if endpoint.method == "POST"
-}
+_COMPAT: Final = {endpoint.path: endpoint for endpoint in ASKING}
 _PREFIX: Final = "agent/"
 
 
@@ -322,5 +320,5 @@ def _held(error: BudgetExceeded, budget: Budget) -> int:
 
 def estimated_count(kernel: Kernel, request: GatewayRequest, model: str) -> RawAnswer:
     """The answer of `/v1/messages/count_tokens`; rather too many than too few."""
-    tokens = runtime_of(kernel).estimate(model, read_messages(request.data()))
+    tokens = runtime_of(kernel).estimate(model, read_messages(request.data()).request)
     return RawAnswer(msgspec.json.encode({"input_tokens": tokens}))

@@ -14,7 +14,7 @@ from lyra.server.gateway.admin import KEY_ENDPOINTS
 from lyra.server.gateway.gateway import KEY_HINT, agent_of, gateway_of, identify_key
 from lyra.server.gateway.keys import KeySettings
 from lyra.server.gateway.request import FORMATS, GatewayRequest
-from lyra.server.http.compat.openai import MODEL_ENDPOINTS, agent_model, agent_models, model_document, model_list
+from lyra.server.http.compat import MODEL_ENDPOINTS, agent_model, agent_models, model_document, model_list
 from lyra.server.http.directory import refuse_if_draining
 from lyra.server.http.endpoint import Endpoint, HttpCall, RequestQuery
 from lyra.server.http.problems import HttpRefusal

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lyra.core.event import Event
 from lyra.core.naming import SUPERVISE
+from lyra.observe.history.processes import ProcessRecord, ProcessTable
 from lyra.server.owners import owner_if_known
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ _END_WORDS: Final = {"normal": "", "shutdown": "stopped", "linked": "ended with 
 # What the first word of an effect's name says about a process.
 _DOING: Final[dict[str, str]] = {"model": "asking model", "tool": "running tool", "sleep": "sleeping", "ask": "asking"}
 
+_BUSY: Final = frozenset({"effect.started", "effect.finished", "process.terminated"})
 _SHAPING: Final = frozenset({"process.created", "process.terminated"})
 TREE_EVENTS: Final = (
     "process.created",
@@ -77,7 +79,8 @@ class LiveTree:
         self.version = 0  # counts changes
         self._changed: OrderedDict[str, int] = OrderedDict()  # pid → the version of its last change, the oldest first
         self._forgotten = 0  # changes up to this version are not known any more
-        self._effects: dict[str, dict[str, str]] = {}  # pid → key → name of effects under way
+        self._table = ProcessTable()  # of processes with effects under way
+        self._busy = self._table.records
         self._restarts: dict[str, int] = {}  # by pid, worked out once for each version
         self._restarts_version = -1
         self._shape = 0  # counts processes that came or went
@@ -90,17 +93,13 @@ class LiveTree:
 
     def _hear(self, event: Event) -> None:
         kind, pid = event.kind, event.pid
-        if kind == "effect.started":
-            name = str(event.data.get("name") or "")
-            self._effects.setdefault(pid, {})[str(event.data.get("key"))] = name
-        elif kind == "effect.finished":
-            effects = self._effects.get(pid)
-            if effects is not None:
-                effects.pop(str(event.data.get("key")), None)
-                if not effects:
-                    del self._effects[pid]
-        elif kind == "process.terminated":
-            self._effects.pop(pid, None)
+        if kind == "effect.started" and pid not in self._busy:
+            self._busy[pid] = ProcessRecord(pid)
+        if kind in _BUSY and pid in self._busy:
+            record = self._busy[pid]
+            self._table.add(event)
+            if not record.under_way:
+                del self._busy[pid]
         if kind in _SHAPING:
             self._shape += 1
         self._mark(pid)
@@ -224,7 +223,7 @@ class LiveTree:
 
     def _is_busy(self, process: Process) -> bool:
         run = process.stands_for or process
-        if run.pid in self._effects or run.children:
+        if run.pid in self._busy or run.children:
             return True
         return self._kernel.interrupts.get_pending_interrupt(run.pid) is not None
 
@@ -292,9 +291,9 @@ class LiveTree:
         asked = self._kernel.interrupts.get_pending_interrupt(inner.pid)
         if asked is not None:
             return "blocked", "waits for a person"
-        effects = self._effects.get(inner.pid)
-        if effects:
-            return "working", _doing(next(reversed(effects.values())))
+        busy = self._busy.get(inner.pid)
+        if busy is not None:
+            return "working", _doing(next(reversed(busy.under_way.values())))
         if inner.program == SUPERVISE:
             return "running", "supervises"
         return ("idle", "") if inner.state in ("waiting", "blocked") else ("running", "")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from lyra.server.http import compat
 from lyra.server.http.api import (
     agents,
     history,
@@ -21,7 +22,6 @@ from lyra.server.http.api import (
     traces,
     webhooks,
 )
-from lyra.server.http.compat import anthropic, openai
 from lyra.server.http.endpoint import Endpoint
 
 ENDPOINTS: Final[tuple[Endpoint, ...]] = (
@@ -36,6 +36,5 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     *nodes.ENDPOINTS,
     *history.ENDPOINTS,
     *webhooks.ENDPOINTS,
-    *openai.ENDPOINTS,
-    *anthropic.ENDPOINTS,
+    *compat.ENDPOINTS,
 )

@@ -3,9 +3,8 @@
     async with MockServer("script.yaml") as server:
         …                                    # server.url, server.env
 
-`server` owns the routes, the protocol below them and the server's life, `wire` what the formats have in common;
-`anthropic` and `openai` have the formats, Ollama's among the second. `lyra mock serve` is the same from a shell, for
-tests in any language.
+`server` owns the routes, the protocol below them and the server's life, `wires` the formats. `lyra mock serve` is the
+same from a shell, for tests in any language.
 """
 
 from __future__ import annotations

@@ -30,9 +30,7 @@ from lyra.models.sim import BYTES_PER_TOKEN, SimProvider
 from lyra.models.stream import complete
 from lyra.models.tokens import Measure
 from lyra.models.wire.faults import UNREADABLE
-from lyra.testing.mock.anthropic import AnthropicWire
-from lyra.testing.mock.openai import ChatWire, OllamaWire, ResponsesWire, tags
-from lyra.testing.mock.wire import BadRequest, MockTurn, Wire
+from lyra.testing.mock.wires import AnthropicWire, ChatWire, MockTurn, OllamaWire, ResponsesWire, Wire, tags
 
 LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 _REQUESTS_KEPT: Final = 1_000
@@ -150,23 +148,21 @@ class MockServer:
 
     async def _call(self, wire: Wire, asked: HttpRequest, exchange: Exchange) -> None:
         try:
-            data = msgspec.json.decode(asked.body)
-            if not isinstance(data, Mapping):
-                raise BadRequest("the body is a JSON object")
-            request, streamed = wire.request(data)
-        except (*UNREADABLE, BadRequest, LyraError) as error:
+            question = wire.read(msgspec.json.decode(asked.body))
+        except (*UNREADABLE, LyraError) as error:
             await _refuse(wire, exchange, "bad_request", str(error))
             return
+        request = question.request
         self.requests.append(request)
         read = -(-self._measure.size(request).bytes // BYTES_PER_TOKEN)
         self._count += 1
-        turn = MockTurn(data, request, self._count, read)
+        turn = MockTurn(question, self._count, read)
         try:
-            if streamed:
+            if question.stream:
                 await self._stream(wire, turn, exchange)
             else:
                 answer = await complete(self._provider.stream(request))
-                await exchange.whole(200, msgspec.json.encode(wire.whole(turn, answer)), _JSON)
+                await exchange.whole(200, msgspec.json.encode(wire.writer(turn).whole(answer)), _JSON)
         except ModelError as error:
             await _fail(wire, exchange, error)
 
@@ -187,9 +183,9 @@ class MockServer:
                 exchange.abort()
                 return
             if error.kind == "malformed":
-                await exchange.piece(writer.broken())
+                await exchange.piece(wire.broken())
             elif error.kind not in _UNSTREAMABLE:
-                await exchange.piece(writer.error(error))
+                await exchange.piece(wire.stream_error(writer, error))
         await exchange.end()
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lyra._old_paths import renamed
+from lyra._imports import renamed
 
 if TYPE_CHECKING:
     from lyra.tools.permissions.answers import Answers

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lyra._old_paths import renamed
+from lyra._imports import renamed
 
 if TYPE_CHECKING:
     from lyra.core.checking.check import Mistake

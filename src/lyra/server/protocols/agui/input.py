@@ -19,7 +19,7 @@ from lyra.core.limits import SERVER_ID_CHARS_MAX, VALUE_DEPTH_MAX
 from lyra.core.message import Message
 from lyra.core.tool import ToolCall, ToolResult
 from lyra.errors import ConfigError
-from lyra.server.http.compat.conversation import image_part
+from lyra.server.http.compat import image_part
 
 CONTEXT_BEGIN: Final = "<front-end-context>\n"
 CONTEXT_END: Final = "</front-end-context>\n\n"

@@ -1,15 +1,16 @@
-"""Import paths and names that were public before they changed; each stays importable for good.
+"""How the names of Lyra's packages are found: at their first use, and for good under the paths that they once had.
 
+`on_first_use` makes the `__getattr__` of a package that imports its modules when one of their names is first used.
 `HOMES` maps an old path to the module's home of today, `RENAMED` a package to its old names and those of today. The
 finder comes last on `sys.meta_path`: Python asks it only for modules that do not exist, so it costs other imports
-nothing. New code imports from the packages themselves. This module imports nothing but `sys`: it is loaded before the
-command line can catch Ctrl-C.
+nothing. This module imports nothing but `sys`: it is loaded before the command line can catch Ctrl-C.
 """
 
 import sys
 
 TYPE_CHECKING = False  # typing.TYPE_CHECKING without the import of typing
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from importlib.machinery import ModuleSpec
     from types import ModuleType
     from typing import Any
@@ -43,6 +44,25 @@ RENAMED = {
     "lyra.tools.permissions": {"Decision": "PermissionDecision"},
     "lyra.tools.yaml": {"Around": "ToolEnvironment"},
 }
+
+
+def on_first_use(package: str, homes: dict[str, str]) -> "Callable[[str], Any]":
+    """Return the `__getattr__` of a package; `homes` maps each of its modules to the names that it has, in one text,
+    its own among them where it is public itself."""
+    home_of = {name: module for module, names in homes.items() for name in names.split()}
+
+    def look_up(name: str) -> "Any":
+        module = home_of.get(name)
+        if module is None:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        from importlib import import_module
+
+        home = import_module(module if module.startswith("lyra.") else f"{package}.{module}")
+        value = home if name == module else getattr(home, name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    return look_up
 
 
 def renamed(package: str, name: str) -> "Any":

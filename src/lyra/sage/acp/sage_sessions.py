@@ -1,10 +1,11 @@
-"""OpenSession: one session that an editor has open: its LiveSession, its MCP servers, the prompt that is under way.
+"""SageSessions: sessions of Sage in an editor, and one that is open: its LiveSession, its servers, its prompt.
 
-`prompt` sends a message and tells the editor what happens; questions of the agent become permission requests. A slash
-command runs and its result is told as text; what it changes of modes, models, titles and commands is told as well.
-Notices are told as they come, between prompts too. One prompt at a time. Also the slash commands that an editor is
-offered, the model as a setting that it shows, and the tool layer by which the agent works on what the user has typed
-and not saved.
+Sessions are those of `sage`: an editor can load one that began in a terminal. Each has its own folder, configuration
+and trust. Commands run in the sandbox, never in the editor's terminals: those are outside of it, and what a command
+prints is shown with its call instead. A slash command runs and its result is told as text; what it changes of modes,
+models, titles and commands is told as well. Notices are told as they come, between prompts too. Also the slash commands
+that an editor is offered, the model as a setting that it shows, and the tool layer by which the agent works on what the
+user has typed and not saved.
 """
 
 from __future__ import annotations
@@ -12,30 +13,107 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from acp import RequestError, helpers, schema
+import msgspec
+from acp import helpers, schema
 
-from lyra.agents.acp.questions import EditorQuestions
-from lyra.agents.acp.refusals import INVALID_REQUEST, STOP_REASONS, EditorPrompt, invalid, refusal
-from lyra.agents.acp.updates import TurnUpdates, message_updates, shown_text
+from lyra.agents.acp.editor_agent import INTERNAL_ERROR, EditorSession, EditorSessions, SessionRequest, session_info
+from lyra.agents.acp.refusals import STOP_REASONS, EditorPrompt, invalid, refusal
+from lyra.agents.acp.updates import shown_text
+from lyra.agents.headless.options import HeadlessOptions
+from lyra.agents.headless.setup import setup_of
 from lyra.agents.session.events import AnyLine, NoticeLine, ResultLine
+from lyra.agents.session.shared import runtime_of
+from lyra.config import Config
+from lyra.core.message import Message
 from lyra.core.tool import Tool, ToolCall
 from lyra.errors import AgentFailed, ConfigError, LyraError
-from lyra.sage.agent.live import LiveSession
+from lyra.sage.acp.servers import servers_for
+from lyra.sage.agent.live import LiveSession, SessionStart
 from lyra.sage.agent.session_notices import SessionNotices
 from lyra.sage.commands.registry import COMMANDS, command_list, run_command
 from lyra.sage.commands.result import SlashResult, as_markdown
+from lyra.sage.session.index import SessionIndex
+from lyra.tools.permissions.decision import MODES
 from lyra.tools.source import ToolSource
 from lyra.tools.wrapped import Next, layered
 
-_INTERNAL_ERROR: Final = -32603
+_NO_MODEL: Final = (
+    'add "--model", "PROVIDER/MODEL" to the arguments of `sage acp` in the settings of the editor, or write '
+    'model = "PROVIDER/MODEL" under [agent] in your lyra.toml; `sage doctor` shows which providers have a key'
+)
 
 
-class OpenSession:
-    """`client` is the editor's side of the connection; `modes` are those that can be switched to."""
+class SageSessions(EditorSessions):
+    """`options` and `settings` (`KEY=VALUE`) are those of the command line; each session has them in its own folder."""
+
+    name = "sage"
+    title = "Sage"
+    can_fork = True
+
+    def __init__(self, options: HeadlessOptions, *, settings: Sequence[str] = ()) -> None:
+        self._options = options
+        self._settings = settings
+        self._modes = [mode for mode in MODES if mode != "bypass" or options.mode == "bypass"]
+
+    async def open(self, request: SessionRequest) -> EditorSession:
+        stack = contextlib.AsyncExitStack()
+        offered = request.capabilities.fs if request.capabilities is not None else None
+        files = EditorFiles(
+            request.client,
+            request.folder,
+            reads=bool(offered and offered.read_text_file),
+            writes=bool(offered and offered.write_text_file),
+        )
+        try:
+            live = await self._open_live(request, stack, files)
+        except BaseException:
+            await stack.aclose()
+            raise
+        return SageSession(request.client, live, stack, files, self._modes)
+
+    async def _open_live(
+        self, request: SessionRequest, stack: contextlib.AsyncExitStack, files: EditorFiles
+    ) -> LiveSession:
+        also = (*self._options.also, *(request.more_folders or ()))
+        options = msgspec.structs.replace(
+            self._options, folder=request.folder, also=also, attended=True, wrap=files.wrap
+        )
+        config = Config.load(request.folder, flags=self._settings, trust=options.trust, lenient=True)
+        if not (options.model or config.agent.model) or request.resume is not None:
+            options = msgspec.structs.replace(options, model=self._model_for(config, request.resume))
+        servers = servers_for(config, request.folder, request.servers, setup_of(options).permissions.denied)
+        if servers is not None:
+            await stack.enter_async_context(servers)
+            states = [state.to_data() for state in await servers.start()]
+            options = msgspec.structs.replace(options, tools=(servers,), facts={"mcp_servers": states})
+        start = SessionStart(resume=request.resume, fork=request.fork)
+        live = await stack.enter_async_context(LiveSession(options, config, start=start))
+        if request.resume is None:
+            runtime_of(live.kernel).models.find(live.model)  # raises where the provider is not known, or has no key
+        return live
+
+    def _model_for(self, config: Config, resumed: str | None) -> str:
+        """Return the model of the command line, else the one that the session had, else the configured one."""
+        model = self._options.model
+        if not model and resumed:
+            with SessionIndex() as index:
+                model = index.get(resumed).model
+        if not (model or config.agent.model):
+            raise ConfigError("no model is named", hint=_NO_MODEL, key="model")
+        return model
+
+    def list(self, folder: str | None, first: int, count: int) -> list[schema.SessionInfo]:
+        with SessionIndex() as index:
+            rows = index.list(folder, first + count)[first:]
+        return [session_info(row.id, row.folder, row.label, row.updated_at) for row in rows]
+
+
+class SageSession(EditorSession):
+    """`modes` are those that can be switched to."""
 
     def __init__(
         self,
@@ -43,31 +121,25 @@ class OpenSession:
         live: LiveSession,
         stack: contextlib.AsyncExitStack,
         files: EditorFiles,
-        *,
-        modes: Callable[[], list[str]],
+        modes: Sequence[str],
     ) -> None:
-        self._client = client
+        super().__init__(client, live.id, live.folder)
         self.live = live
         self._stack = stack
         self._modes = modes
         self._told: dict[str, Any] = {"title": live.record.label, "mode": live.mode, "model": live.model}
-        self._is_prompting = False
-        self._is_cancelled = False
         self._asking: set[str] = set()  # tasks in the background whose question the editor has
-        self._questions = EditorQuestions(client, live, self._tell)
-        self._updates = TurnUpdates(self._tell, live.folder)
         self._notices = SessionNotices(live, self._on_notice)
         files.session_id = live.id
+
+    @property
+    def messages(self) -> Iterable[Message]:
+        return self.live.messages
 
     async def close(self) -> None:
         if self.live.is_busy:
             await self.live.interrupt()
         await self._stack.aclose()
-
-    # ------------------------------------------------------------------ telling
-
-    async def _tell(self, update: Any) -> None:
-        await self._client.session_update(session_id=self.live.id, update=update)
 
     async def begin(self) -> None:
         """Tell the commands, and ask what tasks of an earlier run wait for."""
@@ -80,25 +152,18 @@ class OpenSession:
 
     async def replay(self) -> None:
         """Tell the conversation so far, and what the last run left in doubt."""
-        for update in message_updates(self.live.messages, self.live.folder):
-            await self._tell(update)
+        await super().replay()
         for doubt in self.live.doubts:
-            await self._tell(helpers.update_agent_message_text(shown_text(f"In doubt: {doubt}")))
+            await self._say(f"In doubt: {doubt}")
+
+    async def answer(self, interrupt_id: str, decision: str = "", *, text: str = "") -> None:
+        await self.live.answer(interrupt_id, decision, text=text)
 
     # ------------------------------------------------------------------ prompts
 
-    async def prompt(self, prompt: EditorPrompt) -> schema.PromptResponse:
-        if self._is_prompting:
-            raise invalid("a prompt is under way in this session", INVALID_REQUEST)
-        self._is_prompting, self._is_cancelled = True, False
-        try:
-            if self._notices.look():
-                await self._tell_commands()
-            return await self._prompt(prompt)
-        finally:
-            self._is_prompting = False
-
-    async def _prompt(self, prompt: EditorPrompt) -> schema.PromptResponse:
+    async def run_prompt(self, prompt: EditorPrompt) -> schema.PromptResponse:
+        if self._notices.look():
+            await self._tell_commands()
         content, more = prompt.content, {"beside": prompt.beside}
         if is_command(prompt.text):
             slash = await self._command(prompt.text)
@@ -110,11 +175,11 @@ class OpenSession:
         try:
             async with contextlib.aclosing(self.live.send(content, **more)) as lines:
                 async for line in lines:
-                    await self._line(line)
+                    await self._tell_line(line)
                     if line["type"] == "result":
                         result = line
         except LyraError as error:
-            raise refusal(error, _INTERNAL_ERROR) from None
+            raise refusal(error, INTERNAL_ERROR) from None
         await self._tell_figures()
         assert result is not None, "a turn ends with its result"
         return self._response(result)
@@ -124,7 +189,7 @@ class OpenSession:
         reason = STOP_REASONS.get(status)
         if reason is None:
             failure = self.live.headless.failure or AgentFailed(f"the turn ended with {status}", status=status)
-            raise refusal(failure, _INTERNAL_ERROR)
+            raise refusal(failure, INTERNAL_ERROR)
         return schema.PromptResponse(stop_reason=reason)
 
     async def cancel(self) -> None:
@@ -137,26 +202,23 @@ class OpenSession:
         mode = self.live.mode
         try:
             result = await run_command(self.live, text, elsewhere=ELSEWHERE)
-            if self.live.mode not in (mode, *self._modes()):
+            if self.live.mode not in (mode, *self._modes):
                 await self.live.set_mode(mode)
                 raise ConfigError(f"the mode is for sessions of `sage acp` that were started with it, and stays {mode}")
         except LyraError as error:
             if self._is_cancelled:
                 return None
             raise refusal(error) from None
-        told = as_markdown(result.blocks)
-        if told:
-            await self._tell(helpers.update_agent_message_text(shown_text(told)))
+        if shown := as_markdown(result.blocks):
+            await self._say(shown)
         await self._tell_figures()
         return result
 
-    async def _line(self, line: AnyLine) -> None:
-        if line["type"] == "interrupt":
-            await self._questions.ask(line)
-        elif line["type"] == "notice":
+    async def _tell_line(self, line: AnyLine) -> None:
+        if line["type"] == "notice":
             await self._tell_notice(line)
         else:
-            await self._updates.tell_line(line)
+            await super()._tell_line(line)
 
     async def _tell_figures(self) -> None:
         context = self.live.context()
@@ -179,7 +241,7 @@ class OpenSession:
         if "mode" in changed:
             await self._tell(helpers.update_current_mode(now["mode"]))
         if "model" in changed:
-            options = config_options(self.live)
+            options = self.config_options()
             await self._tell(schema.ConfigOptionUpdate(session_update="config_option_update", config_options=options))
             self.ask_tasks()  # the session was opened anew, which withdrew what the editor was asked
 
@@ -220,11 +282,33 @@ class OpenSession:
 
     # ------------------------------------------------------------------ settings
 
+    def modes(self) -> schema.SessionModeState:
+        modes = [schema.SessionMode(id=mode, name=mode, description=MODES[mode]) for mode in self._modes]
+        return schema.SessionModeState(current_mode_id=self.live.mode, available_modes=modes)
+
     async def set_mode(self, mode: str) -> None:
-        try:
-            await self.live.set_mode(mode)
-        except ConfigError as error:
-            raise refusal(error) from None
+        await self.live.set_mode(mode)
+        await self.tell_settings()
+
+    def config_options(self) -> list[Any]:
+        """Return the model, as a setting that the editor shows: the one in use and the configured one."""
+        known = dict.fromkeys(name for name in (self.live.model, self.live.config.agent.model) if name)
+        return [
+            schema.SessionConfigOptionSelect(
+                type="select",
+                id="model",
+                name="Model",
+                category="model",
+                current_value=self.live.model,
+                options=[schema.SessionConfigSelectOption(value=name, name=name) for name in known],
+            )
+        ]
+
+    async def set_option(self, name: str, value: str | bool) -> None:
+        if name != "model" or not isinstance(value, str):
+            raise invalid(f"there is no setting {name!r}")
+        runtime_of(self.live.kernel).models.find(value)  # raises where the provider is not known, or has no key
+        await self.live.set_model(value)
         await self.tell_settings()
 
 
@@ -259,33 +343,6 @@ def _input(live: LiveSession, name: str) -> schema.AvailableCommandInput | None:
 def is_command(text: str) -> bool:
     """Return whether a prompt is a command; a path at its beginning is none."""
     return text.startswith("/") and "/" not in text[1:].split(maxsplit=1)[0] if text[1:].strip() else text == "/"
-
-
-# ---------------------------------------------------------------- model option
-
-_NO_MODEL: Final = (
-    'add "--model", "PROVIDER/MODEL" to the arguments of `sage acp` in the settings of the editor, or write '
-    'model = "PROVIDER/MODEL" under [agent] in your lyra.toml; `sage doctor` shows which providers have a key'
-)
-
-
-def no_model() -> RequestError:
-    return refusal(ConfigError("no model is named", hint=_NO_MODEL, key="model"))
-
-
-def config_options(live: LiveSession) -> list[Any]:
-    """Return the model, as a setting that the editor shows: the one in use and the configured one."""
-    known = dict.fromkeys(name for name in (live.model, live.config.agent.model) if name)
-    return [
-        schema.SessionConfigOptionSelect(
-            type="select",
-            id="model",
-            name="Model",
-            category="model",
-            current_value=live.model,
-            options=[schema.SessionConfigSelectOption(value=name, name=name) for name in known],
-        )
-    ]
 
 
 # ---------------------------------------------------------------- editor files
@@ -369,6 +426,3 @@ def _text_of(path: str) -> str | None:
         return Path(path).read_text(encoding="utf-8")
     except (OSError, ValueError):
         return None
-
-
-WrapTools = Callable[[Iterable[Tool | ToolSource]], list[Tool | ToolSource]]
