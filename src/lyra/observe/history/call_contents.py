@@ -67,8 +67,8 @@ class ContentHistory:
             self.add(event)
 
     def nearest(self, kind: str, name: str, ended_at: float, call_id: str = "") -> CallContent | None:
-        """Return the call of that kind and name that a span is about, which is told once the journal has the call's end;
-        with a tool call's id, that one."""
+        """Return the call of that kind and name that a span is about; with a tool call's id, that one. A span is told
+        once the journal has the end of its call."""
         fits = [call for call in self.calls.values() if call.kind == kind and (kind == "model" or call.name == name)]
         if call_id:
             fits = [call for call in fits if call.call_id == call_id] or fits
