@@ -6,7 +6,7 @@ more than 5 %: the new number is then written there, a higher one with its reaso
 
 An allocation is a block that Python's objects ask for (`tests/allocations.py`). A call is a frame of `lyra`, also one
 that is resumed; those of the standard library are not counted, nor those of comprehensions, which have no frame of
-their own from Python 3.12 on. Each operation is made several times and the least counts: a busy machine only adds to it.
+their own from Python 3.12 on. Each operation is made several times and the least counts: a busy machine only adds.
 """
 
 from __future__ import annotations
