@@ -1,7 +1,7 @@
 """Early calls: calls that start before the program reaches them. The rules that they keep, and what they may spend.
 
 Vega's programs and functions of `@lyra.parallel` both make such calls, and keep `RULES`; how each finds them in its
-syntax is its own. `why_ordered` says which agents have to be asked in their turn, whoever reads their declaration.
+syntax is its own. `why_ordered` says which agents have to be asked in their turn.
 
 What an early call spends is recorded in a scope of its own (`EarlyBudget`), below the scope it will be charged to.
 While it runs, its reservations are checked in program order: they must fit beside all reservations of the calls before
