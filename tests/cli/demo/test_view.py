@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 from rich.console import Console
 
-from lyra.cli.demo.command import Screen, newest_in_place
+from lyra.cli.demo.command import DemoScreen, newest_in_place
 from lyra.cli.demo.report import Evidence, lines, report
 from lyra.core.budgets.money import Money
 from lyra.core.event import Event
@@ -108,7 +108,7 @@ def test_the_last_lines_fit_a_terminal():
 # ---------------------------------------------------------------- showing
 def screen_of(*rows, console=None):
     table = ProcessTable()
-    screen = Screen(table, lambda: 1.0, console)
+    screen = DemoScreen(table, lambda: 1.0, console)
     for event in journal(*rows):
         screen.show(event)
     return screen, table

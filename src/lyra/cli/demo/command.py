@@ -1,10 +1,10 @@
 """`lyra demo`: a small team at work, killed in the middle with SIGKILL, and resumed.
 
 Runs a kernel in an OS process of its own (`team`) on a SQLite store, shows what happens, kills that process while calls
-are in flight, reads the journal it left, and starts a second one that goes on. `Screen` shows the tree of `lyra tree`
-and the last rows of the journal; where there is no terminal, a line for each row. At the end the demo counts
-(`report`): what the service performed by key, what the journal says was finished, what the supervisors restarted. No
-key, no server, no network.
+are in flight, reads the journal it left, and starts a second one that goes on. `DemoScreen` shows the processes as
+`lyra tree` does, with the last rows of the journal; where there is no terminal, a line for each row. At the end the
+demo counts (`report`): what the service performed by key, what the journal says was finished, what the supervisors
+restarted. No key, no server, no network.
 
 This module is the one home of subprocesses in the command line.
 """
@@ -197,7 +197,7 @@ class Demo:
         self.began = self.clock.monotonic()
         self.table = ProcessTable()
         self.calls: Counter[str] = Counter()
-        self.screen = Screen(self.table, self.elapsed, _console(quiet=quiet), quiet=quiet)
+        self.screen = DemoScreen(self.table, self.elapsed, _console(quiet=quiet), quiet=quiet)
         self.worker: KernelProcess | None = None
         self.result: dict[str, Any] | None = None
         self.evidence: Evidence | None = None
@@ -325,7 +325,7 @@ def _console(*, quiet: bool) -> Console | None:
     return Console(highlight=False, emoji=False, markup=False)
 
 
-class Screen:
+class DemoScreen:
     """Show the processes as a tree above the last rows of the journal. Without a console, print a line for each row."""
 
     def __init__(
