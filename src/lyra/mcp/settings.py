@@ -292,7 +292,7 @@ class _ProjectFile:
         except ConfigError as error:
             problem = f"{error.place or self._place(path)}: {error.message}"
             return ServerSettings(
-                name=_shown(name),
+                name=_render_name(name),
                 origin=FILE_NAME,
                 place=self._place(path),
                 broken=f"{problem}: {error.hint}" if error.hint else problem,
@@ -367,13 +367,13 @@ def _others(name: str, entry: Any) -> tuple[str, ...]:
     return tuple(f"{name}.{key}" for key in _usual(entry) if key not in _KNOWN) if isinstance(entry, dict) else ()
 
 
-def _shown(name: str) -> str:
+def _render_name(name: str) -> str:
     return visible(name if len(name) <= _NAME_CHARS else f"{name[:_NAME_CHARS]}…")
 
 
 def ignored_keys(servers: Iterable[ServerSettings]) -> str:
     """A warning about the ignored keys of the file, on one line; empty if there are none."""
-    keys = [_shown(key) for server in servers for key in server.ignored]
+    keys = [_render_name(key) for server in servers for key in server.ignored]
     if not keys:
         return ""
     rules = "; tools are allowed by permission rules alone" if any(map(_UNASKED.search, keys)) else ""

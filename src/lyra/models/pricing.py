@@ -175,7 +175,7 @@ class Price:
     def __repr__(self) -> str:
         base = self.tiers[0]
         more = " and tiers" if len(self.tiers) > 1 else ""
-        return f"Price(${_shown(base.input)} in, ${_shown(base.output)} out, for a million tokens{more})"
+        return f"Price(${_render_rate(base.input)} in, ${_render_rate(base.output)} out, for a million tokens{more})"
 
 
 FREE: Final = Price((Rates(-1, 0, 0, 0, 0, 0),))
@@ -359,7 +359,7 @@ def _override(name: str, data: Any) -> Price:
         raise ConfigError(f"the price of {name}: {error.message}", hint=error.hint, key=f"prices.{name}") from None
 
 
-def _shown(rate: int) -> str:
+def _render_rate(rate: int) -> str:
     return f"{Decimal(rate) / _SCALE:f}"
 
 

@@ -17,7 +17,7 @@ from lyra.vega.values.values import (
     checked,
     copied,
     equal,
-    shown,
+    render,
 )
 
 
@@ -51,7 +51,7 @@ def test_values_that_hold_themselves():
     circular.append(circular)
     other: list[object] = [1]
     other.append(other)
-    assert shown(circular) == "[1, […]]"
+    assert render(circular) == "[1, […]]"
     assert equal(circular, other)
     copy = copied(circular)
     assert copy is not circular

@@ -119,12 +119,12 @@ class Toolset:
         tools: dict[str, Tool] = {}
         self._failures = []
         for source in self._agent.sources:
-            for tool in self._of(source):
+            for tool in self._read_source(source):
                 if tool.name not in self._agent.tools:
                     tools.setdefault(tool.name, tool)
         return tools
 
-    def _of(self, source: ToolSource) -> tuple[Tool, ...]:
+    def _read_source(self, source: ToolSource) -> tuple[Tool, ...]:
         """The tools of one source; if it fails, those it gave last, so that the message is answered all the same."""
         try:
             self._by_source[id(source)] = tuple(source.__lyra_tools__())

@@ -111,7 +111,7 @@ def _rebuilt_exception(cls: type[Exception], args: list[Any]) -> Exception | Non
 
 def _arguments(error: BaseException) -> list[Any]:
     try:
-        return [_plain(arg) for arg in error.args]
+        return [_to_plain(arg) for arg in error.args]
     except _NotPlain:
         return [text_of(error)]
 
@@ -123,7 +123,7 @@ def _attributes(error: BaseException) -> dict[str, Any]:
     for name, value in getattr(error, "__dict__", {}).items():
         if isinstance(name, str) and not name.startswith("_"):
             try:
-                attributes[name] = _plain(value)
+                attributes[name] = _to_plain(value)
             except _NotPlain:
                 continue
     return attributes
@@ -131,12 +131,12 @@ def _attributes(error: BaseException) -> dict[str, Any]:
 
 def _or_text(value: Any) -> Any:
     try:
-        return _plain(value)
+        return _to_plain(value)
     except _NotPlain:
         return text_of(value)
 
 
-def _plain(value: Any, depth: int = 0) -> Any:
+def _to_plain(value: Any, depth: int = 0) -> Any:
     """The value in types that every row holds, or `_NotPlain`."""
     if value is None or type(value) in (bool, float):
         return value
@@ -147,9 +147,9 @@ def _plain(value: Any, depth: int = 0) -> Any:
     if isinstance(value, str):
         return text_of(str(value))
     if depth < _DEPTH_MAX and isinstance(value, (list, tuple)):
-        return [_plain(item, depth + 1) for item in value]
+        return [_to_plain(item, depth + 1) for item in value]
     if depth < _DEPTH_MAX and isinstance(value, dict):
-        return {text_of(key): _plain(item, depth + 1) for key, item in value.items()}
+        return {text_of(key): _to_plain(item, depth + 1) for key, item in value.items()}
     raise _NotPlain
 
 

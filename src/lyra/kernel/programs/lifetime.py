@@ -338,7 +338,7 @@ class Lifetimes:
             if isinstance(process.replay, Diverged):
                 self._diverged(process, process.replay.error)
                 return
-            if reason == "normal" and self._asked_less(process):
+            if reason == "normal" and self._stopped_before_journal_end(process):
                 return
         if self._causes and error is None and reason == process.kill_reason:
             error = self._causes.get(process)
@@ -466,7 +466,7 @@ class Lifetimes:
             else:
                 resume(watcher)
 
-    def _asked_less(self, process: Process) -> bool:
+    def _stopped_before_journal_end(self, process: Process) -> bool:
         """It returned although its journal has more: the program changed."""
         left = sorted(key for key in process.replay or () if isinstance(key, int))
         if not left:

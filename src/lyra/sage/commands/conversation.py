@@ -224,18 +224,18 @@ def _has_rules(folder: str) -> bool:
 async def diff_(session: LiveSession, arguments: SlashArguments) -> SlashResult:
     words = arguments.at_most(1)
     if words and words[0] == "git":
-        return _of_git(await git_diff(session.folder))
+        return _show_git_diff(await git_diff(session.folder))
     turn = session.facts.turn(arguments.turn(words[0])).number if words else None
     changes = session.changes(turn)
     if changes:
         title = f"turn {turn}" if turn else "all turns of this session"
-        return _of_changes(changes, title)
+        return _show_changes(changes, title)
     if turn is not None:
         return SlashResult.of(f"turn {turn} changed no file")
-    return _of_git(await git_diff(session.folder))
+    return _show_git_diff(await git_diff(session.folder))
 
 
-def _of_changes(changes: Sequence[FileChange], title: str) -> SlashResult:
+def _show_changes(changes: Sequence[FileChange], title: str) -> SlashResult:
     diffs = [change.diff() for change in changes]
     rows = [(visible(change.name), *_counts(unified)) for change, unified in zip(changes, diffs, strict=True)]
     return SlashResult.of(table(("file", "+", "−"), rows, title=title), diff(_bounded("".join(diffs))))
@@ -247,7 +247,7 @@ def _counts(unified: str) -> tuple[int, int]:
     return sum(line.startswith("+") for line in body), sum(line.startswith("-") for line in body)
 
 
-def _of_git(state: GitDiff | None) -> SlashResult:
+def _show_git_diff(state: GitDiff | None) -> SlashResult:
     if state is None:
         return SlashResult.of("no file was changed in this session, and the folder is in no git repository")
     if state.problem:

@@ -82,7 +82,7 @@ def as_markdown(blocks: Iterable[Block]) -> str:
     return "\n\n".join(texts)
 
 
-def plain_text(blocks: Iterable[Block]) -> str:
+def render_text(blocks: Iterable[Block]) -> str:
     """Return the blocks as they are read on paper: titles and lines."""
     texts = (f"{block['title']}\n{_content(block)}" if block.get("title") else _content(block) for block in blocks)
     return "\n\n".join(filter(None, texts))

@@ -312,7 +312,7 @@ class MarkdownFile:
         value = self.keys[key]
         if type(value) is int and least <= value <= most:
             return value
-        self.report.add((key,), f"{key} is a whole number between {least} and {most}, not {_shown(value)}")
+        self.report.add((key,), f"{key} is a whole number between {least} and {most}, not {_render_value(value)}")
         return None
 
     def word(self, key: str, words: Sequence[str]) -> str:
@@ -333,7 +333,7 @@ class MarkdownFile:
             return ()
         for index, item in enumerate(value):
             if not isinstance(item, str) or not fits(item):
-                self.report.add((key, index), f"{_shown(item)} is not {what}")
+                self.report.add((key, index), f"{_render_value(item)} is not {what}")
         return tuple(dict.fromkeys(item for item in value if isinstance(item, str)))
 
     def tools(self, key: str) -> tuple[str, ...] | None:
@@ -341,7 +341,7 @@ class MarkdownFile:
         return self.texts(key, _is_rule, "the name of a tool, such as Read or Bash(git diff *)")
 
 
-def _shown(value: Any) -> str:
+def _render_value(value: Any) -> str:
     return repr(one_line(str(value))[:60])
 
 

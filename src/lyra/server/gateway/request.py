@@ -171,8 +171,8 @@ def _openai_usage(usage: dict[str, Any]) -> TokenUsage:
     return TokenUsage(
         count_of(into),
         count_of(out),
-        cache_read_tokens=count_of(_of(details, "cached_tokens")),
-        reasoning_tokens=count_of(_of(answer, "reasoning_tokens")),
+        cache_read_tokens=count_of(_get_field(details, "cached_tokens")),
+        reasoning_tokens=count_of(_get_field(answer, "reasoning_tokens")),
     )
 
 
@@ -186,7 +186,7 @@ def _anthropic_usage(usage: dict[str, Any]) -> TokenUsage:
     )
 
 
-def _of(details: Any, field: str) -> Any:
+def _get_field(details: Any, field: str) -> Any:
     return details.get(field) if isinstance(details, dict) else None
 
 
