@@ -23,8 +23,7 @@ from lyra.core.address import Address
 from lyra.core.ids import seeded
 from lyra.kernel import Kernel
 from lyra.server.generated import engine_pb2 as pb
-from lyra.server.grpc.face import GrpcFace
-from lyra.server.grpc.handlers import SERVICES
+from lyra.server.grpc.face import SERVICES, GrpcFace
 from lyra.server.identity import TokenTable
 from lyra.server.settings import ServeSettings
 from verify.fuzz.grpc_messages import PIPELINE, Known, message_bytes

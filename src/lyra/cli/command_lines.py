@@ -1,18 +1,20 @@
-"""A prompt that reads one command a line, from a terminal, a pipe or a file, and prints what each comes to.
+"""Prompts that read one command a line, from a terminal, a pipe or a file, and print what each comes to.
 
-`lyra replay` and `vega replay` are such prompts: each has a table of `CommandRow`s and an object with `do` and `words`
-(`PromptWords`). A command that cannot be done is told, and the next line is read; Ctrl-C stops the command under way,
-and not the prompt. Which commands there are, and what they do, is not known here.
+`CommandPrompt` is a table of `CommandRow`s with one method for each. `TravelPrompt` adds what every travel through a
+run has: moving, searching, breakpoints, the list of steps. `lyra replay`, `vega replay` and `vesper replay` add how
+their steps look, what can be seen at a place, and how a run is forked. A command that cannot be done is told, and the
+next line is read; Ctrl-C stops the command under way, and not the prompt.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 import click
 
@@ -21,9 +23,15 @@ from lyra.core.checking.check import did_you_mean
 from lyra.core.own_files import make_folder
 from lyra.errors import ConfigError, LyraError
 
+if TYPE_CHECKING:
+    from lyra.observe.timeline.step import Step
+    from lyra.observe.timeline.travel import Breakpoints, Hit, Travel
+
 _PROMPT: Final = "replay> "
 _HISTORY_MAX: Final = 1_000
 _WIDE: Final = 36  # columns of a usage that has its text on the next line
+_STEPS_SHOWN: Final = 20
+_COUNT_DIGITS_MAX: Final = 9
 
 
 class CommandRow(NamedTuple):
@@ -40,57 +48,198 @@ class CommandResult(NamedTuple):
     is_end: bool = False
 
 
-class PromptWords(Protocol):
+class CommandPrompt:
+    """`commands` in the order of the help; `do_NAME` carries one out. With `is_flat` an answer in JSON is the data of
+    the command alone, and mistakes are told on the standard output."""
+
+    commands: ClassVar[Mapping[str, CommandRow]] = {}
+    is_flat: ClassVar[bool] = False
+
     def do(self, line: str) -> CommandResult:
         """Carry out one line; a LyraError where that cannot be done."""
-        ...
+        word, _, rest = line.strip().partition(" ")
+        act = getattr(self, f"do_{self.command_of(word).replace('-', '_')}")
+        result: CommandResult = act(rest.strip())
+        return result
+
+    def command_of(self, word: str) -> str:
+        """Return the command that a word stands for; ConfigError where there is none."""
+        names = {other: name for name, row in self.commands.items() for other in (name, *row.other)}
+        name = names.get(word.lower())
+        if name is None:
+            near = did_you_mean(word, list(names))
+            raise ConfigError(
+                f"there is no command {word!r}", hint=f"did you mean {near}?" if near else "`help` lists them"
+            )
+        return name
 
     def words(self, text: str) -> list[str]:
         """Return what a line may go on with, for the tabulator."""
-        ...
+        word, space, rest = text.partition(" ")
+        choices: Iterable[str] = () if space else [row.usage.partition(" ")[0] for row in self.commands.values()]
+        with suppress(ConfigError):
+            choices = self.choices(self.command_of(word), rest) if space else choices
+        begun = text.rpartition(" ")[2]
+        return [choice for choice in choices if choice.startswith(begun)]
 
-    def interrupted(self) -> None:
+    def choices(self, name: str, rest: str) -> Iterable[str]:  # noqa: ARG002 (for those that have some)
+        """Return what the next word behind a command may be; `rest` is what stands there already."""
+        return ()
+
+    def on_interrupt(self) -> None:
         """Ctrl-C came while a command was carried out."""
-        ...
+
+    def do_help(self, _: str) -> CommandResult:
+        """List the commands, one a line; one with a long usage has its text on the next."""
+        rows = self.commands.values()
+        width = max(len(row.usage) for row in rows if len(row.usage) < _WIDE)
+        lines = []
+        for row in rows:
+            short = f"  ({', '.join(row.other)})" if row.other else ""
+            if len(row.usage) < _WIDE:
+                lines.append(f"  {row.usage:<{width}}  {row.text}{short}")
+            else:
+                lines += [f"  {row.usage}", f"  {'':<{width}}  {row.text}{short}"]
+        return CommandResult("\n".join(lines), {name: row.text for name, row in self.commands.items()})
+
+    def do_quit(self, _: str) -> CommandResult:
+        return CommandResult("", is_end=True)
 
 
-def command_of(word: str, table: Mapping[str, CommandRow]) -> str:
-    """The command that a word stands for; ConfigError where there is none."""
-    names = {other: name for name, row in table.items() for other in (name, *row.other)}
-    name = names.get(word.lower())
-    if name is None:
-        near = did_you_mean(word, list(names))
-        raise ConfigError(
-            f"there is no command {word!r}", hint=f"did you mean {near}?" if near else "`help` lists them"
-        )
-    return name
+ENDING: Final = {
+    "help": CommandRow("help", "this list", ("h", "?")),
+    "quit": CommandRow("quit", "end; so does Ctrl-D", ("q", "exit")),
+}
+MOVING: Final = {
+    "step": CommandRow("step [N]", "on by one step, or N of them", ("s", "n")),
+    "back": CommandRow("back [N]", "back by one step, or N of them", ("b",)),
+    "goto": CommandRow("goto N", "to the moment after step N; 0 is before the first, `end` after the last", ("g",)),
+    "find": CommandRow("find TEXT", "on to the next step with this text; `find` alone goes on", ("f", "/")),
+    "continue": CommandRow("continue", "on to the next breakpoint, or to the end"),
+    "reverse-continue": CommandRow("reverse-continue", "back to the last breakpoint, or to the beginning", ("rc", "r")),
+    "break": CommandRow("break agent NAME | error | cost $X", "stop there"),
+    "breaks": CommandRow("breaks", "the breakpoints"),
+    "delete": CommandRow("delete N", "take a breakpoint away"),
+    "steps": CommandRow("steps [FROM [TO]]", "the steps around this one", ("l",)),
+}
 
 
-def help_lines(table: Mapping[str, CommandRow]) -> list[str]:
-    """Return what there is, a command a line; one with a long usage has its text on the next."""
-    width = max(len(row.usage) for row in table.values() if len(row.usage) < _WIDE)
-    lines = []
-    for row in table.values():
-        short = f"  ({', '.join(row.other)})" if row.other else ""
-        if len(row.usage) < _WIDE:
-            lines.append(f"  {row.usage:<{width}}  {row.text}{short}")
-        else:
-            lines += [f"  {row.usage}", f"  {'':<{width}}  {row.text}{short}"]
-    return lines
+class TravelPrompt(CommandPrompt):
+    """The place in a run and the commands that every run has. A stack gives `travel` with its steps, `here` and
+    `step_line`, and its own commands; `first` is the number of the first step, `noun` the name of one."""
+
+    noun: ClassVar[str] = "step"
+    first: ClassVar[int] = 1
+
+    def __init__(self, travel: Travel, breakpoints: Breakpoints) -> None:
+        self.travel = travel
+        self.breakpoints = breakpoints
+        self._wanted = ""
+
+    def here(self, message: str = "") -> CommandResult:
+        """Tell where the run stands, behind a message."""
+        raise NotImplementedError
+
+    def step_line(self, step: Step, *, is_here: bool = False) -> str:
+        raise NotImplementedError
+
+    # ------------------------------------------------------------------ moving
+
+    def do_step(self, rest: str) -> CommandResult:
+        self.travel.advance(self.count(rest))
+        return self.here()
+
+    def do_back(self, rest: str) -> CommandResult:
+        self.travel.goto(self.travel.position - self.count(rest))
+        return self.here()
+
+    def do_goto(self, rest: str) -> CommandResult:
+        last = len(self.travel.steps)
+        position = last if rest == "end" else self.number(rest)
+        if position > last:
+            hint = f"they go from {self.first} to {last - 1 + self.first}; `goto end`"
+            raise ConfigError(f"there is no {self.noun} {position}", hint=hint)
+        self.travel.goto(position)
+        return self.here()
+
+    def do_find(self, rest: str) -> CommandResult:
+        self._wanted = rest or self._wanted
+        if not self._wanted:
+            raise ConfigError("find what?", hint="find TEXT")
+        is_found = self.travel.find(self._wanted)
+        return self.here() if is_found else CommandResult(f"no {self.noun} after this one has {self._wanted!r}")
+
+    def do_continue(self, _: str) -> CommandResult:
+        return self._stopped(self.breakpoints.forward())
+
+    def do_reverse_continue(self, _: str) -> CommandResult:
+        return self._stopped(self.breakpoints.backward())
+
+    def _stopped(self, hit: Hit | None) -> CommandResult:
+        return self.here("" if hit is None else f"breakpoint {hit.breakpoint}")
+
+    def do_break(self, rest: str) -> CommandResult:
+        point = self.breakpoints.add(rest)
+        return CommandResult(f"breakpoint {point}", point.to_data())
+
+    def do_breaks(self, _: str) -> CommandResult:
+        points = self.breakpoints.all
+        return CommandResult("\n".join(map(str, points)) or "none", [point.to_data() for point in points])
+
+    def do_delete(self, rest: str) -> CommandResult:
+        gone = self.breakpoints.delete(self.number(rest, of="breakpoint"))
+        return CommandResult(f"deleted {gone}", gone.to_data())
+
+    def do_steps(self, rest: str) -> CommandResult:
+        position, words = self.travel.position, rest.split()
+        first = self.number(words[0]) if words else max(self.first, position - _STEPS_SHOWN // 2)
+        last = self.number(words[1]) if len(words) > 1 else first - self.first + _STEPS_SHOWN
+        steps = self.travel.steps[max(0, first - self.first) : last]
+        lines = [self.step_line(step, is_here=step.number == position) for step in steps]
+        return CommandResult("\n".join(lines) or f"no {self.noun}s", [step.to_data() for step in steps])
+
+    # ------------------------------------------------------------------ words of a command
+
+    def choices(self, name: str, rest: str) -> Iterable[str]:
+        if name != "break":
+            return ()
+        kind, is_detail, _ = rest.partition(" ")
+        if not is_detail:
+            return self.breakpoints.forms
+        return self.travel.agents_asked() if kind == "agent" else ()
+
+    def count(self, text: str) -> int:
+        """Return a number of steps; one where none is given."""
+        return self.number(text) if text else 1
+
+    def number(self, text: str, *, of: str = "") -> int:
+        if not (text.isascii() and text.isdigit()):
+            noun = of or self.noun
+            article = "an" if noun[0] in "aeiou" else "a"
+            raise ConfigError(f"{text!r} is no number of {article} {noun}", hint="`help` shows what a command takes")
+        return int(text[:_COUNT_DIGITS_MAX])
+
+
+def quoted_words(rest: str, *, example: str) -> list[str]:
+    """Return the words of a command in which a text stands in quotes."""
+    try:
+        return shlex.split(rest)
+    except ValueError as error:
+        raise ConfigError(f"{error}", hint=f"put the text in quotes: {example}") from None
 
 
 # ---------------------------------------------------------------- lines in
-def typed_lines(*, is_person: bool) -> Iterator[str]:
-    """The lines of the standard input, behind a prompt where a person types them."""
+def _typed_lines(prompt: str) -> Iterator[str]:
+    """Read the lines of the standard input, behind a prompt where a person types them."""
     while True:
-        if not is_person:
+        if not prompt:
             line = sys.stdin.readline()
             if not line:
                 return
             yield line.rstrip("\n")
             continue
         try:
-            yield input(_PROMPT)
+            yield input(prompt)
         except EOFError:
             click.echo("", err=True)
             return
@@ -127,7 +276,7 @@ def with_history(ctx: click.Context, name: str) -> None:
     ctx.call_on_close(save)
 
 
-def with_completion(ctx: click.Context, words: PromptWords) -> None:
+def with_completion(ctx: click.Context, prompt: CommandPrompt) -> None:
     """Arrow keys, earlier lines and the tabulator, where the interpreter has readline."""
     try:
         import readline
@@ -137,7 +286,7 @@ def with_completion(ctx: click.Context, words: PromptWords) -> None:
 
     def complete(text: str, state: int) -> str | None:
         line = readline.get_line_buffer().lstrip()
-        choices = [word for word in words.words(line) if word.startswith(text)]
+        choices = [word for word in prompt.words(line) if word.startswith(text)]
         return f"{choices[state]} " if state < len(choices) else None
 
     readline.set_completer(complete)
@@ -146,40 +295,64 @@ def with_completion(ctx: click.Context, words: PromptWords) -> None:
 
 
 # ---------------------------------------------------------------- answers out
-def answer_lines(words: PromptWords, lines: Iterable[str], *, as_json: bool = False) -> bool:
-    """Carry out one line after another until the end; gives whether all could be done."""
+def answer_commands(
+    prompt: CommandPrompt,
+    ctx: click.Context | None = None,
+    *,
+    sign: str = _PROMPT,
+    lines: Iterable[str] | None = None,
+    as_json: bool = False,
+) -> bool:
+    """Carry out one line after another until the end, those of the standard input where none are given; False where
+    some could not be done, unless a person typed them. With `ctx` a person has earlier lines and the tabulator."""
+    is_person = lines is None and not as_json and sys.stdin.isatty()
+    if is_person and ctx is not None:
+        with_completion(ctx, prompt)
     is_done = True
-    for line in lines:
+    for line in _typed_lines(sign if is_person else "") if lines is None else lines:
         if not line.strip() or line.lstrip().startswith("#"):
             continue
-        result = _answer(words, line, as_json=as_json)
+        result = _answer(prompt, line, as_json=as_json)
         is_done = is_done and result is not None
         if result is not None and result.is_end:
             break
-    return is_done
+    return is_done or is_person
 
 
-def _answer(words: PromptWords, line: str, *, as_json: bool) -> CommandResult | None:
+def _answer(prompt: CommandPrompt, line: str, *, as_json: bool) -> CommandResult | None:
     """Do one command and show what it gives; None where it could not be done."""
     try:
-        result = words.do(line)
+        result = prompt.do(line)
     except KeyboardInterrupt:
-        words.interrupted()
+        prompt.on_interrupt()
         note("stopped")
         return None
     except LyraError as error:
-        if as_json:
+        hint = f" ({error.hint})" if error.hint else ""
+        if as_json and not prompt.is_flat:
             _print_line({"command": line, "ok": False, "error": error.message, "hint": error.hint})
+        elif as_json:
+            _print_line({"error": f"{error.message}{hint}"})
+        elif prompt.is_flat:
+            click.echo(printable(f"{error.message}{hint}"))
         else:
             note(f"error: {error.message}")
             if error.hint:
                 note(f"  hint: {error.hint}")
         return None
-    if as_json:
+    print_answer(result, prompt, line, as_json=as_json)
+    return result
+
+
+def print_answer(result: CommandResult, prompt: CommandPrompt, line: str = "", *, as_json: bool) -> None:
+    if as_json and prompt.is_flat:
+        for data in result.data if isinstance(result.data, list) else [result.data]:
+            if data is not None:
+                _print_line(data)
+    elif as_json:
         _print_line({"command": line, "ok": True, "data": result.data})
     elif result.text:
         click.echo("\n".join(printable(text_line) for text_line in result.text.split("\n")))
-    return result
 
 
 def _print_line(data: Any) -> None:

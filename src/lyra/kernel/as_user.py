@@ -3,26 +3,28 @@
 Every call that names a process, a pipeline, an envelope or a question checks its owner first: another user's, or one of
 no user, is `Denied`, and one that does not exist is `NoSuchProcess` (`NoSuchEnvelope`, `NoSuchInterrupt`). What a user
 makes is the user's from then on; lists and counts have what is the user's alone. A server makes one view for each
-request, from the identity that it has checked. Calls about the whole kernel (services, status, shutdown) are not here.
+request, from the identity that it has checked. What a call needs is a column of `lyra.core.kernel_calls`. Calls about
+the whole kernel (services, status, shutdown) are not here.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+import inspect
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import update_wrapper
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from lyra.core.envelope import BoundsResult, Envelope
+from lyra.core.envelope import Envelope
+from lyra.core.kernel_calls import CALLS
 from lyra.errors import NoSuchProcess
-from lyra.kernel.interrupts.interrupt import Answer, Interrupt
-from lyra.kernel.pipelines.events import PipelineEvent
-from lyra.kernel.pipelines.instruction import SessionState
-from lyra.kernel.pipelines.single_agent import AgentRun
+from lyra.kernel.interrupts.interrupt import Interrupt
+from lyra.kernel.interrupts.service import InterruptService
 from lyra.kernel.programs.handle import Ack, Handle
 from lyra.kernel.services.registry import InferenceResponse, ServiceResponse
 from lyra.kernel.services.service import ServiceRequest
 from lyra.kernel.worker_api import WorkerApi
-from lyra.kernel.workers.entry import ProcessControlBlock, ProcessCounts
+from lyra.kernel.workers.envelope_table import EnvelopeTable
 from lyra.kernel.workers.envelopes import with_ids
 from lyra.kernel.workers.lifecycle import LifecycleManager
 from lyra.kernel.workers.quota import check_owner, checked_user
@@ -33,14 +35,19 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def _owned(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
-    """The call of the kernel by that name for a pid, its first argument, that is the user's."""
-    name = method.__name__
+def _as_user(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
+    """Return the call of the kernel by that name, with what its row in `CALLS` needs checked first."""
+    name, signature = method.__name__, inspect.signature(method)
+    row = CALLS[name]
 
     def call(self: UserKernel, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        pid: Any = args[0] if args else kwargs.get("pid")
-        self.check(pid)
-        result: R = getattr(self.kernel, name)(*args, **kwargs)
+        given = signature.bind(self, *args, **kwargs)
+        self._admit(row.needs, given.arguments)
+        if "user_id" in signature.parameters:
+            given.arguments["user_id"] = self.user_id
+        elif "envelope" in signature.parameters:
+            given.arguments["envelope"] = self._own_envelope(given.arguments)
+        result: R = row.method(self.kernel, name)(*given.args[1:], **given.kwargs)
         return result
 
     update_wrapper(call, method)
@@ -61,31 +68,35 @@ class UserKernel:
         """Raise NoSuchProcess if there is no such process, Denied if it is not the user's."""
         check_owner(self._lifecycle.user_of(pid), self.user_id, f"process {pid}")
 
-    def _check_if_known(self, pid: str | None) -> None:
-        """Check a pid that may be new."""
-        if pid:
-            try:
-                self.check(pid)
-            except NoSuchProcess:
-                return
+    def _admit(self, needs: str, given: Mapping[str, Any]) -> None:
+        """Check what a call with these arguments needs."""
+        if needs == "process":
+            self.check(given["pid"])
+        elif needs == "question":
+            interrupt = self.kernel.interrupts._find(given["interrupt_id"])
+            check_owner(self._owner_of(interrupt), self.user_id, f"interrupt {interrupt.id}")
+        elif needs == "new process":
+            if given.get("pid"):
+                with suppress(NoSuchProcess):
+                    self.check(given["pid"])
+            if given.get("parent_pid"):
+                self.check(given["parent_pid"])
 
-    def _own_envelope(self, envelope: Any, pid: str = "") -> Envelope:
-        return with_ids(self.kernel.orchestrator.envelope_of(envelope, pid), {"user_id": self.user_id})
+    def _own_envelope(self, given: Mapping[str, Any]) -> Envelope:
+        envelope = self.kernel.orchestrator.envelope_of(given.get("envelope"), given.get("pid") or "")
+        return with_ids(envelope, {"user_id": self.user_id})
+
+    def _owner_of(self, interrupt: Interrupt) -> str:
+        try:
+            return interrupt.user_id or self._lifecycle.user_of(interrupt.pid)
+        except NoSuchProcess:  # its process was cleaned up
+            return ""
 
     # ------------------------------------------------------------------ processes
 
-    def submit(self, pid: str, **given: Any) -> ProcessControlBlock:
-        """`Kernel.submit` for the user; a pid of another's is refused."""
-        self._check_if_known(pid)
-        parent_pid = given.get("parent_pid")
-        if parent_pid:
-            self.check(parent_pid)
-        block: ProcessControlBlock = self.kernel.submit(pid, **{**given, "user_id": self.user_id})
-        return block
-
     def spawn(self, program: Any, *args: Any, pid: str | None = None, **options: Any) -> Any:
         """`Kernel.spawn` of a process that is the user's; an existing pid gives that process, if it is."""
-        self._check_if_known(pid)
+        self._admit("new process", {"pid": pid})
         handle: Handle = self.kernel.spawn(program, *args, pid=pid, **options)
         self._lifecycle.set_owner(handle.pid, self.user_id)
         return handle
@@ -109,29 +120,23 @@ class UserKernel:
         sent: Ack = self.kernel.send(pid, message)
         return sent
 
-    def get_next_runnable(self) -> ProcessControlBlock | None:
-        """Take the user's entry whose turn it is."""
-        return self._lifecycle.get_next_runnable(self.user_id)
+    submit = _as_user(LifecycleManager.submit)
+    schedule = _as_user(LifecycleManager.schedule)
+    get_next_runnable = _as_user(LifecycleManager.get_next_runnable)
+    transition_state = _as_user(LifecycleManager.transition_state)
+    terminate = _as_user(LifecycleManager.terminate)
+    get_process = _as_user(LifecycleManager.get_process)
+    list_processes = _as_user(LifecycleManager.list_processes)
+    get_process_counts = _as_user(LifecycleManager.get_process_counts)
+    cleanup_process = _as_user(WorkerApi.cleanup_process)
+    get_request_status = _as_user(WorkerApi.get_request_status)
 
-    def list_processes(self, state: str | None = None) -> list[ProcessControlBlock]:
-        return self._lifecycle.list_processes(state, self.user_id)
-
-    def get_process_counts(self) -> ProcessCounts:
-        return self._lifecycle.get_process_counts(self.user_id)
-
-    schedule = _owned(LifecycleManager.schedule)
-    transition_state = _owned(LifecycleManager.transition_state)
-    terminate = _owned(LifecycleManager.terminate)
-    get_process = _owned(LifecycleManager.get_process)
-    cleanup_process = _owned(WorkerApi.cleanup_process)
-    get_request_status = _owned(WorkerApi.get_request_status)
-
-    check_quota = _owned(ResourceTracker.check_quota)
-    record_usage = _owned(WorkerApi.record_usage)
-    record_tool_call = _owned(ResourceTracker.record_tool_call)
-    record_agent_hop = _owned(ResourceTracker.record_agent_hop)
-    get_remaining_budget = _owned(ResourceTracker.get_remaining_budget)
-    adjust_quota = _owned(ResourceTracker.adjust_quota)
+    check_quota = _as_user(ResourceTracker.check_quota)
+    record_usage = _as_user(WorkerApi.record_usage)
+    record_tool_call = _as_user(ResourceTracker.record_tool_call)
+    record_agent_hop = _as_user(ResourceTracker.record_agent_hop)
+    get_remaining_budget = _as_user(ResourceTracker.get_remaining_budget)
+    adjust_quota = _as_user(ResourceTracker.adjust_quota)
 
     def check_rate_limit(self, endpoint: str = "", *, record: bool = True) -> RateLimitResult:
         limited: RateLimitResult = self.kernel.check_rate_limit(self.user_id, endpoint, record=record)
@@ -139,13 +144,11 @@ class UserKernel:
 
     # ------------------------------------------------------------------ questions
 
-    create_interrupt = _owned(WorkerApi.create_interrupt)
-    get_pending_interrupt = _owned(WorkerApi.get_pending_interrupt)
-
-    def get_interrupt(self, interrupt_id: str) -> Interrupt:
-        self._check_question(interrupt_id)
-        interrupt: Interrupt = self.kernel.interrupts.get_interrupt(interrupt_id)
-        return interrupt
+    create_interrupt = _as_user(WorkerApi.create_interrupt)
+    get_pending_interrupt = _as_user(WorkerApi.get_pending_interrupt)
+    get_interrupt = _as_user(InterruptService.get_interrupt)
+    resolve_interrupt = _as_user(WorkerApi.resolve_interrupt)
+    cancel_interrupt = _as_user(InterruptService.cancel_interrupt)
 
     def list_interrupts(self, pid: str | None = None, *, status: str | None = None) -> list[Interrupt]:
         """Questions of one of the user's processes, or of all of them."""
@@ -154,84 +157,22 @@ class UserKernel:
         asked: list[Interrupt] = self.kernel.interrupts.list_interrupts(pid, status=status)
         return [interrupt for interrupt in asked if self._owner_of(interrupt) == self.user_id]
 
-    def resolve_interrupt(self, interrupt_id: str, response: Answer | Mapping[str, Any]) -> Ack:
-        self._check_question(interrupt_id)
-        answered: Ack = self.kernel.resolve_interrupt(interrupt_id, response, self.user_id)
-        return answered
-
-    def cancel_interrupt(self, interrupt_id: str, reason: str = "cancelled") -> Interrupt:
-        self._check_question(interrupt_id)
-        interrupt: Interrupt = self.kernel.interrupts.cancel_interrupt(interrupt_id, reason)
-        return interrupt
-
-    def _check_question(self, interrupt_id: str) -> None:
-        interrupt = self.kernel.interrupts._find(interrupt_id)
-        check_owner(self._owner_of(interrupt), self.user_id, f"interrupt {interrupt_id}")
-
-    def _owner_of(self, interrupt: Interrupt) -> str:
-        try:
-            return interrupt.user_id or self._lifecycle.user_of(interrupt.pid)
-        except NoSuchProcess:  # its process was cleaned up
-            return ""
-
     # ------------------------------------------------------------------ pipelines, agents, envelopes
 
-    get_next_instruction = _owned(WorkerApi.get_next_instruction)
-    report_agent_result = _owned(WorkerApi.report_agent_result)
-    renew_lease = _owned(WorkerApi.renew_lease)
-    release_lease = _owned(WorkerApi.release_lease)
-    get_envelope = _owned(WorkerApi.get_envelope)
-    get_orchestration_state = _owned(WorkerApi.get_orchestration_state)
-
-    def store_envelope(self, pid: str, envelope: Any) -> Envelope:
-        self.check(pid)
-        kept: Envelope = self.kernel.store_envelope(pid, self._own_envelope(envelope, pid))
-        return kept
-
-    def initialize_orchestration(
-        self, pid: str, config: Any, envelope: Any = None, force: bool = False
-    ) -> SessionState:
-        self._check_if_known(pid)
-        session: SessionState = self.kernel.initialize_orchestration(
-            pid, config, self._own_envelope(envelope, pid), force
-        )
-        return session
-
-    def execute_pipeline(
-        self, config: Any, envelope: Any = None, *, pid: str | None = None
-    ) -> AsyncGenerator[PipelineEvent, None]:
-        self._check_if_known(pid)
-        events: AsyncGenerator[PipelineEvent, None] = self.kernel.execute_pipeline(
-            config, self._own_envelope(envelope), pid=pid
-        )
-        return events
-
-    def execute_agent(
-        self, name: str, envelope: Any = None, config: Any = None, *, pid: str | None = None, **given: Any
-    ) -> Coroutine[Any, Any, AgentRun]:
-        self._check_if_known(pid)
-        run: Coroutine[Any, Any, AgentRun] = self.kernel.execute_agent(
-            name, envelope, config, pid=pid, **{**given, "user_id": self.user_id}
-        )
-        return run
-
-    def create_envelope(self, fields: Any = None, *, request_id: str = "", session_id: str = "") -> Envelope:
-        envelope: Envelope = self.kernel.create_envelope(
-            fields, user_id=self.user_id, request_id=request_id, session_id=session_id
-        )
-        return envelope
-
-    def update_envelope(self, changes: Envelope | Mapping[str, Any]) -> Envelope:
-        envelope: Envelope = self.kernel.update_envelope(changes, user_id=self.user_id)
-        return envelope
-
-    def clone_envelope(self, envelope: Envelope | Mapping[str, Any] | str) -> Envelope:
-        copy: Envelope = self.kernel.clone_envelope(envelope, user_id=self.user_id)
-        return copy
-
-    def check_bounds(self, envelope: Envelope | Mapping[str, Any] | str) -> BoundsResult:
-        left: BoundsResult = self.kernel.check_bounds(envelope, user_id=self.user_id)
-        return left
+    get_next_instruction = _as_user(WorkerApi.get_next_instruction)
+    report_agent_result = _as_user(WorkerApi.report_agent_result)
+    renew_lease = _as_user(WorkerApi.renew_lease)
+    release_lease = _as_user(WorkerApi.release_lease)
+    get_envelope = _as_user(WorkerApi.get_envelope)
+    store_envelope = _as_user(WorkerApi.store_envelope)
+    get_orchestration_state = _as_user(WorkerApi.get_orchestration_state)
+    initialize_orchestration = _as_user(WorkerApi.initialize_orchestration)
+    execute_pipeline = _as_user(WorkerApi.execute_pipeline)
+    execute_agent = _as_user(WorkerApi.execute_agent)
+    create_envelope = _as_user(WorkerApi.create_envelope)
+    update_envelope = _as_user(WorkerApi.update_envelope)
+    clone_envelope = _as_user(WorkerApi.clone_envelope)
+    check_bounds = _as_user(EnvelopeTable.check_bounds)
 
     # ------------------------------------------------------------------ services
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.core.envelope import ANONYMOUS
@@ -37,13 +38,14 @@ class OwnedPid:
         self._user = user
         self.rest = rest
 
-    @classmethod
-    def read(cls, pid: str) -> OwnedPid | None:
+    @staticmethod
+    @lru_cache(maxsize=10_000)  # each listing asks for those of all processes
+    def read(pid: str) -> OwnedPid | None:
         """The parts of a pid that `owned_pid` gave; None for any other."""
         match = _OWNED.match(pid)
-        return (
-            cls(match["kind"], match["user"], match["rest"]) if match is not None and match["kind"] in KINDS else None
-        )
+        if match is None or match["kind"] not in KINDS:
+            return None
+        return OwnedPid(match["kind"], match["user"], match["rest"])
 
     @property
     def user_id(self) -> str:
@@ -115,7 +117,11 @@ def owner_of(kernel: Kernel, pid: str) -> str:
     owner = kernel.lifecycle.owner(pid)
     if owner.user_id and owner.user_id != ANONYMOUS:
         return owner.user_id
-    process = kernel.processes.get(pid)
+    return named_owner(kernel, pid, kernel.processes.get(pid))
+
+
+def named_owner(kernel: Kernel, pid: str, process: Process | None) -> str:
+    """The user of a process that the kernel knows no user of: the one that its pid, or one above it, names."""
     while True:
         session = kernel.orchestrator.state.sessions.get(pid)
         if session is not None and session.envelope.user_id not in ("", ANONYMOUS):

@@ -21,9 +21,9 @@ from lyra.kernel.seams import Seams
 from lyra.models.script import Reply, ScriptedCall
 from lyra.models.sim import SimProvider
 from lyra.observe.history.calls import CallHistory
-from lyra.observe.timeline.difference import compare_runs
 from lyra.observe.timeline.journal import StoredRows
 from lyra.observe.timeline.timeline import RunTimeline
+from lyra.observe.timeline.travel import compare_runs
 from lyra.store.protocol import Store
 from lyra.store.reader import open_to_read
 from lyra.store.rows import seal, unseal

@@ -79,6 +79,18 @@ def test_a_step_is_edited_and_run_on(vesper):
     assert "Step 1: check_percent ✗ (too_much)" in done.stdout
 
 
+def test_an_execution_is_gone_through_both_ways(vesper):
+    """By step, to a step, to one with a text, and to the one that failed."""
+    trace = trace_of(vesper, "discount.vsp", {"price": "10.00", "percent": 95})
+    done = vesper("replay", trace, typed="find PERCENT\nback\ngoto 1\nback\nbreak error\ncontinue\nsteps\ngoto 9\n")
+    shown = ["Step 1: check_percent ✗", "  price: 10.00", "  percent: 95"]
+    start = "before the first of 1 steps"
+    stop = ["breakpoint 1: error", "breakpoint 1: error"]
+    expected = [*shown, start, *shown, start, *stop, *shown, "Step 1: check_percent ✗ (too_much)"]
+    assert done.stdout.splitlines()[5:-1] == expected
+    assert "there is no step 9" in done.stdout.splitlines()[-1]
+
+
 def test_answers_are_json_on_lines(vesper):
     trace = trace_of(vesper, "discount.vsp", {"price": "10.00", "percent": 20})
     done = vesper("replay", trace, "--json", typed="show 1\nedit 2 percent=50\nrun\nwhat\n")
@@ -106,7 +118,7 @@ def test_wrong_commands_are_told_and_the_replay_goes_on(vesper, typed, told):
     done = vesper("replay", trace, typed=f"{typed}\nhelp\n")
     assert done.returncode == 1
     assert told in done.stdout
-    assert done.stdout.splitlines()[-1].startswith("next, show")
+    assert "  edit STEP NAME=VALUE  change a value" in done.stdout  # of the help, which comes after it
 
 
 def test_an_unknown_trace_is_told_the_nearest(vesper):

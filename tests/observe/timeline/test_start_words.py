@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from lyra.core.naming import SUPERVISE, VEGA_AGENT, VEGA_PROCESS
-from lyra.observe.timeline.difference import compare_runs
 from lyra.observe.timeline.step import ending_text, start_words, vega_name
+from lyra.observe.timeline.travel import compare_runs
 from lyra.vega.durable.runs import Runs
 from lyra.vega.replay.timeline import timeline_of_run
 from tests.vega.recorded import Recorded

@@ -15,9 +15,9 @@ from lyra.cli.replay.prompt import conversation_lines
 from lyra.core.event import Event
 from lyra.errors import ConfigError, NoSuchProcess, ToolError
 from lyra.models.sim import SimProvider
-from lyra.observe.timeline.difference import compare_runs
 from lyra.observe.timeline.journal import StoredRows
 from lyra.observe.timeline.timeline import RunTimeline
+from lyra.observe.timeline.travel import Breakpoints, Travel, compare_runs
 from lyra.server.dashboard.run_view import moment_view
 from lyra.store.protocol import Store
 from lyra.store.reader import open_to_read
@@ -185,19 +185,36 @@ def test_a_long_run_is_read_a_page_at_a_time_and_bounded(store: str) -> None:
     assert (len(short.steps), short.is_cut) == (10, True)
 
 
-def test_a_step_is_found_by_its_text_both_ways(store: str) -> None:
+def test_a_step_is_found_by_its_text(store: str) -> None:
+    asyncio.run(talk(store))
+    travel = Travel(timeline(store, "talk").steps)
+    assert travel.find("sunny")
+    assert travel.position == 4
+    assert travel.find("SUNNY")
+    assert travel.position == 5
+    assert not travel.find("nowhere")
+    assert travel.position == 5
+
+
+def test_breakpoints_are_found_in_the_steps_of_any_run(store: str) -> None:
+    """Where an agent is asked, and where so much is spent; in both directions."""
     asyncio.run(talk(store))
     run = timeline(store, "talk")
-    step = run.find("sunny")
-    assert step is not None
-    assert step.number == 4
-    again = run.find("sunny", after=4)
-    assert again is not None
-    assert again.number == 5
-    back = run.find("SUNNY", after=5, backwards=True)
-    assert back is not None
-    assert back.number == 4
-    assert run.find("nowhere") is None
+    breaks = Breakpoints(travel := Travel(run.steps))
+    breaks.add("agent guide")
+    stops = []
+    while breaks.forward() is not None:
+        stops.append(travel.position)
+    assert stops == [step.number for step in run.steps if step.kind == "model"]
+    assert travel.position == len(run.steps)
+    assert breaks.backward() is not None
+    assert travel.position == stops[-1]
+    breaks.delete(1)
+    half = run.totals()["usage"]["usd"] // 2
+    breaks.add(f"cost ${half / 1_000_000:.6f}")
+    travel.goto(0)
+    assert breaks.forward() is not None
+    assert run.totals(travel.position - 1)["usage"].get("usd", 0) < half <= run.totals(travel.position)["usage"]["usd"]
 
 
 def test_the_whole_value_of_a_step_is_read_when_it_is_asked_for(store: str) -> None:

@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 
 import lyra
+from lyra.core import kernel_calls
 from lyra.core.address import Address
 from lyra.core.envelope import Envelope
+from lyra.core.kernel_calls import KernelCall
 from lyra.errors import (
     ConfigError,
     DeadlineExceeded,
@@ -36,13 +38,14 @@ from lyra.kernel.workers.entry import ProcessControlBlock
 from lyra.kernel.workers.quota import QuotaResult, ResourceUsage
 from lyra.kernel.workers.rate_limits import RateLimitResult
 from lyra.server.client import remote as remote_module
-from lyra.server.client.remote import CALLS, RemoteCall, RemoteKernel
+from lyra.server.client.remote import RemoteKernel
 from lyra.server.client.wire import VALUES, answer_class
 from lyra.server.generated import engine_pb2 as pb
 from lyra.server.identity import TokenTable
 from lyra.server.serve import Server
 from lyra.server.settings import ServeSettings
 
+CALLS = {name: call for name, call in kernel_calls.CALLS.items() if call.rpc}
 OPERATOR = "operator-token-0123456789"
 ALICE = "alice-token-0123456789abc"
 TOKENS = TokenTable({OPERATOR: "", ALICE: "alice"})
@@ -418,11 +421,11 @@ def test_the_declared_methods_are_the_table() -> None:
         assert names == list(call.signature.parameters), name
         unset = [word for word, parameter in call.signature.parameters.items() if parameter.default is parameter.empty]
         assert required == unset, name
-        assert isinstance(declared[name], ast.FunctionDef) == call.is_stream, name
+        assert isinstance(declared[name], ast.FunctionDef) == call.is_marked("streams"), name
         assert ast.unparse(declared[name].returns or ast.Constant(None)) == _value_type(call), name
 
 
-def _value_type(call: RemoteCall) -> str:
+def _value_type(call: KernelCall) -> str:
     """Return the type of a call's value, from the messages of the contract."""
     answer = answer_class(call.rpc).DESCRIPTOR
     if call.gives == "nothing":
@@ -430,9 +433,9 @@ def _value_type(call: RemoteCall) -> str:
     if call.gives:
         field = answer.fields_by_name[call.gives]
         return f"list[{_class_name(field.message_type)}]" if field.message_type is not None else "Any"
-    if call.is_stream:
+    if call.is_marked("streams"):
         return f"AsyncGenerator[{_class_name(answer)}, None]"
-    return f"{_class_name(answer)} | None" if call.none_for is not None else _class_name(answer)
+    return f"{_class_name(answer)} | None" if call.is_marked("maybe") else _class_name(answer)
 
 
 _RECORDS = ("Instruction", "SessionState", "SystemStatus", "RequestStatus")  # put together for the client

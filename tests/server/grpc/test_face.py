@@ -22,9 +22,8 @@ from lyra.core.trace_context import current_span
 from lyra.errors import ConfigError
 from lyra.kernel.kernel import Kernel
 from lyra.server.grpc import face as face_module
-from lyra.server.grpc.face import GrpcFace
+from lyra.server.grpc.face import GrpcFace, service_names
 from lyra.server.grpc.guard import end_of
-from lyra.server.grpc.handlers import service_names
 from tests.server.grpc.client import ALICE, OPERATOR, Client, on_loop, serving, settings
 
 KEY = "sk-ant-api03-" + "Ab3dEf6h" * 8
@@ -128,12 +127,12 @@ async def test_an_rpc_that_is_not_there_is_unimplemented():
 @on_loop
 async def test_an_unexpected_exception_is_internal_without_a_word(monkeypatch, caplog):
     """Its text goes to the log alone: it may hold anything."""
+
+    def broken(_self: Kernel, pid: str) -> None:
+        raise RuntimeError(f"refused: {KEY}")
+
+    monkeypatch.setattr(Kernel, "get_process", broken)
     async with serving() as (kernel, client):
-
-        def broken(_pid: str) -> None:
-            raise RuntimeError(f"refused: {KEY}")
-
-        monkeypatch.setattr(type(kernel), "get_process", lambda _self, pid: broken(pid))
         kernel.submit("p1", user_id="alice")
         logging.getLogger("lyra.server").addHandler(caplog.handler)
         try:

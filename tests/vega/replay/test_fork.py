@@ -178,7 +178,7 @@ def test_effects_are_in_the_order_of_the_program(recorded: Recorded, kind: str, 
     timeline = recorded.timeline()
     calls = [step for step in timeline.steps if step.agent]
     assert [step.message for step in calls] == [request.messages[-1].text for request in in_turn.requests]
-    assert [step.spent.calls for step in calls if not step.error] == [1] * sum(not step.error for step in calls)
+    assert [step.usage["llm_calls"] for step in calls if not step.error] == [1] * sum(not step.error for step in calls)
     assert all(step.seq <= after.seq for step, after in pairwise(timeline.steps))
     functions = [step for step in timeline.steps if step.kind == "ahead_take" and not step.agent]
     for step in functions:

@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
+from lyra.cli.vega.replay_screen import screen
 from lyra.core import codec
 from lyra.errors import ConfigError, Corrupt, StoreError
 from lyra.models.provider import Request
 from lyra.models.script import Reply
 from lyra.vega.durable.runs import Runs
 from lyra.vega.machine.snapshot import to_data
-from lyra.vega.replay.breakpoints import Breakpoints
+from lyra.vega.replay.breakpoints import ProgramBreakpoints
 from lyra.vega.replay.player import Player
 from lyra.vega.replay.reader import read
 from lyra.vega.replay.timeline import Timeline, brief
-from lyra.vega.replay.view import screen
 from tests.limits import within
 from tests.vega.recorded import FILE, TEAM, Recorded
 from tests.vega.support import FAILING, Seen
@@ -90,13 +90,13 @@ def test_costs_and_tokens_are_those_of_the_step_that_caused_them(tmp_path: Path)
     recorded.run(source)
     timeline = recorded.timeline()
     (asked,) = [step for step in timeline.steps if step.agent == "A"]
-    assert asked.spent.micro_usd > 0
-    assert asked.spent.calls == 1
-    assert sum(step.spent.micro_usd for step in timeline.steps) == asked.spent.micro_usd
-    assert timeline.spent(asked.number).micro_usd == 0
-    assert timeline.spent(asked.number + 1) == asked.spent
+    assert asked.micro_usd > 0
+    assert asked.usage["llm_calls"] == 1
+    assert sum(step.micro_usd for step in timeline.steps) == asked.micro_usd
+    assert timeline.spent(asked.number).get("usd", 0) == 0
+    assert timeline.spent(asked.number + 1) == asked.usage
     player = Player(timeline)
-    breaks = Breakpoints(player)
+    breaks = ProgramBreakpoints(player)
     breaks.add("cost $0.000001")
     hit = breaks.forward()
     assert hit is not None
@@ -316,7 +316,7 @@ print(total);
 def test_variables_have_their_names(timeline: Timeline):
     """Of the call in progress, of blocks that are open, of closures; not of those that are not set yet."""
     player = Player(timeline)
-    breaks = Breakpoints(player)
+    breaks = ProgramBreakpoints(player)
     breaks.add(f"line {FILE}:{line_of('return c')}")
     assert breaks.forward() is not None
     assert player.locals() == {"a": 1, "b": 1, "c": 2}
@@ -396,7 +396,7 @@ def test_a_run_without_sources_has_parameters_and_globals(tmp_path: Path):
 # ---------------------------------------------------------------- breakpoints
 def test_breakpoints_stop_in_both_directions(timeline: Timeline):
     player = Player(timeline)
-    breaks = Breakpoints(player)
+    breaks = ProgramBreakpoints(player)
     breaks.add("agent M")
     breaks.add("if total > 5")
     breaks.add(f"line {FILE}:{line_of('let c')}")
@@ -427,7 +427,7 @@ def test_an_expression_is_looked_at_before_every_effect(tmp_path: Path):
         'for i in [1, 2, 3] { let x = a <- "x${i}"; let y = a <- "y${i}"; print(x + y); }'
     )
     player = recorded.player()
-    breaks = Breakpoints(player)
+    breaks = ProgramBreakpoints(player)
     breaks.add("if i == 2")
     there = []
     while breaks.forward() is not None:
@@ -445,7 +445,7 @@ def test_from_a_line_the_next_effect_stops(tmp_path: Path):
     recorded = Recorded(tmp_path)
     recorded.run('agent A { model "sim/script" }\nlet a = spawn A;\nlet n = 1;\nn = n + 1;\nprint(a <- "x");')
     player = recorded.player()
-    breaks = Breakpoints(player)
+    breaks = ProgramBreakpoints(player)
     breaks.add(f"line {FILE}:4")
     breaks.add("agent A")
     kinds = []
@@ -458,7 +458,7 @@ def test_an_error_stops(tmp_path: Path):
     recorded = Recorded(tmp_path)
     recorded.run("let x = 0;\ntry { http::get(1); } catch TypeError { x = 1; }\nlet y = 1 / 0;")
     player = recorded.player()
-    breaks = Breakpoints(player)
+    breaks = ProgramBreakpoints(player)
     breaks.add("error")
     hits = []
     while breaks.forward() is not None:
@@ -495,15 +495,15 @@ def test_an_error_stops(tmp_path: Path):
 )
 def test_a_breakpoint_that_is_none_is_refused(timeline: Timeline, text: str, message: str):
     with pytest.raises(ConfigError, match=message):
-        Breakpoints(Player(timeline)).add(text)
+        ProgramBreakpoints(Player(timeline)).add(text)
 
 
 def test_a_name_that_is_nearly_one_is_said(timeline: Timeline):
     with pytest.raises(ConfigError) as caught:
-        Breakpoints(Player(timeline)).add("if totl > 1")
+        ProgramBreakpoints(Player(timeline)).add("if totl > 1")
     assert caught.value.hint == "did you mean total?"
     with pytest.raises(ConfigError) as caught:
-        Breakpoints(Player(timeline)).add("if nosuchthing > 1")
+        ProgramBreakpoints(Player(timeline)).add("if nosuchthing > 1")
     assert "vars" in str(caught.value.hint)
 
 
@@ -511,7 +511,7 @@ def test_a_name_that_is_nearly_one_is_said(timeline: Timeline):
     "text", ["c > 1", "xs[0] == 5", "square > n", "add(i, 1) > 2", "[1].map(|one| one + k)[0] > 1"]
 )
 def test_a_breakpoint_may_name_what_any_function_has(timeline: Timeline, text: str):
-    assert str(Breakpoints(Player(timeline)).add(f"if {text}")) == f"1: if {text}"
+    assert str(ProgramBreakpoints(Player(timeline)).add(f"if {text}")) == f"1: if {text}"
 
 
 # ---------------------------------------------------------------- hostile

@@ -15,8 +15,7 @@ they are the same.
     lookahead             statements followed ahead of their turn
     targets               which agent a call asks, and whether that may happen early
     call                  one call, and the rules of all this, one row each
-    loops                 a `for` as it runs, compared with the items that were foreseen
-    group                 the calls of one function at run time
+    group                 the calls of one function at run time, and its `for` loops, compared with the foreseen items
 
 The promise is that of Vega's automatic parallelism: values, prints, the error raised, the conversations of agents and
 the charges to budgets are those of the line-by-line run; only the waiting overlaps.

@@ -6,13 +6,12 @@ print and end. Looking writes nothing, also while a kernel runs the run; only `-
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from lyra.cli.app import CliCommand, Invocation, json_option
-from lyra.cli.command_lines import answer_lines, typed_lines, with_completion
+from lyra.cli.command_lines import answer_commands
 from lyra.cli.render import document, note, printable
 from lyra.cli.replay.fork import OpenedRun, RunVariables, opened_run, opened_store
 from lyra.cli.replay.prompt import RunPrompt, cost_words, fork_lines, moment_lines, result_value, step_line
@@ -22,8 +21,8 @@ from lyra.observe.timeline.timeline import COMPACTED
 if TYPE_CHECKING:
     from lyra.agents.forks.change import StepChange
     from lyra.cli.replay.fork import ProgramFile
-    from lyra.observe.timeline.difference import RunDifference
     from lyra.observe.timeline.timeline import RunTimeline
+    from lyra.observe.timeline.travel import RunDifference
 
 
 _FILE: Final = click.Path(exists=True, dir_okay=False)
@@ -190,12 +189,8 @@ def _talk(ctx: click.Context, store: str, run: OpenedRun, programs: ProgramFile 
     note(f"{timeline.name} ({timeline.program}, {state}): {len(timeline.steps)} steps, {cost_words(timeline.totals())}")
     if timeline.is_compacted:
         note(f"note: {COMPACTED}")
-    click.echo("\n".join(prompt.here()))
-    is_person = sys.stdin.isatty()
-    if is_person:
-        with_completion(ctx, prompt)
-    is_done = answer_lines(prompt, typed_lines(is_person=is_person))
-    return 0 if is_done or is_person else 1
+    click.echo(prompt.here().text)
+    return 0 if answer_commands(prompt, ctx) else 1
 
 
 # How a durable Vega run is forked or gone on with: by `vega replay` and `vega resume`, which `lyra replay` names.
@@ -248,7 +243,7 @@ def diff(ctx: click.Context, /, *, store: str, left: str, right: str, every: boo
 
     Exit code 0 where they are the same, 1 where they differ.
     """
-    from lyra.observe.timeline.difference import compare_runs
+    from lyra.observe.timeline.travel import compare_runs
 
     with opened_store(store) as opened, opened_run(opened, left) as old, opened_run(opened, right) as new:
         compared = compare_runs(old.timeline, new.timeline)

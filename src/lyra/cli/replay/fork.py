@@ -168,7 +168,7 @@ def _failed_turn(timeline: RunTimeline) -> dict[str, Any]:
 
 
 def _compared(old: RunTimeline, new: RunTimeline) -> dict[str, Any]:
-    from lyra.observe.timeline.difference import compare_runs
+    from lyra.observe.timeline.travel import compare_runs
 
     first = compare_runs(old, new).first
     totals = new.totals()

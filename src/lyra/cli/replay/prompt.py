@@ -1,189 +1,131 @@
-"""What can be said at the prompt of `lyra replay`: one table of commands, and what each comes to as lines of text.
-
-A command that cannot be done is a ConfigError with a hint; the place in the run stays as it was.
-"""
+"""The prompt of `lyra replay`: what can be seen at a step of a run of processes, and forks; and how they look as
+lines."""
 
 from __future__ import annotations
 
 import os
-import shlex
 import shutil
 import sys
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from lyra.cli.command_lines import CommandResult, CommandRow, command_of, help_lines
+from lyra.cli.command_lines import ENDING, MOVING, CommandResult, CommandRow, TravelPrompt, quoted_words
 from lyra.cli.render import printable
 from lyra.errors import ConfigError
+from lyra.observe.timeline.step import RunStep, Step, token_count
+from lyra.observe.timeline.travel import Breakpoints, Travel
 
 if TYPE_CHECKING:
     from lyra.agents.forks.change import StepChange
     from lyra.cli.replay.fork import RunVariables
-    from lyra.observe.timeline.step import RunStep
     from lyra.observe.timeline.timeline import RunTimeline
 
 
-_STEPS_SHOWN: Final = 20
 _FORK_WORDS: Final = ("reply", "result", "prompt", "model", "system")
+_FORK: Final = f'fork [{"|".join(_FORK_WORDS)} "TEXT"]'
 
 Forker = Callable[[int, "StepChange"], dict[str, Any]]
 
 
-PROMPT_COMMANDS: Final[dict[str, CommandRow]] = {
-    "step": CommandRow("step [N]", "on by one step, or N of them", ("s", "n")),
-    "back": CommandRow("back [N]", "back by one step, or N of them", ("b",)),
-    "goto": CommandRow("goto N", "to the moment after step N; 0 is before the first, `end` after the last", ("g",)),
-    "find": CommandRow("find TEXT", "on to the next step with this text; `find` alone goes on", ("f", "/")),
-    "show": CommandRow("show", "this moment: conversation, variables, budget, mailbox, tree"),
-    "detail": CommandRow("detail", "this step with its whole values", ("d",)),
-    "steps": CommandRow("steps [FROM [TO]]", "the steps around this one", ("l",)),
-    "conversation": CommandRow("conversation", "what was said so far", ("c",)),
-    "vars": CommandRow("vars", "what is known of the variables", ("v",)),
-    "budget": CommandRow("budget", "what was used, set aside, and the limits"),
-    "mailbox": CommandRow("mailbox", "the messages that wait", ("m",)),
-    "tree": CommandRow("tree", "the processes as they were", ("t",)),
-    "cost": CommandRow("cost", "what was spent so far, and in all"),
-    "fork": CommandRow(
-        'fork [reply|result|prompt|model|system "TEXT"]', "run on from this step as a process of its own, with a change"
-    ),
-    "help": CommandRow("help", "this list", ("h", "?")),
-    "quit": CommandRow("quit", "end; so does Ctrl-D", ("q", "exit")),
-}
+class RunPrompt(TravelPrompt):
+    """A run of processes. `fork(number, change)` makes a fork and tells what came of it."""
 
-
-class RunPrompt:
-    """The place in a run. `fork(number, change)` makes a fork and tells what came of it."""
+    commands: ClassVar[Mapping[str, CommandRow]] = {
+        **MOVING,
+        "show": CommandRow("show", "this moment: conversation, variables, budget, mailbox, tree"),
+        "detail": CommandRow("detail", "this step with its whole values", ("d",)),
+        "conversation": CommandRow("conversation", "what was said so far", ("c",)),
+        "vars": CommandRow("vars", "what is known of the variables", ("v",)),
+        "budget": CommandRow("budget", "what was used, set aside, and the limits"),
+        "mailbox": CommandRow("mailbox", "the messages that wait", ("m",)),
+        "tree": CommandRow("tree", "the processes as they were", ("t",)),
+        "cost": CommandRow("cost", "what was spent so far, and in all"),
+        "fork": CommandRow(_FORK, "run on from this step as a process of its own, with a change"),
+        **ENDING,
+    }
 
     def __init__(self, timeline: RunTimeline, variables: RunVariables, fork: Forker) -> None:
+        travel = Travel(timeline.steps)
+        super().__init__(travel, Breakpoints(travel))
         self.timeline = timeline
         self._variables = variables
-        self.place = 0
-        self.is_over = False
         self._fork_run = fork
-        self._wanted = ""
 
-    def do(self, line: str) -> CommandResult:
-        word, _, rest = line.strip().partition(" ")
-        act: Callable[[str], list[str]] = getattr(self, f"_{command_of(word, PROMPT_COMMANDS)}")
-        lines = act(rest.strip())
-        return CommandResult("\n".join(lines), is_end=self.is_over)
+    def choices(self, name: str, rest: str) -> Iterable[str]:
+        return _FORK_WORDS if name == "fork" and " " not in rest else super().choices(name, rest)
 
-    def words(self, text: str) -> list[str]:
-        word, space, rest = text.partition(" ")
-        if not space:
-            return [name for name in PROMPT_COMMANDS if name.startswith(word)]
-        return [choice for choice in _FORK_WORDS if choice.startswith(rest)] if word == "fork" else []
+    def here(self, message: str = "") -> CommandResult:
+        step = self._step()
+        place = (
+            f"> before the first of {len(self.timeline.steps)} steps" if step is None else step_line(step, is_here=True)
+        )
+        return _lines([message, place] if message else [place])
 
-    def interrupted(self) -> None:
-        """A fork that was under way stays in the store; the place in the run is as it was."""
+    def step_line(self, step: Step, *, is_here: bool = False) -> str:
+        assert isinstance(step, RunStep)
+        return step_line(step, is_here=is_here)
 
-    def here(self) -> list[str]:
-        """The place on one line."""
-        if not self.place:
-            return [f"> before the first of {len(self.timeline.steps)} steps"]
-        return [step_line(self.timeline.step(self.place), is_here=True)]
-
-    # ------------------------------------------------------------------ moving
-
-    def _step(self, rest: str) -> list[str]:
+    def do_step(self, rest: str) -> CommandResult:
+        """Go on, with a line for each step that is passed; a run that is under way may have more by now."""
         self.timeline.refresh()
-        last = len(self.timeline.steps)
-        if self.place == last:
-            return ["this is the end" if self.timeline.ended_as else "this is the last step so far"]
-        passed = self.place
-        self.place = min(last, self.place + _count(rest))
-        return [step_line(step) for step in self.timeline.page(passed, self.place - passed - 1)] + self.here()
+        passed = self.travel.position
+        if passed == len(self.timeline.steps):
+            return _lines(["this is the end" if self.timeline.ended_as else "this is the last step so far"])
+        super().do_step(rest)
+        steps = self.timeline.page(passed, self.travel.position - passed - 1)
+        return _lines([*(step_line(step) for step in steps), self.here().text])
 
-    def _back(self, rest: str) -> list[str]:
-        self.place = max(0, self.place - _count(rest))
-        return self.here()
+    def _step(self) -> RunStep | None:
+        return self.timeline.step(self.travel.position) if self.travel.position else None
 
-    def _goto(self, rest: str) -> list[str]:
-        place = len(self.timeline.steps) if rest == "end" else _whole(rest)
-        if place:
-            self.timeline.step(place)
-        self.place = place
-        return self.here()
-
-    def _find(self, rest: str) -> list[str]:
-        self._wanted = rest or self._wanted
-        if not self._wanted:
-            raise ConfigError("find what?", hint="find TEXT")
-        step = self.timeline.find(self._wanted, after=self.place)
-        if step is None:
-            return [printable(f"no step after this one has {self._wanted!r}")]
-        self.place = step.number
-        return self.here()
+    def _moment(self) -> dict[str, Any]:
+        return self.timeline.moment(self.travel.position)
 
     # ------------------------------------------------------------------ looking
 
-    def _moment(self) -> dict[str, Any]:
-        return self.timeline.moment(self.place)
+    def do_show(self, _: str) -> CommandResult:
+        return _lines(moment_lines(self._variables.moment(self.travel.position), self._step()))
 
-    def _moment_with_frames(self) -> dict[str, Any]:
-        return self._variables.moment(self.place)
+    def do_detail(self, _: str) -> CommandResult:
+        detail = self.timeline.detail(self.travel.position)
+        return _lines(value_lines({name: value for name, value in detail.items() if value not in (None, "", {})}))
 
-    def _show(self, _: str) -> list[str]:
-        step = self.timeline.step(self.place) if self.place else None
-        return moment_lines(self._moment_with_frames(), step)
+    def do_conversation(self, _: str) -> CommandResult:
+        return _lines(conversation_lines(self._moment()["conversation"]), "nothing was said")
 
-    def _detail(self, _: str) -> list[str]:
-        detail = self.timeline.detail(self.place)
-        return value_lines({name: value for name, value in detail.items() if value not in (None, "", {})})
+    def do_vars(self, _: str) -> CommandResult:
+        return _lines(variable_lines(self._variables.moment(self.travel.position)), "none are known")
 
-    def _steps(self, rest: str) -> list[str]:
-        words = rest.split()
-        first = _whole(words[0]) if words else max(1, self.place - _STEPS_SHOWN // 2)
-        last = _whole(words[1]) if len(words) > 1 else first + _STEPS_SHOWN - 1
-        chosen = self.timeline.page(first - 1, max(0, last - first + 1))
-        return [step_line(step, is_here=step.number == self.place) for step in chosen] or ["no steps"]
+    def do_budget(self, _: str) -> CommandResult:
+        return _lines(budget_lines(self._moment()["budget"]), "nothing was used, and nothing is limited")
 
-    def _conversation(self, _: str) -> list[str]:
-        return conversation_lines(self._moment()["conversation"]) or ["nothing was said"]
+    def do_mailbox(self, _: str) -> CommandResult:
+        return _lines([f"  {text}" for text in self._moment()["mailbox"]["messages"]], "empty")
 
-    def _vars(self, _: str) -> list[str]:
-        return variable_lines(self._moment_with_frames()) or ["none are known"]
+    def do_tree(self, _: str) -> CommandResult:
+        return _lines(tree_lines(self._moment()["tree"]), "no process yet")
 
-    def _budget(self, _: str) -> list[str]:
-        return budget_lines(self._moment()["budget"]) or ["nothing was used, and nothing is limited"]
+    def do_cost(self, _: str) -> CommandResult:
+        so_far, in_all = self.timeline.totals(self.travel.position), self.timeline.totals()
+        return _lines([f"so far {cost_words(so_far)}", f"in all {cost_words(in_all)}"])
 
-    def _mailbox(self, _: str) -> list[str]:
-        return [printable(f"  {text}") for text in self._moment()["mailbox"]["messages"]] or ["empty"]
-
-    def _tree(self, _: str) -> list[str]:
-        return tree_lines(self._moment()["tree"]) or ["no process yet"]
-
-    def _cost(self, _: str) -> list[str]:
-        return [
-            f"so far {cost_words(self.timeline.totals(self.place))}",
-            f"in all {cost_words(self.timeline.totals())}",
-        ]
-
-    # ------------------------------------------------------------------ the rest
-
-    def _fork(self, rest: str) -> list[str]:
+    def do_fork(self, rest: str) -> CommandResult:
         from lyra.agents.forks.change import StepChange
 
-        try:
-            words = shlex.split(rest)
-        except ValueError as error:
-            raise ConfigError(f"fork: {error}", hint='put the text in quotes: fork reply "no"') from None
+        words = quoted_words(rest, example='fork reply "no"')
         if words and (words[0] not in _FORK_WORDS or len(words) != 2):
-            raise ConfigError("fork how?", hint=PROMPT_COMMANDS["fork"].usage)
-        if not self.place:
+            raise ConfigError("fork how?", hint=_FORK)
+        if not self.travel.position:
             raise ConfigError("there is no step here to fork at", hint="go to a step first: step, goto N")
         value: Any = words[1] if words else None
         if words and words[0] == "result":
             value = result_value(value)
         change = StepChange(**({words[0]: value} if words else {}))
-        return fork_lines(self._fork_run(self.place, change))
+        return _lines(fork_lines(self._fork_run(self.travel.position, change)))
 
-    def _help(self, _: str) -> list[str]:
-        return help_lines(PROMPT_COMMANDS)
 
-    def _quit(self, _: str) -> list[str]:
-        self.is_over = True
-        return []
+def _lines(lines: list[str], otherwise: str = "") -> CommandResult:
+    return CommandResult("\n".join(lines) or otherwise)
 
 
 def result_value(text: str) -> Any:
@@ -209,16 +151,6 @@ def fork_lines(facts: dict[str, Any]) -> list[str]:
     lines.append("the runs are the same" if first is None else f"step {first} is the first that differs")
     lines.append(f"cost {cost_words(facts)}")
     return [printable(line) for line in lines]
-
-
-def _count(text: str) -> int:
-    return _whole(text) if text else 1
-
-
-def _whole(text: str) -> int:
-    if not text.isdecimal() or len(text) > 12:
-        raise ConfigError(f"{text!r} is not the number of a step", hint="`steps` lists them")
-    return int(text)
 
 
 # ---------------------------------------------------------------- words
@@ -255,14 +187,12 @@ def fitted(line: str) -> str:
 
 def cost_words(totals: Mapping[str, Any]) -> str:
     usage, recorded = totals["usage"], totals["recorded"]
-    words = f"{dollars(usage.get('usd', 0))}, {_tokens(usage)} tokens, {usage.get('llm_calls', 0)} model calls"
+    words = f"{dollars(usage.get('usd', 0))}, {token_count(usage)} tokens, {usage.get('llm_calls', 0)} model calls"
     if recorded:
-        words += f" (and {dollars(recorded.get('usd', 0))}, {_tokens(recorded)} tokens in the run it was forked from)"
+        words += (
+            f" (and {dollars(recorded.get('usd', 0))}, {token_count(recorded)} tokens in the run it was forked from)"
+        )
     return words
-
-
-def _tokens(usage: Mapping[str, int]) -> int:
-    return usage.get("input_tokens", 0) + usage.get("output_tokens", 0)
 
 
 def conversation_lines(conversation: Mapping[str, Any]) -> list[str]:

@@ -1,39 +1,45 @@
-"""`vesper replay TRACE`: go through a stored execution, change a step, and run on from there.
+"""`vesper replay TRACE`: go through a stored execution, change a step, and run on from there; `vesper debug FILE`.
 
 The steps are listed with ✓ where they were done, ✗ where the execution failed and – where guards left them out. Then
-commands are read, one a line: `next`, `show [STEP]`, `edit STEP NAME=VALUE`, `set NAME=VALUE` for the step that `next`
-came to, `run`, `help` and `quit`; the end of the input ends the replay. With `--json` each answer is one JSON object on
-a line of its own.
+commands are read, one a line; the end of the input ends the replay. With `--json` each answer is one JSON object on a
+line of its own.
 """
 
 from __future__ import annotations
 
 import json
-import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import click
 import msgspec
 
 from lyra.cli.app import CliCommand, Invocation, json_option
-from lyra.cli.render import printable
+from lyra.cli.command_lines import (
+    ENDING,
+    MOVING,
+    CommandPrompt,
+    CommandResult,
+    CommandRow,
+    TravelPrompt,
+    answer_commands,
+    print_answer,
+)
 from lyra.cli.vesper.node_files import input_options, inputs_of, node_named, runtime_of, runtime_options, say_problems
 from lyra.errors import ConfigError, SourceError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
+    from lyra.observe.timeline.step import Step
     from lyra.vesper.ir import NodeProgram
     from lyra.vesper.runtime.debugger import DebuggerStop
-    from lyra.vesper.runtime.replaying import NodeReplay, ReplayedStep
+    from lyra.vesper.runtime.replaying import NodeReplay
     from lyra.vesper.values.outcome import Outcome
     from lyra.vesper.values.redaction import Redaction
 
 
 _PROMPT: Final = "(replay) "
-_HELP: Final = "next, show [STEP], edit STEP NAME=VALUE, set NAME=VALUE, run, quit"
 
 
 @click.command(cls=CliCommand, name="replay")
@@ -61,161 +67,134 @@ def replay(
     from lyra.vesper.runtime.replaying import NodeReplay, trace_named
 
     with runtime_of(ctx.ensure_object(Invocation), database, providers, grants) as runtime:
-        session = _Session(NodeReplay(runtime, trace_named(runtime, trace), is_live=live), as_json=as_json)
-        session.begin()
-        is_ok = session.commands()
-    ctx.exit(0 if is_ok else 1)
+        prompt = _NodePrompt(NodeReplay(runtime, trace_named(runtime, trace), is_live=live))
+        lines, data = prompt.greeting()
+        print_answer(CommandResult("\n".join(lines), data), prompt, as_json=as_json)
+        is_done = answer_commands(prompt, ctx, sign=_PROMPT, as_json=as_json)
+    ctx.exit(0 if is_done and not prompt.has_failed else 1)
 
 
-class _Session:
-    """A replay as it is shown and commanded."""
+class _NodePrompt(TravelPrompt):
+    """A replay as it is shown and commanded: its fork is an edited execution that runs on."""
 
-    def __init__(self, replayer: NodeReplay, *, as_json: bool) -> None:
+    is_flat: ClassVar[bool] = True
+    commands: ClassVar[Mapping[str, CommandRow]] = {
+        **{name: row for name, row in MOVING.items() if name != "break"},
+        "step": CommandRow("next [N]", "on by one step, or N of them", ("step", "s", "next", "n")),
+        "break": CommandRow("break error [CODE]", "stop there"),
+        "show": CommandRow("show [STEP]", "the values before a step, and how its requests were answered"),
+        "edit": CommandRow("edit STEP NAME=VALUE", "change a value before a step, or of its request", ("modify",)),
+        "set": CommandRow("set NAME=VALUE", "change a value before the step that `next` came to"),
+        "run": CommandRow("run", "run on from the first step that was changed"),
+        **ENDING,
+    }
+
+    def __init__(self, replayer: NodeReplay) -> None:
+        from lyra.observe.timeline.travel import Breakpoints
         from lyra.vesper.runtime.privacy import redaction_of
 
+        super().__init__(replayer, Breakpoints(replayer))
         self._replayer = replayer
-        self._as_json = as_json
         self._redaction = redaction_of(replayer.program, replayer.inputs, replayer.trace.hidden)
-        self._has_failed = False  # whether the latest `run` ended with an error
-        self._place = 0  # number of the step that `next` came to
+        self.has_failed = False  # whether the latest `run` ended with an error
 
-    def begin(self) -> None:
-        trace = self._replayer.trace
-        time = datetime.fromtimestamp(trace.now, UTC).isoformat(sep=" ", timespec="seconds")
-        if not self._as_json:
-            say(f"Replaying execution: {trace.trace_id}")
-            say(f"Node: {trace.node} ({trace.path}, {trace.mode})")
-            say(f"Timestamp: {time}")
-        self._show_all(1)
+    def do(self, line: str) -> CommandResult:
+        try:
+            return super().do(line)
+        except ConfigError as error:
+            hint = error.hint and self._redaction.text(error.hint)
+            raise ConfigError(self._redaction.text(error.message), hint=hint) from None
+
+    def greeting(self) -> tuple[list[str], list[dict[str, Any]]]:
+        """Return what is told first, as lines and as data."""
+        trace, outcome = self._replayer.trace, self._replayer.outcome
+        lines = [f"Replaying execution: {trace.trace_id}", f"Node: {trace.node} ({trace.path}, {trace.mode})"]
+        lines.append(f"Timestamp: {datetime.fromtimestamp(trace.now, UTC).isoformat(sep=' ', timespec='seconds')}")
+        data = [self._outcome_data(1)]
+        lines += self._outcome_lines(1)
         recorded = trace.status, trace.code
-        if (self._replayer.outcome.status, self._code()) != recorded:
-            self._tell(f"warning: the recorded execution ended with {' '.join(recorded).strip()}")
+        if (outcome.status, "" if outcome.error is None else outcome.error.code) != recorded:
+            warning = f"warning: the recorded execution ended with {' '.join(recorded).strip()}"
+            lines.append(warning)
+            data.append({"message": warning})
+        return lines, data
 
-    def commands(self) -> bool:
-        """Answer commands to the end; whether all could be obeyed and the last run that they made had no error."""
-        is_ok = True
-        while (line := next_line(_PROMPT)) not in (None, "quit", "q"):
-            if not line:
-                continue
-            try:
-                self._obey(*_words(line))
-            except ConfigError as error:
-                is_ok = False
-                self._tell(f"{error.message}" + (f" ({error.hint})" if error.hint else ""), key="error")
-        return is_ok and not self._has_failed
+    # ------------------------------------------------------------------ commands
 
-    def _obey(self, word: str, rest: str) -> None:
-        match word:
-            case "next" | "n":
-                if self._place >= len(self._replayer.steps):
-                    self._tell("that was the last step")
-                    return
-                self._place += 1
-                self._show(self._step(self._place))
-            case "show":
-                self._show(self._step(_number(rest) if rest else max(self._place, 1)))
-            case "edit" | "modify":
-                number, pair = _words(rest.removeprefix("step ").strip())
-                self._edit(_number(number), pair)
-            case "set":
-                self._edit(max(self._place, 1), rest)
-            case "run":
-                self._run()
-            case "help":
-                self._tell(_HELP)
-            case _:
-                raise ConfigError(f"no command {word!r}", hint=_HELP, key="command")
+    def here(self, message: str = "") -> CommandResult:
+        if not self.travel.position:
+            return self._told(f"before the first of {len(self.travel.steps)} steps")
+        shown = self.do_show("")
+        return shown._replace(text=f"{message}\n{shown.text}") if message else shown
 
-    def _edit(self, number: int, pair: str) -> None:
-        name, equals, text = pair.partition("=")
+    def step_line(self, step: Step, *, is_here: bool = False) -> str:  # noqa: ARG002 (no sign for it here)
+        from lyra.vesper.runtime.replaying import ReplayedStep
+
+        assert isinstance(step, ReplayedStep)
+        failed = f" ({step.error})" if step.error else ""
+        return f"Step {step.number}: {step.what} {step.mark}{failed}"
+
+    def do_step(self, rest: str) -> CommandResult:
+        is_end = self.travel.position == len(self.travel.steps)
+        return self._told("that was the last step") if is_end else super().do_step(rest)
+
+    def do_show(self, rest: str) -> CommandResult:
+        step = self._replayer.step(self.number(rest) if rest else max(self.travel.position, 1))
+        values = shown_values(self._replayer.program, step.variables, self._redaction)
+        texts = (*(f"{name}: {value}" for name, value in values.items()), *step.effects)
+        lines = [f"Step {step.number}: {step.what} {step.mark}", *(f"  {text}" for text in texts)]
+        return CommandResult("\n".join(lines), {**step.to_data(), "variables": values, "effects": step.effects})
+
+    def do_edit(self, rest: str) -> CommandResult:
+        number, _, pair = rest.removeprefix("step ").strip().partition(" ")
+        return self._edit(self.number(number), pair.strip())
+
+    def do_set(self, rest: str) -> CommandResult:
+        return self._edit(max(self.travel.position, 1), rest)
+
+    def _edit(self, number: int, pair: str) -> CommandResult:
+        name, equals, text = (part.strip() for part in pair.partition("="))
         if not equals:
             raise ConfigError(f"{pair!r} is no NAME=VALUE", hint="such as edit 3 timeout=60", key="command")
-        before = self._step(number).variables.get(name.strip())
-        value = _value(text.strip(), before)
-        self._replayer.edit(number, name.strip(), value)
-        shown = shown_values(self._replayer.program, {name.strip(): value}, self._redaction)
-        self._tell(f"Step {number}: {name.strip()} = {shown[name.strip()]}")
+        value = _value(text, self._replayer.step(number).variables.get(name))
+        self._replayer.edit(number, name, value)
+        shown = shown_values(self._replayer.program, {name: value}, self._redaction)
+        return self._told(f"Step {number}: {name} = {shown[name]}")
 
-    def _run(self) -> None:
+    def do_run(self, _: str) -> CommandResult:
         first = min(self._replayer.edits, default=1)
-        self._tell(f"Re-executing from step {first}...")
-        self._has_failed = self._replayer.run().error is not None
-        self._show_all(first)
+        told = self._told(f"Re-executing from step {first}...")
+        self.has_failed = self._replayer.run().error is not None
+        return CommandResult(
+            "\n".join([told.text, *self._outcome_lines(first)]), [told.data, self._outcome_data(first)]
+        )
 
     # ------------------------------------------------------------------ showing
 
-    def _show_all(self, first: int) -> None:
-        steps = self._replayer.steps[first - 1 :]
-        if self._as_json:
-            outputs = shown_values(self._replayer.program, self._replayer.outcome.outputs, self._redaction)
-            failure = self._failure()
-            error = None if failure is None else {"code": failure.code, "message": failure.message}
-            head = {"trace_id": self._replayer.trace.trace_id, "node": self._replayer.trace.node}
-            rows = [{"step": step.number, "name": step.name, "mark": _mark(step)} for step in steps]
-            _line({**head, "steps": rows, "status": self._replayer.outcome.status, "outputs": outputs, "error": error})
-            return
-        for step in steps:
-            failed = "" if step.is_done else f" ({self._code()})"
-            say(f"Step {step.number}: {step.name} {_mark(step)}{failed}")
-        self._show_outcome()
+    def _outcome_data(self, first: int) -> dict[str, Any]:
+        replayer = self._replayer
+        head = {"trace_id": replayer.trace.trace_id, "node": replayer.trace.node}
+        rows = [step.to_data() for step in replayer.steps[first - 1 :]]
+        return {**head, "steps": rows, **outcome_data(self._outcome(), replayer.program, self._redaction)}
 
-    def _show_outcome(self) -> None:
-        outcome, failure = self._replayer.outcome, self._failure()
-        say(outcome.status + ("" if failure is None else f" {failure.code}: {failure.message}"))
-        for name, text in shown_values(self._replayer.program, outcome.outputs, self._redaction).items():
-            say(f"  {name}: {text}")
+    def _outcome_lines(self, first: int) -> list[str]:
+        lines = [self.step_line(step) for step in self._replayer.steps[first - 1 :]]
+        return [*lines, *outcome_lines(self._outcome(), self._replayer.program, self._redaction)]
 
-    def _failure(self) -> Any:
+    def _outcome(self) -> Outcome:
         from lyra.vesper.runtime.privacy import redacted_outcome
 
         replayer = self._replayer
-        return redacted_outcome(replayer.program, replayer.inputs, replayer.outcome, replayer.trace.hidden).error
+        failure = redacted_outcome(replayer.program, replayer.inputs, replayer.outcome, replayer.trace.hidden).error
+        return msgspec.structs.replace(replayer.outcome, error=failure)
 
-    def _code(self) -> str:
-        failure = self._replayer.outcome.error
-        return "" if failure is None else failure.code
-
-    def _show(self, step: ReplayedStep) -> None:
-        values = shown_values(self._replayer.program, step.variables, self._redaction)
-        if self._as_json:
-            row = {"step": step.number, "name": step.name, "mark": _mark(step)}
-            _line({**row, "variables": values, "effects": step.effects})
-            return
-        say(f"Step {step.number}: {step.name} {_mark(step)}")
-        for text in (*(f"{name}: {value}" for name, value in values.items()), *step.effects):
-            say(f"  {text}")
-
-    def _step(self, number: int) -> ReplayedStep:
-        steps = self._replayer.steps
-        if not 1 <= number <= len(steps):
-            raise ConfigError(f"there is no step {number}", hint=f"1 to {len(steps)}", key="STEP")
-        return steps[number - 1]
-
-    def _tell(self, text: str, key: str = "message") -> None:
+    def _told(self, text: str) -> CommandResult:
         shown = self._redaction.text(text)
-        if self._as_json:
-            _line({key: shown})
-        else:
-            say(shown)
-
-
-def _mark(step: ReplayedStep) -> str:
-    return "–" if step.is_skipped else "✓" if step.is_done else "✗"
-
-
-def _words(line: str) -> tuple[str, str]:
-    word, _, rest = line.partition(" ")
-    return word, rest.strip()
-
-
-def _number(text: str) -> int:
-    if not (text.isascii() and text.isdigit()):
-        raise ConfigError(f"{text!r} is no number of a step", key="STEP")
-    return int(text[:9])
+        return CommandResult(shown, {"message": shown})
 
 
 def _value(text: str, before: Any) -> Any:
-    """A value as it is typed: text where there was a text before, else JSON where it can be read as JSON."""
+    """Return a value as it is typed: text where there was a text before, else JSON where it can be read as JSON."""
     if isinstance(before, str):
         return text
     try:
@@ -225,25 +204,10 @@ def _value(text: str, before: Any) -> Any:
     return Decimal(value) if isinstance(before, Decimal) and type(value) is int else value
 
 
-def _line(data: dict[str, Any]) -> None:
-    click.echo(json.dumps(data, ensure_ascii=False))
-
-
 # ---------------------------------------------------------------- debug
 # `vesper debug FILE`: execute a node on one path and stop where a breakpoint says.
 
 _DEBUG_PROMPT: Final = "(sir-db) "
-_GOES_ON: Final = {
-    "step": "step",
-    "s": "step",
-    "next": "step",
-    "n": "step",
-    "continue": "continue",
-    "c": "continue",
-    "quit": "quit",
-    "q": "quit",
-}
-_DEBUG_HELP: Final = "step (next), continue, print NAME, locals, quit"
 
 
 @click.command(cls=CliCommand, name="debug")
@@ -290,87 +254,79 @@ def debug(
     with runtime_of(invocation, database, providers, grants, nodes=repository_around(node.file)) as runtime:
         program = runtime.program(node)
         breakpoints = [breakpoint_of(form, node, program) for form in forms]
-        screen = _Screen(program, redaction_of(program, inputs), as_json=as_json)
-        runtime.paths[path_name] = Debugger(path_name, breakpoints, screen.stopped)
+        redaction = redaction_of(program, inputs)
+        prompt = _DebugPrompt(program, redaction, as_json=as_json)
+        runtime.paths[path_name] = Debugger(path_name, breakpoints, prompt.stopped)
         outcome = runtime.execute(node, inputs, "python_only" if path_name == "python" else "direct_only")
-    screen.ended(outcome)
+    lines = outcome_lines(outcome, program, redaction)
+    data = {**outcome_data(outcome, program, redaction), "trace_id": outcome.trace_id}
+    print_answer(CommandResult("\n".join(lines), data), prompt, as_json=as_json)
     ctx.exit(0 if outcome.status == "success" else 1)
 
 
-class _Screen:
+class _DebugPrompt(CommandPrompt):
     """Shows stops and reads what to do at them."""
+
+    is_flat: ClassVar[bool] = True
+    commands: ClassVar[Mapping[str, CommandRow]] = {
+        "step": CommandRow("step", "on to the next step", ("s", "next", "n")),
+        "continue": CommandRow("continue", "on to the next breakpoint", ("c",)),
+        "print": CommandRow("print NAME", "one of the values", ("p",)),
+        "locals": CommandRow("locals", "all values"),
+        **ENDING,
+    }
 
     def __init__(self, program: NodeProgram, redaction: Redaction, *, as_json: bool) -> None:
         self._program = program
         self._redaction = redaction
         self._as_json = as_json
+        self._values: dict[str, str] = {}
+        self._order = "quit"  # what the execution does next
 
     def stopped(self, stop: DebuggerStop) -> str:
-        values = shown_values(self._program, stop.variables, self._redaction)
+        """Show a stop and read commands until one goes on; the end of the input is `quit`."""
+        values = self._values = shown_values(self._program, stop.variables, self._redaction)
         notes = [self._redaction.text(note) for note in stop.notes]
-        if self._as_json:
-            _debug_line({"break": stop.reason, "location": stop.location, "variables": values, "notes": notes})
-        else:
-            say(f"break {stop.reason}")
-            say(f"Location: {stop.location}")
-            for text in (*notes, *(f"{name}: {value}" for name, value in values.items())):
-                say(f"  {text}")
-        return self._command(values)
+        texts = (*notes, *(f"{name}: {value}" for name, value in values.items()))
+        lines = [f"break {stop.reason}", f"Location: {stop.location}", *(f"  {text}" for text in texts)]
+        data = {"break": stop.reason, "location": stop.location, "variables": values, "notes": notes}
+        print_answer(CommandResult("\n".join(lines), data), self, as_json=self._as_json)
+        self._order = "quit"
+        answer_commands(self, sign=_DEBUG_PROMPT, as_json=self._as_json)
+        return self._order
 
-    def _command(self, values: dict[str, str]) -> str:
-        while (line := next_line(_DEBUG_PROMPT)) is not None:
-            word, _, rest = line.partition(" ")
-            if word in _GOES_ON:
-                return _GOES_ON[word]
-            if line:
-                self._answer(word, rest.strip(), values)
-        return "quit"
+    def do_step(self, _: str) -> CommandResult:
+        self._order = "step"
+        return CommandResult("", is_end=True)
 
-    def _answer(self, word: str, name: str, values: dict[str, str]) -> None:
-        if self._as_json:
-            wanted = values if word == "locals" else {name: values.get(name)} if word in ("print", "p") else None
-            _debug_line(
-                {"error": f"no command {word!r}", "commands": _DEBUG_HELP} if wanted is None else {"variables": wanted}
-            )
-        elif word == "locals":
-            for key, value in values.items():
-                say(f"  {key}: {value}")
-        elif word in ("print", "p"):
-            say(f"{name}: {values[name]}" if name in values else f"{name} has no value here")
-        else:
-            say(_DEBUG_HELP if word == "help" else f"no command {word!r}: {_DEBUG_HELP}")
+    def do_continue(self, _: str) -> CommandResult:
+        self._order = "continue"
+        return CommandResult("", is_end=True)
 
-    def ended(self, outcome: Outcome) -> None:
-        failure = outcome.error
-        outputs = shown_values(self._program, outcome.outputs, self._redaction)
-        if self._as_json:
-            error = None if failure is None else {"code": failure.code, "message": failure.message}
-            _debug_line({"status": outcome.status, "outputs": outputs, "error": error, "trace_id": outcome.trace_id})
-            return
-        say(f"{outcome.status}" + ("" if failure is None else f" {failure.code}: {failure.message}"))
-        for name, value in outputs.items():
-            say(f"  {name}: {value}")
+    def do_print(self, name: str) -> CommandResult:
+        known = self._values.get(name)
+        text = f"{name} has no value here" if known is None else f"{name}: {known}"
+        return CommandResult(text, {"variables": {name: known}})
+
+    def do_locals(self, _: str) -> CommandResult:
+        lines = [f"  {name}: {value}" for name, value in self._values.items()]
+        return CommandResult("\n".join(lines), {"variables": self._values})
 
 
-def _debug_line(data: dict[str, Any]) -> None:
-    click.echo(json.dumps(data, ensure_ascii=False))
-
-
-# ---------------------------------------------------------------- prompt
+# ---------------------------------------------------------------- words
 
 VALUE_CHARS_MAX = 300  # of one value on the screen
 
 
-def next_line(prompt: str) -> str | None:
-    """The next command; None at the end of the input. The prompt is shown to a person only."""
-    if sys.stdin.isatty():
-        click.echo(prompt, nl=False)
-    line = sys.stdin.readline()
-    return line.strip() if line else None
+def outcome_data(outcome: Outcome, program: NodeProgram, redaction: Redaction) -> dict[str, Any]:
+    error = None if outcome.error is None else {"code": outcome.error.code, "message": outcome.error.message}
+    return {"status": outcome.status, "outputs": shown_values(program, outcome.outputs, redaction), "error": error}
 
 
-def say(text: str) -> None:
-    click.echo(printable(text))
+def outcome_lines(outcome: Outcome, program: NodeProgram, redaction: Redaction) -> list[str]:
+    failure = outcome.error
+    words = outcome.status + ("" if failure is None else f" {failure.code}: {failure.message}")
+    return [words, *(f"  {name}: {text}" for name, text in shown_values(program, outcome.outputs, redaction).items())]
 
 
 def shown_values(program: NodeProgram, variables: Mapping[str, Any], redaction: Redaction) -> dict[str, str]:

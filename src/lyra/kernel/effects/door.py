@@ -171,12 +171,17 @@ class Door:
         if faultpoint.hook is not None:
             point("door.admitted")
 
-        # Journal "started", run, journal "finished", budget settle, Event published.
+        return await self._run_admitted(attempt, is_begun_outside, entry is not None and entry.idempotent)
+
+    async def _run_admitted(self, attempt: Attempt, is_begun_outside: bool, may_repeat: bool) -> Any:
+        """Journal "started", run, journal "finished", settle the budget, publish the Event."""
+        core, process, key, effect = self._core, attempt.process, attempt.key, attempt.effect
+        args, kwargs = attempt.args, attempt.kwargs
+        journal = core.journal
         core.in_flight += 1
         is_repeatable = journal is not None and effect.idempotent
         core.in_flight_repeatable += is_repeatable
-        stage = _ADMITTED
-        is_durable = True
+        stage, is_durable = _ADMITTED, True
         try:
             if journal is not None and not is_begun_outside:
                 self._write_started(attempt)
@@ -198,9 +203,7 @@ class Door:
                 if effect.plain:
                     value = await effect.run(*args, **kwargs)
                 else:
-                    found_out = is_begun_outside and self._find_out(
-                        attempt, may_repeat=entry is not None and entry.idempotent
-                    )
+                    found_out = is_begun_outside and self._find_out(attempt, may_repeat=may_repeat)
                     value = await (found_out or self._run(attempt))
             except OutcomeUnknown:
                 value = await self._after_doubt(attempt)
@@ -228,10 +231,8 @@ class Door:
                     point("door.finished")
                 # A plain immutable value of no declared type is the same after the round trip, and so is what the
                 # effect says is; any other is read back.
-                if effect.unchanged is not None:
-                    if not effect.unchanged(value):
-                        value = effect.decode(data)
-                elif effect.typed or type(value) not in codec.UNCHANGED:
+                is_same = None if effect.unchanged is None else effect.unchanged(value)
+                if not is_same and (is_same is False or effect.typed or type(value) not in codec.UNCHANGED):
                     value = effect.decode(data)
         except BaseException as raised:
             attempt.stage = stage

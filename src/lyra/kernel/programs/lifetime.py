@@ -168,24 +168,8 @@ class Lifetimes:
             if key is not None and parent is not None:
                 process.line = f"{parent.line}.{key}"
             data = codec.encode(args)
-            blob = core.put_blob_now(data) if len(data) > limits.BLOB_INLINE_BYTES_MAX else ""
-            row = rows.Created(
-                process.program,
-                rows.NIL if blob else rows.Raw(data),
-                parent.pid if parent is not None else "",
-                key,
-                digest,
-                name or "",
-                level,
-                None if budget is None else own_scope.to_data(),
-                None if own_right is right else own_right.to_data(),
-                blob,
-                guarded,
-                rights=0 if own_right is right else rows.RIGHTS,
-                chosen=chosen,
-                recovery_attempts=process.recovery_attempts,
-                fork=fork,
-            )
+            limited = None if budget is None else own_scope
+            row = _created_row(process, data, key, digest, limited, right, guarded, chosen, fork)
             args = tuple(self._programs.taken(program, args, data))
         # Begun before anything is written: a call that does not fit its program leaves no trace.
         process.coroutine = self._programs.begin(program, Context(process), args)
@@ -643,6 +627,39 @@ def _unwind(program: Any) -> None:
 def _too_long(process: Process) -> DeadlineExceeded:
     seconds = process.budget.seconds
     return DeadlineExceeded(f"the process ran longer than {seconds:g} s", pid=process.pid, limit_s=seconds)
+
+
+def _created_row(
+    process: Process,
+    args: bytes,
+    key: rows.Key | None,
+    digest: bytes,
+    budget: Budget | None,
+    inherited: Grant,
+    guarded: bool,
+    chosen: bool,
+    fork: dict[str, Any] | None,
+) -> rows.Created:
+    """Return the first row of a process, from which the next kernel starts it again; `budget` where it has its own."""
+    blob = process.core.put_blob_now(args) if len(args) > limits.BLOB_INLINE_BYTES_MAX else ""
+    own_right = None if process.grant is inherited else process.grant.to_data()
+    return rows.Created(
+        process.program,
+        rows.NIL if blob else rows.Raw(args),
+        "" if process.parent is None else process.parent.pid,
+        key,
+        digest,
+        process.name or "",
+        process.priority,
+        None if budget is None else budget.to_data(),
+        own_right,
+        blob,
+        guarded,
+        rights=0 if own_right is None else rows.RIGHTS,
+        chosen=chosen,
+        recovery_attempts=process.recovery_attempts,
+        fork=fork,
+    )
 
 
 def _own_scope(scope: Budget, budget: Any) -> Budget:

@@ -1,7 +1,9 @@
-"""RunStep: one thing in a run that a person would point at, numbered from 1 in the order of their beginning.
+"""Step: one thing in a run that a person would point at, numbered in the order of their beginning.
 
-A step is a message, a model call, a tool call or another effect, a child that was started or started again, a question
-to a person, a pause, a finished turn, an end. It has short texts and no whole values. `steps` makes them from rows.
+Each stack adds to it what it knows: `RunStep` here, for the journal of a process, is a message, a model call, a tool
+call or another effect, a child that was started or started again, a question to a person, a pause, a finished turn, an
+end. It has short texts and no whole values; `steps` makes them from rows. Effects of a Vega program are
+`vega.replay.timeline.TimelineStep`, steps of a Vesper node `vesper.runtime.replaying.ReplayedStep`.
 """
 
 from __future__ import annotations
@@ -43,36 +45,24 @@ STEP_KINDS: Final[dict[str, str]] = {
 }
 
 
-class RunStep(msgspec.Struct, omit_defaults=True):
-    """See the module. `seq` and `end_seq` are the rows of its beginning and end; `is_recorded` marks a step that a fork
-    took over from the run that it was forked from: it was not performed here, and `usage` is what it cost there."""
+class Step(msgspec.Struct, omit_defaults=True):
+    """One step of any run: of processes, of a Vega program, of a Vesper node. `seq` is the row of a journal that it
+    began with; `is_recorded` marks a step that a fork took over from the run that it was forked from: it was not
+    performed here, and `usage` is what it cost there."""
 
-    number: int
-    seq: int
-    pid: str
-    kind: str
-    what: str
-    began_at: float
-    status: str = "ok"  # ok, running, waiting, or the code of its error
+    number: int = 0
+    seq: int = 0
+    pid: str = ""
+    kind: str = ""
+    what: str = ""
+    began_at: float = 0.0
     ended_at: float | None = None
-    end_seq: int = 0
+    agent: str = ""
     request: str = ""
     result: str = ""
     error: str = ""
-    key: str = ""
-    name: str = ""
-    agent: str = ""
-    model: str = ""
-    child: str = ""
-    tries: int = 1
     usage: dict[str, int] = {}
     is_recorded: bool = False
-    is_inside: bool = False  # a tool that takes `ctx`: a part of the program, whose acts are steps of their own
-    digest: str = ""  # of the whole values, where the texts here are cut
-
-    @property
-    def last_seq(self) -> int:
-        return max(self.seq, self.end_seq)
 
     @property
     def micro_usd(self) -> int:
@@ -80,7 +70,7 @@ class RunStep(msgspec.Struct, omit_defaults=True):
 
     @property
     def tokens(self) -> int:
-        return self.usage.get("input_tokens", 0) + self.usage.get("output_tokens", 0)
+        return token_count(self.usage)
 
     @property
     def latency_ms(self) -> int | None:
@@ -92,6 +82,24 @@ class RunStep(msgspec.Struct, omit_defaults=True):
             "latency_ms": self.latency_ms,
             "cost_usd": self.micro_usd / 1_000_000,
         }
+
+
+def token_count(usage: Mapping[str, int]) -> int:
+    return usage.get("input_tokens", 0) + usage.get("output_tokens", 0)
+
+
+class RunStep(Step):
+    """A step from the rows of a journal; `end_seq` is the row of its end."""
+
+    status: str = "ok"  # ok, running, waiting, or the code of its error
+    end_seq: int = 0
+    key: str = ""
+    name: str = ""
+    model: str = ""
+    child: str = ""
+    tries: int = 1
+    is_inside: bool = False  # a tool that takes `ctx`: a part of the program, whose acts are steps of their own
+    digest: str = ""  # of the whole values, where the texts here are cut
 
 
 # ---------------------------------------------------------------- start words

@@ -18,7 +18,7 @@ from lyra.core.checking.check import did_you_mean
 from lyra.core.event import Event, is_failed_end
 from lyra.core.naming import VEGA_AGENT, VEGA_PROCESS
 from lyra.errors import ConfigError, NoSuchProcess
-from lyra.observe.history.processes import ProcessRecord
+from lyra.observe.history.processes import ProcessRecord, sum_into
 from lyra.observe.timeline.journal import RowReader, RunRows, value_of
 from lyra.observe.timeline.state import RunMoment
 from lyra.observe.timeline.step import RunStep, plain
@@ -139,17 +139,6 @@ class RunTimeline:
         """At most `limit` steps behind step `after`."""
         return list(islice(self.steps, max(0, after), max(0, after) + limit))
 
-    def find(self, text: str, *, after: int = 0, backwards: bool = False) -> RunStep | None:
-        """The next step behind a number, or the last one before it, that has the text in one of its own."""
-        wanted = text.lower()
-        places = range(after - 2, -1, -1) if backwards else range(after, len(self.steps))
-        for index in places:
-            step = self.steps[index]
-            words = (step.kind, step.what, step.request, step.result, step.error, step.name, step.pid)
-            if any(wanted in word.lower() for word in words):
-                return step
-        return None
-
     def detail(self, number: int) -> dict[str, Any]:
         """A step with its whole values."""
         step = self.step(number)
@@ -191,12 +180,9 @@ class RunTimeline:
         usage: dict[str, int] = {}
         recorded: dict[str, int] = {}
         for kept in self._rows.kept.values():
-            for name, amount in (kept.get("spent") or {}).items():
-                usage[name] = usage.get(name, 0) + amount
+            sum_into(usage, kept.get("spent"))
         for step in islice(self.steps, upto):
-            target = recorded if step.is_recorded else usage
-            for name, amount in step.usage.items():
-                target[name] = target.get(name, 0) + amount
+            sum_into(recorded if step.is_recorded else usage, step.usage)
         return {"usage": usage, "recorded": recorded, "cost_usd": usage.get("usd", 0) / 1_000_000}
 
     # ------------------------------------------------------------------ how it stood

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lyra.agents.forks.program_frames import ProgramFrame
 from lyra.errors import StoreError
-from lyra.observe.timeline.difference import RunDifference
 from lyra.observe.timeline.step import STEP_KINDS, RunStep
 from lyra.observe.timeline.timeline import RunTimeline
+from lyra.observe.timeline.travel import RunDifference
 from lyra.server.dashboard.html import Child, Html, join, tag
 from lyra.server.dashboard.words import money, state
 from lyra.vega.replay.fork import replay_command, started_outside

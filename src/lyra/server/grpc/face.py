@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.core.address import Address
@@ -29,6 +31,7 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # gRPC's own lines on stderr ar
 try:
     import grpc
     import grpc.aio
+    from google.protobuf.message_factory import GetMessageClass
     from grpc_health.v1 import health_pb2
     from grpc_health.v1.health import SERVICE_NAME as HEALTH_SERVICE
     from grpc_health.v1.health import aio as health_aio
@@ -36,8 +39,11 @@ except ImportError as error:
     raise ConfigError("the gRPC server needs the server extra", hint="pip install 'lyra-agents[server]'") from error
 
 from lyra.server.act_record import record_act
-from lyra.server.grpc.guard import CallGuard, Observe
-from lyra.server.grpc.handlers import SERVICES, handlers_of, service_names
+from lyra.server.generated import engine_pb2 as pb
+from lyra.server.grpc.guard import CallGuard, Method, Observe
+from lyra.server.grpc.services.kernel import EngineCalls, OrchestrationCalls, ServiceCalls
+from lyra.server.grpc.services.system import BusCalls, SystemCalls
+from lyra.server.grpc.services.workers import WorkerCalls
 from lyra.server.grpc.standard import health_handlers, reflection_handlers
 from lyra.server.token_limit import TokenLimit
 
@@ -47,6 +53,15 @@ if TYPE_CHECKING:
     from lyra.server.settings import ServeSettings
 
 
+PACKAGE: Final = pb.DESCRIPTOR.package
+SERVICES: Final[Mapping[str, Any]] = {
+    "KernelService": ServiceCalls,
+    "EngineService": EngineCalls,
+    "OrchestrationService": OrchestrationCalls,
+    "CommBusService": BusCalls,
+    "SystemService": SystemCalls,
+    "WorkerService": WorkerCalls,
+}
 _SECOND_MS: Final = 1000
 _FLUSH_S: Final = 2.0  # for the last answers to reach their clients, at most
 
@@ -171,3 +186,31 @@ def _credentials(cert: bytes, key: bytes, client_ca: bytes | None) -> Any:
     return grpc.ssl_server_credentials(
         ((key, cert),), root_certificates=client_ca, require_client_auth=client_ca is not None
     )
+
+
+# ---------------------------------------------------------------- handlers
+# An RPC is the method of its service's class in snake case, else it is made by the table of calls. One that has neither
+# is an error when the server starts, not when it is called.
+
+
+def method_name(rpc: str) -> str:
+    """The name of an RPC's method: CheckQuota is check_quota."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", rpc).lower()
+
+
+def service_names() -> list[str]:
+    """The full names of the services that are served."""
+    return [f"{PACKAGE}.{name}" for name in SERVICES]
+
+
+def handlers_of(name: str, service: ServiceCalls, guard: CallGuard) -> grpc.GenericRpcHandler:
+    """The handlers of one service."""
+    handlers: dict[str, Any] = {}
+    for rpc in pb.DESCRIPTOR.services_by_name[name].methods:
+        method = Method(f"{name}/{rpc.name}", GetMessageClass(rpc.input_type), GetMessageClass(rpc.output_type))
+        call: Any = getattr(service, method_name(rpc.name), None) or service.by_table(method.name)
+        if rpc.server_streaming:
+            handlers[rpc.name] = grpc.unary_stream_rpc_method_handler(guard.stream(method, call))
+        else:
+            handlers[rpc.name] = grpc.unary_unary_rpc_method_handler(guard.unary(method, call))
+    return grpc.method_handlers_generic_handler(f"{PACKAGE}.{name}", handlers)

@@ -6,7 +6,6 @@ its form and its depth; a mistake is a ConfigError that names the field.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from math import isfinite
 from typing import Any, Final
 
@@ -53,14 +52,6 @@ def text(value: Any) -> str:
     """Text that protobuf takes: half a surrogate pair becomes a question mark."""
     word = value if type(value) is str else str(value)
     return word if word.isascii() else word.encode("utf-8", "replace").decode()
-
-
-def texts(values: Mapping[str, Any]) -> dict[str, str]:
-    """A mapping of texts: a text as it is, any other value as JSON."""
-    return {
-        text(name): text(value) if isinstance(value, str) else json_bytes(value).decode()
-        for name, value in values.items()
-    }
 
 
 def json_bytes(value: Any) -> bytes:
@@ -144,3 +135,13 @@ INTERRUPT_STATUS: Final = Words(pb.InterruptStatus, "INTERRUPT_", "status")
 EVENT_TYPE: Final = Words(pb.ExecutionEventType, "", "type")
 INSTRUCTION_KIND: Final = Words(pb.InstructionKind, "", "kind")
 HEALTH: Final = Words(pb.HealthStatus, "HEALTH_", "status")
+WORDS: Final = {  # by the name of the enum
+    "ProcessState": PROCESS_STATE,
+    "SchedulingPriority": PRIORITY,
+    "TerminalReason": TERMINAL_REASON,
+    "InterruptKind": INTERRUPT_KIND,
+    "InterruptStatus": INTERRUPT_STATUS,
+    "ExecutionEventType": EVENT_TYPE,
+    "InstructionKind": INSTRUCTION_KIND,
+    "HealthStatus": HEALTH,
+}

@@ -22,6 +22,7 @@ import msgspec
 from google.protobuf.message import DecodeError, Message
 
 from lyra.core.clock import Clock
+from lyra.core.kernel_calls import RPCS, marked
 from lyra.core.secrets.process_keys import process_keys
 from lyra.core.secrets.redact import redact, redact_data
 from lyra.core.secrets.visible import visible
@@ -42,55 +43,12 @@ SERVER_FAULTS: Final = frozenset(
     {"UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"}
 )
 
-# Calls that finish what was begun, and those that only read: they are taken while the server drains.
-FINISHING: Final = frozenset(
-    {
-        "KernelService/GetProcess",
-        "KernelService/TransitionState",
-        "KernelService/TerminateProcess",
-        "KernelService/CheckQuota",
-        "KernelService/RecordUsage",
-        "KernelService/ListProcesses",
-        "KernelService/GetProcessCounts",
-        "OrchestrationService/ReportAgentResult",
-        "OrchestrationService/GetSessionState",
-        "SystemService/GetSystemStatus",
-        "SystemService/GetRequestStatus",
-        "SystemService/ResolveInterrupt",
-        "SystemService/CancelInterrupt",
-        "SystemService/ListInterrupts",
-        "WorkerService/ClaimWork",  # runs in flight go on with their workers
-        "WorkerService/RenewWork",
-        "WorkerService/CompleteWork",
-    }
-)
-
-# Calls that change nothing: all that a viewer may make. An RPC that is not listed is refused to viewers.
-READING: Final = frozenset(
-    {
-        "KernelService/GetProcess",
-        "KernelService/ListProcesses",
-        "KernelService/GetProcessCounts",
-        "EngineService/CheckBounds",
-        "OrchestrationService/GetSessionState",
-        "CommBusService/Subscribe",
-        "SystemService/GetSystemStatus",
-        "SystemService/GetRequestStatus",
-        "SystemService/ListInterrupts",
-        "SystemService/ListServices",
-    }
-)
-
+FINISHING: Final = marked("finishes")  # taken while the server drains
+READING: Final = marked("reads")  # all that a viewer may make
+WAITING: Final = marked("waits")  # draining does not wait for them
 # Calls by which people act, with the field that names the target: the audit log has them, also where they are refused.
 # The others are the work of programs.
-ACTS: Final = {
-    "KernelService/TerminateProcess": "pid",
-    "SystemService/ResolveInterrupt": "interrupt_id",
-    "SystemService/CancelInterrupt": "interrupt_id",
-}
-
-# Calls that only wait for something to do or to read: draining does not wait for them.
-WAITING: Final = frozenset({"WorkerService/ClaimWork", "CommBusService/Subscribe"})
+ACTS: Final = {rpc: call.acts_on for rpc, (_, call) in RPCS.items() if call.acts_on}
 
 
 class Method(NamedTuple):

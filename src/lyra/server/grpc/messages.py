@@ -1,21 +1,20 @@
-"""Envelopes, their bounds, and the events and results of runs.
+"""Values of the kernel as messages of the contract and back, by the descriptors of the messages.
 
-Fields of an envelope that the contract has no place for (history, prior plans, errors …) stay in the kernel. Metadata
-that is no text is JSON text on the way out.
+`fill` writes each field from the attribute of its name, `fields_of` reads those that are set; `_fill_rest` has
+what a message tells in a form of its own. Fields of an envelope that the contract has no place for (history, prior
+plans, errors …) stay in the kernel. Metadata that is no text is JSON text on the way out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any, Final, TypeVar
 
-from lyra.core.envelope import BoundsResult, Envelope
-from lyra.kernel.interrupts.interrupt import Answer, Interrupt
+from lyra.core.envelope import Envelope
 from lyra.kernel.pipelines.events import PipelineEvent
-from lyra.kernel.pipelines.single_agent import AgentRun
 from lyra.kernel.workers.entry import ProcessControlBlock
-from lyra.kernel.workers.quota import QuotaResult, RemainingBudget, ResourceQuota, ResourceUsage, SystemUsage
-from lyra.kernel.workers.rate_limits import RateLimitResult, RateLimitUsage
+from lyra.kernel.workers.quota import ResourceQuota, ResourceUsage
 from lyra.server.generated import engine_pb2 as pb
 from lyra.server.grpc.fields import (
     EVENT_TYPE,
@@ -23,7 +22,7 @@ from lyra.server.grpc.fields import (
     INTERRUPT_STATUS,
     PRIORITY,
     PROCESS_STATE,
-    TERMINAL_REASON,
+    WORDS,
     int32,
     int64,
     json_bytes,
@@ -32,73 +31,111 @@ from lyra.server.grpc.fields import (
     milliseconds,
     seconds,
     text,
-    texts,
 )
 
-_FIELDS: Final = pb.Envelope.DESCRIPTOR.fields
-_TIMES: Final = ("received_at", "completed_at", "created_at")
-_OWN_FORM: Final = {"terminal_reason", "interrupt", "outputs", "metadata_str", *(f"{name}_ms" for name in _TIMES)}
-_LIKE: Final = frozenset(Envelope.__struct_fields__)
-# Fields that are the same on both sides, by their form.
-_SAME: Final = [field for field in _FIELDS if field.name not in _OWN_FORM and field.name in _LIKE]
-_TEXTS: Final = [field.name for field in _SAME if field.type == field.TYPE_STRING and not field.is_repeated]
-_INT32: Final = [field.name for field in _SAME if field.type == field.TYPE_INT32]
-_INT64: Final = [field.name for field in _SAME if field.type == field.TYPE_INT64]
-_FLAGS: Final = [field.name for field in _SAME if field.type == field.TYPE_BOOL]
-_LISTS: Final = [field.name for field in _SAME if field.type == field.TYPE_STRING and field.is_repeated]
-_MAPS: Final = [field.name for field in _SAME if field.type == field.TYPE_MESSAGE]
+M = TypeVar("M")
+_TIMES: Final = ("_at_ms", "timestamp_ms", "last_health_check_ms")
+_ATTRIBUTES: Final = {  # of fields that are not called as in the kernel
+    "Envelope.metadata_str": "metadata",
+    "InterruptResponse.resolved_at_ms": "received_at",
+    "RequestStatus.process": "pcb",
+}
+
+
+def _attribute(field: Any) -> str:
+    name: str = field.name.removesuffix("_ms") if field.name.endswith(_TIMES) else field.name
+    return _ATTRIBUTES.get(f"{field.containing_type.name}.{field.name}", name)
+
+
+def _is_map(field: Any) -> bool:
+    return field.message_type is not None and bool(field.message_type.GetOptions().map_entry)
 
 
 # ------------------------------------------------------------------ out
-def envelope_message(envelope: Envelope) -> pb.Envelope:
-    message = pb.Envelope(
-        outputs={text(name): json_bytes(output) for name, output in envelope.outputs.items()},
-        metadata_str=texts(envelope.metadata),
-        terminal_reason=TERMINAL_REASON.number(envelope.terminal_reason),
-    )
-    for name in _TIMES:
-        setattr(message, f"{name}_ms", milliseconds(getattr(envelope, name)))
-    for name in _TEXTS:
-        setattr(message, name, text(getattr(envelope, name)))
-    for name in _INT32:
-        setattr(message, name, int32(getattr(envelope, name) or 0))
-    for name in _INT64:
-        setattr(message, name, int64(getattr(envelope, name) or 0))
-    for name in _FLAGS:
-        setattr(message, name, bool(getattr(envelope, name)))
-    for name in _LISTS:
-        getattr(message, name).extend(map(text, getattr(envelope, name)))
-    for name in _MAPS:
-        shown = getattr(message, name)
-        for key, value in getattr(envelope, name).items():
-            shown[text(key)] = value if isinstance(value, bool) else text(value)
-    if envelope.interrupt is not None:
-        message.interrupt.CopyFrom(question_message(envelope.interrupt, pending=envelope.interrupt_pending))
+def message_from(kind: type[M], value: Any) -> M:
+    """Return the message of a value of the kernel's."""
+    message = kind()
+    fill(message, value)
     return message
 
 
-def bounds_message(bounds: BoundsResult) -> pb.BoundsResult:
-    left_in, left_out = bounds.tokens_in_remaining, bounds.tokens_out_remaining
-    return pb.BoundsResult(
-        can_continue=bounds.can_continue,
-        terminal_reason=TERMINAL_REASON.number(bounds.terminal_reason),
-        llm_calls_remaining=int32(bounds.llm_calls_remaining),
-        agent_hops_remaining=int32(bounds.agent_hops_remaining),
-        iterations_remaining=int32(bounds.iterations_remaining),
-        tokens_in_remaining=None if left_in is None else int64(left_in),
-        tokens_out_remaining=None if left_out is None else int64(left_out),
-    )
+def fill(message: Any, value: Any) -> None:
+    """Write a value into an empty message; an attribute that is None or missing leaves its field unset."""
+    kind = message.DESCRIPTOR.name
+    if kind == "ProcessControlBlock":
+        fill_process(message, value)
+        return
+    for attribute, put in _plan(message.DESCRIPTOR):
+        part = getattr(value, attribute, None)
+        if part is not None:
+            put(message, part)
+    _fill_rest(kind, message, value)
 
 
-def agent_result_message(run: AgentRun) -> pb.AgentResult:
-    return pb.AgentResult(
-        success=run.success,
-        output=json_bytes(run.output),
-        error=text(run.error),
-        duration_ms=int32(run.duration_ms),
-        llm_calls=int32(run.llm_calls),
-        envelope=envelope_message(run.envelope),
-    )
+@cache
+def _plan(descriptor: Any) -> tuple[tuple[str, Callable[[Any, Any], None]], ...]:
+    """Return the attribute and the writer of each field but the question of an envelope or instruction, a mapping."""
+    return tuple((_attribute(field), _writer(field)) for field in descriptor.fields if field.name != "interrupt")
+
+
+def _writer(field: Any) -> Callable[[Any, Any], None]:
+    name = field.name
+    if _is_map(field):
+        convert = _converter(field.message_type.fields_by_name["value"])
+
+        def put_items(message: Any, value: Mapping[str, Any]) -> None:
+            items = getattr(message, name)
+            for key, item in value.items():
+                items[text(key)] = convert(item)
+
+        return put_items
+    if field.is_repeated:
+        return lambda message, value: getattr(message, name).extend(map(text, value))
+    if field.message_type is not None:
+
+        def put_message(message: Any, value: Any) -> None:
+            part = getattr(message, name)
+            part.SetInParent()
+            fill(part, value)
+
+        return put_message
+    convert = _converter(field)
+    return lambda message, value: setattr(message, name, convert(value))
+
+
+def _converter(field: Any) -> Callable[[Any], Any]:
+    """Return the function that makes the value of a field of what the kernel has."""
+    if field.enum_type is not None:
+        return WORDS[field.enum_type.name].number
+    if field.name.endswith(_TIMES):
+        return milliseconds
+    converters: dict[int, Callable[[Any], Any]] = {
+        field.TYPE_STRING: lambda value: text(value) if isinstance(value, str) else json_bytes(value).decode(),
+        field.TYPE_BYTES: lambda value: json_bytes(value.to_data() if hasattr(value, "to_data") else value),
+        field.TYPE_INT32: int32,
+        field.TYPE_INT64: int64,
+        field.TYPE_BOOL: bool,
+    }
+    return converters.get(field.type, float)
+
+
+def _fill_rest(kind: str, message: Any, value: Any) -> None:
+    """Write what a message tells in a form of its own."""
+    if kind in ("Envelope", "Instruction") and value.interrupt is not None:
+        message.interrupt.CopyFrom(question_message(value.interrupt, pending=value.interrupt_pending))
+    if kind == "Instruction" and value.lease is not None:
+        message.lease_expires_at_ms = milliseconds(value.lease.expires_at)
+    elif kind == "RequestStatus":
+        message.state, message.has_interrupt = value.pcb.state, value.pending_interrupt is not None
+        message.pid, message.current_stage = message.process.pid, message.process.current_stage
+    elif kind == "DispatchServiceResponse":
+        message.success, message.duration_ms = value.error is None, int64(value.duration_s * 1000)
+    elif kind == "ProcessCountsResponse":
+        message.counts_by_state.update({state: int32(count) for state, count in value.items()})
+
+
+def envelope_message(envelope: Envelope) -> pb.Envelope:
+    return message_from(pb.Envelope, envelope)
 
 
 def event_message(event: PipelineEvent, now: float) -> pb.ExecutionEvent | None:
@@ -116,29 +153,139 @@ def event_message(event: PipelineEvent, now: float) -> pb.ExecutionEvent | None:
     )
 
 
+_NOTHING_USED: Final = ResourceUsage()
+_last_quota: Final[dict[str, Any]] = {"quota": None, "message": None}
+
+
+def quota_message(quota: ResourceQuota) -> pb.ResourceQuota:
+    """The message of a quota; most processes share the default, whose message is made once."""
+    if quota is not _last_quota["quota"]:
+        _last_quota.update(quota=quota, message=message_from(pb.ResourceQuota, quota))
+    shared: pb.ResourceQuota = _last_quota["message"]
+    return shared
+
+
+def fill_process(message: pb.ProcessControlBlock, block: ProcessControlBlock) -> None:
+    """Write a process into an empty message. Lists have thousands: a field at its default is not set."""
+    message.pid = text(block.pid)
+    message.state = PROCESS_STATE.numbers[block.state]
+    message.priority = PRIORITY.numbers[block.priority]
+    message.created_at_ms = int((block.created_at or 0.0) * 1000)
+    message.quota.CopyFrom(quota_message(block.quota))
+    if block.usage == _NOTHING_USED:
+        message.usage.SetInParent()
+    else:
+        fill(message.usage, block.usage)
+    if block.user_id:
+        message.user_id = text(block.user_id)
+    if block.request_id or block.session_id:
+        message.request_id, message.session_id = text(block.request_id), text(block.session_id)
+    if block.started_at is not None or block.completed_at is not None:
+        message.started_at_ms = milliseconds(block.started_at)
+        message.completed_at_ms = milliseconds(block.completed_at)
+        message.last_scheduled_at_ms = milliseconds(block.last_scheduled_at)
+    if block.current_stage or block.current_service or block.parent_pid:
+        message.current_stage, message.current_service = text(block.current_stage), text(block.current_service)
+        message.parent_pid = text(block.parent_pid)
+    if block.pending_interrupt is not None or block.interrupt_data is not None:
+        message.pending_interrupt = text(block.pending_interrupt or "")
+        message.interrupt_data = json_bytes(block.interrupt_data)
+    if block.child_pids:
+        message.child_pids.extend(map(text, block.child_pids))
+
+
+# ---------------------------------------------------------------- questions
+# In the kernel a question is an `Interrupt`, in an envelope a mapping.
+
+_QUESTION: Final = pb.FlowInterrupt.DESCRIPTOR.fields
+_QUESTION_TEXTS: Final = [field.name for field in _QUESTION if field.type == field.TYPE_STRING]
+_QUESTION_TIMES: Final = [field.name.removesuffix("_ms") for field in _QUESTION if field.name.endswith(_TIMES)]
+_YES_OR_NO: Final = "confirmation"  # of these, `approved` left out is a no
+
+
+def question_message(question: Mapping[str, Any], *, pending: bool) -> pb.FlowInterrupt:
+    """The question of an envelope; a field that does not fit its place in the contract is left out."""
+    status = question.get("status") or ("pending" if pending else "resolved")
+    message = pb.FlowInterrupt(
+        kind=INTERRUPT_KIND.number(_word(question.get("kind"))),
+        status=INTERRUPT_STATUS.number(_word(status)),
+        data=json_bytes(question.get("data")),
+    )
+    for name in _QUESTION_TEXTS:
+        if isinstance(question.get(name), str):
+            setattr(message, name, text(question[name]))
+    for name in _QUESTION_TIMES:
+        setattr(message, f"{name}_ms", milliseconds(_number(question.get(name))))
+    response = question.get("response")
+    if isinstance(response, Mapping):
+        message.response.text = text(response.get("text") or "")
+        message.response.approved = response.get("approved") is True
+        message.response.decision = text(response.get("decision") or "")
+        message.response.data = json_bytes(response.get("data"))
+        message.response.resolved_at_ms = milliseconds(_number(response.get("received_at")))
+    return message
+
+
+def _word(value: Any) -> str | None:
+    return value.lower() if isinstance(value, str) else None
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, (int, float)) else None
+
+
 # ------------------------------------------------------------------ in
-def envelope_fields(message: pb.Envelope) -> dict[str, Any]:
-    """The fields of an envelope that a message gives; those at their default are left out."""
+def fields_of(message: Any, path: str = "") -> dict[str, Any]:
+    """Return the fields that a message gives, by the names of the kernel; those at their default are left out."""
     given: dict[str, Any] = {}
     for field, value in message.ListFields():
-        name = field.name
-        if name in _TEXTS or name in _INT32 or name in _INT64 or name in _FLAGS:
-            given[name] = value
-        elif name in _LISTS:
-            given[name] = list(value)
-        elif name in _MAPS:
-            given[name] = dict(value)
-        elif name == "terminal_reason":
-            given[name] = TERMINAL_REASON.word(value)
-        elif name == "interrupt":
-            given[name] = interrupt_fields(value)
-        elif name == "outputs":
-            given[name] = {key: json_mapping(output, f"outputs.{key}") or {} for key, output in value.items()}
-        elif name == "metadata_str":
-            given["metadata"] = dict(value)
-        elif name.removesuffix("_ms") in _TIMES:
-            given[name.removesuffix("_ms")] = seconds(value)
+        place = f"{path}{field.name}"
+        if _is_map(field):
+            entry = field.message_type.fields_by_name["value"]
+            given[_attribute(field)] = {key: _read(entry, item, f"{place}.{key}") for key, item in value.items()}
+        elif field.is_repeated:
+            given[_attribute(field)] = list(value)
+        else:
+            given[_attribute(field)] = _read(field, value, place)
     return given
+
+
+def _read(field: Any, value: Any, place: str) -> Any:
+    if field.message_type is not None:
+        return interrupt_fields(value) if field.message_type.name == "FlowInterrupt" else fields_of(value, f"{place}.")
+    if field.enum_type is not None:
+        return WORDS[field.enum_type.name].word(value)
+    if field.type == field.TYPE_BYTES:
+        return json_value(value, place)
+    return seconds(value) if field.name.endswith(_TIMES) else value
+
+
+def envelope_fields(message: pb.Envelope) -> dict[str, Any]:
+    """The fields of an envelope that a message gives."""
+    given = fields_of(message)
+    for key, output in message.outputs.items():
+        given["outputs"][key] = json_mapping(output, f"outputs.{key}") or {}
+    return given
+
+
+def interrupt_fields(message: pb.FlowInterrupt) -> dict[str, Any]:
+    """The question of an envelope as the kernel keeps it."""
+    question = fields_of(message, "interrupt.")
+    if message.HasField("response"):
+        question["response"] = answer_fields(message.response, str(question.get("kind", "")))
+    return question
+
+
+def answer_fields(message: pb.InterruptResponse, kind: str) -> dict[str, Any]:
+    """An answer to a question of that kind. The contract cannot tell a no from an answer that was left out: for a
+    confirmation it is a no."""
+    approved = True if message.approved else False if kind == _YES_OR_NO else None
+    return {
+        "text": message.text,
+        "approved": approved,
+        "decision": message.decision,
+        "data": json_value(message.data, "response.data"),
+    }
 
 
 def changed_fields(given: Mapping[str, Any], held: Mapping[str, Any]) -> dict[str, Any]:
@@ -162,221 +309,3 @@ def json_envelope(data: bytes) -> dict[str, Any] | None:
     if isinstance(value, str):
         return {"raw_input": value}
     return json_mapping(data, "envelope")
-
-
-# ---------------------------------------------------------------- processes
-# Processes, quotas, usage, rates.
-
-_QUOTA: Final = tuple(field.name for field in pb.ResourceQuota.DESCRIPTOR.fields)
-_USAGE: Final = tuple(field.name for field in pb.ResourceUsage.DESCRIPTOR.fields if field.name != "elapsed_seconds")
-_AMOUNTS: Final = tuple(field.name for field in pb.RecordUsageRequest.DESCRIPTOR.fields if field.name != "pid")
-_REMAINING: Final = tuple(
-    field.name for field in pb.RemainingBudget.DESCRIPTOR.fields if field.name != "time_remaining_seconds"
-)
-_NOTHING_USED: Final = ResourceUsage()
-_last_quota: Final[dict[str, Any]] = {"quota": None, "message": None}
-
-
-def quota_message(quota: ResourceQuota) -> pb.ResourceQuota:
-    """The message of a quota; most processes share the default, whose message is made once."""
-    if quota is not _last_quota["quota"]:
-        message = pb.ResourceQuota(**{name: int32(getattr(quota, name)) for name in _QUOTA})
-        _last_quota.update(quota=quota, message=message)
-    shared: pb.ResourceQuota = _last_quota["message"]
-    return shared
-
-
-def quota_fields(message: pb.ResourceQuota) -> dict[str, int]:
-    """The fields that were given; those left out, or 0, take the kernel's defaults."""
-    return {field.name: value for field, value in message.ListFields()}
-
-
-def usage_message(usage: ResourceUsage | SystemUsage) -> pb.ResourceUsage:
-    """Return what one process, one user or all have used; only a process has a time."""
-    message = pb.ResourceUsage(elapsed_seconds=getattr(usage, "elapsed_seconds", 0.0))
-    for name in _USAGE:
-        amount = getattr(usage, name)
-        if amount:
-            setattr(message, name, int32(amount))
-    return message
-
-
-def usage_amounts(request: pb.RecordUsageRequest) -> dict[str, int]:
-    return {name: amount for name in _AMOUNTS if (amount := getattr(request, name))}
-
-
-def process_message(block: ProcessControlBlock) -> pb.ProcessControlBlock:
-    message = pb.ProcessControlBlock()
-    fill_process(message, block)
-    return message
-
-
-def fill_process(message: pb.ProcessControlBlock, block: ProcessControlBlock) -> None:
-    """Write a process into an empty message. Lists have thousands: a field at its default is not set."""
-    message.pid = text(block.pid)
-    message.state = PROCESS_STATE.numbers[block.state]
-    message.priority = PRIORITY.numbers[block.priority]
-    message.created_at_ms = int((block.created_at or 0.0) * 1000)
-    message.quota.CopyFrom(quota_message(block.quota))
-    if block.usage == _NOTHING_USED:
-        message.usage.SetInParent()
-    else:
-        message.usage.CopyFrom(usage_message(block.usage))
-    if block.user_id:
-        message.user_id = text(block.user_id)
-    if block.request_id or block.session_id:
-        message.request_id, message.session_id = text(block.request_id), text(block.session_id)
-    if block.started_at is not None or block.completed_at is not None:
-        message.started_at_ms = milliseconds(block.started_at)
-        message.completed_at_ms = milliseconds(block.completed_at)
-        message.last_scheduled_at_ms = milliseconds(block.last_scheduled_at)
-    if block.current_stage or block.current_service or block.parent_pid:
-        message.current_stage, message.current_service = text(block.current_stage), text(block.current_service)
-        message.parent_pid = text(block.parent_pid)
-    if block.pending_interrupt is not None or block.interrupt_data is not None:
-        message.pending_interrupt = text(block.pending_interrupt or "")
-        message.interrupt_data = json_bytes(block.interrupt_data)
-    if block.child_pids:
-        message.child_pids.extend(map(text, block.child_pids))
-
-
-def quota_result_message(result: QuotaResult) -> pb.QuotaResult:
-    return pb.QuotaResult(
-        within_bounds=result.within_bounds,
-        exceeded_reason=result.exceeded_reason,
-        usage=usage_message(result.usage),
-        quota=quota_message(result.quota),
-    )
-
-
-def rate_limit_message(result: RateLimitResult) -> pb.RateLimitResult:
-    return pb.RateLimitResult(
-        allowed=result.allowed,
-        exceeded=result.exceeded,
-        reason=text(result.reason),
-        limit_type=result.limit_type,
-        current_count=int32(result.current_count),
-        limit=int32(result.limit),
-        retry_after_seconds=result.retry_after_seconds,
-        remaining=int32(result.remaining),
-    )
-
-
-def rate_usage_message(usage: RateLimitUsage) -> pb.RateLimitUsage:
-    return pb.RateLimitUsage(minute=int32(usage.minute), hour=int32(usage.hour), day=int32(usage.day))
-
-
-def remaining_message(budget: RemainingBudget) -> pb.RemainingBudget:
-    message = pb.RemainingBudget(time_remaining_seconds=budget.time_remaining_seconds)
-    for field in pb.RemainingBudget.DESCRIPTOR.fields:
-        if field.name in _REMAINING:
-            fit = int32 if field.type == field.TYPE_INT32 else int64
-            setattr(message, field.name, fit(getattr(budget, field.name)))
-    return message
-
-
-# ---------------------------------------------------------------- interrupts
-# Questions to people, and their answers. In the kernel a question is an `Interrupt`, in an envelope a mapping.
-
-_INTERRUPT_TEXTS: Final = (
-    "id",
-    "request_id",
-    "user_id",
-    "session_id",
-    "envelope_id",
-    "question",
-    "message",
-    "trace_id",
-    "span_id",
-    "pid",
-)
-_INTERRUPT_TIMES: Final = ("created_at", "expires_at", "resolved_at")
-_YES_OR_NO: Final = "confirmation"  # of these, `approved` left out is a no
-
-
-# ------------------------------------------------------------------ out
-def interrupt_message(interrupt: Interrupt) -> pb.FlowInterrupt:
-    message = pb.FlowInterrupt(
-        kind=INTERRUPT_KIND.number(interrupt.kind),
-        status=INTERRUPT_STATUS.number(interrupt.status),
-        data=json_bytes(interrupt.data),
-    )
-    for name in _INTERRUPT_TEXTS:
-        setattr(message, name, text(getattr(interrupt, name)))
-    for name in _INTERRUPT_TIMES:
-        setattr(message, f"{name}_ms", milliseconds(getattr(interrupt, name)))
-    if interrupt.response is not None:
-        message.response.CopyFrom(_answer_message(interrupt.response))
-    return message
-
-
-def _answer_message(answer: Answer) -> pb.InterruptResponse:
-    return pb.InterruptResponse(
-        text=text(answer.text),
-        approved=answer.approved is True,
-        decision=text(answer.decision),
-        data=json_bytes(answer.data),
-        resolved_at_ms=milliseconds(answer.received_at),
-    )
-
-
-def question_message(question: Mapping[str, Any], *, pending: bool) -> pb.FlowInterrupt:
-    """The question of an envelope; a field that does not fit its place in the contract is left out."""
-    status = question.get("status") or ("pending" if pending else "resolved")
-    message = pb.FlowInterrupt(
-        kind=INTERRUPT_KIND.number(_word(question.get("kind"))),
-        status=INTERRUPT_STATUS.number(_word(status)),
-        data=json_bytes(question.get("data")),
-    )
-    for name in _INTERRUPT_TEXTS:
-        if isinstance(question.get(name), str):
-            setattr(message, name, text(question[name]))
-    for name in _INTERRUPT_TIMES:
-        setattr(message, f"{name}_ms", milliseconds(_number(question.get(name))))
-    response = question.get("response")
-    if isinstance(response, Mapping):
-        message.response.text = text(response.get("text") or "")
-        message.response.approved = response.get("approved") is True
-        message.response.decision = text(response.get("decision") or "")
-        message.response.data = json_bytes(response.get("data"))
-        message.response.resolved_at_ms = milliseconds(_number(response.get("received_at")))
-    return message
-
-
-def _word(value: Any) -> str | None:
-    return value.lower() if isinstance(value, str) else None
-
-
-def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, (int, float)) else None
-
-
-# ------------------------------------------------------------------ in
-def interrupt_fields(message: pb.FlowInterrupt) -> dict[str, Any]:
-    """The question of an envelope as the kernel keeps it."""
-    question: dict[str, Any] = {name: value for name in _INTERRUPT_TEXTS if (value := getattr(message, name))}
-    if message.kind:
-        question["kind"] = INTERRUPT_KIND.word(message.kind)
-    if message.status:
-        question["status"] = INTERRUPT_STATUS.word(message.status)
-    if message.data:
-        question["data"] = json_value(message.data, "interrupt.data")
-    for name in _INTERRUPT_TIMES:
-        moment = seconds(getattr(message, f"{name}_ms"))
-        if moment is not None:
-            question[name] = moment
-    if message.HasField("response"):
-        question["response"] = answer_fields(message.response, str(question.get("kind", "")))
-    return question
-
-
-def answer_fields(message: pb.InterruptResponse, kind: str) -> dict[str, Any]:
-    """An answer to a question of that kind. The contract cannot tell a no from an answer that was left out: for a
-    confirmation it is a no."""
-    approved = True if message.approved else False if kind == _YES_OR_NO else None
-    return {
-        "text": message.text,
-        "approved": approved,
-        "decision": message.decision,
-        "data": json_value(message.data, "response.data"),
-    }

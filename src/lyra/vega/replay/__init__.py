@@ -8,7 +8,6 @@
     breakpoints  where to stop
     fork         the run once more with one reply changed, written and executed
     replayed_run what the program tells about the steps of its journal, for `lyra replay` and the pages of runs
-    view         a screen of all that, as lines of text
 
 Reads only, but for `fork`, which writes a run of its own: a run is not touched by being replayed, also while it lives.
 """

@@ -17,10 +17,11 @@ from lyra.core import codec
 from lyra.core.naming import VEGA_PROCESS
 from lyra.errors import Corrupt, StoreError
 from lyra.kernel.journal import rows
+from lyra.observe.history.processes import sum_into
 from lyra.vega.durable.durable_run import agent_from_row
 from lyra.vega.machine.fiber import Fiber, VmEffect
 from lyra.vega.replay.agents import AgentHistory
-from lyra.vega.replay.timeline import Replies, Spent, TimelineStep, brief, questions
+from lyra.vega.replay.timeline import Replies, TimelineStep, brief, questions
 from lyra.vega.values.values import Process, shown, shown_with_id
 
 if TYPE_CHECKING:
@@ -220,12 +221,7 @@ class RunJournal:
             if step is None and steps:
                 step = steps[min(bisect_left(seqs, seq), len(steps) - 1)]
             if step is not None:
-                step.spent = step.spent + Spent(
-                    usage.get("usd", 0),
-                    usage.get("input_tokens", 0),
-                    usage.get("output_tokens", 0),
-                    usage.get("llm_calls", 0),
-                )
+                sum_into(step.usage, usage)
 
 
 # ---------------- An effect in words: what a timeline says of it

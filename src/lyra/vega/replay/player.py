@@ -9,11 +9,12 @@ every few steps, and of each process only when it changed.
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import msgspec
 
 from lyra.errors import ConfigError
+from lyra.observe.timeline.travel import Travel
 from lyra.vega.machine.fiber import Done, Fiber, OutOfFuel, VmEffect
 from lyra.vega.machine.link import LinkedProgram, link
 from lyra.vega.machine.rare_instructions import again
@@ -54,11 +55,14 @@ def _message(form: str, message: Any, linked: LinkedProgram) -> Any:
 _Saved = dict[str, tuple[Any, str, str, bool]]
 
 
-class Player:
+class Player(Travel):
     """`position` steps have happened. `inside` lines of the process in view were run since, when it stands between two
     effects; None when it has come to its next one."""
 
+    shows_next: ClassVar[bool] = True
+
     def __init__(self, timeline: Timeline) -> None:
+        super().__init__(timeline.steps)
         self.timeline = timeline
         self._linked = [link(program) for program, _ in timeline.versions]
         self._by_hash = {linked.hash: version for version, linked in enumerate(self._linked)}
@@ -66,7 +70,6 @@ class Player:
             for code in linked.functions:
                 code.code = list(code.code)  # traps are set in it, and an expression runs without
         self._variables: dict[int, Variables] = {}
-        self.position = 0
         self.inside: int | None = None
         self.chosen: str | None = None  # the process that the user chose to look at
         self.diverged = ""
@@ -231,6 +234,10 @@ class Player:
     def agent(self, pid: str) -> AgentView | None:
         return self.timeline.agent_history.agent(pid, self.seq)
 
+    def agents_asked(self) -> list[str]:
+        timeline = self.timeline
+        return sorted({*timeline.agents.values(), *(info.name for info in timeline.program.agents.values())})
+
     def answers(self, pid: str) -> list[TimelineStep]:
         """Return what the program has asked an agent and been answered so far."""
         return [step for step in self.timeline.steps[: self.position] if step.target == pid and step.agent]
@@ -271,6 +278,12 @@ class Player:
                 for _ in range(inside):
                     if self.inside is not None:
                         self._one_line()
+
+    def advance(self, count: int) -> None:
+        if self.inside is not None and count > 0:
+            self.step()
+            count -= 1
+        self.goto(self.position + count)
 
     def step(self) -> bool:
         """The next effect happens; from between two lines, on to the effect. False at the end."""

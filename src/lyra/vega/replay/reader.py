@@ -154,7 +154,7 @@ class _Reading:
             seq = self.journal.printed(pid)
         previous = self.journal.reached.get(pid, self.journal.created[pid][0])
         step.seq = self.journal.reached[pid] = max(seq, previous)
-        step.began = self.journal.time_of(previous)
+        step.began_at = self.journal.time_of(previous)
         if answer.thrown is not None:
             step.error = f"{answer.thrown.name}: {answer.thrown.text}"[:2_000]
         elif answer.error is not None:
@@ -212,7 +212,7 @@ class _Reading:
                 self.steps.append(TimelineStep(pid=pid, kind=END, what="end", seq=seq, **_ending(ended)))
         steps = in_program_order(self.steps, journal.processes)
         for step in steps:
-            step.at = journal.time_of(step.seq)
+            step.ended_at = journal.time_of(step.seq)
         journal.charge(steps)
         timeline = Timeline(self.run.id, self.program, self.run.sources(), steps, self._facts())
         timeline.versions = [(linked.program, self.run.sources(version)) for version, linked in enumerate(self.linked)]

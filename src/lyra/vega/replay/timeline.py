@@ -15,7 +15,9 @@ import msgspec
 
 from lyra.core import codec
 from lyra.errors import LyraError
+from lyra.observe.history.processes import sum_into
 from lyra.observe.timeline.journal import StoredRows
+from lyra.observe.timeline.step import Step, token_count
 from lyra.observe.timeline.timeline import STEPS_MAX, RunTimeline
 from lyra.store.protocol import Store
 from lyra.store.space import Space, spaces
@@ -50,50 +52,18 @@ class JournaledAnswer(msgspec.Struct):
     is_last: bool = False  # the process ended with it
 
 
-class Spent(msgspec.Struct, frozen=True):
-    micro_usd: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
-    calls: int = 0
+class TimelineStep(Step):
+    """An effect, numbered from 0. `kind` is as the machine names it, or START, or END; `seq` is the row that answered
+    it, or a later one where the program came to it later; `agent` is whom it asks."""
 
-    def __add__(self, other: object) -> Spent:
-        if not isinstance(other, Spent):
-            return NotImplemented
-        return Spent(
-            self.micro_usd + other.micro_usd,
-            self.input_tokens + other.input_tokens,
-            self.output_tokens + other.output_tokens,
-            self.calls + other.calls,
-        )
-
-    @property
-    def tokens(self) -> int:
-        return self.input_tokens + self.output_tokens
-
-    def __str__(self) -> str:
-        return f"${self.micro_usd / 1_000_000:.4f}, {self.tokens} tokens, {self.calls} calls"
-
-
-class TimelineStep(msgspec.Struct):
-    pid: str
-    kind: str  # of the effect as the machine names it, or START, or END
-    what: str = ""
-    agent: str = ""  # whom it asks
     message: str = ""  # what it asks, whole
     target: str = ""  # the process that it asks
     file: str = ""
     line: int = 0
-    result: str = ""
-    error: str = ""
-    seq: int = 0  # of the row that answered it, or of a later one where the program came to it later
-    at: float = 0.0  # when
-    began: float = 0.0
-    keys: list[Any] = []  # of the answers in the journal that it took
-    children: list[str] = []  # processes that answered it
+    keys: list[Any] = msgspec.field(default_factory=list)  # of the answers in the journal that it took
+    children: list[str] = msgspec.field(default_factory=list)  # processes that answered it
     stream: str = ""  # the name of the stream that it opens, or is the first to read
     answer: JournaledAnswer | None = None
-    spent: Spent = Spent()
-    number: int = 0
     version: int = 0  # which of the run's programs goes on after it
 
     @property
@@ -115,10 +85,10 @@ class TimelineStep(msgspec.Struct):
             "line": self.line,
             "result": self.result,
             "error": self.error or None,
-            "at": self.at,
-            "cost_usd": self.spent.micro_usd / 1_000_000,
-            "input_tokens": self.spent.input_tokens,
-            "output_tokens": self.spent.output_tokens,
+            "at": self.ended_at,
+            "cost_usd": self.micro_usd / 1_000_000,
+            "input_tokens": self.usage.get("input_tokens", 0),
+            "output_tokens": self.usage.get("output_tokens", 0),
         }
 
 
@@ -156,18 +126,19 @@ class Timeline:
         self.waits: dict[str, str] = {}
         self.notes: list[str] = []
         self.state = ""
-        self._total: list[Spent] = [Spent()]
+        self._total: list[dict[str, int]] = [{}]
         self._printed: list[int] = []
         for number, step in enumerate(steps):
             step.number = number
-            self._total.append(self._total[-1] + step.spent)
+            self._total.append(dict(self._total[-1]) if step.usage else self._total[-1])
+            sum_into(self._total[-1], step.usage)
             if step.kind == "print":
                 self._printed.append(number)
 
     def __len__(self) -> int:
         return len(self.steps)
 
-    def spent(self, position: int) -> Spent:
+    def spent(self, position: int) -> dict[str, int]:
         """Return what all steps before a position cost."""
         return self._total[min(position, len(self.steps))]
 
@@ -184,6 +155,12 @@ class Timeline:
         """A line of the sources that the run keeps; "" for one that is not there."""
         lines = self.versions[version][1].get(file, "").split("\n")
         return lines[number - 1] if 0 < number <= len(lines) else ""
+
+
+def cost_words(usage: dict[str, int]) -> str:
+    """Return a usage in words: `$0.0100, 120 tokens, 2 calls`."""
+    micro_usd, calls = usage.get("usd", 0), usage.get("llm_calls", 0)
+    return f"${micro_usd / 1_000_000:.4f}, {token_count(usage)} tokens, {calls} calls"
 
 
 def _nothing(digest: str) -> bytes:

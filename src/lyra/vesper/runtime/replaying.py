@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from lyra.errors import ConfigError
+from lyra.observe.timeline.step import Step as TravelStep
+from lyra.observe.timeline.travel import Travel
 from lyra.vesper.effects.replay import EffectLog, ReplayEffects
 from lyra.vesper.effects.request import EffectError, EffectRequest
 from lyra.vesper.ir import EffectStep, NodeProgram, Step, TransitionStep, ValidateStep
@@ -32,15 +34,19 @@ if TYPE_CHECKING:
     from lyra.vesper.values.outcome import Outcome
 
 
-class ReplayedStep(msgspec.Struct):
-    """A step of an execution, in the order of time."""
+class ReplayedStep(TravelStep):
+    """A step of an execution, in the order of time; `what` is its name, and `error` the code that it failed with."""
 
-    number: int
-    name: str
-    variables: dict[str, Any]  # before it
-    is_done: bool = True
+    variables: dict[str, Any] = msgspec.field(default_factory=dict)  # before it
     is_skipped: bool = False
-    effects: list[str] = []  # how each request of the step was answered
+    effects: list[str] = msgspec.field(default_factory=list)  # how each request of the step was answered
+
+    @property
+    def mark(self) -> str:
+        return "–" if self.is_skipped else "✗" if self.error else "✓"
+
+    def to_data(self) -> dict[str, Any]:
+        return {"step": self.number, "name": self.what, "mark": self.mark}
 
 
 def trace_named(runtime: Runtime, trace_id: str) -> StoredTrace:
@@ -54,10 +60,13 @@ def trace_named(runtime: Runtime, trace_id: str) -> StoredTrace:
     return trace
 
 
-class NodeReplay:
+class NodeReplay(Travel):
     """See the module."""
 
+    steps: list[ReplayedStep]
+
     def __init__(self, runtime: Runtime, trace: StoredTrace, *, is_live: bool = False) -> None:
+        super().__init__()
         self._runtime = runtime
         self.trace = trace
         self.program: NodeProgram = runtime.program_of_source(trace.source)
@@ -71,20 +80,23 @@ class NodeReplay:
             ambient=ambient,
         )
         self.edits: dict[int, dict[str, Any]] = {}  # by number of step
-        self.steps: list[ReplayedStep] = []
         self.refused = ""  # the request that was not recorded, in words
         self.outcome: Outcome = self.run()
 
     def edit(self, number: int, name: str, value: Any) -> None:
         """Have `run` give a value to a variable, or to a parameter of the request, at a step."""
-        step = next((item for item in self.steps if item.number == number), None)
-        if step is None:
-            raise ConfigError(f"there is no step {number}", hint=f"1 to {len(self.steps)}", key="STEP")
-        acts = isinstance(steps_by_name(self.program)[step.name], EffectStep | TransitionStep)
+        step = self.step(number)
+        acts = isinstance(steps_by_name(self.program)[step.what], EffectStep | TransitionStep)
         if name not in step.variables and not acts:
             hint = close_to(name, step.variables) or f"here are {', '.join(step.variables)}"
-            raise ConfigError(f"{step.name} has no value {name!r}", hint=hint, key="NAME")
+            raise ConfigError(f"{step.what} has no value {name!r}", hint=hint, key="NAME")
         self.edits.setdefault(number, {})[name] = value
+
+    def step(self, number: int) -> ReplayedStep:
+        """Return a step by its number; ConfigError where there is none."""
+        if not 1 <= number <= len(self.steps):
+            raise ConfigError(f"there is no step {number}", hint=f"1 to {len(self.steps)}", key="STEP")
+        return self.steps[number - 1]
 
     def run(self) -> Outcome:
         """Run again, with the edits. A request that needs --live is the outcome, whatever rules make of it."""
@@ -101,7 +113,7 @@ class NodeReplay:
             self.outcome = failed("needs_live", self.refused)
         failure = self.outcome.error
         if self.steps and failure is not None and failure.phase not in ("input", "precondition", "postcondition"):
-            self.steps[-1].is_done = False
+            self.steps[-1].error = failure.code
         return self.outcome
 
     async def start(
@@ -138,7 +150,9 @@ class NodeReplay:
         changes = {name: item for name, item in self.edits.get(number, {}).items() if name in variables}
         values = {**variables, **changes}
         skipped = not isinstance(step, ValidateStep) and not self._is_wanted(step, values)
-        self.steps.append(ReplayedStep(number, step.name, values, is_skipped=skipped))
+        self.steps.append(
+            ReplayedStep(number=number, kind="step", what=step.name, variables=values, is_skipped=skipped)
+        )
         return changes
 
     def _is_wanted(self, step: Step, values: Mapping[str, Any]) -> bool:

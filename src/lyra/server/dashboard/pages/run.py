@@ -15,8 +15,8 @@ from lyra.agents.forks.change import StepChange
 from lyra.core.checking.check import one_of
 from lyra.core.imported_node import NODE_FILES
 from lyra.errors import ConfigError, LyraError
-from lyra.observe.timeline.difference import RunDifference, compare_runs
 from lyra.observe.timeline.timeline import COMPACTED
+from lyra.observe.timeline.travel import RunDifference, compare_runs
 from lyra.server.dashboard.html import Child, Html, facts_row, join, tag
 from lyra.server.dashboard.layout import act_form, link, page, region, see_other
 from lyra.server.dashboard.pages.runs import vega_state

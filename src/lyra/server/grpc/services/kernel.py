@@ -1,144 +1,219 @@
-"""KernelService: processes that outside workers drive, their quotas, the rates of users."""
+"""The calls of the contract that its table describes (`lyra.core.kernel_calls`), and those of envelopes and pipelines.
+
+`table_call` makes the handler of an RPC by its row: it reads the parameters by the fields of the request, checks what
+the row needs, makes the call, waits until the change is durable and writes the answer by its fields. An RPC whose
+request or answer has a form of its own has a method in the class of its service. All of KernelService is by the table.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing, suppress
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from lyra.core.envelope import Envelope
+from google.protobuf.message_factory import GetMessageClass
+
+from lyra.core.envelope import ANONYMOUS, Envelope
+from lyra.core.kernel_calls import RPCS
 from lyra.core.limits import SERVER_MESSAGE_BYTES_MAX
-from lyra.errors import ConfigError, LimitExceeded, LyraError, NoSuchProcess
-from lyra.kernel.pipelines.instruction import Instruction, SessionState
+from lyra.errors import ConfigError, Denied, InternalError, LimitExceeded, LyraError, NoSuchProcess
+from lyra.kernel.interrupts.interrupt import Interrupt
+from lyra.kernel.interrupts.service import unknown_interrupt
+from lyra.kernel.services.service import ServiceInfo
+from lyra.kernel.workers.blocks import unknown_process
+from lyra.kernel.workers.envelope_table import unknown_envelope
 from lyra.server.generated import engine_pb2 as pb
-from lyra.server.grpc.fields import (
-    INSTRUCTION_KIND,
-    PRIORITY,
-    PROCESS_STATE,
-    TERMINAL_REASON,
-    int32,
-    int64,
-    json_bytes,
-    json_mapping,
-    milliseconds,
-    required,
-    text,
-)
+from lyra.server.grpc.fields import WORDS, json_mapping, json_value, required
 from lyra.server.grpc.messages import (
-    agent_result_message,
-    bounds_message,
     changed_fields,
     envelope_fields,
     envelope_message,
     event_message,
-    fill_process,
+    fields_of,
+    fill,
     json_envelope,
-    process_message,
-    question_message,
-    quota_fields,
-    quota_result_message,
-    rate_limit_message,
-    usage_amounts,
-    usage_message,
+    message_from,
 )
-from lyra.server.grpc.services.owners import chosen_pid, owned_envelope, require_envelope, require_process
+from lyra.server.owners import OwnedPid, owner_if_known
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
     from lyra.server.identity import Caller
 
 
-_PROCESSES_A_TURN: Final = 500  # written into a list before other calls have their turn
+_ITEMS_A_TURN: Final = 500  # written into a list before other calls have their turn
+TableCall = Callable[[Any, "Caller"], Awaitable[Any]]
 
 
-class KernelCalls:
-    """See the module."""
+def method_of(rpc: str) -> Any:
+    """Return the descriptor of an RPC, SERVICE/Name."""
+    service, _, name = rpc.partition("/")
+    return pb.DESCRIPTOR.services_by_name[service].methods_by_name[name]
+
+
+def table_call(kernel: Kernel, rpc: str) -> TableCall:
+    """Return the handler of an RPC that its row describes."""
+    if rpc not in RPCS:
+        raise InternalError(f"the RPC {rpc} has no row in lyra/core/kernel_calls.py")
+    name, row = RPCS[rpc]
+    method, descriptor = row.method(kernel, name), method_of(rpc)
+    fields = descriptor.input_type.fields_by_name
+    readers = [(parameter, field, _reader(fields[field])) for parameter, field in row.fields.items()]
+    must = row.required - {"user", "user_id"}  # the metadata may name the user
+    is_change, answer = not row.is_marked("reads"), GetMessageClass(descriptor.output_type)
+
+    async def perform(request: Any, caller: Caller) -> Any:
+        given: dict[str, Any] = {}
+        for parameter, field, read in readers:
+            value = read(request)
+            if value or value is False:
+                given[parameter] = value
+            elif parameter in must:
+                raise ConfigError(f"{field} is required", key=field)
+        _admit(row.needs, kernel, caller, given)
+        result = method(**given)
+        if result is None:
+            raise NoSuchProcess("no runnable process")
+        if is_change and hasattr(result, "__await__"):
+            result = await result
+        return await _list(answer(), row.gives, result) if row.gives else message_from(answer, result)
+
+    return perform
+
+
+async def _list(answer: Any, field: str, values: list[Any]) -> Any:
+    items = getattr(answer, field)
+    for place, value in enumerate(values, 1):
+        fill(items.add(), value)
+        if place % _ITEMS_A_TURN == 0:
+            await asyncio.sleep(0)  # others have their turn
+    return answer
+
+
+def _reader(field: Any) -> Callable[[Any], Any]:
+    """Return the function that gives the value of a field of a request; a field that is not set is empty."""
+    get = attrgetter(field.name)
+    if field.enum_type is not None:
+        words = WORDS[field.enum_type.name]
+        return lambda request: words.word(get(request))
+    if field.message_type is not None:
+        return lambda request: fields_of(get(request))
+    return (lambda request: json_value(get(request), field.name)) if field.type == field.TYPE_BYTES else get
+
+
+def _admit(needs: str, kernel: Kernel, caller: Caller, given: dict[str, Any]) -> None:
+    """Check what a call with these arguments needs, and name its user."""
+    if needs == "process":
+        require_process(kernel, caller, given["pid"])
+    elif needs == "question":
+        require_question(kernel, caller, given["interrupt_id"])
+    elif needs == "new process":
+        caller = caller.acting_for(given.get("user_id", ""))
+        given["user_id"] = caller.require_user()
+        given["session_id"] = caller.in_session(given.get("session_id", ""))
+        chosen_pid(kernel, caller, given["pid"])
+    elif needs == "user":
+        given["user_id"] = caller.acting_for(given.pop("user", "")).require_user()
+    else:
+        given["user_id"] = caller.acting_for(given.get("user_id", "")).user_id or None
+
+
+# ---------------------------------------------------------------- owners
+# To whom processes, envelopes, questions and services belong, and the check of it. What has no user (programs that the
+# server itself started, services of its own) belongs to the operator.
+
+SERVICE_OWNER: Final = "owner"  # the key of a service's metadata that names the user who registered it
+
+
+def exists(kernel: Kernel, pid: str) -> bool:
+    """Whether a pid is a process or the session of a pipeline."""
+    return kernel.lifecycle.find(pid) is not None or pid in kernel.orchestrator.state.sessions
+
+
+def owner_of(kernel: Kernel, pid: str) -> str:
+    """The user of a process; "" for one without. NoSuchProcess if it does not exist."""
+    user_id = kernel.lifecycle.user_of(pid) or owner_if_known(kernel, pid)
+    return "" if user_id == ANONYMOUS else user_id
+
+
+def chosen_pid(kernel: Kernel, caller: Caller, pid: str, user_id: str = "") -> str:
+    """A pid that a client chose: one that the caller owns, or a new one, for `user_id`, that names no other user."""
+    if exists(kernel, pid):
+        is_free = caller.owns(owner_of(kernel, pid))
+    else:
+        owned = OwnedPid.read(pid)
+        is_free = owned is None or owned.belongs_to(user_id or caller.user_id)
+    if not is_free:
+        raise Denied(f"the pid {pid} cannot be chosen", hint="choose another")
+    return pid
+
+
+def require_process(kernel: Kernel, caller: Caller, pid: str) -> str:
+    """The pid of a process that the caller may see and change; NoSuchProcess also where it is another user's."""
+    caller.require_owner(owner_of(kernel, pid), unknown_process, pid)
+    return pid
+
+
+def require_envelope(kernel: Kernel, caller: Caller, envelope_id: str) -> Envelope:
+    """An envelope that the kernel keeps for the caller; NoSuchEnvelope also where it is another user's."""
+    envelope = kernel.envelopes.get(envelope_id)
+    caller.require_owner(envelope.user_id, unknown_envelope, envelope_id)
+    return envelope
+
+
+def interrupt_owner(kernel: Kernel, interrupt: Interrupt) -> str:
+    """The user of a question: its own, else that of its process."""
+    if interrupt.user_id or not exists(kernel, interrupt.pid):
+        return interrupt.user_id
+    return owner_of(kernel, interrupt.pid)
+
+
+def require_question(kernel: Kernel, caller: Caller, interrupt_id: str) -> Interrupt:
+    """A question that the caller may see and answer; NoSuchInterrupt also where it is another user's."""
+    interrupt = kernel.interrupts.get_interrupt(interrupt_id)
+    caller.require_owner(interrupt_owner(kernel, interrupt), unknown_interrupt, interrupt_id)
+    return interrupt
+
+
+def service_owner(info: ServiceInfo) -> str:
+    owner = info.metadata.get(SERVICE_OWNER)
+    return owner if isinstance(owner, str) else ""
+
+
+def owned_envelope(caller: Caller, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of an envelope with the ids of the caller; a user that the caller may not act for is Denied."""
+    owned = dict(fields)
+    for name in ("user_id", "session_id"):
+        if not isinstance(owned.get(name, ""), str):
+            raise ConfigError(f"an envelope's {name} is text", key=name)
+    caller = caller.acting_for(owned.get("user_id", ""))
+    for name in ("user_id", "session_id"):
+        if not owned.get(name) and getattr(caller, name):
+            owned[name] = getattr(caller, name)
+    return owned
+
+
+# ---------------------------------------------------------------- services
+
+
+class ServiceCalls:
+    """The calls of a service: a method of its class where it has one, else by the table."""
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
 
-    async def create_process(self, request: pb.CreateProcessRequest, caller: Caller) -> pb.ProcessControlBlock:
-        pid = required(request.pid, "pid")
-        caller = caller.acting_for(request.user_id)
-        user_id = caller.require_user()
-        chosen_pid(self._kernel, caller, pid)
-        block = await self._kernel.submit(
-            pid,
-            request_id=request.request_id,
-            user_id=user_id,
-            session_id=caller.in_session(request.session_id),
-            priority=PRIORITY.word(request.priority) or "normal",
-            quota=quota_fields(request.quota),
-        )
-        return process_message(block)
-
-    async def get_process(self, request: pb.GetProcessRequest, caller: Caller) -> pb.ProcessControlBlock:
-        return process_message(self._kernel.get_process(self._own(request.pid, caller)))
-
-    async def schedule_process(self, request: pb.ScheduleProcessRequest, caller: Caller) -> pb.ProcessControlBlock:
-        return process_message(await self._kernel.schedule(self._own(request.pid, caller)))
-
-    async def get_next_runnable(self, _request: pb.GetNextRunnableRequest, caller: Caller) -> pb.ProcessControlBlock:
-        block = self._kernel.get_next_runnable(caller.user_id or None)
-        if block is None:
-            raise NoSuchProcess("no runnable process")
-        return process_message(await block)
-
-    async def transition_state(self, request: pb.TransitionStateRequest, caller: Caller) -> pb.ProcessControlBlock:
-        pid = self._own(request.pid, caller)
-        state = PROCESS_STATE.required(request.new_state)
-        return process_message(await self._kernel.transition_state(pid, state, reason=request.reason))
-
-    async def terminate_process(self, request: pb.TerminateProcessRequest, caller: Caller) -> pb.ProcessControlBlock:
-        pid = self._own(request.pid, caller)
-        return process_message(await self._kernel.terminate(pid, reason=request.reason, force=request.force))
-
-    async def check_quota(self, request: pb.CheckQuotaRequest, caller: Caller) -> pb.QuotaResult:
-        return quota_result_message(self._kernel.check_quota(self._own(request.pid, caller)))
-
-    async def record_usage(self, request: pb.RecordUsageRequest, caller: Caller) -> pb.ResourceUsage:
-        pid = self._own(request.pid, caller)
-        return usage_message(await self._kernel.record_usage(pid, **usage_amounts(request)))
-
-    async def check_rate_limit(self, request: pb.CheckRateLimitRequest, caller: Caller) -> pb.RateLimitResult:
-        user_id = caller.acting_for(request.user_id).require_user()
-        result = self._kernel.check_rate_limit(user_id, request.endpoint, record=request.record)
-        return rate_limit_message(await result)
-
-    async def list_processes(self, request: pb.ListProcessesRequest, caller: Caller) -> pb.ListProcessesResponse:
-        user_id = caller.acting_for(request.user_id).user_id
-        blocks = self._kernel.list_processes(state=PROCESS_STATE.word(request.state), user_id=user_id or None)
-        response = pb.ListProcessesResponse()
-        for place, block in enumerate(blocks, 1):
-            fill_process(response.processes.add(), block)
-            if place % _PROCESSES_A_TURN == 0:
-                await asyncio.sleep(0)  # others have their turn
-        return response
-
-    async def get_process_counts(
-        self, _request: pb.GetProcessCountsRequest, caller: Caller
-    ) -> pb.ProcessCountsResponse:
-        counts = self._kernel.get_process_counts(None if caller.is_operator else caller.user_id)
-        return pb.ProcessCountsResponse(
-            counts_by_state={state: int32(count) for state, count in counts.items()},
-            total=int32(counts.total),
-            queue_depth=int32(counts.queue_depth),
-        )
-
-    def _own(self, pid: str, caller: Caller) -> str:
-        return require_process(self._kernel, caller, required(pid, "pid"))
+    def by_table(self, rpc: str) -> TableCall:
+        return table_call(self._kernel, rpc)
 
 
 # ---------------------------------------------------------------- engine
 # EngineService: envelopes, and runs of pipelines and agents inside the kernel.
 
 
-class EngineCalls:
+class EngineCalls(ServiceCalls):
     """See the module."""
-
-    def __init__(self, kernel: Kernel) -> None:
-        self._kernel = kernel
 
     async def create_envelope(self, request: pb.CreateEnvelopeRequest, caller: Caller) -> pb.Envelope:
         caller = caller.acting_for(request.user_id)
@@ -171,7 +246,7 @@ class EngineCalls:
         return await self._kept(self._kernel.clone_envelope(envelope_id))
 
     async def check_bounds(self, request: pb.Envelope, caller: Caller) -> pb.BoundsResult:
-        return bounds_message(self._envelope(request, caller).check_bounds())
+        return message_from(pb.BoundsResult, self._envelope(request, caller).check_bounds())
 
     async def _kept(self, envelope: Envelope) -> pb.Envelope:
         """The message of an envelope, once the store has it."""
@@ -203,7 +278,7 @@ class EngineCalls:
         except asyncio.CancelledError:
             self._end_run(pid)
             raise
-        return agent_result_message(run)
+        return message_from(pb.AgentResult, run)
 
     def _envelope(self, message: pb.Envelope, caller: Caller) -> Envelope:
         fields = owned_envelope(caller, envelope_fields(message))
@@ -221,11 +296,8 @@ class EngineCalls:
 # OrchestrationService: pipelines whose agents run in the caller, while the kernel says what comes next.
 
 
-class OrchestrationCalls:
+class OrchestrationCalls(ServiceCalls):
     """See the module."""
-
-    def __init__(self, kernel: Kernel) -> None:
-        self._kernel = kernel
 
     async def initialize_session(self, request: pb.InitializeSessionRequest, caller: Caller) -> pb.SessionState:
         pid = required(request.process_id, "process_id")
@@ -234,84 +306,12 @@ class OrchestrationCalls:
         envelope = owned_envelope(caller, given or {})
         chosen_pid(self._kernel, caller, pid, envelope.get("user_id", ""))
         session = self._kernel.initialize_orchestration(pid, config, envelope, force=request.force)
-        return session_message(await session)
-
-    async def get_next_instruction(self, request: pb.GetNextInstructionRequest, caller: Caller) -> pb.Instruction:
-        pid = self._own(request.process_id, caller)
-        instruction = self._kernel.get_next_instruction(pid, *_lease(request.worker_id, request.lease_seconds))
-        return instruction_message(await instruction)
+        return message_from(pb.SessionState, await session)
 
     async def report_agent_result(self, request: pb.ReportAgentResultRequest, caller: Caller) -> pb.Instruction:
-        pid = self._own(request.process_id, caller)
-        lease = _lease(request.worker_id, request.lease_seconds)
-        return instruction_message(await self._kernel.report_agent_result(pid, report_fields(request), *lease))
-
-    async def get_session_state(self, request: pb.GetSessionStateRequest, caller: Caller) -> pb.SessionState:
-        pid = self._own(request.process_id, caller)
-        return session_message(self._kernel.get_orchestration_state(pid))
-
-    def _own(self, pid: str, caller: Caller) -> str:
-        return require_process(self._kernel, caller, required(pid, "process_id"))
-
-
-def _lease(worker_id: str, seconds: int) -> tuple[str | None, float | None]:
-    """The name of a worker and the lease that it wants; what is left out is the kernel's to choose."""
-    return worker_id or None, float(seconds) if seconds else None
-
-
-# ---------------------------------------------------------------- orchestration
-# Instructions for outside workers, their reports, and sessions.
-
-
-def instruction_message(instruction: Instruction) -> pb.Instruction:
-    config = instruction.agent_config
-    message = pb.Instruction(
-        kind=INSTRUCTION_KIND.number(instruction.kind),
-        agent_name=text(instruction.agent_name or ""),
-        agent_config=json_bytes(config.to_data() if config is not None else None),
-        envelope=_envelope_json(instruction.envelope),
-        terminal_reason=TERMINAL_REASON.number(instruction.terminal_reason),
-        termination_message=text(instruction.termination_message or ""),
-        interrupt_pending=instruction.interrupt_pending,
-        run_id=int64(instruction.run_id),
-        stage=text(instruction.stage or ""),
-        lease_expires_at_ms=milliseconds(instruction.lease.expires_at if instruction.lease is not None else None),
-    )
-    if instruction.interrupt is not None:
-        message.interrupt.CopyFrom(question_message(instruction.interrupt, pending=instruction.interrupt_pending))
-    return message
-
-
-def session_message(session: SessionState) -> pb.SessionState:
-    return pb.SessionState(
-        process_id=text(session.process_id),
-        current_stage=text(session.current_stage),
-        stage_order=map(text, session.stage_order),
-        envelope=_envelope_json(session.envelope),
-        edge_traversals={text(edge): int32(count) for edge, count in session.edge_traversals.items()},
-        terminated=session.terminated,
-        terminal_reason=TERMINAL_REASON.number(session.terminal_reason),
-    )
-
-
-def _envelope_json(envelope: Envelope | None) -> bytes:
-    return json_bytes(envelope.to_data() if envelope is not None else None)
-
-
-def report_fields(request: pb.ReportAgentResultRequest) -> dict[str, Any]:
-    """The report of a run as the kernel takes it. A failure is told by `success` or by `error`."""
-    fields: dict[str, Any] = {
-        "agent_name": request.agent_name,
-        "output": json_mapping(request.output, "output"),
-        "success": request.success,
-        "metrics": {field.name: value for field, value in request.metrics.ListFields()},
-    }
-    if request.error:
-        fields["error"] = request.error
-    if request.error_code:
-        fields["error_code"] = request.error_code
-    if request.break_loop:
-        fields["break_loop"] = True
-    if request.run_id:
-        fields["run_id"] = request.run_id
-    return fields
+        """A failure is told by `success` or by `error`."""
+        output = json_mapping(request.output, "output")
+        report = {"metrics": {}, **fields_of(request), "output": output, "success": request.success}
+        pid = require_process(self._kernel, caller, required(report.pop("process_id", ""), "process_id"))
+        worker, lease_s = report.pop("worker_id", None), report.pop("lease_seconds", None)
+        return message_from(pb.Instruction, await self._kernel.report_agent_result(pid, report, worker, lease_s))

@@ -12,40 +12,28 @@ from typing import TYPE_CHECKING, Any, Final
 from lyra.core.limits import BUS_QUERY_TIMEOUT_S
 from lyra.errors import ConfigError, Denied, EffectFailed, LyraError, Overloaded
 from lyra.kernel.bus.message import BusStream
-from lyra.kernel.interrupts.interrupt import Interrupt
-from lyra.kernel.interrupts.service import unknown_interrupt
 from lyra.kernel.journal.error_rows import text_of
-from lyra.kernel.services.service import ServiceInfo, ServiceResponse
+from lyra.kernel.services.service import ServiceInfo
 from lyra.server.generated import engine_pb2 as pb
 from lyra.server.grpc.fields import (
     HEALTH,
-    INTERRUPT_KIND,
     INTERRUPT_STATUS,
     int32,
-    int64,
     json_bytes,
     json_mapping,
     json_value,
     milliseconds,
     required,
     text,
-    texts,
 )
-from lyra.server.grpc.messages import (
-    answer_fields,
-    envelope_message,
-    interrupt_message,
-    json_envelope,
-    process_message,
-    rate_usage_message,
-    remaining_message,
-    usage_message,
-)
-from lyra.server.grpc.services.owners import (
+from lyra.server.grpc.messages import answer_fields, fields_of, fill, json_envelope, message_from
+from lyra.server.grpc.services.kernel import (
     SERVICE_OWNER,
+    ServiceCalls,
     interrupt_owner,
     owned_envelope,
     require_process,
+    require_question,
     service_owner,
 )
 from lyra.server.work.names import is_offered, service_for
@@ -60,11 +48,8 @@ if TYPE_CHECKING:
 # The services of SystemService: registered, reported on, listed and dispatched to.
 
 
-class RegistryCalls:
+class SystemCalls(ServiceCalls):
     """See the module."""
-
-    def __init__(self, kernel: Kernel) -> None:
-        self._kernel = kernel
 
     async def register_service(self, request: pb.RegisterServiceRequest, caller: Caller) -> pb.ServiceInfo:
         fields = service_fields(request.service)
@@ -76,17 +61,17 @@ class RegistryCalls:
         if caller.user_id:
             fields["metadata"][SERVICE_OWNER] = caller.user_id
         await self._kernel.register_service(fields)
-        return service_message(self._kernel.services.get_service(name))
+        return self._service(name)
 
     async def unregister_service(self, request: pb.UnregisterServiceRequest, caller: Caller) -> pb.ServiceInfo:
         info = self._require_owner(required(request.name, "name"), caller)
         await self._kernel.unregister_service(info.name)
-        return service_message(info)
+        return message_from(pb.ServiceInfo, info)
 
     async def update_service_health(self, request: pb.UpdateServiceHealthRequest, caller: Caller) -> pb.ServiceInfo:
         info = self._require_owner(required(request.name, "name"), caller)
         await self._kernel.services.update_health(info.name, HEALTH.required(request.status))
-        return service_message(self._kernel.services.get_service(info.name))
+        return self._service(info.name)
 
     async def list_services(self, request: pb.ListServicesRequest, caller: Caller) -> pb.ListServicesResponse:
         services = self._kernel.services
@@ -94,7 +79,7 @@ class RegistryCalls:
             services.list_services_by_type(request.service_type) if request.service_type else services.list_services()
         )
         seen = [info for info in infos if is_offered(self._kernel, info, caller)]
-        return pb.ListServicesResponse(services=map(service_message, seen))
+        return pb.ListServicesResponse(services=[message_from(pb.ServiceInfo, info) for info in seen])
 
     async def dispatch_service(self, request: pb.DispatchServiceRequest, caller: Caller) -> pb.DispatchServiceResponse:
         name = required(request.service, "service")
@@ -113,7 +98,7 @@ class RegistryCalls:
             )
         except EffectFailed as error:  # the handler's own: the answer tells
             return pb.DispatchServiceResponse(success=False, error=text(error.message))
-        return response_message(response)
+        return message_from(pb.DispatchServiceResponse, response)
 
     def _require_owner(self, name: str, caller: Caller) -> ServiceInfo:
         info = service_for(self._kernel, caller, name)
@@ -121,85 +106,19 @@ class RegistryCalls:
             raise Denied(f"service {name} belongs to another user")
         return info
 
+    def _service(self, name: str) -> pb.ServiceInfo:
+        return message_from(pb.ServiceInfo, self._kernel.services.get_service(name))
 
-# ---------------------------------------------------------------- services
-# Registered services, and what they answer.
-
-# Fields that a registration may leave out: the kernel has defaults for them.
-_OPTIONAL: Final = ("service_type", "version", "max_concurrent")
-
-
-def service_message(info: ServiceInfo) -> pb.ServiceInfo:
-    return pb.ServiceInfo(
-        name=text(info.name),
-        service_type=text(info.service_type),
-        version=text(info.version),
-        capabilities=map(text, info.capabilities),
-        max_concurrent=int32(info.max_concurrent),
-        current_load=int32(info.current_load),
-        status=HEALTH.number(info.status),
-        last_health_check_ms=milliseconds(info.last_health_check),
-        metadata=texts(info.metadata),
-    )
-
-
-def service_fields(message: pb.ServiceInfo) -> dict[str, Any]:
-    """A registration; its load and its last check are the kernel's to say."""
-    fields: dict[str, Any] = {name: value for name in _OPTIONAL if (value := getattr(message, name))}
-    if message.status:
-        fields["status"] = HEALTH.word(message.status)
-    return {
-        "name": message.name,
-        "capabilities": list(message.capabilities),
-        "metadata": dict(message.metadata),
-        **fields,
-    }
-
-
-def response_message(response: ServiceResponse) -> pb.DispatchServiceResponse:
-    return pb.DispatchServiceResponse(
-        success=response.error is None,
-        envelope=json_bytes(response.envelope.to_data() if response.envelope is not None else None),
-        metadata=json_bytes(response.metadata),
-        error=text(response.error or ""),
-        retries=int32(response.retries),
-        duration_ms=int64(response.duration_s * 1000),
-    )
-
-
-# ---------------------------------------------------------------- interrupts
-# The questions of SystemService: raised, answered, taken back and listed by their owner.
-
-
-class InterruptCalls:
-    """See the module."""
-
-    def __init__(self, kernel: Kernel) -> None:
-        self._kernel = kernel
-
-    async def create_interrupt(self, request: pb.CreateInterruptRequest, caller: Caller) -> pb.FlowInterrupt:
-        pid = require_process(self._kernel, caller, required(request.pid, "pid"))
-        interrupt = self._kernel.create_interrupt(
-            pid,
-            INTERRUPT_KIND.required(request.kind),
-            request.message,
-            question=request.question,
-            data=json_value(request.data, "data"),
-            **({"ttl_s": float(request.ttl_seconds)} if request.ttl_seconds else {}),
-        )
-        return interrupt_message(await interrupt)
+    # ------------------------------------------------------------------ questions
 
     async def resolve_interrupt(self, request: pb.ResolveInterruptRequest, caller: Caller) -> pb.FlowInterrupt:
-        interrupt = self._own(request.interrupt_id, caller)
+        interrupt_id = required(request.interrupt_id, "interrupt_id")
+        interrupt = require_question(self._kernel, caller, interrupt_id)
         if not request.HasField("response"):
             raise ConfigError("response is required", key="response")
         answer = answer_fields(request.response, interrupt.kind)
-        return interrupt_message(await self._kernel.interrupts.resolve_interrupt(interrupt.id, answer))
-
-    async def cancel_interrupt(self, request: pb.CancelInterruptRequest, caller: Caller) -> pb.FlowInterrupt:
-        interrupt = self._own(request.interrupt_id, caller)
-        cancelled = self._kernel.interrupts.cancel_interrupt(interrupt.id, request.reason or "cancelled")
-        return interrupt_message(await cancelled)
+        resolved = await self._kernel.interrupts.resolve_interrupt(interrupt.id, answer)
+        return message_from(pb.FlowInterrupt, resolved)
 
     async def list_interrupts(self, request: pb.ListInterruptsRequest, caller: Caller) -> pb.ListInterruptsResponse:
         if request.pid:
@@ -207,19 +126,9 @@ class InterruptCalls:
         status = INTERRUPT_STATUS.word(request.status)
         asked = self._kernel.interrupts.list_interrupts(request.pid or None, status=status)
         own = [interrupt for interrupt in asked if request.pid or caller.owns(interrupt_owner(self._kernel, interrupt))]
-        return pb.ListInterruptsResponse(interrupts=map(interrupt_message, own))
+        return pb.ListInterruptsResponse(interrupts=[message_from(pb.FlowInterrupt, interrupt) for interrupt in own])
 
-    def _own(self, interrupt_id: str, caller: Caller) -> Interrupt:
-        interrupt = self._kernel.interrupts.get_interrupt(required(interrupt_id, "interrupt_id"))
-        caller.require_owner(interrupt_owner(self._kernel, interrupt), unknown_interrupt, interrupt_id)
-        return interrupt
-
-
-class SystemCalls(InterruptCalls, RegistryCalls):
-    """See the module."""
-
-    def __init__(self, kernel: Kernel) -> None:
-        super().__init__(kernel)
+    # ------------------------------------------------------------------ figures
 
     async def get_system_status(self, _request: pb.GetSystemStatusRequest, caller: Caller) -> pb.SystemStatus:
         kernel = self._kernel
@@ -243,27 +152,17 @@ class SystemCalls(InterruptCalls, RegistryCalls):
         message.queue_depth = int32(counts.get("ready", 0))
         message.process_counts.update({state: int32(count) for state, count in counts.items()})
         message.pending_interrupts = int32(pending)
-        message.usage.CopyFrom(usage_message(usage))
+        message.usage.SetInParent()
+        fill(message.usage, usage)
         for user, used in rates.items():
-            message.rate_limit_usage[user].CopyFrom(rate_usage_message(used))
+            fill(message.rate_limit_usage[user], used)
         return message
 
-    async def get_request_status(self, request: pb.GetRequestStatusRequest, caller: Caller) -> pb.RequestStatus:
-        pid = require_process(self._kernel, caller, required(request.pid, "pid"))
-        status = self._kernel.get_request_status(pid)
-        asked = status.pending_interrupt
-        message = pb.RequestStatus(
-            process=process_message(status.pcb),
-            remaining_budget=remaining_message(status.remaining_budget),
-            has_interrupt=asked is not None,
-            state=status.pcb.state,
-        )
-        message.pid, message.current_stage = message.process.pid, message.process.current_stage
-        if asked is not None:
-            message.pending_interrupt.CopyFrom(interrupt_message(asked))
-        if status.envelope is not None:
-            message.envelope.CopyFrom(envelope_message(status.envelope))
-        return message
+
+def service_fields(message: pb.ServiceInfo) -> dict[str, Any]:
+    """A registration; its load and its last check are the kernel's to say."""
+    fields = {"name": "", "capabilities": [], "metadata": {}, **fields_of(message)}
+    return {name: value for name, value in fields.items() if name not in ("current_load", "last_health_check")}
 
 
 # ---------------------------------------------------------------- bus
@@ -272,11 +171,11 @@ class SystemCalls(InterruptCalls, RegistryCalls):
 _TYPES_MAX: Final = 1_000  # of one subscription
 
 
-class BusCalls:
+class BusCalls(ServiceCalls):
     """See the module."""
 
     def __init__(self, kernel: Kernel) -> None:
-        self._kernel = kernel
+        super().__init__(kernel)
         self._streams: set[BusStream] = set()
 
     async def drain(self) -> None:

@@ -16,6 +16,7 @@ from lyra.errors import AgentFailed, ConfigError, EffectFailed, LyraError, error
 from lyra.kernel.pipelines.agents import AgentResult
 from lyra.server.generated import engine_pb2 as pb
 from lyra.server.grpc.fields import int32, json_bytes, json_mapping, json_value, required, text
+from lyra.server.grpc.services.kernel import ServiceCalls
 from lyra.server.work.desk import Claim, WorkDesk
 from lyra.server.work.piece import ServedName, WorkLease
 
@@ -24,10 +25,11 @@ if TYPE_CHECKING:
     from lyra.server.identity import Caller
 
 
-class WorkerCalls:
+class WorkerCalls(ServiceCalls):
     """See the module."""
 
     def __init__(self, kernel: Kernel) -> None:
+        super().__init__(kernel)
         self._desk = WorkDesk(kernel)
 
     def close(self) -> None:

@@ -16,8 +16,8 @@ from lyra.agents.forks.change import StepChange
 from lyra.agents.forks.fork import start_prepared
 from lyra.core.limits import NAME_LENGTH_MAX
 from lyra.errors import ConfigError, Denied, InvalidTransition, NoSuchProcess
-from lyra.observe.timeline.difference import compare_runs
 from lyra.observe.timeline.timeline import RunTimeline
+from lyra.observe.timeline.travel import compare_runs
 from lyra.server.http.endpoint import Endpoint, HttpCall, RequestBody, RequestQuery
 from lyra.server.http.past.timelines import ProgramMoment, Timelines, VegaForks
 from lyra.server.owners import SINGLE_KINDS, OwnedPid, owner_if_known
