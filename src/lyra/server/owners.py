@@ -15,12 +15,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lyra.core.envelope import ANONYMOUS
 from lyra.errors import NoSuchProcess
+from lyra.kernel.interrupts.service import unknown_interrupt
 from lyra.kernel.programs.handle import Handle
 from lyra.kernel.programs.registry import program_of
 
 if TYPE_CHECKING:
+    from lyra.kernel.interrupts.interrupt import Interrupt
     from lyra.kernel.kernel import Kernel
     from lyra.kernel.process.process import Process
+    from lyra.server.identity import Caller
 
 
 GATEWAY_KEYS: Final = "gateway.keys"  # the part of the kernel that knows the keys of the gateway
@@ -145,3 +148,19 @@ def owner_if_known(kernel: Kernel, pid: str) -> str:
     except NoSuchProcess:
         owned = OwnedPid.read(pid)
         return "" if owned is None else owned.user_id
+
+
+def interrupt_owner(kernel: Kernel, interrupt: Interrupt) -> str:
+    """The user of a question: its own, else that of its process or of the pipeline that a worker drives."""
+    if interrupt.user_id:
+        return interrupt.user_id
+    session = kernel.orchestrator.state.sessions.get(interrupt.pid)
+    user_id = "" if session is None else str(session.envelope.user_id)
+    return owner_if_known(kernel, interrupt.pid) if user_id in ("", ANONYMOUS) else user_id
+
+
+def require_question(kernel: Kernel, caller: Caller, interrupt_id: str) -> Interrupt:
+    """A question that the caller may see and answer; NoSuchInterrupt also where it is another user's."""
+    interrupt = kernel.interrupts.get_interrupt(interrupt_id)
+    caller.require_owner(interrupt_owner(kernel, interrupt), unknown_interrupt, interrupt_id)
+    return interrupt
