@@ -31,8 +31,8 @@ VAGUE_LINES_MAX = 0
 VAGUE_NAMES_MAX = 4  # two public parameters and two methods that several modules use
 
 # Ratchets of the grain: these counts only go down, and the mean only goes up.
-FILES_MAX = 946
-LINES_MAX = 217_470
+FILES_MAX = 944
+LINES_MAX = 217_160
 MEAN_LINES_MIN = 230
 SMALL_MODULES_MAX = 12
 ONE_IMPORTER_MAX = 165
