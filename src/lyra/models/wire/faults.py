@@ -1,9 +1,9 @@
 """Errors of model calls: one taxonomy for all providers.
 
-`KINDS` is the table of `ModelError.kind`. `classify_status` classifies an HTTP status, `classify_code` an error inside a stream;
-`truncated`, `malformed`, `unreachable` and the rest make the errors that the wire clients raise. An error carries
-`kind`, `provider`, `model`, `status` where there was one and `retry_after_s` where the server said so; never a header,
-a key or a body in full.
+`KINDS` is the table of `ModelError.kind`. `classify_status` classifies an HTTP status, `classify_code` an error inside
+a stream; `truncated`, `malformed`, `unreachable` and the rest make the errors that the wire clients raise. An error
+carries `kind`, `provider`, `model`, `status` where there was one and `retry_after_s` where the server said so; never a
+header, a key or a body in full.
 """
 
 from __future__ import annotations

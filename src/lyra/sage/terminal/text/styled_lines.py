@@ -2,8 +2,8 @@
 
 A line is a list of (style, text) pairs without line ends. Tool calls have a column for the verb, one for its object and
 figures at the right edge; on a narrow terminal the figures are moved below. Widths are counted in cells of the
-terminal. All text from models, tools and files is made harmless here first (`exact`, `strip_control`). Styles and marks are
-one table each; only `encoded` and the screen turn them into escape sequences.
+terminal. All text from models, tools and files is made harmless here first (`exact`, `strip_control`). Styles and marks
+are one table each; only `encoded` and the screen turn them into escape sequences.
 """
 
 from __future__ import annotations
