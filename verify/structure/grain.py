@@ -18,6 +18,14 @@ FILE_LINES_MAX: Final = 700
 FUNCTION_LINES_MAX: Final = 80
 ONE_LINERS: Final = 4  # lines of a private function that is called once and may read as well in place
 NO_VERBS: Final = ("What ", "How ", "Where ", "The same")
+# First words of function names that are no verbs: participles without `ed`, and words that say nothing of the act.
+_NO_VERB_NAMES: Final = frozenset(
+    "told asked heard shown seen known kept found made said taken given gone left lost held written begun done sent spent "
+    "built bought brought caught chosen drawn driven felt fed hidden led lent meant met paid sold spoken stood struck "
+    "taught thought understood won worn bound broken grown thrown woken whole of here plain own same".split()
+)
+_VERBS_IN_ED: Final = frozenset({"need", "feed", "embed", "seed", "proceed", "exceed", "speed", "red", "shed"})
+_PROPERTIES: Final = frozenset({"property", "cached_property", "setter", "getter"})
 _ALONE: Final = "stands alone"
 
 
@@ -31,6 +39,7 @@ class Grain(NamedTuple):
     called_once: list[str]  # private functions that are named once in their module
     short_and_called_once: list[str]  # of those, the ones of at most ONE_LINERS lines
     no_verbs: list[str]  # functions whose docstring begins with no verb
+    participles: list[str]  # functions, properties left out, whose name begins with a participle or with no verb at all
 
     @property
     def mean_lines(self) -> float:
@@ -63,6 +72,7 @@ def measure_grain(tree: SourceTree) -> Grain:
         called_once=[place for place, _ in once],
         short_and_called_once=[place for place, size in once if size <= ONE_LINERS],
         no_verbs=[place for module in modules for place in _functions_without_verbs(module)],
+        participles=[place for module in modules for place in _functions_named_by_participles(module)],
     )
 
 
@@ -76,6 +86,15 @@ def _long_functions(module: Module) -> Iterator[str]:
 def _functions_without_verbs(module: Module) -> Iterator[str]:
     for node in module.each(*FUNCTIONS):
         if (ast.get_docstring(node) or "").startswith(NO_VERBS):
+            yield f"{module.name}.{node.name}"
+
+
+def _functions_named_by_participles(module: Module) -> Iterator[str]:
+    for node in module.each(*FUNCTIONS):
+        word = node.name.strip("_").partition("_")[0]
+        is_participle = word.endswith("ed") and word not in _VERBS_IN_ED
+        decorators = {getattr(part, "attr", getattr(part, "id", "")) for part in node.decorator_list}
+        if (is_participle or word in _NO_VERB_NAMES) and not decorators & _PROPERTIES:
             yield f"{module.name}.{node.name}"
 
 

@@ -50,7 +50,7 @@ class SettingValue(NamedTuple):
         return MASK if not self.is_looked_up and _SECRET_NAME.search(name) else self.written
 
     @classmethod
-    def of(cls, secret: Secret) -> SettingValue:
+    def from_secret(cls, secret: Secret) -> SettingValue:
         reference = str(secret)
         return cls(reference if is_reference(reference) else secret.reveal(), secret.reveal)
 
@@ -169,7 +169,7 @@ def settings_of(
             place=place,
         )
     values = {
-        key: {variable: SettingValue.of(secret) for variable, secret in entry.get(key, {}).items()}
+        key: {variable: SettingValue.from_secret(secret) for variable, secret in entry.get(key, {}).items()}
         for key in ("env", "headers")
     }
     transport = entry.get("transport") or ("stdio" if "command" in entry else "http")

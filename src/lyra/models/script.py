@@ -151,7 +151,7 @@ class Script(_Checked, frozen=True):
         )
 
     @classmethod
-    def of(cls, value: Any) -> Script:
+    def coerce(cls, value: Any) -> Script:
         """A Script, a mapping like a file's, a list of replies to give in order, or the path of a file."""
         if isinstance(value, Script):
             return value

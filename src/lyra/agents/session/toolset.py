@@ -37,7 +37,7 @@ class OwnTools(NamedTuple):
     guarded: bool  # calls of some are always decided on
 
     @classmethod
-    def of(cls, agent: AgentDeclaration) -> OwnTools:
+    def from_agent(cls, agent: AgentDeclaration) -> OwnTools:
         toolbox = agent.toolbox
         return cls(
             not agent.sources and not any(tool.deferred or tool.name == _SEARCH for tool in toolbox),

@@ -179,7 +179,7 @@ class Mistake(NamedTuple):
         return CheckError(self.message, file=self.file, line=self.line, column=self.column, hint=self.hint)
 
     @classmethod
-    def of(cls, error: ParseError) -> Mistake:
+    def from_error(cls, error: ParseError) -> Mistake:
         return cls(error.fields["file"], error.fields["line"], error.fields["column"], error.message, error.hint)
 
 

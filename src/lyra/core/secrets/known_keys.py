@@ -86,7 +86,7 @@ class KnownKeys:
         self._bytes = [part.encode("utf-8", "surrogatepass") for part in self._parts.searched]
 
     @staticmethod
-    def of(keys: Iterable[str]) -> KnownKeys:
+    def prepare(keys: Iterable[str]) -> KnownKeys:
         return _prepared(tuple(keys))
 
     def __bool__(self) -> bool:

@@ -458,7 +458,7 @@ class LifecycleManager(Subsystem):
         """Entries and program processes, the oldest first; of one state, of one user, or all."""
         word = None if not state else one_of(_lower(state), STATES, "a process's state")
         entries = [
-            self._blocks.of_entry(pid, entry)
+            self._blocks.from_entry(pid, entry)
             for pid, entry in self.state.entries.items()
             if (word is None or entry.state == word) and (not user_id or entry.user_id == user_id)
         ]
@@ -466,7 +466,7 @@ class LifecycleManager(Subsystem):
             process for process in self._core.processes.values() if not user_id or self._is_of(process, user_id)
         ]
         blocks = entries + [
-            self._blocks.of_program(process) for process in programs if word is None or process.state == word
+            self._blocks.from_program(process) for process in programs if word is None or process.state == word
         ]
         return [self._blocks.read(block) for block in sorted(blocks, key=lambda block: block.created_at or 0.0)]
 

@@ -366,7 +366,7 @@ class Http:
 
     def redact(self, body: bytes) -> bytes:
         """The bytes of an answer that is passed on, with keys redacted; the same bytes where there are none."""
-        keys = KnownKeys.of(secret for secret in self._secrets() if len(secret) >= _SECRET_LEAST)
+        keys = KnownKeys.prepare(secret for secret in self._secrets() if len(secret) >= _SECRET_LEAST)
         text = body.decode("utf-8", "surrogateescape")
         masked = keys.mask(text, any_part=True)
         return body if masked == text else masked.encode("utf-8", "surrogateescape")
@@ -374,7 +374,7 @@ class Http:
     def clean(self, text: str) -> str:
         """A message of the server on one line, with keys redacted."""
         secrets = (secret for secret in self._secrets() if len(secret) >= _SECRET_LEAST)
-        line = " ".join(KnownKeys.of(secrets).mask(text, any_part=True).split())
+        line = " ".join(KnownKeys.prepare(secrets).mask(text, any_part=True).split())
         return line if len(line) <= _SENTENCE_MAX else line[: _SENTENCE_MAX - 1] + "…"
 
 

@@ -78,7 +78,7 @@ class Equipment:
         trust = trust_for(folder, options.trust)
         self.extensions = Extensions(folder, trusted=trust, on_change=self._on_change)
         plugin_hooks = [hook for hooks in self.extensions.hooks().values() for hook in hooks]
-        self.hooks = Hooks.of_session(options.hooks, config, folder, session_id=place.name, more=plugin_hooks)
+        self.hooks = Hooks.for_session(options.hooks, config, folder, session_id=place.name, more=plugin_hooks)
         self.memory = options.memory or sage_memory(recall=config.sage.recall)
         self.snapshots = Snapshots(place, [folder, *options.also])
         self.rules = ProjectRules(folder, trust=trust, mark=_mark(place))

@@ -44,7 +44,7 @@ class SlashResult(msgspec.Struct, kw_only=True):
     refused: str = ""
 
     @classmethod
-    def of(cls, *blocks: Block | str, **more: Any) -> SlashResult:
+    def from_blocks(cls, *blocks: Block | str, **more: Any) -> SlashResult:
         """Return a result with these blocks; a text is a block of one line."""
         return cls(blocks=[lines([block]) if isinstance(block, str) else block for block in blocks], **more)
 

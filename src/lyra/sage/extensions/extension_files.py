@@ -274,12 +274,12 @@ class MarkdownFile:
         self.report = report
 
     @classmethod
-    def of(cls, data: bytes, path: str, known: Collection[str], what: str) -> tuple[Self | None, list[Mistake]]:
+    def parse(cls, data: bytes, path: str, known: Collection[str], what: str) -> tuple[Self | None, list[Mistake]]:
         """Return the file, or what is wrong with it as a whole. `what` is the file's kind in sentences: "a command"."""
         try:
             head = read_front_matter(data, path)
         except ParseError as error:
-            return None, [Mistake.of(error)]
+            return None, [Mistake.from_error(error)]
         except ConfigError as error:
             return None, [Mistake(path, 1, 1, error.message, error.hint)]
         report = Report(path, head.places)

@@ -54,7 +54,7 @@ class FileStamp(NamedTuple):
     inode: int
 
     @classmethod
-    def of(cls, state: os.stat_result) -> FileStamp:
+    def from_stat(cls, state: os.stat_result) -> FileStamp:
         return cls(state.st_mtime_ns, state.st_size, state.st_ino)
 
 
@@ -178,7 +178,7 @@ class _Reading:
             return problem(f"it is larger than {FILE_BYTES_MAX} bytes", real)
         if b"\0" in data:
             return problem("it is not text", real)
-        return RuleFile(self._folder.root, real, data, "", imported_by, FileStamp.of(state))
+        return RuleFile(self._folder.root, real, data, "", imported_by, FileStamp.from_stat(state))
 
 
 def imports_in(text: str) -> list[str]:
@@ -397,7 +397,7 @@ def _stamps(paths: Iterable[str]) -> _Stamps:
     stamps: _Stamps = {}
     for path in paths:
         try:
-            stamps[path] = FileStamp.of(os.stat(path))
+            stamps[path] = FileStamp.from_stat(os.stat(path))
         except OSError:
             stamps[path] = None
     return stamps

@@ -224,7 +224,7 @@ def read_tools(data: bytes, file: str, environment: ToolEnvironment) -> tuple[li
     try:
         document, places = parse(text_of(data, file), form_of(file, what="tool"), file)
     except ParseError as error:
-        return [], [Mistake.of(error)]
+        return [], [Mistake.from_error(error)]
     except ConfigError as error:
         return [], [Mistake(file, 1, 1, error.message, error.hint)]
     report = Report(file, places)

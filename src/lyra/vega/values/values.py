@@ -43,12 +43,12 @@ class Fault(Exception):
 
 
 class Duration(msgspec.Struct, frozen=True, order=True):
-    """A span of time in whole nanoseconds. `Duration.of("1.5", "s")` is what the source `1.5s` means."""
+    """A span of time in whole nanoseconds. `Duration.parse("1.5", "s")` is what the source `1.5s` means."""
 
     nanoseconds: int
 
     @classmethod
-    def of(cls, number: str, unit: str) -> Duration:
+    def parse(cls, number: str, unit: str) -> Duration:
         """The duration that a literal writes; Overflow if it does not fit, ValueError if finer than a nanosecond."""
         whole, _, fraction = number.partition(".")
         digits = int(whole + fraction) * UNITS[unit]

@@ -135,7 +135,7 @@ class _Lowering:
         flow = steps.block(self.node.flow, scope)
         self.state.flow = flow
         self.state.end_names = dict(scope.names)
-        node_rules = rules.of_node(NameScope(names=dict(names), inputs=names))
+        node_rules = rules.read_node(NameScope(names=dict(names), inputs=names))
         preconditions, postconditions, invariants = self._contracts(names, success, error)
         program = ir.NodeProgram(
             node_id=self.node.node_id,

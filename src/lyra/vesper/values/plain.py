@@ -3,8 +3,8 @@
 A member of an enumeration over str or int, a float of an array library, an OrderedDict or a str subclass becomes the
 str, int, float or dict that it stands for, so that all paths are given equal values and outputs hold no object of the
 caller. An object of any other type is left as it is, and the paths refuse it. `to_plain_inputs` is called once, where
-an execution begins. Inputs that are plain already are handed on without a copy. A mapping or a value that raises when it
-is read, or that is nested too deeply for any type, is `UnreadableInputs`; the text tells nothing of its content.
+an execution begins. Inputs that are plain already are handed on without a copy. A mapping or a value that raises when
+it is read, or that is nested too deeply for any type, is `UnreadableInputs`; the text tells nothing of its content.
 `is_larger` estimates memory: the characters of texts, and a fixed number of bytes for each element.
 """
 

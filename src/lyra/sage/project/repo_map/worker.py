@@ -68,7 +68,7 @@ def _refresh(cache: OutlineCache, root: str, listing: FileListing, is_over: Any,
             if is_over():
                 break
             data = _content(folder, file.path)
-            outlines[file.path] = CachedOutline.of(
+            outlines[file.path] = CachedOutline.from_outline(
                 file.modified_ns, file.size_bytes, outline_of(file.path, data, parsers=parsers)
             )
             read += 1
