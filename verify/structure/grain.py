@@ -7,6 +7,7 @@ A module of under `SMALL_LINES` lines with one importer is a section of its impo
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 from collections.abc import Iterator
 from typing import Final, NamedTuple
@@ -18,13 +19,14 @@ FILE_LINES_MAX: Final = 700
 FUNCTION_LINES_MAX: Final = 80
 ONE_LINERS: Final = 4  # lines of a private function that is called once and may read as well in place
 NO_VERBS: Final = ("What ", "How ", "Where ", "The same")
-# First words of function names that are no verbs: participles without `ed`, and words that say nothing of the act.
-_NO_VERB_NAMES: Final = frozenset(
-    "told asked heard shown seen known kept found made said taken given gone left lost held written begun done sent spent "
-    "built bought brought caught chosen drawn driven felt fed hidden led lent meant met paid sold spoken stood struck "
-    "taught thought understood won worn bound broken grown thrown woken whole of here plain own same".split()
+# First words of function names that are no verbs: participles, and words that say nothing of the act.
+_NO_VERB: Final = re.compile(
+    r"(told|asked|heard|shown|seen|known|kept|found|made|said|taken|given|gone|left|lost|held|written|begun|done|"
+    r"sent|spent|built|bought|brought|caught|chosen|drawn|driven|felt|fed|hidden|led|lent|meant|met|paid|sold|"
+    r"spoken|stood|struck|taught|thought|understood|won|worn|bound|broken|grown|thrown|woken|whole|of|here|plain|"
+    r"own|same)"
+    r"|(?!(need|feed|embed|seed|proceed|exceed|speed|red|shed)$).*ed"
 )
-_VERBS_IN_ED: Final = frozenset({"need", "feed", "embed", "seed", "proceed", "exceed", "speed", "red", "shed"})
 _PROPERTIES: Final = frozenset({"property", "cached_property", "setter", "getter"})
 _ALONE: Final = "stands alone"
 
@@ -92,9 +94,8 @@ def _functions_without_verbs(module: Module) -> Iterator[str]:
 def _functions_named_by_participles(module: Module) -> Iterator[str]:
     for node in module.each(*FUNCTIONS):
         word = node.name.strip("_").partition("_")[0]
-        is_participle = word.endswith("ed") and word not in _VERBS_IN_ED
         decorators = {getattr(part, "attr", getattr(part, "id", "")) for part in node.decorator_list}
-        if (is_participle or word in _NO_VERB_NAMES) and not decorators & _PROPERTIES:
+        if _NO_VERB.fullmatch(word) and not decorators & _PROPERTIES:
             yield f"{module.name}.{node.name}"
 
 
