@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from lyra.agents.declaration.output import Image
     from lyra.agents.sdk import budget, run, stream
     from lyra.agents.session.agent_process import AgentProcess
-    from lyra.agents.session.execution import AgentExecution, AgentState
+    from lyra.agents.session.model_call import AgentExecution, AgentState
     from lyra.agents.session.replies import Pending, Reply, Stream
 
 __all__ = [
