@@ -77,7 +77,7 @@ style: $(VENV)/.installed-check
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
 
-cases: $(VENV)/.installed-check ## Run the tests of random cases with all their cases; `make test` tries a quarter
+cases: $(VENV)/.installed-check ## Run the tests of random cases with all their cases; `make test` tries an eighth
 	LYRA_TESTS_ALL_CASES=1 $(BIN)/python -m pytest -m "not timed" -n auto --dist worksteal $(or $(ARGS),$(RANDOM))
 
 payments: $(VENV)/.installed-check ## Charge duplicate and concurrent payments in every mode of Vesper (N=…)

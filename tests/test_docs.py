@@ -27,6 +27,7 @@ from lyra.kernel import (
 from lyra.kernel.health import HealthMonitor
 from lyra.kernel.shared.groups import Groups
 from lyra.vega.plain import test_program
+from tests.cases import each
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(
@@ -68,7 +69,7 @@ def test_the_code_runs(name, tmp_path, monkeypatch, capsys):
     capsys.readouterr()
 
 
-@pytest.mark.parametrize("name", [name for name, page in zip(NAMES, PAGES, strict=True) if blocks(page, "console")])
+@each([name for name, page in zip(NAMES, PAGES, strict=True) if blocks(page, "console")])
 def test_the_commands_exist(name):
     """`$ lyra …` and `$ vega …` name a command and options that exist, `$ make …` a target."""
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
@@ -117,7 +118,7 @@ def check_command(words: list[str], command: click.Command = root) -> None:
             assert word.partition("=")[0] in known, f"{command.name} has no option {word}"
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each(NAMES)
 def test_the_links_lead_somewhere(name):
     """Links inside the repository name files that exist, and headings that are there."""
     page = ROOT / name
@@ -132,7 +133,7 @@ def test_the_links_lead_somewhere(name):
             assert heading in {title.lower().replace(" ", "-") for title in titles}, link
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each(NAMES)
 def test_the_tests_it_names_exist(name):
     """A promise that points to a test points to one that is there."""
     for path, function in _TEST.findall((ROOT / name).read_text(encoding="utf-8")):

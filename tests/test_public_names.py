@@ -10,6 +10,7 @@ import types
 import pytest
 
 import lyra
+from tests.cases import each
 from tests.limits import within
 
 NAMES = {
@@ -76,7 +77,7 @@ def test_the_public_names_are_these():
     assert set(dir(lyra)) >= NAMES
 
 
-@pytest.mark.parametrize("name", sorted(NAMES))
+@each(sorted(NAMES))
 def test_every_public_name_is_there(name):
     """Each name resolves, and the second look gives the same object."""
     first = getattr(lyra, name)

@@ -10,26 +10,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from _pytest.mark.expression import Expression
 
 from tests import conftest, skips
+from tests.cases import each
 from tests.skips import PARTS, Part, Skipped, main, summary
 
 ROOT = Path(__file__).parents[1]
-PLANTED_MARKS = """
-import pytest
-
-def test_plain(): pass
-
-@pytest.mark.long
-def test_long(): pass
-
-@pytest.mark.timed
-def test_timed(): pass
-
-@pytest.mark.long
-@pytest.mark.timed
-def test_both(): pass
-"""
+MARKS = ((), ("long",), ("timed",), ("long", "timed"))
 PLANTED = """
 import pytest
 
@@ -143,7 +131,7 @@ def test_a_run_ends_with_the_list_whatever_failed(tmp_path: Path, failing: str):
     assert (done.returncode == 0) == (failing == "nothing"), done.stderr
 
 
-@pytest.mark.parametrize("name", [*conftest.LONG, *conftest.NOT_LONG])
+@each([*conftest.LONG, *conftest.NOT_LONG])
 def test_every_name_of_a_long_test_is_one_of_a_test(name: str):
     """A test that was renamed would be run again by `make test`, or by nobody."""
     file, _, function = name.partition("::")
@@ -152,15 +140,11 @@ def test_every_name_of_a_long_test_is_one_of_a_test(name: str):
     assert not function or f"def {function.partition('[')[0]}" in place.read_text(encoding="utf-8")
 
 
-def test_two_runs_try_every_test(tmp_path: Path):
+def test_two_runs_try_every_test():
     """What `make test` leaves out, `make verify` runs, timed or not."""
-    (tmp_path / "test_planted.py").write_text(PLANTED_MARKS, encoding="utf-8")
-    ran = []
+    tried = []
     for marked in ("not timed and not long", "timed and not long", "long and not timed", "long and timed"):
         assert f'MARKED="{marked}"' in (ROOT / "Makefile").read_text(encoding="utf-8")
-        command = ["-m", "pytest", "-p", "no:cacheprovider", "-c", "/dev/null", "--collect-only", "-q", "-m", marked]
-        done = subprocess.run(
-            [sys.executable, *command, tmp_path], cwd=tmp_path, capture_output=True, text=True, check=False
-        )
-        ran += [line for line in done.stdout.splitlines() if "::" in line]
-    assert sorted(name.partition("::")[2] for name in ran) == ["test_both", "test_long", "test_plain", "test_timed"]
+        expression = Expression.compile(marked)
+        tried += [marks for marks in MARKS if expression.evaluate(lambda name, /, **_: name in marks)]  # noqa: B023
+    assert sorted(tried) == sorted(MARKS)

@@ -31,8 +31,8 @@ VAGUE_LINES_MAX = 0
 VAGUE_NAMES_MAX = 4  # two public parameters and two methods that several modules use
 
 # Ratchets of the grain: these counts only go down, and the mean only goes up.
-FILES_MAX = 951
-LINES_MAX = 218_240
+FILES_MAX = 944
+LINES_MAX = 217_264
 MEAN_LINES_MIN = 229
 SMALL_MODULES_MAX = 13
 ONE_IMPORTER_MAX = 168

@@ -1,10 +1,12 @@
-"""Text from outside is shown as text on every page: 500 payloads as names, questions, messages and tool results."""
+"""Text from outside is shown as text on every page: payloads as names, questions, messages and tool results."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
 from typing import Any, Final
+
+import pytest
 
 from lyra import Agent, Context, tool
 from lyra.core.secrets.visible import visible
@@ -16,7 +18,7 @@ from tests.browser.payloads import payloads
 from tests.browser.stage import Stage
 from tests.browser.watched_page import WatchedPage
 
-_COUNT: Final = 500
+_EVERY: Final = 90  # so many have each attack and each ending
 _BATCH: Final = 250
 _SHOWN: Final = "[window.__hit ?? 0, document.querySelectorAll('.injected').length]"
 
@@ -40,9 +42,9 @@ def _name(text: str) -> str:
     return "".join(character for character in text if character.isprintable())
 
 
-def _batches() -> Iterator[list[str]]:
-    texts = payloads(_COUNT)
-    for start in range(0, _COUNT, _BATCH):
+def _batches(count: int) -> Iterator[list[str]]:
+    texts = payloads(count)
+    for start in range(0, count, _BATCH):
         yield texts[start : start + _BATCH]
 
 
@@ -100,14 +102,15 @@ async def _look(page: WatchedPage, address: str) -> None:
     assert await page.page.evaluate(_SHOWN) == [0, 0], address
 
 
-async def test_500_payloads_are_shown_as_text(stage: Stage, new_page: NewPage) -> None:
+@pytest.mark.parametrize("count", [_EVERY, pytest.param(500, marks=pytest.mark.long)])
+async def test_payloads_are_shown_as_text(stage: Stage, new_page: NewPage, count: int) -> None:
     """No payload runs a script or becomes an element on any page, loaded or live; the inbox shows each one whole."""
     await stage.office.bring(0)
     async with new_page() as page, new_page() as live:
         page.expected.append("answer 404")  # pages of things that are not there show their names, too
         page.expected.append("status of 404")
         await live.go("/inbox")
-        for texts in _batches():
+        for texts in _batches(count):
             conversation = await _fill(stage, texts)
             for address in (*addresses(stage).values(), conversation):
                 await _look(page, address)

@@ -1,4 +1,4 @@
-"""`lyra` in a folder and a home of its own: in this interpreter, or as a real command in a fresh one."""
+"""`lyra` in a folder and a home of its own: in this interpreter, or as a process of its own."""
 
 from __future__ import annotations
 
@@ -48,6 +48,11 @@ class Lyra:
         return Done(code, out.getvalue(), err.getvalue())
 
     def real(self, *args: str, **env: str) -> Done:
+        done = warm.run(TARGET, args, cwd=self.folder, env={**self.env, **env})
+        return Done(done.returncode, done.stdout, done.stderr)
+
+    def fresh(self, *args: str, **env: str) -> Done:
+        """As `real`, in an interpreter that is started for it."""
         done = subprocess.run(
             [*COMMAND, *args],
             cwd=self.folder,

@@ -30,7 +30,7 @@ def test_version(lyra, args):
 @pytest.mark.parametrize("args", [[], ["--help"], ["-h"]])
 def test_help_names_every_command(lyra, args):
     """`lyra` alone is a question, not a mistake."""
-    done = lyra.real(*args)
+    done = lyra.fresh(*args)
     assert (done.returncode, done.stderr) == (0, "")
     for name, row in COMMANDS.items():
         assert name in done.stdout
@@ -274,7 +274,7 @@ def test_text_from_outside_cannot_write_to_the_terminal():
 
 def test_a_locale_is_no_reason_to_fail(lyra):
     """Output that the locale cannot encode is escaped."""
-    done = lyra.real("config", "keys", PYTHONIOENCODING="latin-1")
+    done = lyra.fresh("config", "keys", PYTHONIOENCODING="latin-1")
     assert done.returncode == 0
     assert "postgresql://\\u2026" in done.stdout
 

@@ -9,6 +9,7 @@ import pytest
 
 from lyra.errors import CapabilityDenied
 from lyra.sandbox.addresses import address_problem, after_redirect, host_problem, literal, resolve, target_of
+from tests.cases import each
 
 INSIDE = """
 127.0.0.1 127.1 127.0.1 127.255.255.254 2130706433 017700000001 0x7f000001 0x7f.1 0x7f.0.0.1 0177.0.0.1 0177.1
@@ -32,7 +33,7 @@ PUBLIC = """
 """
 
 
-@pytest.mark.parametrize("host", INSIDE.split())
+@each(INSIDE.split())
 def test_every_form_of_an_inside_address_is_refused(host):
     """Before any name server is asked, or because the name alone says so."""
     assert host_problem(host, 443)
@@ -44,7 +45,7 @@ def test_public_hosts_pass(host):
     assert host_problem(host, 443) is None
 
 
-@pytest.mark.parametrize("host", [host for host in INSIDE.split() if host[0].isdigit() and host.isascii()])
+@each([host for host in INSIDE.split() if host[0].isdigit() and host.isascii()])
 def test_we_read_addresses_at_least_as_leniently_as_the_machine(host):
     """What the C library takes for an address is one here too, and the same one."""
     try:

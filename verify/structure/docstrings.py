@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from verify.structure.source_tree import Module, SourceTree
+from verify.structure.source_tree import FUNCTIONS, Module, SourceTree
 
 __all__ = ["names_a_module", "stale_names"]
 
@@ -47,10 +47,8 @@ def stale_names(tree: SourceTree, module: Module) -> Iterator[str]:
 
 
 def _dotted_names(module: Module) -> Iterator[str]:
-    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    for node in module.nodes:
-        if isinstance(node, kinds):
-            yield from _DOTTED_NAME.findall(ast.get_docstring(node) or "")
+    for node in module.each(ast.Module, ast.ClassDef, *FUNCTIONS):
+        yield from _DOTTED_NAME.findall(ast.get_docstring(node) or "")
 
 
 def _folders_above(module: Module) -> Iterator[str]:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from verify.structure.source_tree import Module, SourceTree
+from verify.structure.source_tree import FUNCTIONS, Module, SourceTree
 
 SMALL_LINES: Final = 80
 FILE_LINES_MAX: Final = 700
@@ -19,7 +19,6 @@ FUNCTION_LINES_MAX: Final = 80
 ONE_LINERS: Final = 4  # lines of a private function that is called once and may read as well in place
 NO_VERBS: Final = ("What ", "How ", "Where ", "The same")
 _ALONE: Final = "stands alone"
-_FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 class Grain(NamedTuple):
@@ -68,34 +67,24 @@ def measure_grain(tree: SourceTree) -> Grain:
 
 
 def _long_functions(module: Module) -> Iterator[str]:
-    for node in module.nodes:
-        if isinstance(node, _FUNCTIONS):
-            size = (node.end_lineno or node.lineno) - node.lineno + 1
-            if size > FUNCTION_LINES_MAX:
-                yield f"{module.name}.{node.name} ({size} lines)"
+    for node in module.each(*FUNCTIONS):
+        size = (node.end_lineno or node.lineno) - node.lineno + 1
+        if size > FUNCTION_LINES_MAX:
+            yield f"{module.name}.{node.name} ({size} lines)"
 
 
 def _functions_without_verbs(module: Module) -> Iterator[str]:
-    for node in module.nodes:
-        if isinstance(node, _FUNCTIONS) and (ast.get_docstring(node) or "").startswith(NO_VERBS):
+    for node in module.each(*FUNCTIONS):
+        if (ast.get_docstring(node) or "").startswith(NO_VERBS):
             yield f"{module.name}.{node.name}"
 
 
 def _functions_called_once(module: Module) -> Iterator[tuple[str, int]]:
     """Yield each private function that its module names once, with the lines of its code."""
-    names: Counter[str] = Counter()
-    for node in module.nodes:
-        if isinstance(node, ast.Name):
-            names[node.id] += 1
-        elif isinstance(node, ast.Attribute):
-            names[node.attr] += 1
-    for node in module.nodes:
-        if (
-            isinstance(node, _FUNCTIONS)
-            and _is_private(node.name)
-            and names[node.name] == 1
-            and not node.decorator_list
-        ):
+    names = Counter(node.id for node in module.each(ast.Name))
+    names.update(node.attr for node in module.each(ast.Attribute))
+    for node in module.each(*FUNCTIONS):
+        if _is_private(node.name) and names[node.name] == 1 and not node.decorator_list:
             body = node.body[1:] if ast.get_docstring(node) else node.body
             size = (body[-1].end_lineno or 0) - body[0].lineno + 1 if body else 0
             yield f"{module.name}.{node.name}", size

@@ -8,17 +8,19 @@ exists, and to `package` otherwise.
 from __future__ import annotations
 
 import ast
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
-__all__ = ["RUN_TIME", "SOURCE", "Import", "ImportKind", "Module", "SourceTree", "circles"]
+__all__ = ["FUNCTIONS", "RUN_TIME", "SOURCE", "Import", "ImportKind", "Module", "SourceTree", "circles"]
 
 ImportKind = Literal["top", "function", "typing"]
 RUN_TIME: Final[tuple[ImportKind, ...]] = ("top", "function")
 SOURCE: Final = Path(__file__).parents[2] / "src" / "lyra"
+FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
 _NODES: Final = (ast.expr, ast.stmt, ast.arguments, ast.arg, ast.keyword, ast.pattern)
 _BLOCKS: Final = ("body", "orelse", "finalbody", "handlers", "cases")  # where statements have statements below them
 
@@ -42,18 +44,24 @@ class Module:
     def tree(self) -> ast.Module:
         return ast.parse(self.text, str(self.path))
 
+    def each(self, *kinds: type[ast.AST]) -> Iterator[Any]:
+        """Yield the nodes of these kinds, those of one kind each before its parts."""
+        for kind in kinds:
+            yield from self._by_kind.get(kind, ())
+
     @cached_property
-    def nodes(self) -> list[ast.AST]:
-        """The statements, expressions and parameters of the tree, which several figures read; each before its parts."""
+    def _by_kind(self) -> dict[type[ast.AST], list[ast.AST]]:
+        """The statements, expressions and parameters of the tree, which several figures read."""
+        by_kind: defaultdict[type[ast.AST], list[ast.AST]] = defaultdict(list)
         nodes: list[ast.AST] = [self.tree]
         for node in nodes:  # grows meanwhile
-            for field in node._fields:
-                part = getattr(node, field, None)
-                if isinstance(part, list):
+            by_kind[type(node)].append(node)
+            for part in vars(node).values():
+                if type(part) is list:
                     nodes += [item for item in part if isinstance(item, ast.AST)]
                 elif isinstance(part, _NODES):
                     nodes.append(part)
-        return nodes
+        return by_kind
 
     @property
     def is_folder(self) -> bool:
@@ -75,8 +83,7 @@ class Module:
     @cached_property
     def defined_names(self) -> set[str]:
         """The names of all classes and functions, at any depth."""
-        kinds = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-        return {node.name for node in self.nodes if isinstance(node, kinds)}
+        return {node.name for node in self.each(ast.ClassDef, *FUNCTIONS)}
 
 
 class SourceTree:
@@ -156,7 +163,7 @@ def _absolute(module: Module, node: ast.ImportFrom) -> str:
 
 
 def _is_type_checking(test: ast.expr) -> bool:
-    return ast.unparse(test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING")
+    return getattr(test, "id", getattr(test, "attr", "")) == "TYPE_CHECKING"
 
 
 def circles(targets: Mapping[str, Iterable[str]]) -> list[list[str]]:

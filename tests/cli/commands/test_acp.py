@@ -229,10 +229,7 @@ def declared_agent(folder: Path, text: str, *replies: Any, name: str = "scribe")
 def refused(folder: Path, *words: str) -> str:
     """What `lyra acp` says where it ends with exit code 2, before a line of the protocol."""
     env = {**os.environ, "HOME": str(folder), "XDG_CONFIG_HOME": str(folder / "config")}
-    command = [sys.executable, "-c", LYRA, "acp", *words]
-    done = subprocess.run(
-        command, cwd=folder, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False
-    )
+    done = warm.run("lyra.cli.main:main", ["acp", *words], cwd=folder, env=env)
     assert done.returncode == 2, done.stderr
     assert done.stdout == ""
     return done.stderr

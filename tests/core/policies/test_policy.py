@@ -25,7 +25,7 @@ from lyra.core.policies.policy import (
     error_class,
 )
 from lyra.errors import CircuitOpen, ConfigError, ModelError, RateLimited, ToolError
-from tests.cases import cases
+from tests.cases import cases, each
 from verify.load import races
 
 quick = settings(derandomize=True, deadline=None, max_examples=cases(200))
@@ -40,8 +40,7 @@ class ApiError(Exception):
 
 
 # ---------------------------------------------------------------- error classes
-@pytest.mark.parametrize(
-    ("error", "expected"),
+@each(
     [
         (ModelError("x", kind="rate_limit"), "rate_limit"),
         (ModelError("x", kind="overloaded", status=400), "overloaded"),
@@ -104,7 +103,7 @@ class ApiError(Exception):
         (errors.InternalError("x"), "invalid_request"),
         (asyncio.CancelledError(), "invalid_request"),
         (KeyboardInterrupt(), "invalid_request"),
-    ],
+    ]
 )
 def test_every_error_has_a_class(error, expected):
     """A kind beats a status, a status beats a type, a type beats the text; an unknown error is temporary."""

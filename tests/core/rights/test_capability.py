@@ -14,7 +14,7 @@ from lyra.core.limits import CAPABILITY_LENGTH_MAX, GRANT_CACHE_MAX, GRANT_LAYER
 from lyra.core.rights.capability import VERBS, Capability, Grant, GrantDecision
 from lyra.core.rights.scope import SEPARATORS
 from lyra.errors import CapabilityDenied, ConfigError
-from tests.cases import cases
+from tests.cases import cases, each
 from tests.limits import within
 
 quick = settings(derandomize=True, deadline=None, max_examples=cases(150))
@@ -40,8 +40,7 @@ grants = st.builds(Grant, st.lists(capabilities, max_size=4), st.lists(capabilit
 
 
 # ---------------------------------------------------------------- reading
-@pytest.mark.parametrize(
-    ("spelling", "canonical"),
+@each(
     [
         ("fs.read:/project/**", "fs.read:/project/**"),
         ("fs::read", "fs.read"),
@@ -74,7 +73,7 @@ grants = st.builds(Grant, st.lists(capabilities, max_size=4), st.lists(capabilit
         ("filesystem.*", "fs.*"),
         ("stripe.refund:cus_1", "stripe.refund:cus_1"),
         ("s3.read:bucket/*", "s3.read:bucket/*"),
-    ],
+    ]
 )
 def test_every_spelling_has_one_meaning(spelling, canonical):
     """All accepted spellings come out as the same capability."""
@@ -206,8 +205,7 @@ def test_every_verb_has_a_kind_and_a_sentence():
 
 
 # ---------------------------------------------------------------- matching
-@pytest.mark.parametrize(
-    ("rule", "asked", "allowed"),
+@each(
     [
         # paths
         ("fs.read:/project/**", "fs.read:/project/a/b.py", True),
@@ -286,7 +284,7 @@ def test_every_verb_has_a_kind_and_a_sentence():
         ("fs.*", "*", False),
         ("process.exec:git *", "process.exec:git log *", True),
         ("process.exec:ls", "process.exec:ls *.py", True),
-    ],
+    ]
 )
 def test_an_allow_rule_allows_what_it_says(rule, asked, allowed):
     """One rule, one request, one answer: the examples of the reference."""

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lyra.core.secrets.visible import visible, without_invisible, without_invisible_data
+from tests.cases import each
 
 HIDDEN = {
     "zero-width space": "\u200b",
@@ -43,7 +44,7 @@ HIDDEN = {
 }
 
 
-@pytest.mark.parametrize("what", HIDDEN)
+@each(HIDDEN)
 def test_what_no_screen_shows_is_left_out(what):
     """Alone, among letters, in a row, and in data."""
     char = HIDDEN[what]

@@ -11,7 +11,7 @@ from lyra.kernel.pipelines.check import problems
 from lyra.kernel.pipelines.declaration import AgentConfig, PipelineConfig
 from lyra.kernel.pipelines.routing import PIPELINE_KEYS, STAGE_KEYS
 from lyra.kernel.pipelines.schema import json_schema
-from tests.cases import cases
+from tests.cases import cases, each
 
 GOOD = {
     "name": "review",
@@ -82,8 +82,7 @@ def test_words_may_be_written_in_capitals_and_keys_by_their_other_names():
     assert (config.default_run_mode, config.agents[0].node_kind) == ("parallel", "gate")
 
 
-@pytest.mark.parametrize(
-    ("declared", "path", "words"),
+@each(
     [
         ([], (), "a mapping"),
         ({"agents": [{"name": "a"}]}, (), "needs a name"),
@@ -152,7 +151,7 @@ def test_words_may_be_written_in_capitals_and_keys_by_their_other_names():
         (with_stage(generation={"top_k": 1.5}), ("agents", 1, "generation", "top_k"), "whole number"),
         (with_stage(generation={"seed": "x"}), ("agents", 1, "generation", "seed"), "whole number"),
         (with_stage(token_stream="all"), ("agents", 1, "token_stream"), "one of off"),
-    ],
+    ]
 )
 def test_mistakes(declared, path, words):
     """Each with its path and its sentence; `of` raises it."""

@@ -19,7 +19,7 @@ from lyra.kernel.pipelines.routing import (
     holds,
     normal_expression,
 )
-from tests.cases import cases
+from tests.cases import cases, each
 
 FACTS = Facts(
     current={"score": 7, "tags": ["a", "b"], "text": "hello", "ok": True, "deep": {"x": {"y": 1}}, "none": None},
@@ -40,8 +40,7 @@ def decide(expression):
     return holds(normal_expression(expression), FACTS)
 
 
-@pytest.mark.parametrize(
-    ("expression", "expected"),
+@each(
     [
         (expr("eq", value=7), True),
         (expr("eq", value=7.0), True),
@@ -74,7 +73,7 @@ def decide(expression):
         ({"op": "or", "exprs": [expr("gt", value=9), expr("lt", value=9)]}, True),
         ({"op": "not", "expr": expr("exists", "missing")}, True),
         ({"op": "always"}, True),
-    ],
+    ]
 )
 def test_expressions(expression, expected):
     """Each op and each scope, at its edges."""

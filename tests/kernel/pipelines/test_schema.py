@@ -12,6 +12,7 @@ from lyra.core.limits import COUNTED_MAX
 from lyra.kernel.pipelines.check import problems
 from lyra.kernel.pipelines.declaration import PipelineConfig
 from lyra.kernel.pipelines.schema import json_schema
+from tests.cases import each
 
 SCHEMA = json_schema()
 TYPES = {"object": dict, "array": list, "string": str, "boolean": bool, "null": type(None)}
@@ -185,7 +186,7 @@ def test_both_accept(declared):
     PipelineConfig.of(declared)
 
 
-@pytest.mark.parametrize("declared", BAD)
+@each(BAD)
 def test_both_refuse(declared):
     assert not fits(declared, SCHEMA)
     assert list(problems(declared)) != []

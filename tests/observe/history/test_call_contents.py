@@ -53,6 +53,7 @@ def test_a_call_has_its_request_answer_cache_and_decision() -> None:
     assert last.answer[0].text == "It is sunny."
     assert history.nearest("tool", "weather", 71.0, "c1") is tool
     assert history.nearest("model", "sim", 41.0) is first
+    assert history.nearest("model", "sim", 85.0) is first  # told late: the next call ended soon after it
     assert history.nearest("tool", "other", 0.0) is None
 
 

@@ -15,7 +15,7 @@ from lyra.core.secrets.secret import Secret
 from lyra.core.tool import ToolCall, ToolResult
 from lyra.sage.session.export import to_json, to_markdown
 from lyra.sage.session.record import SessionRecord
-from tests.cases import cases
+from tests.cases import cases, each
 
 RECORD = SessionRecord(
     id="20261117-ab12cd",
@@ -148,7 +148,7 @@ def check_harmless(text: str) -> None:
     assert [token.map for token in kinds if token.type == "heading_open" and token.tag == "h2"][-1] is not None
 
 
-@pytest.mark.parametrize("seed", range(cases(400)))
+@each(range(cases(400)))
 def test_random_answers_are_harmless(seed):
     rng = random.Random(seed)
     pieces = [

@@ -17,6 +17,7 @@ from lyra.sandbox.protection.protected_names import (
     home_paths,
     protected_part,
 )
+from tests.cases import each
 
 ORDINARY = [
     *(
@@ -70,7 +71,7 @@ ORDINARY = [
 ]
 
 
-@pytest.mark.parametrize("name", ORDINARY)
+@each(ORDINARY)
 def test_ordinary_files_are_not_protected(name):
     assert NAMES.kind(name) is None
     assert protected_part(f"/w/{name}") is None

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import each
 from tests.server.gateway.support import Received, Reply, chat_answer, serving_gateway
 from tests.server.http.support import in_loop
 
@@ -39,8 +40,7 @@ def answered(_: Received) -> Reply:
     return Reply((chat_answer(),))
 
 
-@pytest.mark.parametrize(
-    ("path", "body", "status"),
+@each(
     [
         ("/v1/responses", {**RESPONSES, "tools": [FUNCTION, GROUP]}, 200),
         ("/v1/responses", {**RESPONSES, "tools": [FUNCTION, HOSTED_GROUP]}, 400),
@@ -92,7 +92,7 @@ def answered(_: Received) -> Reply:
         ("/v1/chat/completions", {**CHAT, "messages": [{"role": "assistant", "audio": {"id": "a"}}]}, 400),
         ("/v1/embeddings", {"model": "openai/text-embedding-3-small", "input": ["x"]}, 200),
         ("/v1/embeddings", {"model": "openai/text-embedding-3-small", "input": [{"image": "x"}]}, 400),
-    ],
+    ]
 )
 def test_only_what_has_a_bound_is_sent(path: str, body: dict[str, Any], status: int) -> None:
     """Tools of the client and edits that shorten a conversation pass; what the provider runs or makes is refused."""

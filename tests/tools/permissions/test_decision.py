@@ -18,6 +18,7 @@ from lyra.tools.permissions import (
     subject_of,
 )
 from lyra.tools.permissions.decision import ANSWERS
+from tests.cases import each
 
 NAMES = {"Bash": "command", "WebFetch": "url", "Grep": "path", "Glob": "path"}
 
@@ -31,8 +32,7 @@ def ask(permissions: Permissions, tool: str, value: object = None, **how: bool) 
     return permissions.decide(subject_of(tool, arguments, workspace="/work", home="/home/ann"), **how)
 
 
-@pytest.mark.parametrize(
-    ("mode", "tool", "value", "expected"),
+@each(
     [
         ("default", "Bash", "ls", "ask"),
         ("default", "Read", "a.py", "allow"),
@@ -80,7 +80,7 @@ def ask(permissions: Permissions, tool: str, value: object = None, **how: bool) 
         ("deny-unasked", "Bash", "ls", "deny"),
         ("deny-unasked", "Read", "a.py", "allow"),
         ("deny-unasked", "Read", ".env", "deny"),
-    ],
+    ]
 )
 def test_with_no_rules_at_all(mode: str, tool: str, value: object, expected: str):
     """No rule: ask. Reading in the workspace needs none; protected paths stay so in every mode."""

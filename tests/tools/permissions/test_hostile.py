@@ -15,6 +15,7 @@ from lyra.core.rights.capability import Grant
 from lyra.tools.permissions import Permissions, Rule, subject_of
 from lyra.tools.shell.command_line import read_line
 from lyra.tools.shell.text_glob import TextGlob
+from tests.cases import each
 from tests.limits import within
 from tests.tools.permissions.hostile import HOSTILE
 
@@ -279,12 +280,12 @@ EVALUATED = [
 ]
 
 
-@pytest.mark.parametrize("line", HOSTILE)
+@each(HOSTILE)
 def test_a_deny_sees_what_was_seen_to_run(line: str):
     assert read_line(line).touched_by(RM)
 
 
-@pytest.mark.parametrize("line", [*HOSTILE, *ASKED])
+@each([*HOSTILE, *ASKED])
 def test_no_wildcard_swallows_it(line: str):
     """Neither a rule for its own program, whatever that is, nor a Grant for it."""
     read = read_line(line)
@@ -293,7 +294,7 @@ def test_no_wildcard_swallows_it(line: str):
         assert not read.allowed_by(TextGlob(f"{program} *")), program
 
 
-@pytest.mark.parametrize("line", ASKED)
+@each(ASKED)
 def test_no_grant_with_a_wildcard_covers_it(line: str):
     """`process.exec:git *` and `allowed_commands=["git *"]` are read with the same care."""
     program = line.split(maxsplit=1)[0]
@@ -302,27 +303,25 @@ def test_no_grant_with_a_wildcard_covers_it(line: str):
     assert Grant(["process.exec"]).allows(f"process.exec:{line}")
 
 
-@pytest.mark.parametrize(
-    "line", [line for line in HOSTILE if len(line.split()) > 1 and line.split()[0] not in ("rm", "/???/rm")]
-)
+@each([line for line in HOSTILE if len(line.split()) > 1 and line.split()[0] not in ("rm", "/???/rm")])
 def test_no_grant_covers_what_runs_something_else(line: str):
     program = line.split(maxsplit=1)[0]
     if program.isalnum():
         assert not Grant([f"process.exec:{program} *"]).allows(f"process.exec:{line}")
 
 
-@pytest.mark.parametrize(("rule", "line"), BENIGN)
+@each(BENIGN)
 def test_the_usual_lines_need_no_question(rule: str, line: str):
     read = read_line(line)
     assert read.allowed_by(TextGlob(rule)), (read.single, read.inside, read.unsure)
 
 
-@pytest.mark.parametrize(("rule", "line"), [case for case in BENIGN if not set(case[1]) & set(";|&$`><()\n")])
+@each([case for case in BENIGN if not set(case[1]) & set(";|&$`><()\n")])
 def test_a_grant_covers_the_usual_lines(rule: str, line: str):
     assert Grant([f"process.exec:{rule}"]).allows(f"process.exec:{line}")
 
 
-@pytest.mark.parametrize("line", LEFT_ALONE)
+@each(LEFT_ALONE)
 def test_a_deny_is_not_in_the_way(line: str):
     read = read_line(line)
     assert not read.touched_by(RM), (read.unsure, read.commands)

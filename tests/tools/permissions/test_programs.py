@@ -17,6 +17,7 @@ from lyra.tools.builtin.bash import _check_denied
 from lyra.tools.permissions import Permissions, Rule, subject_of
 from lyra.tools.shell.command_line import read_line
 from lyra.tools.shell.text_glob import TextGlob
+from tests.cases import each
 
 # Each starts `rm`, or code that cannot be read, by way of another program.
 STARTED = r"""
@@ -875,18 +876,18 @@ def _decided(line: str, *rules: Rule) -> str:
     return Permissions(rules, workspace="/w").decide(subject_of("Bash", {"command": line}, workspace="/w")).decision
 
 
-@pytest.mark.parametrize("line", STARTED)
+@each(STARTED)
 def test_a_deny_sees_what_another_program_starts(line: str):
     assert _decided(line, Rule("Bash", "allow"), Rule("Bash(rm *)", "deny"), Rule("Bash(rm)", "deny")) == "deny"
 
 
-@pytest.mark.parametrize("line", STARTED)
+@each(STARTED)
 def test_a_rule_for_a_program_does_not_cover_what_it_starts(line: str):
     program = line.split(maxsplit=1)[0]
     assert _decided(line, Rule(f"Bash({program} *)", "allow")) == "ask"
 
 
-@pytest.mark.parametrize("line", [*BUILDS, *RUNS])
+@each([*BUILDS, *RUNS])
 def test_a_rule_for_a_builder_does_not_cover_its_settings(line: str):
     """Nor the subcommands that run what was built; a rule that names them does."""
     program = line.split(maxsplit=1)[0]
@@ -903,14 +904,14 @@ def test_a_deny_is_not_in_the_way_of_a_plain_setting(setting: str):
     assert _decided(f"dotnet build {setting}", Rule("Bash", "allow"), Rule("Bash(rm *)", "deny")) == "allow"
 
 
-@pytest.mark.parametrize("line", PLAIN)
+@each(PLAIN)
 def test_plain_calls_need_no_question(line: str):
     program = line.split(maxsplit=1)[0]
     allow, deny = Rule(f"Bash({program} *)", "allow"), Rule("Bash(rm *)", "deny")
     assert _decided(line, allow, deny) == "allow", read_line(line).unsure
 
 
-@pytest.mark.parametrize("line", [*SEEN, *WRITES_AND_RUNS, *BY_OPTION, *BUILDS])
+@each([*SEEN, *WRITES_AND_RUNS, *BY_OPTION, *BUILDS])
 def test_a_deny_sees_what_may_run_where_no_table_says_so(line: str):
     """Of a program that is not known each argument may begin a command, and a file may be what the line wrote."""
     assert _decided(line, Rule("Bash", "allow"), Rule("Bash(rm *)", "deny")) == "deny"
@@ -919,7 +920,7 @@ def test_a_deny_sees_what_may_run_where_no_table_says_so(line: str):
         _check_denied(grant, line)
 
 
-@pytest.mark.parametrize("line", SEEN[:-1])
+@each(SEEN[:-1])
 def test_an_allow_of_an_unknown_program_covers_all_that_it_does(line: str):
     """What may be a command is so for denies; who allows a program that no table knows allows what it runs."""
     rules = [Rule(f"Bash({program} *)", "allow") for program in ("timeout 5 unheard-of", line.split(maxsplit=1)[0])]
@@ -931,7 +932,7 @@ def test_a_file_that_is_not_run_and_a_text_that_is_read_are_no_doubt(line: str):
     assert _decided(line, Rule("Bash", "allow"), Rule("Bash(rm *)", "deny")) == "allow", read_line(line).unsure
 
 
-@pytest.mark.parametrize("line", WRITTEN)
+@each(WRITTEN)
 def test_a_rule_for_a_program_does_not_cover_options_that_write_files(line: str):
     """A rule that names the option does."""
     program = line.split(maxsplit=1)[0]

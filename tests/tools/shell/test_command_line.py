@@ -12,7 +12,7 @@ from lyra.tools.shell import command_line
 from lyra.tools.shell.command_line import CommandLine, _read_line, fast_script, read_line
 from lyra.tools.shell.grammar import ShellCommand, ShellScript, Word, read_script
 from lyra.tools.shell.text_glob import TextGlob
-from tests.cases import cases
+from tests.cases import cases, each
 from tests.limits import within
 
 RM = TextGlob("rm *")
@@ -365,13 +365,13 @@ MULTI_LINE = [
 ]
 
 
-@pytest.mark.parametrize("line", [*RUNS_RM, *MULTI_LINE])
+@each([*RUNS_RM, *MULTI_LINE])
 def test_a_deny_sees_it(line: str):
     """Chained, substituted, quoted, wrapped, in a heredoc or not to be read at all: `Bash(rm *)` as a deny matches."""
     assert read_line(line).touched_by(RM)
 
 
-@pytest.mark.parametrize("line", [*RUNS_RM, *MULTI_LINE])
+@each([*RUNS_RM, *MULTI_LINE])
 def test_no_partial_allow_covers_it(line: str):
     """Nor does an allow with a wildcard for something else cover any of them."""
     for pattern in (
@@ -481,9 +481,7 @@ sed 's/a/rm x/' f
 """.strip("\n").split("\n")
 
 
-@pytest.mark.parametrize(
-    "line", [*HARMLESS, "cat <<'EOF'\n$(rm x)\nrm x\nEOF", "cat <<EOF\nrm x\nEOF", "echo '\nrm x'"]
-)
+@each([*HARMLESS, "cat <<'EOF'\n$(rm x)\nrm x\nEOF", "cat <<EOF\nrm x\nEOF", "echo '\nrm x'"])
 def test_a_deny_leaves_it_alone(line: str):
     """Quoted text, names of files, comments and arguments are not commands."""
     assert not read_line(line).touched_by(RM), (read_line(line).commands, read_line(line).unsure)
@@ -559,7 +557,7 @@ echo git status
 """.strip("\n").split("\n")
 
 
-@pytest.mark.parametrize("line", [*NOT_ALLOWED, "git status\ngit log", "git log <<E\nx\nE", "git status\r\nrm x", ""])
+@each([*NOT_ALLOWED, "git status\ngit log", "git log <<E\nx\nE", "git status\r\nrm x", ""])
 def test_a_wildcard_allow_covers_nothing_else(line: str):
     """Another program, a chain, a substitution, a file that is written: the person is asked."""
     assert not read_line(line).allowed_by(GIT)

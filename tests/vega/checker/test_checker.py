@@ -8,7 +8,7 @@ from lyra.core.policies.retry import ERROR_CLASSES
 from lyra.errors import CheckError, ParseError
 from lyra.vega import check
 from lyra.vega.checker.checker import check_source, checked
-from tests.cases import cases
+from tests.cases import cases, each
 from tests.vega.programs import DOCUMENTS, Programs, blocks_of
 
 AGENT = "agent Coder { }\n"
@@ -79,7 +79,7 @@ GOOD = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("text", GOOD)
+@each(GOOD)
 def test_good_programs_have_nothing_said_about_them(text):
     assert problems_of(text) == []
 
@@ -93,8 +93,7 @@ def test_the_examples_of_the_document_are_good_but_for_names_left_out(text):
 # ---------------------------------------------------------------- names
 
 
-@pytest.mark.parametrize(
-    ("text", "line", "column", "message"),
+@each(
     [
         ("print(nam);", 1, 7, "unknown name `nam`"),
         ('let x = "a ${nam} b";', 1, 14, "unknown name `nam`"),
@@ -127,7 +126,7 @@ def test_the_examples_of_the_document_are_good_but_for_names_left_out(text):
         ("fn f() { agent A { } }", 1, 10, "an agent is declared at the top level"),
         ('fn f() { import "x.vega" as x; }', 1, 10, "an import is declared at the top level"),
         ("mock A { }", 1, 1, "`mock` stands outside a test"),
-    ],
+    ]
 )
 def test_names_that_are_wrong(text, line, column, message):
     assert (line, column, message) in errors(text)
@@ -193,8 +192,7 @@ def test_calls_that_do_not_fit(text, line, column, message):
 # ---------------------------------------------------------------- types
 
 
-@pytest.mark.parametrize(
-    ("text", "line", "column", "message"),
+@each(
     [
         ('let x: int = "a";', 1, 14, "`x` must be an int, and this is a str"),
         ("let x: int = 1.5;", 1, 14, "`x` must be an int, and this is a float"),
@@ -228,7 +226,7 @@ def test_calls_that_do_not_fit(text, line, column, message):
         ('"a".len;', 1, 5, "a str has no field `len`"),
         ("(|x| x)(1, 2);", 1, 12, "`|x|` takes 1 argument, and 2 are given"),
         ('let s = "a"; s.name;', 1, 16, "a str has no field `name`"),
-    ],
+    ]
 )
 def test_kinds_that_are_wrong(text, line, column, message):
     assert errors(text) == [(line, column, message)]
@@ -384,8 +382,7 @@ def test_every_field_of_an_agent_is_known():
     assert problems_of(FIELDS) == []
 
 
-@pytest.mark.parametrize(
-    ("inside", "column", "message"),
+@each(
     [
         ('modle "x"', 11, "an agent has no field `modle`"),
         ("model 5", 17, "`model` is a text or a list of texts"),
@@ -426,8 +423,8 @@ def test_every_field_of_an_agent_is_known():
         ("tool t() { } tool t() { }", 29, "two tools of `A` are called `t`"),
         ("tool t(x: itn) { }", 21, "unknown type `itn`"),
         ("tool t() { return nam; }", 29, "unknown name `nam`"),
-    ],
-)  # fmt: skip
+    ]
+)
 def test_a_field_that_is_wrong(inside, column, message):
     assert errors(f"agent A {{ {inside} }}") == [(1, column, message)]
 

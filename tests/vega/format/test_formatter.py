@@ -10,7 +10,7 @@ from lyra.errors import ParseError
 from lyra.vega import format_source
 from lyra.vega.format.formatter import WIDTH
 from lyra.vega.syntax.parser import parse
-from tests.cases import cases
+from tests.cases import cases, each
 from tests.vega.programs import DOCUMENTS, ROOT, Programs, blocks_of, shape
 
 quick = settings(derandomize=True, deadline=None, max_examples=cases(100))
@@ -40,7 +40,7 @@ def test_any_program_keeps_its_tree_and_its_comments(data):
     assert comments_of(once) == sorted(comments)
 
 
-@pytest.mark.parametrize("seed", range(cases(150)))
+@each(range(cases(150)))
 def test_larger_programs_too(seed):
     programs = Programs.seeded(seed)
     text, _ = programs.spaced(programs.program(8))

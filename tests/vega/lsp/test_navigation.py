@@ -13,6 +13,7 @@ from lyra.vega.plan.names import Symbol as Resolved
 from lyra.vega.plan.names import Variable
 from lyra.vega.syntax.parser import parse_all
 from lyra.vega.syntax.source import Source
+from tests.cases import each
 
 from .texts import cut, project
 
@@ -33,8 +34,7 @@ def declared(text: str, **others: str) -> str:
     return line if place.path == path else f"{place.path.rpartition('/')[2]}: {line}"
 
 
-@pytest.mark.parametrize(
-    ("text", "line"),
+@each(
     [
         ("let a = 1;\nprint(‸a);\n", "let |a| = 1;"),
         ("let a = 1;\nprint(a‸);\n", "let |a| = 1;"),
@@ -67,7 +67,7 @@ def declared(text: str, **others: str) -> str:
         ("let priority = 1;\nagent A { priority ‸high }\nprint(priority);\n", ""),
         ("‸print(1);\n", ""),
         ("nothing‸();\n", ""),
-    ],
+    ]
 )
 def test_a_name_leads_to_its_declaration(text, line):
     assert declared(text) == line

@@ -34,6 +34,7 @@ from lyra.vega.runtime.picture import Picture
 from lyra.vega.runtime.run import run_world
 from lyra.vega.runtime.world import RunOptions, World
 from lyra.vega.values.values import Process
+from tests.cases import each
 
 AB = """agent A { model "sim/script" } agent B { model "sim/script" }
 let a = spawn A; let b = spawn B;
@@ -142,7 +143,7 @@ OVERLAP = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", OVERLAP)
+@each(OVERLAP)
 def test_what_overlaps(case):
     """The waiting overlaps and nothing else changes; `sequential` makes every call in its turn."""
     source, parallel_s, sequential_s = OVERLAP[case]

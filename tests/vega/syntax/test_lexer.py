@@ -12,7 +12,7 @@ from lyra.core.budgets.money import Money
 from lyra.vega.syntax.lexer import KEYWORDS, SIGNS, Tokens, lex
 from lyra.vega.syntax.source import Source
 from lyra.vega.values.values import Duration
-from tests.cases import cases
+from tests.cases import cases, each
 
 quick = settings(derandomize=True, deadline=None, max_examples=cases(200))
 SECOND = 1_000_000_000
@@ -35,7 +35,7 @@ def problems(text):
     return [(problem.line, problem.column, problem.message) for problem in lexed(text).problems]
 
 
-@pytest.mark.parametrize("text", [*KEYWORDS, *SIGNS])
+@each([*KEYWORDS, *SIGNS])
 def test_a_keyword_and_a_sign_are_their_own_kind(text):
     assert only_token(text)[0] == text
 

@@ -15,6 +15,7 @@ from lyra.vega.syntax.facts import every_node
 from lyra.vega.syntax.parser import parse_all
 from lyra.vega.syntax.source import Source
 from lyra.vega.values.values import Duration
+from tests.cases import each
 from tests.vega.programs import DOCUMENTS, Programs, blocks_of
 
 SECOND = 1_000_000_000
@@ -212,8 +213,7 @@ def test_a_match_statement_ends_with_its_brace():
 # ---------------------------------------------------------------- statements
 
 
-@pytest.mark.parametrize(
-    ("text", "kind"),
+@each(
     [
         ("let x;", ast.Let),
         ("let x: list[int] = [];", ast.Let),
@@ -246,7 +246,7 @@ def test_a_match_statement_ends_with_its_brace():
         ('import "./x.vega" as x;', ast.Import),
         ('test "t" { }', ast.Test),
         ("mock A { }", ast.Mock),
-    ],
+    ]
 )
 def test_each_statement_has_its_node(text, kind):
     """And it reaches from its first character to its last."""
@@ -399,8 +399,7 @@ def test_every_node_lies_inside_its_parent():
 # ---------------------------------------------------------------- mistakes
 
 
-@pytest.mark.parametrize(
-    ("text", "line", "column", "message"),
+@each(
     [
         ("let x = 1\nlet y = 2;", 1, 10, "missing `;` after this `let`"),
         ("fn f() { return 1 }", 1, 18, "missing `;` after this `return`"),
@@ -487,7 +486,7 @@ def test_every_node_lies_inside_its_parent():
         ('mock A { on "x" 1 }', 1, 17, "expected `reply` after the pattern, found a number"),
         ('let m = {"a": 1; };', 1, 16, "expected `,` or `}` after an entry of the map, found `;`"),
         ("let f = |x y| x;", 1, 12, "expected `|` after the parameters, found `y`"),
-    ],
+    ]
 )
 def test_a_mistake_has_its_place(text, line, column, message):
     assert problems(text) == [(line, column, message)]

@@ -7,10 +7,10 @@ import pytest
 from lyra.vesper.sql.tables import query_tables, table_problem
 from lyra.vesper.sql.tokens import SqlRefused, sql_tokens
 from lyra.vesper.values.limits import SQL_NESTING_MAX
+from tests.cases import each
 
 
-@pytest.mark.parametrize(
-    ("query", "tables"),
+@each(
     [
         ("SELECT 1", ""),
         ("SELECT 1 /* FROM x */", ""),
@@ -47,14 +47,13 @@ from lyra.vesper.values.limits import SQL_NESTING_MAX
         ('SELECT comment, "table" FROM a OFFSET 3;', "a"),
         ("SELECT replace(x, 'a', 'b') FROM a FETCH FIRST 3 ROWS ONLY", "a"),
         ("VALUES (1), (2)", ""),
-    ],
+    ]
 )
 def test_the_tables_that_a_query_reads(query: str, tables: str) -> None:
     assert sorted(query_tables(query).tables) == sorted(tables.split())
 
 
-@pytest.mark.parametrize(
-    "query",
+@each(
     [
         "",
         "INSERT INTO a SELECT * FROM b",
@@ -117,7 +116,7 @@ def test_the_tables_that_a_query_reads(query: str, tables: str) -> None:
         "SELECT (1 FROM users",
         "SELECT 1) FROM users",
         "SELECT " + "(" * (SQL_NESTING_MAX + 1) + "1" + ")" * (SQL_NESTING_MAX + 1),
-    ],
+    ]
 )
 def test_what_is_not_certain_is_refused(query: str) -> None:
     with pytest.raises(SqlRefused) as caught:

@@ -114,7 +114,13 @@ class Usage:
 
     @property
     def usd(self) -> Money:
-        return Money(self["usd"])
+        return Money(self.micro_usd)
+
+    @property
+    def micro_usd(self) -> int:
+        """Return the money as a whole number of micro-dollars."""
+        items = self.items
+        return items[0][1] if items and items[0][0] == 0 else 0
 
     @property
     def tokens(self) -> int:

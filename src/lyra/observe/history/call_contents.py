@@ -67,12 +67,14 @@ class ContentHistory:
             self.add(event)
 
     def nearest(self, kind: str, name: str, ended_at: float, call_id: str = "") -> CallContent | None:
-        """The call of that kind and name that ended nearest to a time; with a tool call's id, that one."""
+        """Return the call of that kind and name that a span is about; with a tool call's id, that one. A span is told
+        once the journal has the end of its call."""
         fits = [call for call in self.calls.values() if call.kind == kind and (kind == "model" or call.name == name)]
         if call_id:
             fits = [call for call in fits if call.call_id == call_id] or fits
-        ended = [call for call in fits if call.ended_at is not None]
-        return min(ended, key=lambda call: abs((call.ended_at or 0.0) - ended_at), default=None)
+        late_s = [(ended_at - call.ended_at, call) for call in fits if call.ended_at is not None]
+        _, call = min(late_s, key=lambda late: (late[0] < 0, abs(late[0])), default=(0.0, None))
+        return call
 
     # ------------------------------------------------------------------ one handler a kind
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
 from prompt_toolkit.utils import get_cwidth
 
 from lyra.sage.terminal.commands_view import table_lines
+from tests.cases import each
 
 TITLES = ("turn", "calls", "input", "output", "from cache", "cost")
 ROWS = (
@@ -38,7 +38,7 @@ def test_rows_that_do_not_fit_are_paragraphs() -> None:
     ]
 
 
-@pytest.mark.parametrize("width", range(8, 80))
+@each(range(8, 80))
 def test_no_line_is_wider_than_the_terminal(width: int) -> None:
     assert all(get_cwidth(line) <= width for line in lines(width))
 
