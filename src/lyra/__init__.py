@@ -103,7 +103,7 @@ __all__ = [
 
 _HOMES = {
     "agents.agent": "Agent",
-    "agents.session.execution": "AgentExecution AgentState",
+    "agents.session.model_call": "AgentExecution AgentState",
     "agents.session.agent_process": "AgentProcess",
     "core.policies.policy": "Backoff CircuitBreaker Policy RateLimit Retry Supervision",
     "core.budgets.budget": "Budget Usage",
@@ -128,7 +128,7 @@ _HOMES = {
     "agents.teams": "batch fan_in fan_out map_reduce parallel pipeline router",
     "agents.sdk": "budget run stream",
     "server.client.remote": "connect",
-    "agents.helpers.delegate": "delegate team",
+    "agents.helpers.task": "delegate team",
     "tools.function": "tool",
     "errors": "LyraError errors",
 }

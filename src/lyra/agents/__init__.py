@@ -36,7 +36,7 @@ if not TYPE_CHECKING:  # type checkers read the imports above
             "declaration.output": "Image",
             "sdk": "budget run stream",
             "session.agent_process": "AgentProcess",
-            "session.execution": "AgentExecution AgentState",
+            "session.model_call": "AgentExecution AgentState",
             "session.replies": "Pending Reply Stream",
         },
     )
