@@ -186,6 +186,7 @@ NOT_LONG = (
     "browser/test_time_travel.py::test_a_run_is_scrubbed_by_the_handle_and_the_keyboard",
     "browser/test_vega_run.py::test_a_vega_run_is_scrubbed_with_its_variables",
     "mcp/test_conformance.py::test_scenario[auth/metadata-default]",
+    "models/test_aimock.py::test_tools_there_and_back",
     *(
         f"test_benchmarks.py::test_each_subject_runs[{subject}]"
         for subject in ("durable", "health", "recovery", "search", "spawn", "startup", "vega_parallel", "vesper_python")
