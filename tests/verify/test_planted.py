@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from lyra.agents.parallel import call as agent_rules
 from verify.planted import (
     Change,
     PlantingError,
@@ -25,7 +24,7 @@ from verify.planted import (
 TABLES: list[tuple[Mapping[str, str], dict[str, tuple[Change, ...]]]] = [
     (vega_early_calls.RULES, vega_early_calls.BUGS),
     (vega_generated_code.GUARDS, vega_generated_code.BUGS),
-    (agent_rules.RULES, agent_early_calls.BUGS),
+    (agent_early_calls.RULES, agent_early_calls.BUGS),
 ]
 ROWS = [
     *(pytest.param(changes, id=name) for _, bugs in TABLES for name, changes in bugs.items()),

@@ -6,7 +6,7 @@ the functions concerned, the piece of their source that keeps the rule, and the 
     apply                 changes functions for the time of a `with` block
     vega_early_calls      bugs in the early calls of Vega programs, by rule
     vega_generated_code   bugs in the generated code of Vega functions, by guard
-    agent_early_calls     bugs in the early calls of Python functions   (rules: `lyra.agents.parallel.call.RULES`)
+    agent_early_calls     bugs in the early calls of Python functions, by rule
 """
 
 from __future__ import annotations

@@ -1,17 +1,27 @@
-"""Bugs in the calls that `@lyra.parallel` makes ahead of their turn: one for each rule of
-`lyra.agents.parallel.call.RULES`. `NO_SILENT_ERRORS` is no bug: with it tests see the errors of the look ahead itself.
+"""The rules that the calls of `@lyra.parallel` keep ahead of their turn, and a bug for each. `NO_SILENT_ERRORS` is no
+bug: with it tests see the errors of the look ahead itself.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+from lyra.core.budgets import early_calls
 from verify.planted.apply import Change
 
-__all__ = ["BUGS", "NO_SILENT_ERRORS"]
+__all__ = ["BUGS", "NO_SILENT_ERRORS", "RULES"]
+
+RULES: Final[dict[str, str]] = {
+    **early_calls.RULES,
+    "take back": "a conversation forgets a turn that the program never came to",
+    "in place": "code that may do anything runs in its place, and no call is made early across it",
+    "apart": "the cost of an early call stays out of the budgets until the program comes to it",
+    "keys": "an effect has the key of its place in the program, whenever it was made",
+    "kept": "a journal keeps which calls the program has come to, and what they cost",
+}
 
 _EARLY_CALL: Final = "lyra.agents.session.early_call"
-_BUDGET: Final = "lyra.core.budgets.early_budget"
+_BUDGET: Final = "lyra.core.budgets.early_calls"
 _CALL: Final = "lyra.agents.parallel.call"
 _GROUP: Final = "lyra.agents.parallel.group"
 _JOURNAL: Final = "lyra.agents.parallel.group"
@@ -52,7 +62,7 @@ value = yield from self.value(node.value)
         Change(_EARLY_CALL, "EarlyCall.child_budget", "self.is_due", "True"),
     ),
     "room": (
-        Change(_BUDGET, "JoinableBudget.has_room", "self.is_joined or not is_limited(self.around)", "True"),
+        Change(_BUDGET, "EarlyBudget.has_room", "self.is_joined or not is_limited(self.around)", "True"),
         Change(_EARLY_CALL, "EarlyCall._follows_failure", "any(call.has_failed for call in self._before())", "False"),
     ),
     "spend": (

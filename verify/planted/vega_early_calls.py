@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from typing import Final
 
+from lyra.core.budgets import early_calls
 from verify.planted.apply import Change
 
 __all__ = ["BUGS", "RULES"]
 
 RULES: Final[dict[str, str]] = {
-    "ordered": "an agent that remembers, writes, answers by order or is not known is asked in its turn",
+    **early_calls.RULES,
     "barrier": "nothing is asked across a return, break, try, session, receive or another effect",
     "branch": "a branch or loop that waits for an answer is not looked into",
-    "delivery": "one process gets its messages in the order of the program",
     "aliases": "a list or map that changes is not read ahead, under whatever name",
     "copies": "what is computed ahead is computed on copies: a failure leaves no binding behind it",
     "same": "an early answer is taken only by the very call that the program then makes",
     "first": "the first failure in the order of the program is the one raised",
-    "cancelled": "what was asked early and not taken is cancelled and waited for",
     "crash": "an agent crashes when the program comes to the failure, not before",
-    "spend": "what a call cost is spent when the program comes to it, and only if its budget would have allowed it",
-    "reserve": "a call is made early only if it fits beside all calls before it",
     "once": "under a limit a function is called early only if it asks one question at most",
     "early": "who is asked early is asked once more when the run knows who it is",
     "limits": "an agent whose rate limit could fail a call that waits is asked in its turn",
@@ -49,15 +46,15 @@ _SUMMARIES: Final = "lyra.vega.plan.summaries"
 _TARGETS: Final = "lyra.vega.plan.aliases"
 _AHEAD: Final = "lyra.vega.runtime.early_calls"
 _BUDGET: Final = "lyra.vega.runtime.early_budget"
-_SHARED_BUDGET: Final = "lyra.core.budgets.early_budget"
+_SHARED_BUDGET: Final = "lyra.core.budgets.early_calls"
 _CALLS: Final = "lyra.vega.runtime.agents.calls"
 _DRIVER: Final = "lyra.vega.runtime.driver"
 _JOB: Final = "lyra.vega.runtime.job"
-_WORLD: Final = "lyra.vega.runtime.world"
+_MODELS: Final = "lyra.agents.session.models"
 
 BUGS: Final[dict[str, tuple[Change, ...]]] = {
     "ordered": (
-        Change(_WORLD, "World.is_in_turn", "self.runtime.models.answers_in_order(plan.agent)", "False"),
+        Change(_MODELS, "AgentModels.why_in_turn", "self.answers_in_order(agent)", "False"),
         Change(_AHEAD, "_may_start", "if slot is None:\n    return False", "return slot is not None"),
         Change(
             _SUMMARIES,
@@ -147,15 +144,15 @@ except LyraError as error:
         Change(_AHEAD, "_spend", "early.scope.around.charge(early.scope.usage)", "None"),
         Change(_AHEAD, "_spend", "take_back(job.world.budget, early.before)", "None"),
     ),
-    "reserve": (
-        Change(_BUDGET, "EarlyCallBudget.admit", "self._has_room(usage)", "True"),
-        Change(_BUDGET, "EarlyCallBudget.those_before", "is_limited(self.around)", "False"),
+    "room": (
+        Change(_SHARED_BUDGET, "EarlyBudget.admit", "self.has_room(usage)", "True"),
+        Change(_BUDGET, "EarlyCallBudget.wait_for_those_before", "is_limited(self.around)", "False"),
         Change(_AHEAD, "_may_start", "group_calls.has_gap or not call.in_order", "False"),
     ),
     "once": (Change(_AHEAD, "_may_start", "asks_once or not limited", "True"),),
     "early": (Change(_AHEAD, "_may_start", "job.world.linked.program.agents[slot.plan.name].is_early", "True"),),
     "limits": (
-        Change(_WORLD, "World.is_in_turn", "self.runtime.models.model_limits(plan.agent).values()", "()"),
+        Change(_MODELS, "AgentModels.why_in_turn", "self.model_limits(agent).values()", "()"),
         Change(_SUMMARIES, "Summaries._why_agent", "self._why_limited(symbol, fields['rate_limit'])", "''"),
     ),
     "clock": (Change(_JOB, "VegaJob.give_back", "self._state.lead.seconds > 0.0", "False"),),

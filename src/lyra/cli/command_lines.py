@@ -24,7 +24,7 @@ from lyra.core.own_files import make_folder
 from lyra.errors import ConfigError, LyraError
 
 if TYPE_CHECKING:
-    from lyra.observe.timeline.step import Step
+    from lyra.observe.timeline.step import TravelStep
     from lyra.observe.timeline.travel import Breakpoints, Hit, Travel
 
 _PROMPT: Final = "replay> "
@@ -140,7 +140,7 @@ class TravelPrompt(CommandPrompt):
         """Tell where the run stands, behind a message."""
         raise NotImplementedError
 
-    def step_line(self, step: Step, *, is_here: bool = False) -> str:
+    def step_line(self, step: TravelStep, *, is_here: bool = False) -> str:
         raise NotImplementedError
 
     # ------------------------------------------------------------------ moving

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from lyra.core import codec
 from lyra.core.budgets.budget import Budget, Usage
-from lyra.core.budgets.early_budget import JoinableBudget
+from lyra.core.budgets.early_calls import JoinableBudget
 from lyra.core.faultpoint import point
 from lyra.core.rights.capability import Grant
 from lyra.errors import Conflict, Corrupt, LyraError, StoreFull

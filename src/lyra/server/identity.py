@@ -175,8 +175,9 @@ class TokenTable:
     def caller(self, token: str, *, user_id: str = "", session_id: str = "") -> Caller:
         """Who calls with this token for this user; Unauthenticated if the token is not known, Denied if it is another
         user's."""
-        caller = Caller.of_holder(self.holder(token), _checked_id(session_id, "session_id"))
-        return caller.acting_for(_checked_id(user_id, "user_id"))
+        session_id = _checked_id(session_id, "session_id") if session_id else ""
+        caller = Caller.of_holder(self.holder(token), session_id)
+        return caller.acting_for(_checked_id(user_id, "user_id")) if user_id else caller
 
     def holder(self, token: str) -> TokenHolder:
         """The person and role of a token; Unauthenticated if it is not known."""

@@ -10,16 +10,20 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.core.envelope import ANONYMOUS
 from lyra.errors import NoSuchProcess
+from lyra.kernel.interrupts.service import unknown_interrupt
 from lyra.kernel.programs.handle import Handle
 from lyra.kernel.programs.registry import program_of
 
 if TYPE_CHECKING:
+    from lyra.kernel.interrupts.interrupt import Interrupt
     from lyra.kernel.kernel import Kernel
     from lyra.kernel.process.process import Process
+    from lyra.server.identity import Caller
 
 
 GATEWAY_KEYS: Final = "gateway.keys"  # the part of the kernel that knows the keys of the gateway
@@ -37,13 +41,14 @@ class OwnedPid:
         self._user = user
         self.rest = rest
 
-    @classmethod
-    def read(cls, pid: str) -> OwnedPid | None:
+    @staticmethod
+    @lru_cache(maxsize=10_000)  # each listing asks for those of all processes
+    def read(pid: str) -> OwnedPid | None:
         """The parts of a pid that `owned_pid` gave; None for any other."""
         match = _OWNED.match(pid)
-        return (
-            cls(match["kind"], match["user"], match["rest"]) if match is not None and match["kind"] in KINDS else None
-        )
+        if match is None or match["kind"] not in KINDS:
+            return None
+        return OwnedPid(match["kind"], match["user"], match["rest"])
 
     @property
     def user_id(self) -> str:
@@ -115,7 +120,11 @@ def owner_of(kernel: Kernel, pid: str) -> str:
     owner = kernel.lifecycle.owner(pid)
     if owner.user_id and owner.user_id != ANONYMOUS:
         return owner.user_id
-    process = kernel.processes.get(pid)
+    return named_owner(kernel, pid, kernel.processes.get(pid))
+
+
+def named_owner(kernel: Kernel, pid: str, process: Process | None) -> str:
+    """The user of a process that the kernel knows no user of: the one that its pid, or one above it, names."""
     while True:
         session = kernel.orchestrator.state.sessions.get(pid)
         if session is not None and session.envelope.user_id not in ("", ANONYMOUS):
@@ -139,3 +148,19 @@ def owner_if_known(kernel: Kernel, pid: str) -> str:
     except NoSuchProcess:
         owned = OwnedPid.read(pid)
         return "" if owned is None else owned.user_id
+
+
+def interrupt_owner(kernel: Kernel, interrupt: Interrupt) -> str:
+    """The user of a question: its own, else that of its process or of the pipeline that a worker drives."""
+    if interrupt.user_id:
+        return interrupt.user_id
+    session = kernel.orchestrator.state.sessions.get(interrupt.pid)
+    user_id = "" if session is None else str(session.envelope.user_id)
+    return owner_if_known(kernel, interrupt.pid) if user_id in ("", ANONYMOUS) else user_id
+
+
+def require_question(kernel: Kernel, caller: Caller, interrupt_id: str) -> Interrupt:
+    """A question that the caller may see and answer; NoSuchInterrupt also where it is another user's."""
+    interrupt = kernel.interrupts.get_interrupt(interrupt_id)
+    caller.require_owner(interrupt_owner(kernel, interrupt), unknown_interrupt, interrupt_id)
+    return interrupt

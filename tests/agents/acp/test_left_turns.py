@@ -13,7 +13,7 @@ import pytest
 from acp import helpers
 
 from lyra import Agent, Kernel, tool
-from lyra.agents.acp.agent_sessions import AgentSession, AgentSessions
+from lyra.agents.acp.agent_sessions import AgentEditorSession, AgentSessions
 from lyra.agents.acp.editor_agent import EditorAgent
 from lyra.models.sim import SimProvider
 from tests.cli.commands.test_acp import Editor
@@ -67,7 +67,7 @@ async def editing(store: Path, agent: Agent[Any]) -> AsyncIterator[tuple[Editor,
 
 def process_of(face: EditorAgent, session_id: str) -> Any:
     session = face._open_sessions[session_id]
-    assert isinstance(session, AgentSession)
+    assert isinstance(session, AgentEditorSession)
     return session._process
 
 

@@ -17,7 +17,7 @@ import lyra
 from lyra import Agent, Context, Kernel, tool
 from lyra.agents.parallel.source.plan import plan_of
 from lyra.core.budgets.budget import Budget, Usage
-from lyra.core.budgets.early_budget import JoinableBudget, is_limited
+from lyra.core.budgets.early_calls import JoinableBudget, is_limited
 from lyra.errors import BudgetExceeded, ConfigError, DeadlineExceeded, LyraError
 from lyra.kernel.journal.rows import DECODERS, Stopping, encode
 from lyra.models.pricing import Price

@@ -14,7 +14,6 @@ import pytest
 
 import lyra
 from lyra import Agent, Kernel, run, tool
-from lyra.agents.parallel import call as rules
 from lyra.agents.parallel import safe_values
 from lyra.agents.parallel.safe_values import StopLookahead
 from lyra.agents.parallel.source.plan import plan_of
@@ -28,7 +27,7 @@ from tests.cases import cases
 from tests.limits import within
 from verify.compare.python_parallel import check, took
 from verify.planted import planted
-from verify.planted.agent_early_calls import BUGS
+from verify.planted.agent_early_calls import BUGS, RULES
 
 COUNT = int(os.environ.get("LYRA_OVERLAP") or cases(100))
 SEED = int(os.environ.get("LYRA_SEED", "1"))
@@ -603,7 +602,7 @@ def test_random_functions_are_quicker():
 NOTICED = {"room": 142, "kept": 17, "delivery": 16}  # the functions that need a rule are few
 
 
-@pytest.mark.parametrize("rule", sorted(rules.RULES.keys() - {"keys", "in place"}))  # those have tests of their own
+@pytest.mark.parametrize("rule", sorted(RULES.keys() - {"keys", "in place"}))  # those have tests of their own
 def test_each_rule_is_needed(rule: str):
     assert check(NOTICED.get(rule, 0)) == []
     with planted(BUGS, rule):

@@ -162,7 +162,7 @@ def test_a_terminal_gets_a_tree(tmp_path, arguments):
     assert running.wait(30) == 0, seen[-2000:]
     assert answered == ("--ask" in arguments)
     plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen)
-    for words in ("├ desk", "│ ├ session", "└ lead", "kill -9", " of 2 restarts", "crashed 3 times", "published"):
+    for words in ("├─ desk", "│  ├─ session", "└─ lead", "kill -9", "1 restart", "crashed 3 times", "published"):
         assert words in plain
     assert max(len(line) for line in plain.splitlines()) <= 80
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import io
+import re
 from collections import Counter
 
 import pytest
 from rich.console import Console
 
-from lyra.cli.demo.board import Board, LineView, LiveView
-from lyra.cli.demo.report import Evidence, Fact, lines, report
+from lyra.cli.demo.command import DemoScreen, newest_in_place
+from lyra.cli.demo.report import Evidence, lines, report
 from lyra.core.budgets.money import Money
+from lyra.core.event import Event
+from lyra.observe.history.processes import ProcessTable
 
 
 def plan(*children, strategy="restart", max_restarts=1):
@@ -19,7 +22,7 @@ def plan(*children, strategy="restart", max_restarts=1):
 
 
 def journal(*rows):
-    return [Fact(seq, pid, kind, data) for seq, (pid, kind, data) in enumerate(rows, 1)]
+    return [Event(seq, 0.0, pid, kind, data) for seq, (pid, kind, data) in enumerate(rows, 1)]
 
 
 def created(pid, name, parent="", args=None, **more):
@@ -103,53 +106,51 @@ def test_the_last_lines_fit_a_terminal():
 
 
 # ---------------------------------------------------------------- showing
-def board_of(*rows):
-    board = Board()
-    for fact in journal(*rows):
-        board.event(fact._asdict())
-    return board
+def screen_of(*rows, console=None):
+    table = ProcessTable()
+    screen = DemoScreen(table, lambda: 1.0, console)
+    for event in journal(*rows):
+        screen.show(event)
+    return screen, table
 
 
 def test_a_restarted_process_takes_the_place_of_the_one_before():
-    """The tree has one line for each place, with the newest pid and the number of starts."""
-    tree = [(branch + row.name, row.record.pid, row.starts) for branch, row in board_of(*RESTARTED).tree()]
-    assert tree == [("root", "r", 1), ("├ a", "a2", 2), ("└ b", "b1", 1)]
+    """The tree has one line for each place, with the newest pid."""
+    _, table = screen_of(*RESTARTED)
+    tree = [(depth, record.name, record.pid) for depth, record in newest_in_place(table)]
+    assert tree == [(0, "root", "r"), (1, "a", "a2"), (1, "b", "b1")]
 
 
-def test_a_supervisor_shows_its_window():
-    """Restarts are counted by the supervisor's own word, and stay through a kill."""
-    board = board_of(*RESTARTED)
-    board.event({"seq": 0, "pid": "r", "kind": "child.restarting", "data": {"id": "a", "reason": "error", "starts": 1}})
-    board.killed()
-    board.resumed()
-    assert (board.rows["r"].record.state, board.rows["r"].doing) == ("replaying", "1 of 1 restarts")
-    assert board.rows["a2"].doing == "answers kept: 0"
+def test_a_supervisor_shows_its_restarts():
+    """Restarts are counted by the supervisor's own word."""
+    screen, _ = screen_of(*RESTARTED)
+    screen.show(Event(0, 0.0, "r", "child.restarting", {"id": "a", "reason": "error", "starts": 1}))
+    assert "root  r  running  1 restart" in screen.lines(24)
 
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40), (60, 20)])
 def test_the_picture_fits(width, height):
-    """Eleven processes, the last rows of the journal and a banner fit a small terminal, and use a larger one."""
+    """Eleven processes and the last rows of the journal fit a small terminal, and use a larger one."""
     names = [f"file{number}.py" for number in range(5)]
     lead = created("p100", "lead", "r", budget={"limits": {"usd": 500_000}})
     files = [created(f"p20{n}", name, "p100", budget={"limits": {"usd": 99_999}}) for n, name in enumerate(names)]
-    board = board_of(*RESTARTED, lead, *files, ("p200", "interrupt.created", {"question": "?" * 200, "id": "i"}))
-    board.banner = "kill -9"
     console = Console(file=io.StringIO(), width=width, height=height, force_terminal=True, color_system=None)
-    view = LiveView(console, lambda: 1.0)
-    view.close(board)
+    question = ("p200", "interrupt.created", {"question": "?" * 200, "id": "i"})
+    screen, _ = screen_of(*RESTARTED, lead, *files, question, console=console)
     start = console.file.tell()
-    console.print(view._picture(board))
+    screen.head("kill -9")
+    screen.close()
     console.file.seek(start)
-    shown = console.file.read().splitlines()
-    assert len(shown) < height
+    shown = [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\r", "", line) for line in console.file.read().splitlines()]
+    assert len(screen.lines(height)) < height
     assert max(map(len, shown)) <= width
-    assert any("├ a" in line for line in shown)
-    assert any("└ file4.py" in line for line in shown)
+    for words in ("kill -9", "├─ a", "└─ file4.py", "interrupt.created"):
+        assert any(words in line for line in shown)
 
 
 def test_plain_lines_tell_of_supervisors(capsys):
     """What supervisors do has no row of its own in the journal and is told all the same."""
-    board, view = board_of(*RESTARTED), LineView(lambda: 1.0)
-    event = {"seq": 0, "pid": "r", "kind": "supervisor.gave_up", "data": {"id": "a", "reason": "error", "starts": 2}}
-    view.told(board, event, board.event(event))
+    screen, _ = screen_of(*RESTARTED)
+    capsys.readouterr()
+    screen.show(Event(0, 0.0, "r", "supervisor.gave_up", {"id": "a", "reason": "error", "starts": 2}))
     assert " ".join(capsys.readouterr().out.split()) == "1.00 s supervisor.gave_up root a crashed once too often"

@@ -30,6 +30,7 @@ def test_a_usage_is_made_from_what_people_write():
     assert Usage.of({"usd": "$1", "llm_calls": 2}) == Usage(usd=1_000_000, llm_calls=2)
     assert Usage.of(NOTHING) is NOTHING
     assert Usage(usd="$1").usd == Money(1_000_000)
+    assert (Usage(usd="$1", hops=1).micro_usd, Usage(hops=3).micro_usd) == (1_000_000, 0)
     assert Usage(hops=3)["hops"] == 3
     assert Usage(hops=3)["usd"] == 0
     assert not Usage(usd="$0.00")

@@ -108,7 +108,7 @@ def test_the_ended_take_no_room() -> None:
         line.enter(ended, outside=True)
         ended.status = "resolved"
         line.leave(ended)
-    held = line._by_pid["p"]
+    held = line.by_pid["p"]
     assert (held.count, len(held.by_age) < 80, len(held.by_end) < 80) == (1, True, True)
 
 

@@ -106,7 +106,7 @@ class AgentSessions(EditorSessions):
             if self._servers is not None:
                 await self._servers.close(pid)
             raise
-        return AgentSession(request.client, session_id, folder, process, self._servers)
+        return AgentEditorSession(request.client, session_id, folder, process, self._servers)
 
     async def _open_again(self, request: SessionRequest, session_id: str) -> EditorSession:
         row = self._rows().get(session_id) if len(session_id) <= NAME_LENGTH_MAX else None
@@ -117,7 +117,7 @@ class AgentSessions(EditorSessions):
         process = self._kernel.agent(pid)
         if self._grant is not None:
             process.regrant(self._grant())  # after a restart it has those that it began with
-        return AgentSession(request.client, session_id, folder, process, self._servers)
+        return AgentEditorSession(request.client, session_id, folder, process, self._servers)
 
     async def _open_servers(self, pid: str, folder: str, given: list[Any] | None) -> None:
         if self._servers is not None:
@@ -154,7 +154,7 @@ def _pid(session_id: str) -> str:
     return f"acp.{session_id}"
 
 
-class AgentSession(EditorSession):
+class AgentEditorSession(EditorSession):
     """One conversation of an editor with an agent: its process, and the prompt that is under way."""
 
     def __init__(
@@ -266,9 +266,9 @@ class AgentSession(EditorSession):
         return "The conversation was summed up."
 
 
-_COMMANDS: Final[dict[str, tuple[str, Callable[[AgentSession, str], Awaitable[str]]]]] = {
-    "cost": ("What this conversation has cost", AgentSession._cost),
-    "compact": ("Sum up all but the last turn; words after it say what must be kept", AgentSession._compact),
+_COMMANDS: Final[dict[str, tuple[str, Callable[[AgentEditorSession, str], Awaitable[str]]]]] = {
+    "cost": ("What this conversation has cost", AgentEditorSession._cost),
+    "compact": ("Sum up all but the last turn; words after it say what must be kept", AgentEditorSession._compact),
 }
 
 

@@ -14,7 +14,7 @@ they are the same.
     expressions           expressions evaluated ahead of their turn
     lookahead             statements followed ahead of their turn
     targets               which agent a call asks, and whether that may happen early
-    call                  one call, and the rules of all this, one row each
+    call                  one call; the rules of all this are those of `core.budgets.early_calls`
     group                 the calls of one function at run time, and its `for` loops, compared with the foreseen items
 
 The promise is that of Vega's automatic parallelism: values, prints, the error raised, the conversations of agents and

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from lyra.agents.parallel.pending_values import resolve
 from lyra.agents.parallel.targets import AgentCall, session_of
 from lyra.agents.session.early_call import EarlyCall, current_early_call
 from lyra.agents.session.replies import MarkedReply
 from lyra.agents.session.session import AgentSession, Metrics
-from lyra.core.budgets.early_budget import NO_ROOM
+from lyra.core.budgets.early_calls import NO_ROOM
 from lyra.errors import BudgetExceeded, LimitExceeded
 from lyra.kernel.process.call_keys import name_branch
 
@@ -131,21 +131,3 @@ class ParallelCall:
         if len(session.messages) > length and self.length_after in (-1, len(session.messages)):
             session.cut_back(length, digest)  # -1: the turn had ended, and its answer was not delivered yet
         self.length_after = -1
-
-
-# ---------------------------------------------------------------- rules
-# The rules that early calls keep, one row each. Tests break each rule, and the comparison of random functions with
-# their line-by-line runs has to notice.
-
-RULES: Final[dict[str, str]] = {
-    "ordered": "an agent that remembers, writes, answers by the order of questions or is unknown is asked in its turn",
-    "delivery": "one process gets its messages in the order of the program",
-    "cancelled": "an early call that the program does not come to is cancelled and awaited",
-    "take back": "a conversation forgets a turn that the program never came to",
-    "in place": "code that may do anything runs in its place, and no call is made early across it",
-    "apart": "the cost of an early call stays out of the budgets until the program comes to it",
-    "room": "a call is not made before there is room for it beside the calls before it",
-    "spend": "when its turn has come, an early call is used if the budgets would have allowed it, and is charged",
-    "keys": "an effect has the key of its place in the program, whenever it was made",
-    "kept": "a journal keeps which calls the program has come to, and what they cost",
-}

@@ -17,13 +17,13 @@ from lyra.agents.sdk import run
 from lyra.agents.session.agent_process import AgentProcess
 from lyra.agents.session.session import AgentSession
 from lyra.agents.session.shared import runtime_of
+from lyra.core.budgets.early_calls import more_than_reading, why_ordered
 from lyra.core.tool import Tool
 from lyra.kernel.kernel import Kernel
 from lyra.kernel.process.process import Process
 from lyra.kernel.programs.context import Context
 from lyra.models.provider import LLMProvider
 
-_READING: Final = frozenset({"fs.read", "net.get", "db.read", "memory.read", "env.read"})
 RUN_OPTIONS: Final = frozenset({"timeout", "budget", "on", "clock", "seed"})
 _OBJECTS: Final = frozenset({"on", "clock"})  # options that are objects; all others have to be plain values
 
@@ -119,16 +119,12 @@ class AgentCall:
         return _does_more(agent) or self._why_models(agent)
 
     def _why_models(self, agent: AgentDeclaration) -> str:
-        """Why the agent's models forbid it: a script may answer by the order of its questions."""
         place = self.keywords.get("on")
         kernel = self.process.kernel if self.process is not None else self.program.kernel if self.program else place
-        if kernel is None:  # a kernel of its own, with models of its own unless the agent holds a provider
-            is_ordered = any(isinstance(model, LLMProvider) and model.answers_in_order("") for model in agent.models)
-        else:
-            is_ordered = runtime_of(kernel).models.answers_in_order(agent)
-            limits = runtime_of(kernel).models.model_limits(agent).values()
-            if any("timeout" in self.keywords or limit.strategy != "queue" for limit in limits):
-                return f"a model of agent {agent.name} has a limit that could fail a call which waits for others"
+        if kernel is not None:
+            return runtime_of(kernel).models.why_in_turn(agent, timed="timeout" in self.keywords)
+        # A kernel of its own, with models of its own unless the agent holds a provider.
+        is_ordered = any(isinstance(model, LLMProvider) and model.answers_in_order("") for model in agent.models)
         return f"a model of agent {agent.name} answers by the order of its questions" if is_ordered else ""
 
     def _why_not_with(self, *, is_due: bool) -> str:
@@ -160,12 +156,13 @@ def session_of(process: Any) -> AgentSession | None:
 
 def _does_more(agent: AgentDeclaration) -> str:
     """Return what an agent does besides answering; "" if nothing."""
-    if agent.memory is not None:
-        return f"agent {agent.name} has a memory"
+    why = why_ordered(
+        f"agent {agent.name}", remembers=agent.memory is not None, has_breaker=agent.circuit_breaker is not None
+    )
+    if why:
+        return why
     if agent.rate_limit is not None:
         return f"agent {agent.name} has a rate limit, which counts its calls in their order"
-    if agent.circuit_breaker is not None:
-        return f"agent {agent.name} has a circuit breaker, which counts its failures in their order"
     if callable(agent.system):
         return f"the system prompt of agent {agent.name} is made anew for each call"
     if agent.sources:
@@ -178,5 +175,5 @@ def _reads(tool: Tool) -> bool:
     """Whether a tool only reads: all its needs are rights to read; one without needs has to be idempotent."""
     if tool.needs_of is not None:
         return False
-    needs = {need.name for need in tool.needs}
-    return needs <= _READING if needs else tool.idempotent
+    needs = [need.name for need in tool.needs]
+    return more_than_reading(needs) is None if needs else tool.idempotent

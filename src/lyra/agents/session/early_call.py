@@ -1,7 +1,7 @@
 """EarlyCall: a call that `@lyra.parallel` makes ahead of its turn: what it spends, and whether its result can be used.
 
 Code that runs for such a call finds it in `current_early_call`. The call spends from separate scopes
-(`lyra.core.budgets.early_budget`) in place of the budgets around it: a model is asked when there is room beside all
+(`lyra.core.budgets.early_calls`) in place of the budgets around it: a model is asked when there is room beside all
 calls before it, or when the turn has come. From then on (`take_turn`) the call spends like any other. A call that the
 program never comes to is speculative: it is paid for, published (`call.speculative`) and counted as such, and no budget
 is charged for it.
@@ -19,7 +19,7 @@ from operator import gt
 from typing import TYPE_CHECKING, Any
 
 from lyra.core.budgets.budget import NOTHING, Budget, Usage
-from lyra.core.budgets.early_budget import JoinableBudget, is_limited
+from lyra.core.budgets.early_calls import JoinableBudget, is_limited
 from lyra.errors import LyraError
 
 if TYPE_CHECKING:

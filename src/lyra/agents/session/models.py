@@ -122,6 +122,15 @@ class AgentModels:
                     return True
         return False
 
+    def why_in_turn(self, agent: AgentDeclaration, *, timed: bool) -> str:
+        """Return why the models of an agent forbid to ask it early: they answer by which questions came before, or have
+        a limit that could fail a call which waits for others; "" where neither is so."""
+        if self.answers_in_order(agent):
+            return f"a model of agent {agent.name} answers by the order of its questions"
+        if any(timed or limit.strategy != "queue" for limit in self.model_limits(agent).values()):
+            return f"a model of agent {agent.name} has a limit that could fail a call which waits for others"
+        return ""
+
     def model_limits(self, agent: AgentDeclaration) -> dict[str, RateLimit]:
         """The rate limits of its models, which it shares with other agents."""
         names = []

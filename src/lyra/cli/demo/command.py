@@ -1,9 +1,10 @@
 """`lyra demo`: a small team at work, killed in the middle with SIGKILL, and resumed.
 
-Runs a kernel in an OS process of its own (`team`) on a SQLite store, shows what happens (`board`),
-kills that process while calls are in flight, reads the journal it left, and starts a second one that goes
-on. At the end it counts (`report`): what the service performed by key, what the journal says was finished, what
-the supervisors restarted. No key, no server, no network.
+Runs a kernel in an OS process of its own (`team`) on a SQLite store, shows what happens, kills that process while calls
+are in flight, reads the journal it left, and starts a second one that goes on. `DemoScreen` shows the processes as
+`lyra tree` does, with the last rows of the journal; where there is no terminal, a line for each row. At the end the
+demo counts (`report`): what the service performed by key, what the journal says was finished, what the supervisors
+restarted. No key, no server, no network.
 
 This module is the one home of subprocesses in the command line.
 """
@@ -18,7 +19,8 @@ import shutil
 import subprocess  # noqa: TID251 - a real kill -9 needs a real process; this module is its home
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -30,16 +32,22 @@ from lyra.cli.arguments import check_folder
 from lyra.cli.render import document, note, wants_colour
 from lyra.core.budgets.money import Money
 from lyra.core.clock import SystemClock
+from lyra.core.event import Event
 from lyra.errors import ConfigError, InternalError, error_from_data
+from lyra.observe.history.processes import ProcessTable
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from lyra.cli.demo.report import Evidence
+    from lyra.cli.views.processes import Walked
 
 
 _PACE: Final = 0.65  # about ten seconds in all
 _FRAME_S: Final = 0.08
 _PATIENCE_S: Final = 60.0  # a demo that takes longer than this is broken
 _LINE_BYTES_MAX: Final = 1 << 20
+_TAIL_ROWS: Final = 8
 
 
 @click.command(cls=CliCommand)
@@ -179,8 +187,6 @@ class Demo:
     """One run, from the first kernel to the report."""
 
     def __init__(self, store: str, folder: str, *, seed: int, pace: float, ask: bool, quiet: bool) -> None:
-        from lyra.cli.demo.board import Board
-
         self.store = store
         self.ledger = os.path.join(folder, "ledger.jsonl")
         self.errors = os.path.join(folder, "stderr.txt")
@@ -189,22 +195,12 @@ class Demo:
         self.ask = ask
         self.clock = SystemClock()
         self.began = self.clock.monotonic()
-        self.board = Board()
-        self.view = self._view(quiet=quiet)
+        self.table = ProcessTable()
+        self.calls: Counter[str] = Counter()
+        self.screen = DemoScreen(self.table, self.elapsed, _console(quiet=quiet), quiet=quiet)
         self.worker: KernelProcess | None = None
         self.result: dict[str, Any] | None = None
         self.evidence: Evidence | None = None
-
-    def _view(self, *, quiet: bool) -> Any:
-        from lyra.cli.demo.board import LineView, LiveView, QuietView
-
-        if quiet:
-            return QuietView()
-        if not sys.stdout.isatty() or os.environ.get("TERM", "dumb") == "dumb":
-            return LineView(self.elapsed)
-        from rich.console import Console
-
-        return LiveView(Console(highlight=False, emoji=False), self.elapsed)
 
     def elapsed(self) -> float:
         return self.clock.monotonic() - self.began
@@ -212,50 +208,42 @@ class Demo:
     def close(self) -> None:
         if self.worker is not None:
             self.worker.close()
-        self.view.close(self.board)
+        self.screen.close()
 
     # ------------------------------------------------------------ the play
     def run(self) -> dict[str, Any]:
-        self._phase("a supervised team at work")
+        self.screen.head("a supervised team at work")
         first = self._start(hold=True)
         self._watch(first, until_held=True)
         self._after_kill(first, first.kill())
-        self._phase("a second kernel goes on")
-        self.board.resumed()
+        self.screen.head("a second kernel goes on")
+        self._mark_live("replaying")
         self._watch(self._start(hold=False), until_held=False)
-        self._phase("done")
+        self.screen.head("done")
         return self._report()
-
-    def _phase(self, sentence: str) -> None:
-        self.board.phase = sentence
-        self.view.say(sentence, loud=True)
-        self.view.draw(self.board)
 
     def _start(self, *, hold: bool) -> KernelProcess:
         if self.worker is not None:
             self.worker.close()
-        settings = {
-            "store": self.store,
-            "ledger": self.ledger,
-            "seed": self.seed,
-            "pace": self.pace,
-            "hold": hold,
-        }
+        settings = {"store": self.store, "ledger": self.ledger, "seed": self.seed, "pace": self.pace, "hold": hold}
         self.worker = KernelProcess(settings, self.errors)
         return self.worker
 
     def _watch(self, worker: KernelProcess, *, until_held: bool) -> None:
         """Show what a worker does until it ends, or until calls have been in flight for a moment."""
         kill_at: float | None = None
-        answers: list[tuple[float, str]] = []
+        questions: list[tuple[float, Mapping[str, Any]]] = []
         draw_at = 0.0
         while not worker.ended:
             for line in worker.lines(_FRAME_S):
                 if "event" in line:
-                    self._event(line["event"], answers)
+                    event = Event(**line["event"])
+                    self.screen.show(event)
+                    if event.kind == "interrupt.created":
+                        questions.append((self.elapsed() + (0.0 if self.ask else 1.5 * self.pace), event.data))
                 elif "call" in line:
-                    self.board.call(line["call"])
-                    if line["call"]["what"] == "held" and kill_at is None:
+                    self.calls[line["call"]] += 1
+                    if line["call"] == "held" and kill_at is None:
                         kill_at = self.elapsed() + 0.05 + 0.4 * self.pace
                 elif "result" in line:
                     self.result = line["result"]
@@ -263,76 +251,53 @@ class Demo:
                     raise error_from_data(line["error"])
             now = self.elapsed()
             if now >= draw_at:
-                self.view.draw(self.board)
+                self.screen.draw()
                 draw_at = now + _FRAME_S
             if until_held and kill_at is not None and now >= kill_at:
                 return
-            while answers and now >= answers[0][0]:
-                self._answer(worker, answers.pop(0)[1])
+            while questions and now >= questions[0][0]:
+                question = questions.pop(0)[1]
+                approved = not self.ask or self.screen.confirm(str(question["question"]))
+                worker.answer(question["id"], approved=approved)
             if now > _PATIENCE_S / min(1.0, 1.0 / max(self.pace, 1.0)):
                 raise InternalError("the demo's kernel did not stop in time")
         if until_held or self.result is None:
             raise InternalError(f"the demo's kernel ended before its time: {worker.last_words()}")
 
-    def _event(self, event: dict[str, Any], answers: list[tuple[float, str]]) -> None:
-        sentence = self.board.event(event)
-        self.view.told(self.board, event, sentence)
-        if event["kind"] == "interrupt.created":
-            answers.append((self.elapsed() + (0.0 if self.ask else 1.5 * self.pace), event["data"]["id"]))
-
-    def _answer(self, worker: KernelProcess, interrupt_id: str) -> None:
-        approved = True
-        if self.ask:
-            from lyra.cli.demo.board import LiveView
-
-            live = isinstance(self.view, LiveView)
-            if live:
-                self.view.pause(self.board)
-            asking = next(row.doing for row in self.board.rows.values() if row.doing.startswith("asks: "))
-            approved = click.confirm(asking.removeprefix("asks: "), err=True)
-            if live:
-                self.view.go_on()
-        worker.answer(interrupt_id, approved=approved)
-
     def _after_kill(self, worker: KernelProcess, signal: int) -> None:
-        """The process is gone. What is left is the file: read it, and show what it holds."""
-        from lyra.cli.demo.report import Evidence, facts, finished, ledger
+        """Read the file that the killed process left, and show what it holds."""
+        from lyra.cli.demo.report import Evidence, finished, ledger, read_journal
 
         while not worker.ended:
             worker.lines(1.0)  # what was still in the pipe: the journal knows better
-        journal = facts(self.store)
-        for fact in journal:
-            if fact.seq > self.board.last_seq:  # durable, and not yet told when the kill came
-                event = fact._asdict()
-                self.view.told(self.board, event, self.board.event(event))
+        journal = read_journal(self.store)
+        for event in journal:
+            if event.seq > self.table.seq:  # durable, and not yet told when the kill came
+                self.screen.show(event)
         self.evidence = Evidence(signal, journal[-1].seq, finished(journal), ledger(self.ledger))
-        self.board.killed()
-        self.board.banner = (
+        self._mark_live("killed")
+        self.screen.head(
             f"kill -9 {worker.pid}: the journal holds {self.evidence.seq} rows, "
             f"{len(self.evidence.finished)} finished effects"
         )
-        self._phase("the kernel is gone")
-        self.view.say(self.board.banner, loud=True)
-        self._pause(1.8 * self.pace)
-        self.board.banner = ""
-
-    def _pause(self, seconds: float) -> None:
         with selectors.DefaultSelector() as nothing:
-            until = self.elapsed() + seconds
-            while (left := until - self.elapsed()) > 0:
-                nothing.select(min(left, _FRAME_S))
-                self.view.draw(self.board)
+            nothing.select(1.8 * self.pace)
+
+    def _mark_live(self, state: str) -> None:
+        for record in self.table.records.values():
+            if record.is_live:
+                record.state = state
 
     def _report(self) -> dict[str, Any]:
-        from lyra.cli.demo.report import facts, ledger, report
+        from lyra.cli.demo.report import ledger, read_journal, report
         from lyra.cli.demo.team import LEAD_BUDGET
 
         assert self.evidence is not None
         counted = report(
             self.evidence,
-            facts(self.store),
+            read_journal(self.store),
             ledger(self.ledger),
-            self.board.calls,
+            self.calls,
             result=self.result,
             limit=Money.parse(LEAD_BUDGET),
         )
@@ -346,3 +311,121 @@ def _print(report: dict[str, Any]) -> None:
     for label, text in lines(report):
         shown = f"{label:<8}"
         click.echo(f"{click.style(shown, bold=True) if wants_colour(sys.stdout) else shown}  {text}")
+
+
+# ---------------------------------------------------------------- screen
+
+
+def _console(*, quiet: bool) -> Console | None:
+    """Return the terminal to draw on; None where there is none."""
+    if quiet or not sys.stdout.isatty() or os.environ.get("TERM", "dumb") == "dumb":
+        return None
+    from rich.console import Console
+
+    return Console(highlight=False, emoji=False, markup=False)
+
+
+class DemoScreen:
+    """Show the processes as a tree above the last rows of the journal. Without a console, print a line for each row."""
+
+    def __init__(
+        self, table: ProcessTable, elapsed: Callable[[], float], console: Console | None, *, quiet: bool = False
+    ) -> None:
+        self._table = table
+        self._elapsed = elapsed
+        self._console = console
+        self._quiet = quiet
+        self._head = ""
+        self._tail: deque[str] = deque(maxlen=_TAIL_ROWS)
+        self._open()
+
+    def _open(self) -> None:
+        if self._console is not None:
+            from rich.live import Live
+
+            self._live = Live(console=self._console, auto_refresh=False, vertical_overflow="crop")
+            self._live.start()
+
+    def close(self) -> None:
+        if self._console is not None:
+            self.draw()
+            self._live.stop()
+
+    def head(self, sentence: str) -> None:
+        self._head = sentence
+        self._print(f"== {sentence}")
+        self.draw()
+
+    def show(self, event: Event) -> None:
+        """Take an Event into the table, and print it if there is a sentence about it."""
+        self._table.add(event)
+        sentence = describe_event(event)
+        if sentence and event.pid in self._table.records:
+            name = self._table.records[event.pid].name or event.pid
+            self._tail.append(f"{event.seq or '':>4}  {event.kind:<20} {name:<10} {sentence}")
+            self._print(self._tail[-1])
+
+    def _print(self, line: str) -> None:
+        if self._console is None and not self._quiet:
+            click.echo(f"{self._elapsed():6.2f} s  {line}")
+
+    def confirm(self, question: str) -> bool:
+        """Ask the person, with the terminal left to the question."""
+        self.close()
+        approved = click.confirm(question, err=True)
+        self._open()
+        return approved
+
+    def draw(self) -> None:
+        if self._console is not None:
+            from rich.text import Text
+
+            text = Text("\n".join(self.lines(self._console.height)), no_wrap=True, overflow="ellipsis")
+            self._live.update(text, refresh=True)
+
+    def lines(self, height: int) -> list[str]:
+        from lyra.cli.views.processes import tree_lines
+
+        above = [f"lyra demo · {self._elapsed():.1f} s · {self._head}", "", *tree_lines(newest_in_place(self._table))]
+        fits = max(3, min(_TAIL_ROWS, height - len(above) - 2))
+        return [*above, "", *list(self._tail)[-fits:]]
+
+
+def newest_in_place(table: ProcessTable) -> Walked:
+    """Return each process with its depth; one that was started again stands where the one before it stood."""
+    places: dict[str, tuple[str, ...]] = {}
+    newest = {}
+    for _, record in table.walk():
+        place = places[record.pid] = (*places.get(record.parent, ()), record.name or record.pid)
+        newest[place] = record
+    return [(len(place) - 1, record) for place, record in newest.items()]
+
+
+def describe_event(event: Event) -> str:
+    """Describe an Event in a few words; empty for one that is not worth a line."""
+    data = event.data
+    if event.kind in ("effect.finished", "message.sent") and (data.get("form") or "do") != "do":
+        return ""  # links, readings, and what supervisors tell each other
+    if event.kind not in _SENTENCES:
+        return ""
+    error = data.get("error") or {}
+    return str(error["message"] if "message" in error else _SENTENCES[event.kind](data))
+
+
+_SENTENCES: Final[dict[str, Callable[[Mapping[str, Any]], Any]]] = {
+    "process.created": lambda data: f"program {data['program'].rpartition(':')[2]}",
+    "process.terminated": lambda data: data["reason"],
+    "effect.started": lambda data: data["name"],
+    "effect.finished": lambda data: f"value {_words(data.get('value'))}",
+    "message.sent": lambda data: f"{data.get('sender', '')}: {_words(data.get('message'))}",
+    "interrupt.created": lambda data: data["question"],
+    "interrupt.resolved": lambda data: f"the answer is {_words(bool((data.get('response') or {}).get('approved')))}",
+    "child.restarting": lambda data: f"{data['id']} {'crashed' if data['reason'] == 'error' else 'ended'}",
+    "supervisor.gave_up": lambda data: f"{data['id']} crashed once too often",
+}
+
+
+def _words(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_words(item)}" for key, item in value.items())
+    return "nothing" if value is None else {"True": "yes", "False": "no"}.get(str(value), str(value))

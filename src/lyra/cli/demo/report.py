@@ -1,29 +1,22 @@
-"""The demo's last words: what the journal says, held against what the service performed.
+"""The report of `lyra demo`: what the journal says, held against what the service performed.
 
-`Evidence` is what was found right after the kill. `report` reads the whole journal and the service's ledger when all is
-over and counts: effects by key, money, restarts by supervisor. Nothing is remembered from the showing but the calls at
-the service. `lines` tells the same to a person.
+`Evidence` is what was found right after the kill. `report` counts in the whole journal and the service's ledger:
+effects by key, money, restarts by supervisor. Only the calls at the service are remembered from the showing. `lines` is
+the report for a person.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Final
 
-from lyra.cli.demo.board import plan_of, strategy_of
 from lyra.core.budgets.money import Money
+from lyra.core.event import Event
 
-
-class Fact(NamedTuple):
-    """One row of the journal, decoded."""
-
-    seq: int
-    pid: str
-    kind: str
-    data: dict[str, Any]
+_ERLANG: Final = {"restart": "one_for_one", "restart_all": "one_for_all"}  # which more people know
 
 
 @dataclass(slots=True)
@@ -36,9 +29,9 @@ class Evidence:
     performed: list[str]  # the keys in the ledger
 
 
-def facts(path: str) -> list[Fact]:
-    """The whole journal; a store that is not sound is a StoreError."""
-    from lyra.core.codec import decode
+def read_journal(path: str) -> list[Event]:
+    """Return the whole journal; raise StoreError for a store that is not sound."""
+    from lyra.cli.views.source import StoreRows
     from lyra.errors import StoreError
     from lyra.store import open_store
 
@@ -47,17 +40,17 @@ def facts(path: str) -> list[Fact]:
         problems = store.check()
         if problems:
             raise StoreError("; ".join(problems))
-        return [Fact(row.seq, row.pid, row.kind, decode(row.data)) for row in store.read()]
+        return list(StoreRows(store).rows())
     finally:
         store.close()
 
 
-def finished(journal: list[Fact]) -> set[str]:
+def finished(journal: list[Event]) -> set[str]:
     """The keys of the effects that came to a good end."""
     return {
-        f"{fact.pid}:{fact.data['key']}"
-        for fact in journal
-        if fact.kind == "effect.finished" and fact.data.get("form", "do") == "do" and fact.data.get("error") is None
+        f"{event.pid}:{event.data['key']}"
+        for event in journal
+        if event.kind == "effect.finished" and event.data.get("form", "do") == "do" and event.data.get("error") is None
     }
 
 
@@ -69,14 +62,19 @@ def ledger(path: str) -> list[str]:
 
 # ---------------------------------------------------------------- counting
 def report(
-    evidence: Evidence, journal: list[Fact], keys: list[str], calls: Counter[str], *, result: Any, limit: Money
+    evidence: Evidence, journal: list[Event], keys: list[str], calls: Counter[str], *, result: Any, limit: Money
 ) -> dict[str, Any]:
     money = _money(journal)
     spent = Money(sum(money.values()))
     effects = _effects(evidence, keys, calls)
-    tree = _Tree(journal)
-    supervision = tree.counted(evidence.seq)
-    problems = [*_broken_promises(effects, supervision), *tree.broken_limits()]
+    lives = _lives(journal)
+    supervision = _supervision(lives, evidence.seq)
+    problems = [*_broken_promises(effects, supervision)]
+    problems += [
+        f"{life.name} restarted {len(life.restarts)} times, of {life.plan['max_restarts']}"
+        for life in lives.values()  # the demo is shorter than any window in it, so all restarts of one life count
+        if life.plan and len(life.restarts) > life.plan["max_restarts"]
+    ]
     if spent > limit:
         problems.append(f"{spent} was spent of {limit}")
     return {
@@ -112,15 +110,15 @@ def _effects(evidence: Evidence, keys: list[str], calls: Counter[str]) -> dict[s
     }
 
 
-def _money(journal: list[Fact]) -> Counter[str]:
+def _money(journal: list[Event]) -> Counter[str]:
     """Micro-dollars by name, of the processes that have a budget or spent something."""
-    names = {fact.pid: fact.data.get("name") or fact.pid for fact in journal if fact.kind == "process.created"}
+    names = {event.pid: event.data.get("name") or event.pid for event in journal if event.kind == "process.created"}
     spent: Counter[str] = Counter()
-    for fact in journal:
-        if fact.kind == "process.created" and fact.data.get("budget"):
-            spent[names[fact.pid]] += 0
-        elif fact.kind == "effect.finished" and fact.data.get("usage"):
-            spent[names[fact.pid]] += fact.data["usage"].get("usd", 0)
+    for event in journal:
+        if event.kind == "process.created" and event.data.get("budget"):
+            spent[names[event.pid]] += 0
+        elif event.kind == "effect.finished" and event.data.get("usage"):
+            spent[names[event.pid]] += event.data["usage"].get("usd", 0)
     return spent
 
 
@@ -134,89 +132,75 @@ def _broken_promises(effects: dict[str, int], supervision: dict[str, Any]) -> It
 
 # ---------------------------------------------------------------- supervision
 @dataclass(slots=True)
-class _KernelRun:
+class _Life:
     """One process of the tree, from its first row to its last."""
 
-    pid: str
     name: str
     parent: str
-    seq: int
-    plan: dict[str, Any] | None
+    plan: dict[str, Any]  # of a supervisor; else empty
     reason: str = ""
     stopped: bool = False  # told to end: it did not end by itself
     restarts: list[int] = field(default_factory=list)  # of a supervisor: the rows in which a child started again
+    ended: dict[str, str] = field(default_factory=dict)  # of a supervisor: children not started again, with their ends
 
 
-class _Tree:
-    """Supervisors and their children, from the journal alone."""
+def _lives(journal: list[Event]) -> dict[str, _Life]:
+    """Return supervisors and other processes by pid, from the journal alone."""
+    lives: dict[str, _Life] = {}
+    for event in journal:
+        data = event.data
+        if event.kind == "process.created":
+            life = lives[event.pid] = _Life(data.get("name") or event.pid, data.get("parent", ""), _plan(data))
+            above = lives.get(life.parent)
+            if above is not None and above.ended.pop(life.name, None) is not None:
+                above.restarts.append(event.seq)
+        elif event.kind == "process.stopping":
+            lives[event.pid].stopped = True
+        elif event.kind == "process.terminated":
+            life = lives[event.pid]
+            life.reason = data["reason"]
+            above = lives.get(life.parent)
+            if above is not None and not life.stopped:
+                above.ended[life.name] = life.reason
+    return lives
 
-    def __init__(self, journal: list[Fact]) -> None:
-        self.lives: dict[str, _KernelRun] = {}
-        self._ended: dict[tuple[str, str], _KernelRun] = {}  # by parent and name: not restarted yet
-        for fact in journal:
-            if fact.kind == "process.created":
-                self._created(fact)
-            elif fact.kind == "process.stopping":
-                self.lives[fact.pid].stopped = True
-            elif fact.kind == "process.terminated":
-                self._terminated(fact)
 
-    def _created(self, fact: Fact) -> None:
-        data = fact.data
-        plan = plan_of(data)
-        name, parent = data.get("name") or fact.pid, data.get("parent", "")
-        self.lives[fact.pid] = _KernelRun(fact.pid, name, parent, fact.seq, None if plan is None else dict(plan))
-        if self._ended.pop((parent, name), None) is not None:
-            self.lives[parent].restarts.append(fact.seq)
+def _plan(created: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a supervisor was told, from the arguments it was started with; empty for other programs."""
+    args = created.get("args")
+    first = args[0] if isinstance(args, list) and args else None
+    return first if isinstance(first, dict) and "max_restarts" in first else {}
 
-    def _terminated(self, fact: Fact) -> None:
-        life = self.lives[fact.pid]
-        life.reason = fact.data["reason"]
-        above = self.lives.get(life.parent)
-        if above is not None and above.plan is not None and not life.stopped:
-            self._ended[life.parent, life.name] = life
 
-    def counted(self, killed_at: int) -> dict[str, Any]:
-        supervisors: dict[str, Any] = {}
-        children: dict[str, Any] = {}
-        for life in self.lives.values():
-            if life.plan is not None:
-                self._count_supervisor(supervisors, life, killed_at)
-            above = self.lives.get(life.parent)
-            if above is not None and above.plan is not None:
-                restart = next(spec["restart"] for spec in above.plan["children"] if spec["id"] == life.name)
-                child = children.setdefault(life.name, {"restart": restart, "starts": 0, "crashes": 0})
-                child["starts"] += 1
-                child["crashes"] += life.reason == "error"
-        return {"supervisors": supervisors, "children": children}
-
-    def _count_supervisor(self, supervisors: dict[str, Any], life: _KernelRun, killed_at: int) -> None:
-        plan = life.plan or {}
-        counts = supervisors.setdefault(
-            life.name,
-            {
-                "strategy": strategy_of(plan),
-                "max_restarts": plan["max_restarts"],
-                "window_s": plan["window_s"],
-                "restarts_before_the_kill": 0,
-                "restarts_after_the_kill": 0,
-                "gave_up": 0,
-            },
-        )
-        counts["restarts_before_the_kill"] += sum(seq <= killed_at for seq in life.restarts)
-        counts["restarts_after_the_kill"] += sum(seq > killed_at for seq in life.restarts)
-        counts["gave_up"] += self._gave_up(life)
-
-    def _gave_up(self, life: _KernelRun) -> bool:
-        """It ended by itself while a child lay there that it should have started again."""
-        left = [child for (parent, _), child in self._ended.items() if parent == life.pid and child.reason == "error"]
-        return bool(life.reason) and not life.stopped and bool(left)
-
-    def broken_limits(self) -> Iterator[str]:
-        """The demo is shorter than any window in it, so all restarts of one execution count."""
-        for life in self.lives.values():
-            if life.plan is not None and len(life.restarts) > life.plan["max_restarts"]:
-                yield f"{life.name} restarted {len(life.restarts)} times, of {life.plan['max_restarts']}"
+def _supervision(lives: dict[str, _Life], killed_at: int) -> dict[str, Any]:
+    supervisors: dict[str, Any] = {}
+    children: dict[str, Any] = {}
+    for life in lives.values():
+        if life.plan:
+            plan = life.plan
+            counts = supervisors.setdefault(
+                life.name,
+                {
+                    "strategy": _ERLANG.get(plan["strategy"], str(plan["strategy"])),
+                    "max_restarts": plan["max_restarts"],
+                    "window_s": plan["window_s"],
+                    "restarts_before_the_kill": 0,
+                    "restarts_after_the_kill": 0,
+                    "gave_up": 0,
+                },
+            )
+            before = sum(seq <= killed_at for seq in life.restarts)
+            counts["restarts_before_the_kill"] += before
+            counts["restarts_after_the_kill"] += len(life.restarts) - before
+            # It ended by itself, with a crashed child that it should have started again.
+            counts["gave_up"] += bool(life.reason) and not life.stopped and "error" in life.ended.values()
+        above = lives.get(life.parent)
+        if above is not None and above.plan:
+            restart = next(spec["restart"] for spec in above.plan["children"] if spec["id"] == life.name)
+            child = children.setdefault(life.name, {"restart": restart, "starts": 0, "crashes": 0})
+            child["starts"] += 1
+            child["crashes"] += life.reason == "error"
+    return {"supervisors": supervisors, "children": children}
 
 
 # ---------------------------------------------------------------- the last lines

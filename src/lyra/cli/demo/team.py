@@ -95,44 +95,37 @@ class Service:
             "retry": Retry(max_attempts=12, backoff=Backoff(initial_s=0.15 * pace + 0.001, max_s=0.8, jitter=0.3)),
             "timeout_s": 0.8 * pace + 0.1,
         }
-        self.review_page = Effect(
-            self._review_page,
-            name="review_page",
-            needs=SERVICE,
-            cost=_PAGE_COST,
-            idempotent=True,
-            policy=policy,
-        )
-        self.load_rules = Effect(self._load_rules, name="load_rules", needs=SERVICE, idempotent=True)
-        self.log_in = Effect(self._log_in, name="log_in", needs=SERVICE, idempotent=True)
-        self.open_index = Effect(self._open_index, name="open_index", needs=SERVICE, idempotent=True)
-        self.stay = Effect(self._stay, name="stay", needs=SERVICE, idempotent=True)
-        self.publish_report = Effect(self._publish_report, name="publish_report", needs=SERVICE)
+        self.review_page = _effect(self._review_page, cost=_PAGE_COST, policy=policy)
+        self.load_rules = _effect(self._load_rules)
+        self.log_in = _effect(self._log_in)
+        self.open_index = _effect(self._open_index)
+        self.stay = _effect(self._stay)
+        self.publish_report = _effect(self._publish_report, idempotent=False)
 
     # ------------------------------------------------------------ what it can be asked
     async def _review_page(self, file: str, page: int, *, idempotency_key: str) -> Charged:
         key = idempotency_key
         self._tries[key] += 1
         attempt = self._tries[key]
-        self._say(key, "calling", page=page, attempt=attempt)
+        self._say("calling")
         mood = self._draw("mood", file, page, attempt)
         await self._pause(0.15 + 0.35 * self._draw("time", file, page, attempt))
         if mood < 0.13:
-            self._refuse(key, 429)
+            self._refuse(429)
         if mood < 0.24:
-            self._refuse(key, 503)
+            self._refuse(503)
         if mood < 0.29:
-            self._say(key, "silent")
+            self._say("silent")
             await asyncio.sleep(3600)  # no answer: the effect's timeout_s ends it
         if key in self._served:
-            self._say(key, "known")  # asked before a crash: the same answer, and no second charge
+            self._say("known")  # asked before a crash: the same answer, and no second charge
         else:
             await self._maybe_hold(key)
             await self._open.wait()
             self._perform(key, file, page, int(self._draw("findings", file, page) * 4))
             self._page_done()
             await self._maybe_hold(key)
-            self._say(key, "ok")
+            self._say("ok")
         usd = 6_000 + int(5_000 * self._draw("usd", file, page))
         return Charged(self._served[key], Usage(usd=usd))
 
@@ -154,15 +147,14 @@ class Service:
         raise SessionLost("the session is closed")
 
     async def _publish_report(self, findings: int, *, idempotency_key: str) -> bool:
-        self._say(idempotency_key, "publishing")
         await self._open.wait()
         await self._pause(0.5)
         self._perform(idempotency_key, "report", 0, findings)
         return True
 
     # ------------------------------------------------------------ how it behaves
-    def _refuse(self, key: str, status: int) -> None:
-        self._say(key, str(status))
+    def _refuse(self, status: int) -> None:
+        self._say(str(status))
         raise ServiceError(status)
 
     def _page_done(self) -> None:
@@ -178,7 +170,7 @@ class Service:
             if (key in self._served) != (self._held % 2 == 1):
                 return
             self._held += 1
-            self._say(key, "held")
+            self._say("held")
             await asyncio.sleep(3600)
 
     def _perform(self, key: str, what: str, page: int, answer: int) -> int:
@@ -212,8 +204,12 @@ class Service:
         text = ":".join(map(str, (self.settings.seed, *parts)))
         return int.from_bytes(blake2b(text.encode(), digest_size=4).digest()) / 2**32
 
-    def _say(self, key: str, what: str, **details: Any) -> None:
-        self._tell({"call": {"key": key, "what": what, **details}})
+    def _say(self, what: str) -> None:
+        self._tell({"call": what})
+
+
+def _effect(perform: Callable[..., Any], *, idempotent: bool = True, **more: Any) -> Effect[Any, Any]:
+    return Effect(perform, name=perform.__name__.lstrip("_"), needs=SERVICE, idempotent=idempotent, **more)
 
 
 LEAD_BUDGET: Final = "$0.50"

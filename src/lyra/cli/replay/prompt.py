@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from lyra.cli.command_lines import ENDING, MOVING, CommandResult, CommandRow, TravelPrompt, quoted_words
 from lyra.cli.render import printable
 from lyra.errors import ConfigError
-from lyra.observe.timeline.step import RunStep, Step, token_count
+from lyra.observe.timeline.step import RunStep, TravelStep, token_count
 from lyra.observe.timeline.travel import Breakpoints, Travel
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class RunPrompt(TravelPrompt):
         )
         return _lines([message, place] if message else [place])
 
-    def step_line(self, step: Step, *, is_here: bool = False) -> str:
+    def step_line(self, step: TravelStep, *, is_here: bool = False) -> str:
         assert isinstance(step, RunStep)
         return step_line(step, is_here=is_here)
 

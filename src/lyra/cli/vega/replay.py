@@ -39,7 +39,7 @@ from lyra.vega.replay.reader import read
 from lyra.vega.replay.timeline import Timeline, TimelineStep, brief, cost_words
 
 if TYPE_CHECKING:
-    from lyra.observe.timeline.step import Step
+    from lyra.observe.timeline.step import TravelStep
     from lyra.vega.replay.agents import AgentView
 
 
@@ -259,7 +259,7 @@ class Commands(TravelPrompt):
         }
         return CommandResult("\n".join(lines), data)
 
-    def step_line(self, step: Step, *, is_here: bool = False) -> str:
+    def step_line(self, step: TravelStep, *, is_here: bool = False) -> str:
         """Tell one step on one line: number, process, what, what came of it, where, what it cost."""
         assert isinstance(step, TimelineStep)
         return f"{'>' if is_here else ' '} {_step_line(step)}"

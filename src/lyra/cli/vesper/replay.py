@@ -31,7 +31,7 @@ from lyra.cli.vesper.node_files import input_options, inputs_of, node_named, run
 from lyra.errors import ConfigError, SourceError
 
 if TYPE_CHECKING:
-    from lyra.observe.timeline.step import Step
+    from lyra.observe.timeline.step import TravelStep
     from lyra.vesper.ir import NodeProgram
     from lyra.vesper.runtime.debugger import DebuggerStop
     from lyra.vesper.runtime.replaying import NodeReplay
@@ -127,7 +127,7 @@ class _NodePrompt(TravelPrompt):
         shown = self.do_show("")
         return shown._replace(text=f"{message}\n{shown.text}") if message else shown
 
-    def step_line(self, step: Step, *, is_here: bool = False) -> str:  # noqa: ARG002 (no sign for it here)
+    def step_line(self, step: TravelStep, *, is_here: bool = False) -> str:  # noqa: ARG002 (no sign for it here)
         from lyra.vesper.runtime.replaying import ReplayedStep
 
         assert isinstance(step, ReplayedStep)

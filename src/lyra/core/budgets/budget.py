@@ -114,7 +114,13 @@ class Usage:
 
     @property
     def usd(self) -> Money:
-        return Money(self["usd"])
+        return Money(self.micro_usd)
+
+    @property
+    def micro_usd(self) -> int:
+        """Return the money as a whole number of micro-dollars."""
+        items = self.items
+        return items[0][1] if items and items[0][0] == 0 else 0
 
     @property
     def tokens(self) -> int:
@@ -126,8 +132,13 @@ class Usage:
         return total
 
     def __getitem__(self, dimension: str) -> int:
-        wanted = _index(dimension)
-        return next((amount for index, amount in self.items if index == wanted), 0)
+        wanted = _INDEX.get(dimension)
+        if wanted is None:
+            wanted = _index(dimension)
+        for index, amount in self.items:
+            if index == wanted:
+                return amount
+        return 0
 
     def __add__(self, other: Usage) -> Usage:
         if not other.items:

@@ -322,6 +322,8 @@ class InterruptService(Subsystem):
         return None if oldest is None else self._read(oldest).copy()
 
     def _oldest(self, pid: str) -> Interrupt | None:
+        if not self._line.by_pid and type(pid) is str:  # no question is open at all
+            return None
         pid = self._known(pid)
         while (oldest := self._line.first(pid)) is not None and self._overdue(oldest):
             if self._core.stopping or self._core.failure is not None:  # nothing ends any more: look past it

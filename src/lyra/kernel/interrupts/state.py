@@ -85,34 +85,34 @@ class InterruptState:
 class Line:
     """The open questions of every process. A question enters once and leaves once, with its end."""
 
-    __slots__ = ("_by_pid", "_entered")
+    __slots__ = ("_entered", "by_pid")
 
     def __init__(self) -> None:
-        self._by_pid: dict[str, _Open] = {}
+        self.by_pid: dict[str, _Open] = {}  # those that have some
         self._entered = 0
 
     def enter(self, interrupt: Interrupt, *, outside: bool) -> None:
         """Add an open question. `outside`: not asked by the program; of two with one time the program's own is
         first."""
         self._entered += 1
-        questions = self._by_pid.get(interrupt.pid)
+        questions = self.by_pid.get(interrupt.pid)
         if questions is None:
-            questions = self._by_pid[interrupt.pid] = _Open()
+            questions = self.by_pid[interrupt.pid] = _Open()
         questions.add((interrupt.created_at, outside, self._entered, interrupt))
 
     def leave(self, interrupt: Interrupt) -> None:
         """Remove a question whose status is no longer pending."""
-        questions = self._by_pid.get(interrupt.pid)
+        questions = self.by_pid.get(interrupt.pid)
         if questions is not None:
             questions.count -= 1
             if questions.count <= 0:
-                del self._by_pid[interrupt.pid]
+                del self.by_pid[interrupt.pid]
             else:
                 questions.tidy()
 
     def drop(self, pid: str, ids: Container[str]) -> None:
         """Remove these questions of a process although they are pending; the others stay."""
-        questions = self._by_pid.pop(pid, None)
+        questions = self.by_pid.pop(pid, None)
         for outside in (False, True):
             for interrupt in [] if questions is None else questions.in_order(outside=outside):
                 if interrupt.id not in ids:
@@ -120,17 +120,17 @@ class Line:
 
     def first(self, pid: str) -> Interrupt | None:
         """The oldest pending question, which may be overdue."""
-        questions = self._by_pid.get(pid)
+        questions = self.by_pid.get(pid)
         return None if questions is None else questions.first()
 
     def open_until(self, pid: str) -> float:
         """When the last of them expires; minus infinity when none is open."""
-        questions = self._by_pid.get(pid)
+        questions = self.by_pid.get(pid)
         return -math.inf if questions is None else questions.open_until()
 
     def of(self, pid: str, *, outside: bool | None = None) -> list[Interrupt]:
         """All open questions of a process: first its program's, then those from outside, each in order."""
-        questions = self._by_pid.get(pid)
+        questions = self.by_pid.get(pid)
         return [] if questions is None else list(questions.in_order(outside=outside))
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw
 
-from lyra.core.budgets.early_budget import NO_ROOM, JoinableBudget
+from lyra.core.budgets.early_calls import NO_ROOM, JoinableBudget
 from lyra.core.limits import MONEY_MICRO_USD_MAX
 from lyra.core.naming import fixed_name
 from lyra.errors import Corrupt, EffectInDoubt, StoreError

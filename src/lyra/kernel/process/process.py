@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic
 import msgspec
 
 from lyra.core.budgets.budget import NOTHING, Budget, Usage
-from lyra.core.budgets.early_budget import JoinableBudget
+from lyra.core.budgets.early_calls import JoinableBudget
 from lyra.core.event import ENDS_IN_ORDER
 from lyra.core.faultpoint import SimulatedCrash
 from lyra.core.hints import Result_co

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from lyra.core import codec, faultpoint, limits
 from lyra.core.budgets.budget import Budget
-from lyra.core.budgets.early_budget import JoinableBudget
+from lyra.core.budgets.early_calls import JoinableBudget
 from lyra.core.checking.check import sendable_text
 from lyra.core.faultpoint import point
 from lyra.core.naming import program_names

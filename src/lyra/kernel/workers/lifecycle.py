@@ -420,11 +420,15 @@ class LifecycleManager(Subsystem):
         if entry is not None:
             return entry.user_id
         process = self._core.processes.get(pid) if _is_text(pid) else None
-        if process is None:
-            return self._user_of_trace(pid)
+        return self._user_of_trace(pid) if process is None else self.user_of_program(process)
+
+    def user_of_program(self, process: Process) -> str:
+        """The user who started a program, or one above it; else that of the pipeline that it or one above it runs."""
+        owners, sessions = self.state.owners, self.pipelines.state.sessions
         above: Process | None = process
         while above is not None:
-            user_id = self.state.owners.get(above.pid) or self._user_of_pipeline(above.pid)
+            pid = above.pid
+            user_id = owners.get(pid) or (self._user_of_pipeline(pid) if pid in sessions else "")
             if user_id:
                 return user_id
             above = above.parent
@@ -523,8 +527,10 @@ class LifecycleManager(Subsystem):
         if entry is not None:
             return entry.elapsed_s(self._core.now())
         process = self._core.processes.get(pid)
-        if process is None or process.created_at is None:
-            return 0.0
+        return 0.0 if process is None else self.elapsed_of_program(process)
+
+    def elapsed_of_program(self, process: Process) -> float:
+        """Since a program was started, until it ended or now."""
         return max(0.0, (self._core.now() if process.ended_at is None else process.ended_at) - process.created_at)
 
     def is_timed(self, pid: str) -> bool:

@@ -220,8 +220,8 @@ class ResourceTracker(Subsystem):
         return pid in self.state.accounts
 
     def get_quota(self, pid: str) -> ResourceQuota:
-        account = self.state.accounts.get(_text(pid))
-        return account.quota if account is not None else self.default_quota
+        account = self.state.accounts.get(pid if type(pid) is str else _text(pid))
+        return account.quota if account is not None else self.state.default
 
     def adjust_quota(self, pid: str, changes: Mapping[str, Any]) -> ResourceQuota:
         """Change the fields that are named; the others, and those given as 0, stay as they are."""
@@ -363,12 +363,15 @@ class ResourceTracker(Subsystem):
 
     def get_usage(self, pid: str) -> ResourceUsage:
         """The usage of a pid. Where none is reported, or its budget is its own, a program's spending counts."""
-        account = self.state.accounts.get(_text(pid))
+        return self.usage_of(_text(pid), self._core.processes.get(pid), self._lifecycle.elapsed_s(pid))
+
+    def usage_of(self, pid: str, process: Process | None, elapsed_s: float) -> ResourceUsage:
+        """Return the usage of a pid whose process and time are known already."""
+        account = self.state.accounts.get(pid)
         counted = dict(account.used) if account is not None else {}
-        process = self._core.processes.get(pid)
-        if process is not None and (account is None or process.has_own_budget):
+        if process is not None and process.spent.items and (account is None or process.has_own_budget):
             _add(counted, _spent(process))
-        return ResourceUsage(**counted, elapsed_seconds=self._lifecycle.elapsed_s(pid))
+        return ResourceUsage(**counted, elapsed_seconds=elapsed_s)
 
     def get_user_usage(self, user_id: str) -> ResourceUsage:
         """Return what all processes of a user have used, ended ones included."""

@@ -1,7 +1,7 @@
 """The one fold of Events into a table of processes: who started whom, in which state each is, how each ended.
 
 `ProcessTable.add` takes Events in order; `CHANGES` has what each kind changes. `lyra ps`, the exported records, the
-moments of a timeline, the live tree of a server and the demo's board read this table and add what only they show. A
+moments of a timeline, the live tree of a server and the demo read this table and add what only they show. A
 process with a program runs until its end is told; while a question of it is open, it waits. An entry that programs
 outside the kernel drive has the states that they move it through.
 """

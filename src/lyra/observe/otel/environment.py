@@ -41,10 +41,9 @@ def is_wanted(env: Mapping[str, str] = os.environ) -> bool:
 def has_own_provider() -> bool:
     """Whether the application has set a TracerProvider or a MeterProvider. Imports nothing: it could not have then."""
     trace, metrics = sys.modules.get("opentelemetry.trace"), sys.modules.get("opentelemetry.metrics._internal")
-    return any(
-        getattr(module, name, None) is not None
-        for module, name in ((trace, "_TRACER_PROVIDER"), (metrics, "_METER_PROVIDER"))
-    )
+    if getattr(trace, "_TRACER_PROVIDER", None) is not None:
+        return True
+    return getattr(metrics, "_METER_PROVIDER", None) is not None
 
 
 def captured_content(env: Mapping[str, str] = os.environ) -> frozenset[str]:

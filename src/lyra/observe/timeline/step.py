@@ -1,4 +1,4 @@
-"""Step: one thing in a run that a person would point at, numbered in the order of their beginning.
+"""TravelStep: one thing in a run that a person would point at, numbered in the order of their beginning.
 
 Each stack adds to it what it knows: `RunStep` here, for the journal of a process, is a message, a model call, a tool
 call or another effect, a child that was started or started again, a question to a person, a pause, a finished turn, an
@@ -45,7 +45,7 @@ STEP_KINDS: Final[dict[str, str]] = {
 }
 
 
-class Step(msgspec.Struct, omit_defaults=True):
+class TravelStep(msgspec.Struct, omit_defaults=True):
     """One step of any run: of processes, of a Vega program, of a Vesper node. `seq` is the row of a journal that it
     began with; `is_recorded` marks a step that a fork took over from the run that it was forked from: it was not
     performed here, and `usage` is what it cost there."""
@@ -88,7 +88,7 @@ def token_count(usage: Mapping[str, int]) -> int:
     return usage.get("input_tokens", 0) + usage.get("output_tokens", 0)
 
 
-class RunStep(Step):
+class RunStep(TravelStep):
     """A step from the rows of a journal; `end_seq` is the row of its end."""
 
     status: str = "ok"  # ok, running, waiting, or the code of its error

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 from lyra.core.budgets.money import Money
 from lyra.core.checking.check import did_you_mean
 from lyra.errors import ConfigError
-from lyra.observe.timeline.step import RunStep, Step
+from lyra.observe.timeline.step import RunStep, TravelStep
 
 if TYPE_CHECKING:
     from lyra.observe.timeline.timeline import RunTimeline
@@ -30,14 +30,14 @@ class Travel:
     comes next, and not the one that happened last."""
 
     shows_next: ClassVar[bool] = False
-    steps: Sequence[Step]
+    steps: Sequence[TravelStep]
     position: int
 
-    def __init__(self, steps: Sequence[Step] = ()) -> None:
+    def __init__(self, steps: Sequence[TravelStep] = ()) -> None:
         self.steps = steps
         self.position = 0
 
-    def step_at(self, position: int) -> Step | None:
+    def step_at(self, position: int) -> TravelStep | None:
         """Return the step to look at from a position; None before the first, or after the last where the next is
         shown."""
         index = position if self.shows_next else position - 1
@@ -60,7 +60,7 @@ class Travel:
                 return True
         return False
 
-    def texts(self, step: Step) -> Sequence[str]:
+    def texts(self, step: TravelStep) -> Sequence[str]:
         """Return the texts in which `find` looks."""
         return (step.kind, step.what, step.request, step.result, step.error, getattr(step, "name", ""), step.pid)
 
@@ -160,7 +160,7 @@ class Breakpoints:
         point = next((point for point in self.all if self._stops(point, step, position)), None)
         return None if point is None else Hit(point, position)
 
-    def _stops(self, point: Breakpoint, step: Step | None, position: int) -> bool:
+    def _stops(self, point: Breakpoint, step: TravelStep | None, position: int) -> bool:
         if point.kind == "cost":
             return position > 0 and self._paid(position - 1) < point.value <= self._paid(position)
         if step is None:

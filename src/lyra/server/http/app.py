@@ -166,9 +166,10 @@ class HttpApp:
         if self.parts.is_draining and not _may_finish(endpoint):
             raise Overloaded("the server is stopping", hint="ask again when it is back")
         cookie = CookiePlace.of(headers, scope.get("scheme", "http"), scope.get("root_path", ""))
-        if endpoint.group == "pages" and not path:
+        is_page = endpoint.group == "pages"
+        if is_page and not path:
             return RawAnswer(b"", "text/plain", 303, {"location": with_slash(scope)})
-        if endpoint.group == "pages" and any(name == "token" for name, _ in query):
+        if is_page and any(name == "token" for name, _ in query):
             return self._log_in(cookie, path, query, headers, client_of(scope))
         address = client_of(scope)
         identity = await self._identify(endpoint, headers, query, cookie, address)

@@ -121,6 +121,7 @@ class HttpCall:
         "form",
         "form_token",
         "headers",
+        "kernel",
         "logins",
         "parent",
         "parts",
@@ -140,6 +141,7 @@ class HttpCall:
         raw_path: str,
     ) -> None:
         self.parts = parts
+        self.kernel: Kernel = parts.kernel
         self.endpoint = endpoint
         self.caller = identity.caller
         self.form_token = identity.form_token  # that a form of the page sends back
@@ -158,10 +160,6 @@ class HttpCall:
         self.act_outcome = "ok"  # or why it was not done, where the answer tells that in a form of its own
         self.client = ""  # the address of the client
         self.base_url = ""  # under which the client reaches this application
-
-    @property
-    def kernel(self) -> Kernel:
-        return self.parts.kernel
 
     @property
     def now(self) -> float:
@@ -254,7 +252,7 @@ class RouteMatch(NamedTuple):
 class PathTable:
     """The endpoints by path. A segment in braces takes any text, also one with an escaped slash."""
 
-    __slots__ = ("_by_length",)
+    __slots__ = ("_by_length", "_literal")
 
     def __init__(self, endpoints: Iterable[Endpoint]) -> None:
         self._by_length: dict[int, list[tuple[tuple[str, ...], str, dict[str, Endpoint]]]] = {}
@@ -269,10 +267,19 @@ class PathTable:
             methods[endpoint.method] = endpoint
         for rows in self._by_length.values():  # the most literal first
             rows.sort(key=lambda row: [segment.startswith("{") for segment in row[0]])
+        self._literal = {  # by path, which the others need not be held against
+            route.strip("/"): RouteMatch(route, methods, {})
+            for rows in self._by_length.values()
+            for _, route, methods in rows
+            if "{" not in route
+        }
 
     def match(self, raw_path: str) -> RouteMatch | None:
         """The declared path that a path fits; None where there is none."""
-        given = raw_path.strip("/").split("/", _PATH_SEGMENTS_MAX)
+        path = raw_path.strip("/")
+        if path in self._literal:
+            return self._literal[path]
+        given = path.split("/", _PATH_SEGMENTS_MAX)
         for segments, route, methods in self._by_length.get(len(given), ()):
             values = _match(segments, given)
             if values is not None:

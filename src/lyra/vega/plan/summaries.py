@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from lyra.core.budgets.early_calls import more_than_reading, why_ordered
 from lyra.vega.plan.aliases import CHANGING, Aliases, Targets
 from lyra.vega.plan.names import ModuleScope, Symbol, Variable
 from lyra.vega.stdlib.table import GLOBALS, LIBRARY, METHODS
@@ -82,7 +83,6 @@ _LIBRARY_EFFECTS: Final = {
 }
 _CALLS_MAX: Final = 20  # functions that call each other, looked through for the questions they ask
 _PLAIN_SETTINGS: Final = (ast.Literal, ast.ListLiteral, ast.MapLiteral, ast.Interpolation, ast.Binary, ast.Unary)
-_READ_CAPABILITIES: Final = frozenset({"fs.read", "file.read", "http.get", "env.read", "time.read"})
 _QUIET: Final = frozenset({"change", "read", "method", *_INSIDE, "try"})  # what a tool may do and still only read
 _METHODS: Final = frozenset(
     {name for module in ("str", "list", "map") for name in LIBRARY[module]}
@@ -415,10 +415,9 @@ class Summaries:
         agent: ast.Agent = symbol.node
         fields = agent.fields
         memory = fields.get("memory")
-        if memory is not None and getattr(memory, "name", "") != "none":
-            return f"{agent.name} remembers its conversation"
-        if "circuit_breaker" in fields:
-            return f"the circuit breaker of {agent.name} counts its calls in their order"
+        remembers = memory is not None and getattr(memory, "name", "") != "none"
+        if why := why_ordered(agent.name, remembers=remembers, has_breaker="circuit_breaker" in fields):
+            return why
         if "rate_limit" in fields and (why := self._why_limited(symbol, fields["rate_limit"])):
             return why
         if getattr(fields.get("concurrency"), "value", None) == 1:
@@ -459,10 +458,10 @@ class Summaries:
         settings = getattr(tool, "settings", {})
         declared = settings.get("capabilities", agent.get("capabilities"))
         if declared is not None:
-            for item in declared.items if isinstance(declared, ast.ListLiteral) else [declared]:
-                name = _capability(item)
-                if name not in _READ_CAPABILITIES:
-                    return f"may do more than read ({name or 'a capability that is computed'})"
+            items = declared.items if isinstance(declared, ast.ListLiteral) else [declared]
+            name = more_than_reading(map(_capability, items))
+            if name is not None:
+                return f"may do more than read ({name or 'a capability that is computed'})"
         symbol = Symbol("tool", tool.name, tool, module)
         for effect in sorted(self.function(symbol).effects):
             if effect not in _QUIET:

@@ -12,7 +12,7 @@ import os
 from typing import ClassVar, Final
 
 from lyra.errors import ConfigError
-from lyra.observe.timeline.step import Step
+from lyra.observe.timeline.step import TravelStep
 from lyra.observe.timeline.travel import Breakpoint, Breakpoints, Hit
 from lyra.vega.replay.player import Player
 from lyra.vega.replay.timeline import END, START
@@ -115,7 +115,7 @@ class ProgramBreakpoints(Breakpoints):
 
     # ------------------------------------------------------------ whether to stop
 
-    def _stops(self, point: Breakpoint, step: Step | None, position: int) -> bool:
+    def _stops(self, point: Breakpoint, step: TravelStep | None, position: int) -> bool:
         if point.kind == "if":
             is_effect = step is not None and step.kind not in (START, END)
             return is_effect and step is not None and self._holds(point, step.pid)

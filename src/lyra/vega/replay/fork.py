@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 from lyra.agents.session.model_call import ModelCall
 from lyra.core import codec
 from lyra.core.budgets.budget import Usage
-from lyra.core.budgets.early_budget import NO_ROOM
+from lyra.core.budgets.early_calls import NO_ROOM
 from lyra.core.clock import SystemClock
 from lyra.core.effect import Effect, canonical_hash
 from lyra.errors import CapabilityDenied, ConfigError, EffectFailed

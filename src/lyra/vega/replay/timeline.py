@@ -1,6 +1,6 @@
 """A run as the list of its steps: every effect of every process, in the order in which the program came to it.
 
-A Step is one effect with what came of it, or the start or the end of a process. Its `number` is its place in the list.
+A step is one effect with what came of it, or the start or the end of a process. Its `number` is its place in the list.
 The answer is kept as the machine gets it, so that `player` can give it again; `what` and `result` are texts for people,
 cut where they are long.
 """
@@ -17,7 +17,7 @@ from lyra.core import codec
 from lyra.errors import LyraError
 from lyra.observe.history.processes import sum_into
 from lyra.observe.timeline.journal import StoredRows
-from lyra.observe.timeline.step import Step, token_count
+from lyra.observe.timeline.step import TravelStep, token_count
 from lyra.observe.timeline.timeline import STEPS_MAX, RunTimeline
 from lyra.store.protocol import Store
 from lyra.store.space import Space, spaces
@@ -52,7 +52,7 @@ class JournaledAnswer(msgspec.Struct):
     is_last: bool = False  # the process ended with it
 
 
-class TimelineStep(Step):
+class TimelineStep(TravelStep):
     """An effect, numbered from 0. `kind` is as the machine names it, or START, or END; `seq` is the row that answered
     it, or a later one where the program came to it later; `agent` is whom it asks."""
 

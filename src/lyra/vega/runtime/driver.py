@@ -12,7 +12,7 @@ from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.agents.session.open_questions import scopes
-from lyra.core.budgets.early_budget import NO_ROOM
+from lyra.core.budgets.early_calls import NO_ROOM
 from lyra.core.limits import TICK_S
 from lyra.core.naming import VEGA_AGENT, VEGA_PROCESS, named
 from lyra.errors import AgentFailed, Divergence, VegaError

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from lyra.core.budgets.budget import NOTHING, Budget, Reservation, Usage
-from lyra.core.budgets.early_budget import NO_ROOM, EarlyBudget, is_limited
+from lyra.core.budgets.early_calls import NO_ROOM, EarlyBudget, is_limited
 from lyra.core.budgets.money import Money
 from lyra.errors import LyraError
 from lyra.vega.runtime.agents.slot import now_s
@@ -36,27 +36,18 @@ def _negative(usage: Usage) -> Usage:
 
 
 class EarlyCallBudget(EarlyBudget):
-    """`before` gives the scopes of the calls that stand before it and are not charged yet."""
-
-    __slots__ = ("_before", "guessed", "known")
+    __slots__ = ("guessed", "known")
 
     def __init__(self, around: Budget, before: Callable[[], list[EarlyCallBudget]], limit: Money | None) -> None:
-        super().__init__(around, usd=limit)
+        super().__init__(around, before, usd=limit)
         self.limits_money = self.limits_money or around.limits_money
         self.limits_tokens = self.limits_tokens or around.limits_tokens
-        self._before = before
-        self.known = asyncio.Event()  # set when the calls after it can know what it reserves
+        self.known = asyncio.Event()  # for the calls after it that wait to know what it reserves
         self.guessed: Usage = NOTHING  # the cost of what was under way when it was cancelled; charged to no scope
 
     def child(self, value: Any = None, **limits: Any) -> Budget:
         """The scope of a call that an early function makes; its reservations are checked like those of any other."""
         return _Inside(self, super().child(value, **limits))
-
-    def reserve(self, usage: Usage) -> Reservation:
-        self.admit(usage)
-        reservation = super().reserve(usage)
-        self.note()
-        return reservation
 
     def cut_off(self, guess: Usage) -> bool:
         self.guessed = self.guessed + guess
@@ -67,25 +58,20 @@ class EarlyCallBudget(EarlyBudget):
         self.note()
 
     def admit(self, usage: Usage) -> None:
-        """BudgetExceeded where there is no room; it only says: not yet."""
-        if not self._has_room(usage):
-            raise self._refused()
+        super().admit(usage)
         self.known.set()
 
-    async def those_before(self) -> None:
+    def end(self) -> None:
+        """The call has ended: it reserves no more."""
+        self.has_asked = True
+        self.known.set()
+
+    async def wait_for_those_before(self) -> None:
         """Wait until it is known what the calls before it take, where that matters."""
         if is_limited(self.around):
-            for scope in self._before():
+            for scope in self.before() or ():
+                assert isinstance(scope, EarlyCallBudget)
                 await scope.known.wait()
-
-    def _has_room(self, usage: Usage) -> bool:
-        if not is_limited(self.around):
-            return True
-        before = [scope for scope in self._before() if not scope.is_over]
-        if any(scope.was_refused or not scope.known.is_set() for scope in before):
-            return False  # its cost is not known, nor whether the program goes on behind it
-        levels = zip(self._taken_with(usage), *(scope._taken for scope in before), strict=True)
-        return self._fits([sum(amounts) for amounts in levels])
 
 
 class _Inside(Budget):

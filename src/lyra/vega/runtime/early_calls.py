@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lyra.agents.session.open_questions import scopes
 from lyra.core.budgets.budget import NOTHING
-from lyra.core.budgets.early_budget import is_limited
+from lyra.core.budgets.early_calls import is_limited
 from lyra.core.limits import VEGA_AHEAD_CALLS_MAX, VEGA_AHEAD_DEPTH_MAX, VEGA_AHEAD_FUNCTIONS_MAX, VEGA_AHEAD_SLICES_MAX
 from lyra.errors import AgentFailed, Divergence, LyraError, VegaError
 from lyra.kernel.process.call_keys import name_branch
@@ -180,7 +180,7 @@ async def _run_call(
         if (
             not was_made
         ):  # a call from before the restart already has its reservation, and the calls before it wait for that
-            await early.scope.those_before()
+            await early.scope.wait_for_those_before()
         early.began_s = now_s()
         early.value = await (_asked(job, early, group_calls) if early.call.kind == "send" else _called(job, early))
     except asyncio.CancelledError as error:
@@ -191,7 +191,7 @@ async def _run_call(
         group_calls.failed.append(early)
     finally:
         early.ended_s = now_s()
-        early.scope.known.set()
+        early.scope.end()
 
 
 async def _asked(job: VegaJob, early: SpeculativeCall, group_calls: SpeculativeCalls) -> Any:

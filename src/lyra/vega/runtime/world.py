@@ -299,14 +299,8 @@ class World:
         return plan
 
     def is_in_turn(self, plan: AgentPlan, *, timed: bool = True) -> bool:
-        """Whether an agent must not be asked early because of its models: they answer by which questions came before,
-        as some scripts do, or have a limit that could fail a call which waits for others."""
-        if plan.name in self.mocks:
-            return False
-        if self.runtime.models.answers_in_order(plan.agent):
-            return True
-        limits = self.runtime.models.model_limits(plan.agent).values()
-        return any(timed or limit.strategy != "queue" for limit in limits)
+        """Whether an agent must not be asked early because of its models."""
+        return plan.name not in self.mocks and bool(self.runtime.models.why_in_turn(plan.agent, timed=timed))
 
     def wanted_s(self) -> float:
         """Return the seconds of time won to give back before a call whose agent is not known: the longest wait

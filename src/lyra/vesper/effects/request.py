@@ -20,7 +20,6 @@ exceptions in their order; without it they run in written order.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -56,12 +55,6 @@ class Effects(Protocol):
     """Performs the acts of one execution."""
 
     async def perform(self, request: EffectRequest) -> Any: ...
-
-
-class TogetherEffects(Effects, Protocol):
-    """Also runs coroutines at once; exceptions are among the results."""
-
-    async def together(self, coroutines: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]: ...
 
 
 def failure_code(kind: str, effect: str) -> str:

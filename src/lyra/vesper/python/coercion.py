@@ -11,7 +11,7 @@ import base64
 import binascii
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Final
@@ -38,16 +38,6 @@ def _mismatch(where: str, expected: str, value: Any) -> Mismatch:
 def invalid_input(error: Mismatch | str) -> NodeError:
     """Return the error of an input that is not of its type."""
     return NodeError("invalid_input", str(error), phase="input")
-
-
-def refuse_names(inputs: Mapping[str, Any], known: Mapping[str, Any], required: tuple[str, ...]) -> None:
-    """Refuse inputs that the node does not declare, and the lack of required ones."""
-    for name in inputs:
-        if name not in known:
-            raise invalid_input(f"there is no input {name!r}")
-    for name in required:
-        if name not in inputs:
-            raise invalid_input(f"the input {name!r} is missing")
 
 
 # ------------------------------------------------------------ scalars

@@ -253,7 +253,7 @@ _VALUES = (str, int, Decimal, bool, bytes, datetime, list, dict, frozenset, type
 
 # ---------------------------------------------------------------- names
 
-RUNTIME_NAMES: Final = tuple(runtime.__all__)
+RUNTIME_NAMES: Final = tuple(name for name in vars(runtime) if name[0] != "_" and name != "annotations")
 
 _IMPORTED: Final = ("Any", "Decimal", "Final", "UTC", "annotations", "datetime", "effects", "reduce", "run")
 _TAKEN: Final = frozenset({*keyword.kwlist, *keyword.softkwlist, *dir(builtins), *_IMPORTED})

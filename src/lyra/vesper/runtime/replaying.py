@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from lyra.errors import ConfigError
-from lyra.observe.timeline.step import Step as TravelStep
+from lyra.observe.timeline.step import TravelStep
 from lyra.observe.timeline.travel import Travel
 from lyra.vesper.effects.replay import EffectLog, ReplayEffects
 from lyra.vesper.effects.request import EffectError, EffectRequest

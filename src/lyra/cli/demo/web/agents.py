@@ -16,6 +16,7 @@ A change (`change`) is a run of its own: it asks the reviewers, waits for their 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, Final
 
 from lyra.agents.agent import Agent
@@ -68,45 +69,36 @@ class DemoPrograms:
     @named("lyra:demo.web.reviewer")
     async def reviewer(self, ctx: Context, topic: str) -> None:
         """Review one change after the other; a model that fails is a crash, and the supervisor's business."""
-        reviewed = int(ctx.restored or 0)
-        ask = pipeline(self._cast[topic], on=ctx)
-        while True:
-            job = await ctx.receive()
-            trouble = f" ({OVERLOADED})" if job["trouble"] else ""
-            verdict = await ask(f"Change {job['change']}: {job['title']}{trouble}")
-            await ctx.send(job["to"], {"from": topic, "verdict": str(verdict)})
-            reviewed += 1
-            await ctx.checkpoint(reviewed)
+        await self._work(ctx, topic)
 
     @named("lyra:demo.web.summary")
     async def summary(self, ctx: Context) -> None:
-        written = int(ctx.restored or 0)
-        write = pipeline(self._cast["summary"], on=ctx)
-        while True:
-            job = await ctx.receive()
-            line = await write(f"Change {job['change']}: {job['title']}")
-            await ctx.send(job["to"], {"from": "summary", "verdict": str(line)})
-            written += 1
-            await ctx.checkpoint(written)
+        await self._work(ctx, "summary")
 
     @named("lyra:demo.web.refunds")
     async def refunds(self, ctx: Context) -> None:
         """Have each letter answered; a question to a person is the agent's own."""
-        answered = int(ctx.restored or 0)
-        answer = pipeline(self._cast["support"], on=ctx)
+        await self._work(ctx, "support")
+
+    async def _work(self, ctx: Context, agent: str) -> None:
+        """Have an agent do one job after the other, and send its answer to the process that wants it."""
+        done = int(ctx.restored or 0)
+        ask = pipeline(self._cast[agent], on=ctx)
         while True:
-            letter = await ctx.receive()
-            await answer(letter["text"])
-            answered += 1
-            await ctx.checkpoint(answered)
+            job = await ctx.receive()
+            answer = await ask(job["text"])
+            if "to" in job:
+                await ctx.send(job["to"], {"from": agent, "verdict": str(answer)})
+            done += 1
+            await ctx.checkpoint(done)
 
     @named("lyra:demo.web.change")
     async def change(self, ctx: Context, number: int, title: str, trouble: str) -> dict[str, Any]:
         """One change: read it, have it reviewed, merge it. A reviewer that crashed is asked again once."""
         lines = await ctx.do(self._fetch, number)
-        job = {"change": number, "title": title, "to": ctx.pid, "trouble": False}
+        job = {"text": f"Change {number}: {title}", "to": ctx.pid}
         for topic in REVIEW_TOPICS:
-            await ctx.send(topic, {**job, "trouble": topic == trouble})
+            await ctx.send(topic, job if topic != trouble else {**job, "text": f"{job['text']} ({OVERLOADED})"})
         missing = set(REVIEW_TOPICS)
         verdicts: dict[str, str] = {}
         while missing:
@@ -165,36 +157,11 @@ REVIEW_TOPICS: Final[dict[str, tuple[str, ...]]] = {
 }
 
 
-def _provider(replies: list[dict[str, Any]], seed: int, *, first_s: float = 0.6, chunk_s: float = 0.03) -> SimProvider:
+def _agent(
+    name: str, replies: list[dict[str, Any]], seed: int, *, first_s: float, chunk_s: float, **more: Any
+) -> Agent[Any]:
     script = {"replies": replies, "seed": seed, "price": _PRICE, "first_s": first_s, "chunk_s": chunk_s}
-    return SimProvider(script)
-
-
-def _failure() -> dict[str, Any]:
-    return {"contains": OVERLOADED, "error": {"kind": "overloaded", "message": "the model is overloaded"}}
-
-
-def _reviewer(topic: str, seed: int, pace: float) -> Agent[Any]:
-    usage = {"input_tokens": 1_900, "output_tokens": 140}
-    replies: list[dict[str, Any]] = [_failure(), {"one_of": list(REVIEW_TOPICS[topic]), "usage": usage}]
-    return Agent(
-        topic,
-        model=_provider(replies, seed, first_s=0.9 * pace, chunk_s=0.05 * pace),
-        system=f"Review the change for {topic}. Be brief.",
-        description=f"Reviews changes for {topic}",
-        retry=1,
-    )
-
-
-def _writer(seed: int, pace: float) -> Agent[Any]:
-    texts = ["Adds paging to the export.", "Makes the token check constant in time.", "Renames two functions."]
-    reply = {"one_of": texts, "usage": {"input_tokens": 900, "output_tokens": 60}}
-    return Agent(
-        "summary",
-        model=_provider([reply], seed, first_s=0.5 * pace, chunk_s=0.05 * pace),
-        system="Write one line for the change log.",
-        description="Writes the line of a change for the change log",
-    )
+    return Agent(name, model=SimProvider(script), **more)
 
 
 @tool
@@ -220,34 +187,23 @@ async def refund(ctx: Context, order: str, amount: str) -> str:
     return f"{amount} paid back" if answer.approved else "a person declined the refund"
 
 
-def _support(seed: int, pace: float) -> Agent[Any]:
-    replies: list[dict[str, Any]] = [
-        {
-            "user": r"order (?P<order>[A-Z]-\d+)",
-            "text": "I'll look at the order.",
-            "tool_calls": [{"name": "find_order", "arguments": {"order": "{order}"}}],
-            "usage": {"input_tokens": 700, "output_tokens": 40},
-        },
-        {
-            "tool": "find_order",
-            "text": "It was delivered, so a person has to agree to the refund.",
-            "tool_calls": [{"name": "refund", "arguments": {"order": "{0}", "amount": "$120.00"}}],
-            "result": r"[A-Z]-\d+",
-            "usage": {"input_tokens": 900, "output_tokens": 55},
-        },
-        {"tool": "refund", "text": "Done: {result}.", "usage": {"input_tokens": 1_000, "output_tokens": 30}},
-        {"text": "Which order is it about? Write its number, such as A-1042.", "usage": {"output_tokens": 20}},
-    ]
-    return Agent(
-        "support",
-        model=_provider(replies, seed, first_s=0.5 * pace, chunk_s=0.05 * pace),
-        system="You answer customers of a shop.",
-        tools=[find_order, refund],
-        description="Answers customers; asks a person before it pays money back",
-        budget="$0.50",
-    )
-
-
+_SUPPORT: Final[list[dict[str, Any]]] = [
+    {
+        "user": r"order (?P<order>[A-Z]-\d+)",
+        "text": "I'll look at the order.",
+        "tool_calls": [{"name": "find_order", "arguments": {"order": "{order}"}}],
+        "usage": {"input_tokens": 700, "output_tokens": 40},
+    },
+    {
+        "tool": "find_order",
+        "text": "It was delivered, so a person has to agree to the refund.",
+        "tool_calls": [{"name": "refund", "arguments": {"order": "{0}", "amount": "$120.00"}}],
+        "result": r"[A-Z]-\d+",
+        "usage": {"input_tokens": 900, "output_tokens": 55},
+    },
+    {"tool": "refund", "text": "Done: {result}.", "usage": {"input_tokens": 1_000, "output_tokens": 30}},
+    {"text": "Which order is it about? Write its number, such as A-1042.", "usage": {"output_tokens": 20}},
+]
 _GUIDE: Final[list[dict[str, Any]]] = [
     {
         "user": "(?i)what|lyra|who|hello|hi",
@@ -270,28 +226,61 @@ _GUIDE: Final[list[dict[str, Any]]] = [
 ]
 
 
-def _guide(status: Any, seed: int, pace: float) -> Agent[Any]:
+_FAILURE: Final = {"contains": OVERLOADED, "error": {"kind": "overloaded", "message": "the model is overloaded"}}
+_LINES: Final = ["Adds paging to the export.", "Makes the token check constant in time.", "Renames two functions."]
+
+
+def make_cast(status: Callable[[], str], *, seed: int, pace: float) -> dict[str, Agent[Any]]:
+    """Return the agents by name; `status` is a function that says in words how the team is doing."""
+
     @tool
     async def team_status() -> str:
         """Return how the team is doing."""
-        return str(status())
+        return status()
 
-    return Agent(
+    review = {"input_tokens": 1_900, "output_tokens": 140}
+    reviewers = [
+        _agent(
+            topic,
+            [_FAILURE, {"one_of": list(verdicts), "usage": review}],
+            seed + place,
+            first_s=0.9 * pace,
+            chunk_s=0.05 * pace,
+            system=f"Review the change for {topic}. Be brief.",
+            description=f"Reviews changes for {topic}",
+            retry=1,
+        )
+        for place, (topic, verdicts) in enumerate(REVIEW_TOPICS.items())
+    ]
+    summary = _agent(
+        "summary",
+        [{"one_of": _LINES, "usage": {"input_tokens": 900, "output_tokens": 60}}],
+        seed + 11,
+        first_s=0.5 * pace,
+        chunk_s=0.05 * pace,
+        system="Write one line for the change log.",
+        description="Writes the line of a change for the change log",
+    )
+    support = _agent(
+        "support",
+        _SUPPORT,
+        seed,
+        first_s=0.5 * pace,
+        chunk_s=0.05 * pace,
+        system="You answer customers of a shop.",
+        tools=[find_order, refund],
+        description="Answers customers; asks a person before it pays money back",
+        budget="$0.50",
+    )
+    guide = _agent(
         "guide",
-        model=_provider(_GUIDE, seed, first_s=0.3 * pace, chunk_s=0.045 * pace),
+        _GUIDE,
+        seed,
+        first_s=0.3 * pace,
+        chunk_s=0.045 * pace,
         system="You explain what the page shows.",
         tools=[team_status],
         description="Explains what you see; ask it what this is",
         budget="$1.00",
     )
-
-
-def make_cast(status: Any, *, seed: int, pace: float) -> dict[str, Agent[Any]]:
-    """The agents by name; `status` is a function that says in words how the team is doing."""
-    reviewers = {topic: _reviewer(topic, seed + place, pace) for place, topic in enumerate(REVIEW_TOPICS)}
-    return {
-        **reviewers,
-        "summary": _writer(seed + 11, pace),
-        "support": _support(seed, pace),
-        "guide": _guide(status, seed, pace),
-    }
+    return {agent.name: agent for agent in (*reviewers, summary, support, guide)}

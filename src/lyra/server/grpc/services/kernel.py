@@ -19,8 +19,6 @@ from lyra.core.envelope import ANONYMOUS, Envelope
 from lyra.core.kernel_calls import RPCS
 from lyra.core.limits import SERVER_MESSAGE_BYTES_MAX
 from lyra.errors import ConfigError, Denied, InternalError, LimitExceeded, LyraError, NoSuchProcess
-from lyra.kernel.interrupts.interrupt import Interrupt
-from lyra.kernel.interrupts.service import unknown_interrupt
 from lyra.kernel.services.service import ServiceInfo
 from lyra.kernel.workers.blocks import unknown_process
 from lyra.kernel.workers.envelope_table import unknown_envelope
@@ -36,7 +34,7 @@ from lyra.server.grpc.messages import (
     json_envelope,
     message_from,
 )
-from lyra.server.owners import OwnedPid, owner_if_known
+from lyra.server.owners import OwnedPid, owner_if_known, require_question
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
@@ -161,20 +159,6 @@ def require_envelope(kernel: Kernel, caller: Caller, envelope_id: str) -> Envelo
     envelope = kernel.envelopes.get(envelope_id)
     caller.require_owner(envelope.user_id, unknown_envelope, envelope_id)
     return envelope
-
-
-def interrupt_owner(kernel: Kernel, interrupt: Interrupt) -> str:
-    """The user of a question: its own, else that of its process."""
-    if interrupt.user_id or not exists(kernel, interrupt.pid):
-        return interrupt.user_id
-    return owner_of(kernel, interrupt.pid)
-
-
-def require_question(kernel: Kernel, caller: Caller, interrupt_id: str) -> Interrupt:
-    """A question that the caller may see and answer; NoSuchInterrupt also where it is another user's."""
-    interrupt = kernel.interrupts.get_interrupt(interrupt_id)
-    caller.require_owner(interrupt_owner(kernel, interrupt), unknown_interrupt, interrupt_id)
-    return interrupt
 
 
 def service_owner(info: ServiceInfo) -> str:

@@ -30,12 +30,11 @@ from lyra.server.grpc.messages import answer_fields, fields_of, fill, json_envel
 from lyra.server.grpc.services.kernel import (
     SERVICE_OWNER,
     ServiceCalls,
-    interrupt_owner,
     owned_envelope,
     require_process,
-    require_question,
     service_owner,
 )
+from lyra.server.owners import interrupt_owner, require_question
 from lyra.server.work.names import is_offered, service_for
 
 if TYPE_CHECKING:

@@ -7,9 +7,8 @@ from typing import Any, Final
 import msgspec
 
 from lyra.kernel.interrupts.interrupt import Interrupt, InterruptStatus
-from lyra.kernel.interrupts.service import unknown_interrupt
 from lyra.server.http.endpoint import Endpoint, HttpCall, RequestBody, RequestQuery
-from lyra.server.owners import owner_if_known
+from lyra.server.owners import interrupt_owner, require_question
 
 
 class GivenAnswer(msgspec.Struct):
@@ -62,30 +61,24 @@ class ReasonBody(RequestBody):
     reason: str = "cancelled"
 
 
-def _owner(call: HttpCall, interrupt: Interrupt) -> str:
-    return interrupt.user_id or owner_if_known(call.kernel, interrupt.pid)
-
-
 def _view(call: HttpCall, interrupt: Interrupt) -> InterruptView:
     names = [name for name in InterruptView.__struct_fields__ if name not in ("user_id", "response")]
     given = interrupt.response
     return InterruptView(
         **{name: getattr(interrupt, name) for name in names},
-        user_id=_owner(call, interrupt),
+        user_id=interrupt_owner(call.kernel, interrupt),
         response=None if given is None else GivenAnswer(**msgspec.structs.asdict(given)),
     )
 
 
 def _required(call: HttpCall) -> Interrupt:
-    interrupt = call.kernel.interrupts.get_interrupt(call.path["interrupt_id"])
-    call.caller.require_owner(_owner(call, interrupt), unknown_interrupt, interrupt.id)
-    return interrupt
+    return require_question(call.kernel, call.caller, call.path["interrupt_id"])
 
 
 async def list_interrupts(call: HttpCall) -> InterruptList:
     query: InterruptQuery = call.query
     asked = call.kernel.interrupts.list_interrupts(query.pid or None, status=query.status)
-    return InterruptList([_view(call, row) for row in asked if call.caller.owns(_owner(call, row))])
+    return InterruptList([_view(call, row) for row in asked if call.caller.owns(interrupt_owner(call.kernel, row))])
 
 
 async def get_interrupt(call: HttpCall) -> InterruptView:

@@ -9,11 +9,10 @@ import msgspec
 
 from lyra.core.limits import SERVER_PAGE_ITEMS, SERVER_PAGE_ITEMS_MAX
 from lyra.errors import ConfigError, InvalidTransition
-from lyra.kernel.process.process import Process
 from lyra.kernel.workers.entry import ProcessControlBlock, ProcessState
 from lyra.server.http.endpoint import Endpoint, HttpCall, RequestBody, RequestQuery
 from lyra.server.http.live_tree import LiveTree, ProcessRow
-from lyra.server.owners import owner_if_known
+from lyra.server.owners import named_owner, owner_if_known
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
@@ -96,7 +95,7 @@ def process_view(call: HttpCall, block: ProcessControlBlock) -> ProcessView:
         priority=block.priority,
         name=None if process is None else process.name,
         program=block.current_service,
-        user_id=block.user_id or owner_if_known(kernel, block.pid),
+        user_id=block.user_id or named_owner(kernel, block.pid, process),
         session_id=block.session_id,
         request_id=block.request_id,
         parent_pid=block.parent_pid,
@@ -108,15 +107,11 @@ def process_view(call: HttpCall, block: ProcessControlBlock) -> ProcessView:
         pending_interrupt=block.pending_interrupt,
         termination_reason=block.termination_reason,
         usage=msgspec.structs.asdict(block.usage),
-        cost_usd=0.0 if process is None else int(process.spent.usd) / 1_000_000,
-        attempts=_attempts(process),
+        cost_usd=0.0 if process is None else process.spent.micro_usd / 1_000_000,
+        attempts={}
+        if process is None or process.exit is not None
+        else {str(key): count for key, count in (process.attempts or {}).items()},
     )
-
-
-def _attempts(process: Process | None) -> dict[str, int]:
-    if process is None or process.exit is not None:
-        return {}
-    return {str(key): count for key, count in (process.attempts or {}).items()}
 
 
 def _pids(call: HttpCall, state: str | None) -> list[tuple[float, str]]:
@@ -127,12 +122,13 @@ def _pids(call: HttpCall, state: str | None) -> list[tuple[float, str]]:
         for pid, entry in kernel.lifecycle.state.entries.items()
         if (state is None or entry.state == state) and caller.owns(entry.user_id)
     ]
-    for process in kernel.processes.values():
-        shown = process.stands_for or process
-        if (state is None or shown.state == state) and (
-            caller.is_operator or caller.owns(owner_if_known(kernel, process.pid))
-        ):
-            rows.append((process.created_at or 0.0, process.pid))
+    sees_all = caller.is_operator
+    rows += [
+        (process.created_at or 0.0, process.pid)
+        for process in kernel.processes.values()
+        if (state is None or (process.stands_for or process).state == state)
+        and (sees_all or caller.owns(owner_if_known(kernel, process.pid)))
+    ]
     rows.sort()
     return rows
 
@@ -140,11 +136,11 @@ def _pids(call: HttpCall, state: str | None) -> list[tuple[float, str]]:
 async def list_processes(call: HttpCall) -> ProcessPage:
     query: ProcessQuery = call.query
     rows = _pids(call, query.state)
-    start = _place_after(rows, query.after)
+    start = _place_after(rows, query.after) if query.after else 0
     page = rows[start : start + query.limit]
-    more = start + len(page) < len(rows)
+    more, get_process = start + len(page) < len(rows), call.kernel.lifecycle.get_process
     return ProcessPage(
-        processes=[process_view(call, call.kernel.get_process(pid)) for _, pid in page],
+        processes=[process_view(call, get_process(pid)) for _, pid in page],
         total=len(rows),
         next=f"{page[-1][0]!r}:{page[-1][1]}" if more and page else None,
     )
@@ -152,8 +148,6 @@ async def list_processes(call: HttpCall) -> ProcessPage:
 
 def _place_after(rows: list[tuple[float, str]], after: str) -> int:
     """The index of the first row behind a place that an earlier page gave."""
-    if not after:
-        return 0
     when, colon, pid = after.partition(":")
     try:
         place = (float(when), pid)

@@ -19,7 +19,7 @@ from lyra.agents.declaration.output import content_of
 from lyra.agents.session.open_questions import scopes
 from lyra.agents.session.records import Held
 from lyra.core.budgets.budget import NOTHING, Budget, Usage
-from lyra.core.budgets.early_budget import NO_ROOM
+from lyra.core.budgets.early_calls import NO_ROOM
 from lyra.core.budgets.money import Money
 from lyra.core.effect import Effect, canonical_hash
 from lyra.errors import (
@@ -178,7 +178,7 @@ async def ask_agent(
     if job.world.barrier is not None:
         await job.world.all_replayed(job.process)
         if ahead is not None:  # the function was called early before the restart, and had made no call yet
-            await ahead.scope.those_before()
+            await ahead.scope.wait_for_those_before()
     if ahead is None:
         await job.give_back(partial(job.world.runtime.models.ready_in, plan.agent, timed=limit_s is not None))
     with job.waiting(pid):
