@@ -32,13 +32,13 @@ VAGUE_NAMES_MAX = 4  # two public parameters and two methods that several module
 
 # Ratchets of the grain: these counts only go down, and the mean only goes up.
 FILES_MAX = 922
-LINES_MAX = 216_385
+LINES_MAX = 216_308
 MEAN_LINES_MIN = 234
 SMALL_MODULES_MAX = 10
 ONE_IMPORTER_MAX = 158
 LONG_FILES_MAX = 0
 LONG_FUNCTIONS_MAX = 1  # the machine of Vega, which is generated
-SHORT_AND_CALLED_ONCE_MAX = 1378
+SHORT_AND_CALLED_ONCE_MAX = 1363
 NO_VERBS_MAX = 0
 
 
