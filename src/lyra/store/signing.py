@@ -22,15 +22,7 @@ from lyra.errors import Conflict, Tampered
 from lyra.store.migrations import signature_crc
 from lyra.store.protocol import Record, Snapshot
 from lyra.store.rows import Batch, forged, seal, signed, span, unseal, unsigned_crc
-from lyra.store.signature import (
-    BEGINNING,
-    ChainReader,
-    ChapterWriter,
-    JournalEnd,
-    Signatures,
-    Signer,
-    is_same,
-)
+from lyra.store.signature import BEGINNING, ChainReader, ChapterWriter, JournalEnd, Signatures, Signer, is_same
 from lyra.store.sql import INSERT_BATCH, Head, Row, SqlStore
 
 RowAfter = tuple[float, str, str, bytes]  # time, pid, kind and data of a row that gets the next number

@@ -24,11 +24,11 @@ from lyra.kernel.forks import start_fork
 from lyra.kernel.journal.fork_rows import ForkPoint, fork_records
 from lyra.kernel.journal.history import Entry
 from lyra.kernel.kernel import Kernel
-from lyra.kernel.process.call_keys import after
-from lyra.kernel.programs.child_handle import ChildHandle
+from lyra.kernel.process.replay import after
+from lyra.kernel.programs.handle import ChildHandle
 from lyra.kernel.programs.registry import Programs
 from lyra.kernel.seams import Seams
-from lyra.observe.timeline.step import to_bounded_json
+from lyra.observe.timeline.step import shorten
 from lyra.store.memory import MemoryStore
 
 if TYPE_CHECKING:
@@ -254,6 +254,6 @@ def _render_value(value: Any) -> Any:
     if isinstance(value, ChildHandle):
         return f"process {value.pid}"
     try:
-        return to_bounded_json(value, text_max=_TEXT_MAX)
+        return shorten(value, text_max=_TEXT_MAX)
     except Exception as error:  # noqa: BLE001 - a value of the program's own class may fail to tell what it is
         return f"({type(value).__name__}, which cannot be shown: {type(error).__name__})"

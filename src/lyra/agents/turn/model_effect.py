@@ -39,7 +39,7 @@ from lyra.models.stream import (
     ToolStart,
     is_unchanged,
 )
-from lyra.models.wire.faults import classify_exception, fault
+from lyra.models.wire.faults import fault, from_exception
 
 if TYPE_CHECKING:
     from lyra.agents.session.session import AgentSession
@@ -215,7 +215,7 @@ def _sorted(call: ModelCall, raised: BaseException) -> BaseException:
     assert call.provider is not None
     name, task = call.provider.name, asyncio.current_task()
     if not isinstance(raised, asyncio.CancelledError):
-        return classify_exception(raised, name) or raised
+        return from_exception(raised, name) or raised
     if call.runtime.kernel.stopping or task is None or task.cancelling():
         return raised
     return fault("temporary", f"{name or 'the provider'} failed: CancelledError", provider=name)
@@ -467,8 +467,6 @@ class CallDraft(AgentEvent, frozen=True):
 
 class DraftWriter:
     """Puts the calls of one try into a sink, with known keys masked."""
-
-    __slots__ = ("_calls", "_keys", "_sink")
 
     def __init__(self, sink: Sink, keys: KnownKeys) -> None:
         self._sink = sink

@@ -28,13 +28,12 @@ from lyra.core.limits import RECOVERY_ATTEMPTS
 from lyra.errors import LyraError, NoSuchProcess, ProcessError, StoreFull
 from lyra.kernel.base.listeners import Listeners
 from lyra.kernel.base.subsystem import State, Subsystems
-from lyra.kernel.base.table import Table
 from lyra.kernel.base.tasks import Flight, Tasks, Writer, thread_id
-from lyra.kernel.base.waiting import AnyProcess, resume, suspend
+from lyra.kernel.base.waiting import AnyProcess, Table, resume, suspend
 
 if TYPE_CHECKING:
     from lyra.core.budgets.budget import Budget
-    from lyra.core.clock import Clock, Timer
+    from lyra.core.clock import Clock
     from lyra.core.rights.capability import Grant
     from lyra.store.protocol import Store
 
@@ -108,67 +107,6 @@ class AnyEntry(Protocol):
 
 class Core(Generic[P]):
     """See the module. `P` is the type of a process, which is defined a layer above."""
-
-    __slots__ = (
-        "__weakref__",
-        "_drained",
-        "_early_settings",
-        "_flights_left",
-        "_repeatable_left",
-        "_writer",
-        "after_abort",
-        "after_commit",
-        "agents_heard",
-        "branch_began",
-        "budget",
-        "calls",
-        "clock",
-        "confirm_lease",
-        "draining",
-        "elapsed",
-        "entropy",
-        "face",
-        "fail",
-        "failure",
-        "find_replayed",
-        "finish",
-        "flight",
-        "forks",
-        "generation",
-        "grant",
-        "held",
-        "in_flight",
-        "in_flight_repeatable",
-        "is_before_id",
-        "journal",
-        "lease_until",
-        "listeners",
-        "listeners_want_states",
-        "listening",
-        "live",
-        "loop",
-        "mailboxes",
-        "names",
-        "open",
-        "processes",
-        "processes_max",
-        "publish",
-        "recovery_attempts",
-        "rng",
-        "scheduler",
-        "started",
-        "started_s",
-        "states",
-        "stop_process",
-        "stop_tree",
-        "stopping",
-        "store_id",
-        "subsystems",
-        "taint",
-        "tasks",
-        "thread",
-        "wall_zero",
-    )
 
     def __init__(
         self, clock: Clock, *, entropy: Entropy, budget: Budget, grant: Grant, processes_max: int, face: Any
@@ -344,7 +282,8 @@ class Core(Generic[P]):
             timers = [self.clock.call_at(now_s + drain_s, self.drained)]
             if repeatable_s is not None and repeatable_s < drain_s:
                 timers.append(self.clock.call_at(now_s + repeatable_s, self._leave_repeatable))
-            self._drained.add_done_callback(lambda _: _cancel(timers))
+            for timer in timers:
+                self._drained.add_done_callback(lambda _, timer=timer: timer.cancel())  # type: ignore[misc]
         await asyncio.shield(self._drained)  # a second caller waits for the same end
 
     def came_to_its_end(self) -> None:
@@ -400,8 +339,11 @@ class Core(Generic[P]):
     async def outside_pause(self, seconds: float) -> None:
         """Pause a caller that is no process."""
         done = self.loop.create_future()
-        self.clock.call_at(self.clock.monotonic() + seconds, lambda: resume(done))
-        await done
+        timer = self.clock.call_at(self.clock.monotonic() + seconds, lambda: resume(done))
+        try:
+            await done
+        finally:
+            timer.cancel()
 
     # ------------------------------------------------------------------ the store
 
@@ -507,8 +449,3 @@ def _disown_in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_disown_in_child)
-
-
-def _cancel(timers: list[Timer]) -> None:
-    for timer in timers:
-        timer.cancel()

@@ -19,17 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from lyra.core.faultpoint import point
 from lyra.errors import LyraError, Tampered
 from lyra.kernel.journal.history import Fold, ProcessState, encode_state, state_of
-from lyra.store.ended import (
-    ENDED,
-    Segment,
-    SegmentList,
-    encode_entry,
-    is_among,
-    list_of,
-    pack,
-    segment_of,
-    states_of,
-)
+from lyra.store.ended import ENDED, Segment, SegmentList, encode_entry, is_among, list_of, pack, segment_of, states_of
 
 if TYPE_CHECKING:
     from lyra.kernel.base.core import AnyJournal, Core
@@ -52,8 +42,6 @@ _WORTH_A_SNAPSHOT: Final = 1_000  # rows; fewer are folded faster than a snapsho
 class EndedStates:
     """The states that were put away in a snapshot, by pid. Few are held in memory, with a short hash of each pid that a
     caller chose: one that was never used has to be told at once."""
-
-    __slots__ = ("_get_blob", "_lists", "_states", "brought", "hashes", "segments")
 
     def __init__(
         self, get_blob: Callable[[str], bytes], segments: dict[str, Segment], hashes: dict[str, bytes] | None = None
@@ -128,8 +116,6 @@ def _held(held: dict[str, T], digest: str, read: Callable[[], T]) -> T:
 
 class SnapshotWriter:
     """See the module. `seq` is the last row that the newest snapshot covers."""
-
-    __slots__ = ("_core", "_every_events", "_forget", "_retention_s", "_task", "archived", "ended", "seq")
 
     def __init__(
         self,

@@ -24,11 +24,9 @@ from lyra.core.limits import PIPELINE_EVENTS_UNREAD_MAX, PIPELINE_SESSION_IDLE_S
 from lyra.errors import ConfigError, InvalidTransition, NameTaken, NoSuchProcess, Overloaded, ProcessExit
 from lyra.kernel.base.acting import require, require_signal
 from lyra.kernel.base.subsystem import Subsystem
-from lyra.kernel.interrupts.interrupt import Interrupt
-from lyra.kernel.pipelines.agents import Agents
+from lyra.kernel.pipelines.agents import AgentRun, Agents, agent_run, pipeline_of
 from lyra.kernel.pipelines.declaration import PipelineConfig
-from lyra.kernel.pipelines.events import PipelineEvent
-from lyra.kernel.pipelines.feeds import PipelineFeeds, last_event
+from lyra.kernel.pipelines.feeds import PipelineEvent, PipelineFeeds, last_event
 from lyra.kernel.pipelines.instruction import (
     Instruction,
     SessionState,
@@ -39,8 +37,8 @@ from lyra.kernel.pipelines.instruction import (
     run_instruction,
     session_state,
 )
-from lyra.kernel.pipelines.keys import NodeKind
 from lyra.kernel.pipelines.questions import Questions
+from lyra.kernel.pipelines.routing import NodeKind
 from lyra.kernel.pipelines.runner import Runner
 from lyra.kernel.pipelines.session import (
     Session,
@@ -52,11 +50,9 @@ from lyra.kernel.pipelines.session import (
     session_in,
     unmergeable,
 )
-from lyra.kernel.pipelines.single_agent import AgentRun, agent_run, pipeline_of
-from lyra.kernel.pipelines.state import PipelineState
-from lyra.kernel.pipelines.worker_leases import LeaseRequest, WorkerLeases
+from lyra.kernel.pipelines.state import LeaseRequest, PipelineState, WorkerLeases
 from lyra.kernel.programs.handle import Ack
-from lyra.kernel.workers.envelopes import envelope_of
+from lyra.kernel.workers.envelope_table import envelope_of
 
 if TYPE_CHECKING:
     from lyra.kernel.base.core import Core
@@ -109,7 +105,7 @@ class Orchestrator(Subsystem):
         self.leases = WorkerLeases(core, self)
         lifecycle.pipelines = self
         interrupts.on_answered.append(self.runner.look_again)
-        interrupts.on_doubt.append(self.in_doubt)
+        interrupts.on_doubt.append(self._feeds.tell_doubt)
         interrupts.on_program_asked.append(self._feeds.tell_question)
         self._restored_at: float | None = None
 
@@ -559,10 +555,6 @@ class Orchestrator(Subsystem):
                     self.fact(pid, "pipeline.waiting", {"interrupt": unasked, "question": question.number})
                     self.questions.withdraw(known, "its process asks it again")
                 self._lifecycle.make_way(pid)
-
-    def in_doubt(self, interrupt: Interrupt) -> None:
-        """It is unknown whether a stage was performed; the door asked, and its row is the last that was written."""
-        self._feeds.tell_doubt(interrupt)
 
     def tell_token(self, pid: str, stage: str, delta: str, *, debug: bool) -> None:
         """Pass a piece of an answer to the listeners of a pipeline; it is not kept."""

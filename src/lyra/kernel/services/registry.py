@@ -19,7 +19,6 @@ a duplicate. A program reaches a service inside an effect, so what comes back is
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from functools import partial
@@ -45,9 +44,8 @@ from lyra.errors import (
 )
 from lyra.kernel.base.acting import acting, as_registered, require
 from lyra.kernel.base.subsystem import Subsystem
-from lyra.kernel.base.timeouts import in_time
-from lyra.kernel.base.waiting import resume
-from lyra.kernel.journal.error_rows import text_of, without_keys
+from lyra.kernel.base.waiting import in_time
+from lyra.kernel.journal.rows import text_of, without_keys
 from lyra.kernel.programs.handle import Ack, acknowledge
 from lyra.kernel.services.service import (
     SERVICE_TYPES,
@@ -62,6 +60,7 @@ from lyra.kernel.services.service import (
     ServiceResponse,
     ServiceState,
     ServiceStatus,
+    answer_of,
     has_model,
     least_loaded,
     lower,
@@ -69,7 +68,7 @@ from lyra.kernel.services.service import (
     response_of,
     texts_of,
 )
-from lyra.kernel.workers.envelopes import envelope_of
+from lyra.kernel.workers.envelope_table import envelope_of
 
 if TYPE_CHECKING:
     from lyra.kernel.base.core import Core
@@ -96,8 +95,6 @@ _BACKOFF: Final = Backoff(initial_s=0.05, max_s=5.0)
 class _Live:
     """The part of a registration that is not durable; requests in flight keep a reference to it."""
 
-    __slots__ = ("check", "checked_at", "claimed", "dispatched", "failed", "handler", "load", "owner")
-
     def __init__(self, *, claimed: bool) -> None:
         self.claimed = claimed  # registered since this kernel opened, not only restored
         self.handler: ServiceHandler | None = None
@@ -110,8 +107,6 @@ class _Live:
 
 
 class ServiceRegistry(Subsystem):
-    __slots__ = ("_balancer", "_envelope_of", "_lifecycle", "_live", "_resources", "_time_limits", "core", "state")
-
     def __init__(
         self, core: Core[Any], lifecycle: LifecycleManager, resources: ResourceTracker, time_limits: TimeLimits
     ) -> None:
@@ -411,14 +406,14 @@ class ServiceRegistry(Subsystem):
             failure: Exception
             response: ServiceResponse | None = None
             try:
-                response = response_of(name, request, await _result(handler, request), self._envelope_of)
+                response = response_of(name, request, await answer_of(handler, request), self._envelope_of)
             except Exception as error:  # noqa: BLE001 - a handler may raise anything; it is sorted below
                 failure = error
             else:
                 failure = EffectFailed(response.error or "")
             if (response is not None and response.error is None) or not _worth_another(retry, failure, attempt):
                 break
-            await self._pause(retry.delay(attempt, core.rng, failure))
+            await core.outside_pause(retry.delay(attempt, core.rng, failure))
             attempt += 1
             request = _copied(spare)
         if response is None:
@@ -426,15 +421,6 @@ class ServiceRegistry(Subsystem):
         took_s = core.clock.monotonic() - began
         answer: ServiceResponse = msgspec.structs.replace(response, retries=attempt - 1, duration_s=took_s)
         return answer
-
-    async def _pause(self, seconds: float) -> None:
-        clock = self.core.clock
-        over: asyncio.Future[None] = self.core.loop.create_future()
-        timer = clock.call_at(clock.monotonic() + seconds, lambda: resume(over))
-        try:
-            await over
-        finally:
-            timer.cancel()
 
     async def dispatch_inference(
         self,
@@ -522,11 +508,6 @@ class ServiceRegistry(Subsystem):
 
 def unknown_service(name: Any) -> NoSuchService:
     return NoSuchService(f"no service {name!r}", hint="kernel.services.list_services() lists them", name=name)
-
-
-async def _result(handler: ServiceHandler, request: ServiceRequest) -> Any:
-    result = handler(request)
-    return await result if hasattr(type(result), "__await__") else result
 
 
 def _refusal(service: Mapping[str, Any], live: _Live) -> Overloaded:

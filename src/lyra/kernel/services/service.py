@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import msgspec
 
-from lyra.core.checking.check import FrozenSettings, check_integer, known_keys, one_of, short_text
+from lyra.core.checking.check import FrozenSettings, check_integer, known_keys, one_of, printable, short_text
 from lyra.core.envelope import Envelope
 from lyra.core.limits import NAME_LENGTH_MAX, SERVICE_CONCURRENT_DEFAULT
 from lyra.errors import ConfigError, DeadlineExceeded
-from lyra.kernel.base.timeouts import in_time
+from lyra.kernel.base.waiting import in_time
 
 if TYPE_CHECKING:
     from lyra.core.clock import Timer
@@ -75,7 +75,7 @@ class ServiceInfo(FrozenSettings, frozen=True):
         if not isinstance(metadata, Mapping):
             raise ConfigError(f"metadata is a mapping, not {metadata!r}", key="metadata")
         self._put(
-            name=_name(self.name),
+            name=printable(self.name, "a service's name", key="name"),
             service_type=one_of(lower(self.service_type), SERVICE_TYPES, "service_type"),
             version=short_text(self.version, "version", most=NAME_LENGTH_MAX),
             capabilities=[short_text(word, "a capability", most=NAME_LENGTH_MAX) for word in capabilities],
@@ -160,8 +160,6 @@ class ServiceState:
         {"service.registered", "service.unregistered", "service.health_changed"}
     )
 
-    __slots__ = ("services", "untrusted")
-
     def __init__(self) -> None:
         self.services: dict[str, dict[str, Any]] = {}
         self.untrusted: set[str] = set()  # services that a process registered which had read text from outside
@@ -221,12 +219,6 @@ def lower(word: Any) -> Any:
     return word.lower() if isinstance(word, str) else word
 
 
-def _name(word: Any) -> str:
-    if not isinstance(word, str) or not 0 < len(word) <= NAME_LENGTH_MAX or not word.isprintable():
-        raise ConfigError(f"a service's name is 1 to {NAME_LENGTH_MAX} printable characters, not {word!r}", key="name")
-    return word
-
-
 # ---------------------------------------------------------------- balancing
 # Which service takes a request: the least loaded one of those that a word means.
 
@@ -235,8 +227,6 @@ INSTANCE: Final = "/"  # between the name of a service and that of one of its in
 
 class Balancer:
     """The services by the words that mean them, read anew after each registration."""
-
-    __slots__ = ("_by_word", "_services")
 
     def __init__(self, services: Callable[[], Mapping[str, dict[str, Any]]]) -> None:
         self._services = services
@@ -287,18 +277,6 @@ def least_loaded(candidates: Iterable[tuple[str, Mapping[str, Any], Any]]) -> st
 class ServiceCheck:
     """The repeated health check of one service."""
 
-    __slots__ = (
-        "_check",
-        "_degraded_after",
-        "_failures",
-        "_interval_s",
-        "_name",
-        "_registry",
-        "_stopped",
-        "_timer",
-        "_unhealthy_after",
-    )
-
     def __init__(
         self,
         registry: ServiceRegistry,
@@ -336,7 +314,7 @@ class ServiceCheck:
         core = self._registry.core
         try:
             late = DeadlineExceeded(f"the health check of {self._name} took too long")
-            status = self._status(await in_time(core.clock, _answer(self._check), self._interval_s, late))
+            status = self._status(await in_time(core.clock, answer_of(self._check), self._interval_s, late))
         except Exception:  # noqa: BLE001 - whatever it raised, the service did not answer well
             status = self._status(False)
         if self._stopped or core.stopping or core.failure is not None:
@@ -356,8 +334,9 @@ class ServiceCheck:
         return "degraded" if self._failures >= self._degraded_after else None
 
 
-async def _answer(check: HealthCheck) -> Any:
-    answer = check()
+async def answer_of(function: Callable[..., Any], *args: Any) -> Any:
+    """Call a plain or async function of a service."""
+    answer = function(*args)
     return await answer if hasattr(type(answer), "__await__") else answer
 
 

@@ -20,29 +20,15 @@ import msgspec
 from lyra.core.checking.check import one_of, sendable_text, short_text
 from lyra.core.envelope import ANONYMOUS
 from lyra.core.limits import ENDED_PROCESSES_KEPT, NAME_LENGTH_MAX
-from lyra.errors import (
-    ConfigError,
-    InvalidTransition,
-    LimitExceeded,
-    NameTaken,
-    Overloaded,
-    ProcessError,
-)
+from lyra.errors import InvalidTransition, LimitExceeded, NameTaken, Overloaded, ProcessError
 from lyra.kernel.base.acting import require, require_signal
 from lyra.kernel.base.subsystem import Subsystem
-from lyra.kernel.journal.durable_value import durable_value
+from lyra.kernel.journal.rows import durable_value
 from lyra.kernel.process.process import PRIORITIES, TRANSITIONS, Process
 from lyra.kernel.programs.context import require_send
+from lyra.kernel.programs.lifetime import checked_word
 from lyra.kernel.workers.blocks import Blocks, unknown_process
-from lyra.kernel.workers.entry import (
-    STATES,
-    TERMINAL,
-    Entry,
-    LifecycleState,
-    Owner,
-    ProcessControlBlock,
-    ProcessCounts,
-)
+from lyra.kernel.workers.entry import STATES, TERMINAL, Entry, LifecycleState, Owner, ProcessControlBlock, ProcessCounts
 from lyra.kernel.workers.usage import ResourceQuota
 
 if TYPE_CHECKING:
@@ -186,11 +172,7 @@ class LifecycleManager(Subsystem):
 
     @staticmethod
     def checked_pid(pid: Any) -> str:
-        fits = isinstance(pid, str) and 0 < len(pid) <= NAME_LENGTH_MAX and pid.isprintable()
-        if not fits or pid.startswith("~"):
-            hint = f"use 1 to {NAME_LENGTH_MAX} printable characters, the first not ~"
-            raise ConfigError(f"pid is {pid!r}", hint=hint)
-        return str(pid)
+        return checked_word("pid", pid)
 
     # ------------------------------------------------------------------ moving
 

@@ -29,15 +29,7 @@ from lyra.core.secrets.known_keys import KnownKeys
 from lyra.core.trace_context import outgoing
 from lyra.errors import DeadlineExceeded, ModelError
 from lyra.models.settings import Timeouts
-from lyra.models.wire.faults import (
-    UNREADABLE,
-    classify_status,
-    fault,
-    not_an_answer,
-    retry_after,
-    too_large,
-    unreachable,
-)
+from lyra.models.wire.faults import UNREADABLE, fault, from_status, not_an_answer, retry_after, too_large, unreachable
 
 if TYPE_CHECKING:
     import ssl
@@ -335,7 +327,7 @@ class Http:
         wait_s = retry_after(response.headers, self._clock.now())
         if wait_s is None and self._delay is not None:
             wait_s = self._delay(data)
-        return classify_status(
+        return from_status(
             status, self.clean(sentence), code=self.clean(code), provider=self.provider, retry_after_s=wait_s
         )
 

@@ -23,7 +23,7 @@ from lyra.errors import ConfigError, ModelError
 from lyra.models.provider import LLMProvider, Request
 from lyra.models.settings import ProviderSettings
 from lyra.models.stream import StreamEvent
-from lyra.models.wire.faults import UNREADABLE, classify_code, malformed, not_an_answer, truncated
+from lyra.models.wire.faults import UNREADABLE, from_code, malformed, not_an_answer, truncated
 from lyra.models.wire.http import Http, load, usual_sentence
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ class RemoteProvider(LLMProvider):
         except UNREADABLE:
             code = sentence = ""
         if sentence:
-            return classify_code(code, sentence)
+            return from_code(code, sentence)
         return not_an_answer(f"{self.name} sent no stream of events but {_render_head(head)}")
 
     async def close(self) -> None:

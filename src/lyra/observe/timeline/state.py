@@ -13,14 +13,7 @@ from lyra.core.event import Event
 from lyra.core.naming import SUPERVISE
 from lyra.observe.history.processes import ProcessRecord, ProcessTable, record_from_row, sum_into
 from lyra.observe.timeline.journal import RowReader, value_of
-from lyra.observe.timeline.step import (
-    OpenCalls,
-    SupervisedStarts,
-    brief,
-    message_text,
-    text_of_content,
-    to_bounded_json,
-)
+from lyra.observe.timeline.step import OpenCalls, SupervisedStarts, brief, message_text, shorten, text_of_content
 
 _MAILBOX_SHOWN: Final = 50
 _VALUED: Final = ("do", "read", "passage")  # rows whose values are told by their names
@@ -175,7 +168,7 @@ class RunMoment(ProcessTable):
             for cost in process.held.values():
                 sum_into(reserved, cost)
         limits = {name: limit for name, limit in (top.limits or {}).items() if limit is not None}
-        scope = {"pid": top.pid, "limits": to_bounded_json(limits), "used": used, "reserved": reserved}
+        scope = {"pid": top.pid, "limits": shorten(limits), "used": used, "reserved": reserved}
         return {**scope, "recorded": recorded} if recorded else scope
 
     def mailbox(self, pid: str) -> dict[str, Any]:
@@ -189,8 +182,8 @@ class RunMoment(ProcessTable):
 
     def variables(self, pid: str) -> dict[str, Any]:
         """Return what is known of the variables of a process: what it read and was given, and what its groups share."""
-        known = {name: to_bounded_json(value) for name, value in self.values.get(pid, {}).items()}
-        shared = {group: to_bounded_json(self.boards.get(group, {})) for group, pids in self.members.items() if pids}
+        known = {name: shorten(value) for name, value in self.values.get(pid, {}).items()}
+        shared = {group: shorten(self.boards.get(group, {})) for group, pids in self.members.items() if pids}
         return {**known, "shared": shared} if shared else known
 
 
@@ -309,7 +302,7 @@ class AgentConversation:
 def _outcome(value: Any, row: Mapping[str, Any]) -> dict[str, Any]:
     error = row.get("error")
     if error is None:
-        return {"output": to_bounded_json(value)}
+        return {"output": shorten(value)}
     return {"output": str(error.get("message", "failed")), "is_error": True}
 
 
@@ -327,13 +320,13 @@ def _render_message(message: Any) -> dict[str, Any]:
             {
                 "id": call.get("id", ""),
                 "name": call.get("name", ""),
-                "arguments": to_bounded_json(call.get("arguments")),
+                "arguments": shorten(call.get("arguments")),
             }
             for call in calls
         ]
     if results:
         shown["tool_results"] = [
-            {key: to_bounded_json(result[key]) for key in ("id", "name", "output", "is_error") if key in result}
+            {key: shorten(result[key]) for key in ("id", "name", "output", "is_error") if key in result}
             for result in results
         ]
     return shown

@@ -28,7 +28,7 @@ from lyra.sage.terminal.text.styled_lines import (
     exact_lines,
     indented,
     row,
-    strip_control,
+    scrub,
     width_of,
     wrap,
     wrap_text,
@@ -157,7 +157,7 @@ class QuestionDesk:
     def _decide(self, question: TerminalQuestion, decision: Decision) -> None:
         words = _WORDS.get(decision.word, "answered")
         words = f"{words}, as edited" if decision.arguments is not None else words
-        words = f"{words}: {strip_control(decision.text)}" if decision.text else words
+        words = f"{words}: {scrub(decision.text)}" if decision.text else words
         style = "removed" if decision.word in ("deny", "fail") else "faint"
         self._sheet.print("tool", note_lines(words, self._sheet.width, style, indent=OBJECT_COLUMN))
         if self._view is not None:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from lyra.sage.terminal.text.styled_lines import exact, strip_control, strip_control_lines
+from lyra.sage.terminal.text.styled_lines import exact, scrub, scrub_lines
 
 _OBJECT_CHARS_MAX: Final = 400
 _VERBS: Final = {
@@ -157,7 +157,7 @@ def _count(number: int, noun: str) -> str:
 
 def _lines_read(_arguments: Mapping[str, Any], output: str) -> str:
     numbered = sum(1 for line in output.split("\n") if "\t" in line[:8] and line[:6].strip().isdecimal())
-    return _count(numbered or len(strip_control_lines(output)), "line")
+    return _count(numbered or len(scrub_lines(output)), "line")
 
 
 def _searched(arguments: Mapping[str, Any], output: str) -> str:
@@ -179,14 +179,14 @@ def _ran(_arguments: Mapping[str, Any], output: str) -> str:
     text = _NOTE.sub("", output)
     if output.startswith("started in the background"):
         return "in the background"
-    count = len(strip_control_lines(text))
+    count = len(scrub_lines(text))
     return _tests(text) or (_count(count, "line") if count else "no output")
 
 
 def _tests(output: str) -> str:
     """Return the summary line of a test run, if the output ends with one."""
     for line in reversed(output.strip().split("\n")[-4:]):
-        summary = _TESTS.search(strip_control(line))
+        summary = _TESTS.search(scrub(line))
         if summary is not None:
             return summary[0]
     return ""
@@ -199,7 +199,7 @@ def _written(arguments: Mapping[str, Any], output: str) -> str:
 
 
 def _todos_done(_arguments: Mapping[str, Any], output: str) -> str:
-    last = strip_control_lines(output)[-1:]
+    last = scrub_lines(output)[-1:]
     return last[0] if last and "done" in last[0] else ""
 
 

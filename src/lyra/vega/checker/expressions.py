@@ -18,7 +18,7 @@ from lyra.vega.checker.scope import (
     ModuleCheck,
     Signature,
     nearest,
-    signature_from_entry,
+    read_entry,
 )
 from lyra.vega.checker.types import (
     ANY,
@@ -104,9 +104,7 @@ def member_of(check: ModuleCheck, node: ast.Path) -> Binding | None:
         check.error(node.end - len(node.name), node.end, f"`{node.module}` has no `{node.name}`", hint)
         return None
     entry = known[node.name]
-    return (
-        entry if isinstance(entry, Binding) else Binding("function", ValueKind("function"), signature_from_entry(entry))
-    )
+    return entry if isinstance(entry, Binding) else Binding("function", ValueKind("function"), read_entry(entry))
 
 
 def _kind_of_list(check: ModuleCheck, node: ast.ListLiteral) -> ValueKind:
@@ -223,7 +221,7 @@ def _kind_of_call(check: ModuleCheck, node: ast.Call) -> ValueKind:
     if isinstance(callee, ast.Name):
         name, binding = callee.name, check.scope.find(callee.name)
         if binding is None and name in GLOBALS:
-            signature = signature_from_entry(GLOBALS[name])
+            signature = read_entry(GLOBALS[name])
         elif binding is not None and binding.role in NOT_CALLED:
             check.error_on(callee, f"`{name}` is {ROLES[binding.role]} and cannot be called", f"`spawn {name}`")
         else:
@@ -314,11 +312,11 @@ def methods_of(kind: str) -> Mapping[str, Signature]:
     """Return what may stand behind the dot of a value of that kind; nothing when that is not known."""
     if kind not in METHODS:
         return {}
-    rows = {name: signature_from_entry(entry, is_method=True) for name, entry in LIBRARY.get(kind, {}).items()}
+    rows = {name: read_entry(entry, is_method=True) for name, entry in LIBRARY.get(kind, {}).items()}
     for name, target in METHODS[kind].items():
         module, _, function = target.partition("::")
         entry = LIBRARY.get(module, {}).get(function)
-        rows[name] = signature_from_entry(entry, is_method=True) if entry is not None else _ANYHOW
+        rows[name] = read_entry(entry, is_method=True) if entry is not None else _ANYHOW
     return rows
 
 

@@ -293,7 +293,7 @@ def _heading(name: str, order: list[str]) -> str:
 
 
 @cache
-def signature_from_entry(entry: LibraryEntry, *, is_method: bool = False) -> Signature:
+def read_entry(entry: LibraryEntry, *, is_method: bool = False) -> Signature:
     """Return how a library function is called; as a method its first parameter is the value before the dot."""
     rows = entry.parameters[1:] if is_method else entry.parameters
     first_optional = entry.required - (1 if is_method else 0)

@@ -46,13 +46,7 @@ from lyra.vesper.runtime.entries import EventEntry, ScheduleState
 from lyra.vesper.runtime.kernel_thread import KernelThread
 from lyra.vesper.runtime.node_process import PART, ExecutionOrder, broken, execution_of, inputs_digest, node_process
 from lyra.vesper.runtime.paths import DirectPath, ExecutionPath, PythonPath
-from lyra.vesper.runtime.privacy import (
-    Privacy,
-    redacted_fields,
-    redacted_outcome,
-    redaction_of,
-    sensitive_inputs,
-)
+from lyra.vesper.runtime.privacy import Privacy, redacted_fields, redacted_outcome, redaction_of, sensitive_inputs
 from lyra.vesper.runtime.recording import ExecutionRecords
 from lyra.vesper.runtime.results import ResultStore, open_results
 from lyra.vesper.runtime.watch import NodeWatch, over_rate, watch_of

@@ -7,16 +7,7 @@ from hypothesis import strategies as st
 from prompt_toolkit.utils import get_cwidth
 
 from lyra.sage.terminal.text.markdown_view import MarkdownStream, markdown_lines
-from lyra.sage.terminal.text.styled_lines import (
-    clip,
-    for_output,
-    row,
-    strip_control,
-    strip_style,
-    width_of,
-    wrap,
-    wrap_text,
-)
+from lyra.sage.terminal.text.styled_lines import clip, for_output, row, scrub, strip_style, width_of, wrap, wrap_text
 from tests.cases import cases
 
 MARKS = ("# a", "- b", "  - c", "1. d", "```", "```py", "~~~", "> e", "| f | g |", "|---|---|", "", "", "---", "**h")
@@ -49,7 +40,7 @@ def test_a_laid_out_text_fits_its_width(text: str, width: int) -> None:
 @settings(max_examples=cases(200), deadline=None)
 @given(st.text(max_size=200), st.integers(1, 40))
 def test_wrapped_text_keeps_its_characters(text: str, width: int) -> None:
-    text = for_output(strip_control(text), unicode=True)
+    text = for_output(scrub(text), unicode=True)
     lines = wrap_text(text, width)
     assert "".join("".join(lines).split()) == "".join(text.split())
     assert all(get_cwidth(line) <= max(width, 2) for line in lines)
@@ -77,7 +68,7 @@ def test_nothing_that_acts_on_a_terminal_passes(text: str) -> None:
     for clean in (
         for_output(text, unicode=True),
         for_output(text, unicode=False),
-        for_output(strip_control(text), unicode=True),
+        for_output(scrub(text), unicode=True),
     ):
         assert all(char.isprintable() or ord(char) > 0x9F for char in clean)
         assert "\x1b" not in clean

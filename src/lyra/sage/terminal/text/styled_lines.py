@@ -2,7 +2,7 @@
 
 A line is a list of (style, text) pairs without line ends. Tool calls have a column for the verb, one for its object and
 figures at the right edge; on a narrow terminal the figures are moved below. Widths are counted in cells of the
-terminal. All text from models, tools and files is made harmless here first (`exact`, `strip_control`). Styles and marks
+terminal. All text from models, tools and files is made harmless here first (`exact`, `scrub`). Styles and marks
 are one table each; only `encoded` and the screen turn them into escape sequences.
 """
 
@@ -282,7 +282,7 @@ _ASCII: Final = {
 }
 
 
-def strip_control(text: str) -> str:
+def scrub(text: str) -> str:
     """Prose or output without sequences, control characters and invisible characters; line ends stay, tabs become
     blanks, and of a line that was overwritten in place only the last state is left."""
     if text.isascii() and text.isprintable():
@@ -293,9 +293,9 @@ def strip_control(text: str) -> str:
     return without_invisible(text).expandtabs(_TAB_COLUMNS)
 
 
-def strip_control_lines(text: str) -> list[str]:
-    """Return the lines of `strip_control`; blank lines at the end are left out."""
-    return strip_control(text).rstrip().split("\n") if text.strip() else []
+def scrub_lines(text: str) -> list[str]:
+    """Return the lines of `scrub`; blank lines at the end are left out."""
+    return scrub(text).rstrip().split("\n") if text.strip() else []
 
 
 def exact(text: str) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lyra.core.limits import BUS_QUERY_TIMEOUT_S
 from lyra.errors import ConfigError, Denied, EffectFailed, LyraError, Overloaded
 from lyra.kernel.bus.message import BusStream
-from lyra.kernel.journal.error_rows import text_of
+from lyra.kernel.journal.rows import text_of
 from lyra.kernel.services.service import ServiceInfo
 from lyra.server.generated import engine_pb2 as pb
 from lyra.server.grpc.fields import (
@@ -27,13 +27,7 @@ from lyra.server.grpc.fields import (
     text,
 )
 from lyra.server.grpc.messages import answer_fields, fields_of, fill, json_envelope, message_from
-from lyra.server.grpc.services.kernel import (
-    SERVICE_OWNER,
-    ServiceCalls,
-    owned_envelope,
-    require_process,
-    service_owner,
-)
+from lyra.server.grpc.services.kernel import SERVICE_OWNER, ServiceCalls, owned_envelope, require_process, service_owner
 from lyra.server.owners import interrupt_owner, require_question
 from lyra.server.work.names import is_offered, service_for
 
