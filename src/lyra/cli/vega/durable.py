@@ -21,7 +21,7 @@ from lyra.errors import ConfigError, Conflict, LyraError
 
 if TYPE_CHECKING:
     from lyra.cli.app import Invocation
-    from lyra.cli.vega.output import CallRecords, ProgramOutput
+    from lyra.cli.vega.output import ProgramOutput
     from lyra.config import Config
     from lyra.errors import VegaError
     from lyra.kernel.interrupts.interrupt import Interrupt
@@ -146,9 +146,7 @@ def live(
     space: Space,
     program: Program,
     output: ProgramOutput,
-    calls: CallRecords,
     *,
-    heard: bool,
     before: DurableRun | None = None,
     migration: ProgramMigration | None = None,
     held: Callable[[], object] = lambda: None,
@@ -207,9 +205,8 @@ def live(
             asks=asks,
         )
         lives.append(life)
-        if heard:
-            calls.know(program)
-            life.kernel.on_event(calls, calls.KINDS)
+        if output.listens:
+            output.calls.listen(life.kernel, program)
         return to_python(await life.run(facts))
 
     with _ending(invocation, space, output, lives):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import signal
 import sys
 import webbrowser
 from contextlib import suppress
@@ -20,6 +19,7 @@ import click
 
 from lyra.cli.demo.web.agents import CHANGE_BUDGET
 from lyra.cli.demo.web.scene import PIPELINE, SERVICES, Scene
+from lyra.cli.process_io import on_stop_signal
 from lyra.cli.render import note
 from lyra.core.address import Address
 from lyra.core.clock import SystemClock
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from lyra.kernel.programs.handle import Handle
 
 
-_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 _DRAIN_S: Final = 1.0  # nothing here has to be finished
 
 
@@ -58,9 +57,7 @@ def run_web_demo(demo: WebDemo) -> None:
 
 async def _serve(demo: WebDemo) -> None:
     stopped = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in _SIGNALS:
-        loop.add_signal_handler(number, stopped.set)
+    on_stop_signal(stopped.set)
     token = Entropy().token()
     settings = ServeSettings(
         tokens=TokenTable({token: TokenHolder("you")}), http=Address("127.0.0.1", demo.port), drain_s=_DRAIN_S
@@ -75,8 +72,6 @@ async def _serve(demo: WebDemo) -> None:
             if demo.opens:
                 await asyncio.to_thread(webbrowser.open, f"{address}/?token={token}")
             await stopped.wait()
-            for number in _SIGNALS:  # a second signal ends the program at once
-                loop.remove_signal_handler(number)
             work.cancel()
     finally:
         await scene.close()

@@ -71,13 +71,4 @@ def _row(info: ServiceInfo, now: float, *, has_handler: bool) -> TableRow:
     return TableRow(info.name, cells)
 
 
-ENDPOINTS: Final = (
-    Endpoint(
-        name="pages.services",
-        method="GET",
-        path="/services",
-        summary="The services and their health",
-        handler=_services,
-        is_documented=False,
-    ),
-)
+ENDPOINTS: Final = (Endpoint("pages.services", "GET", "/services", "The services and their health", _services),)
