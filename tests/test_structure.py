@@ -32,13 +32,13 @@ VAGUE_NAMES_MAX = 4  # two public parameters and two methods that several module
 
 # Ratchets of the grain: these counts only go down, and the mean only goes up.
 FILES_MAX = 944
-LINES_MAX = 217_264
-MEAN_LINES_MIN = 229
-SMALL_MODULES_MAX = 13
-ONE_IMPORTER_MAX = 168
+LINES_MAX = 217_160
+MEAN_LINES_MIN = 230
+SMALL_MODULES_MAX = 12
+ONE_IMPORTER_MAX = 165
 LONG_FILES_MAX = 0
 LONG_FUNCTIONS_MAX = 1  # the machine of Vega, which is generated
-SHORT_AND_CALLED_ONCE_MAX = 1397
+SHORT_AND_CALLED_ONCE_MAX = 1378
 NO_VERBS_MAX = 0
 
 

@@ -109,7 +109,8 @@ class PrometheusMetrics:
         counts[key] = counts.get(key, 0.0) + value
 
     def set(self, name: str, labels: Labels = (), value: float = 0.0) -> None:
-        self._counts[name][self._bounded(name, labels)] = value
+        counts = self._counts[name]
+        counts[labels if labels in counts else self._bounded(name, labels)] = value
 
     def observe(self, name: str, labels: Labels, seconds: float) -> None:
         buckets, spreads = METRICS[name].buckets, self._spreads[name]

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from lyra import Agent, Kernel, tool
-from lyra.agents.acp.agent_sessions import AgentSession
+from lyra.agents.acp.agent_sessions import AgentEditorSession
 from lyra.agents.session.shared import runtime_of, stop_turn
 from lyra.errors import AgentFailed, Conflict, DeadlineExceeded, ProcessExit
 from lyra.kernel.journal.history import Fold
@@ -296,12 +296,12 @@ def test_an_editor_is_told_that_a_prompt_is_cancelled_when_the_store_has_it(path
     async def first():
         async with Crash(Kernel(path)) as kernel:
             process = await shop.busy(kernel)
-            session: Any = AgentSession.__new__(AgentSession)
+            session: Any = AgentEditorSession.__new__(AgentEditorSession)
             session._is_cancelled = True
             answer = await process.stream("bread", events=True).begin()
             await kernel.durable()
             answer.cancel()
-            assert (await AgentSession._run(session, answer)).stop_reason == "cancelled"
+            assert (await AgentEditorSession._run(session, answer)).stop_reason == "cancelled"
 
     run(first())
     assert run(shop.after_restart(path)) == ["the last one"]

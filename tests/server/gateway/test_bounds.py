@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import json
 import random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,10 +20,12 @@ from openai.types import embedding_create_params as openai_embeddings
 from openai.types.chat import completion_create_params as openai_chat
 from openai.types.responses import response_create_params as openai_responses
 
+from lyra.core.budgets.budget import Budget
 from lyra.errors import ConfigError
 from lyra.models.pricing import price_of
 from lyra.models.stream import TokenUsage
 from lyra.server.gateway.bounds import BoundedTools, refuse_unbounded
+from lyra.server.gateway.call import GatewayCall
 from lyra.server.gateway.request import FORMATS, GatewayRequest
 from tests.server.gateway.support import Received, Reply, ServedGateway, serving_gateway
 from tests.server.http.support import in_loop
@@ -403,3 +406,21 @@ def test_held_money_is_429_and_spent_money_is_402(path: str, body: dict[str, Any
                 assert (spent.status_code, spent.headers.get("retry-after")) == (402, None)
 
     in_loop(main())
+
+
+def test_a_budget_that_is_set_while_a_call_is_prepared_bounds_it() -> None:
+    """The call is prepared before it is reserved: a limit that came in between refuses what has no bound."""
+    body = {"model": "openai/gpt-5", "messages": [{"role": "user", "content": "x"}], "web_search_options": {"a": 1}}
+    target: Any = SimpleNamespace(
+        model="gpt-5",
+        name="openai/gpt-5",
+        price=price_of("openai/gpt-5"),
+        is_native=True,
+        provider=SimpleNamespace(name="openai"),
+    )
+    nothing: Any = None
+    request = GatewayRequest(FORMATS["chat"], json.dumps(body).encode())
+    call = GatewayCall("c", nothing, request, target, headers={}, query="", relay=nothing)
+    assert call.prepare(Budget()) == call.prepare(Budget())
+    with pytest.raises(ConfigError, match="web_search_options"):
+        call.prepare(Budget(usd="$1"))

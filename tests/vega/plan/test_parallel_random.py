@@ -47,7 +47,7 @@ SHOWN: dict[str, tuple[int, str]] = {
         'try { let x = a <- "m29"; let y = s <- "m85"; } catch Error(r) { print("caught " + r); } print(s <- "m1");',
     ),
     "spend": (1, 'session budget $1.00 { let x = a <- "1"; let y = a <- "2"; print(budget::used()); }'),
-    "reserve": (
+    "room": (
         1,
         """session budget $0.006 {
             let all = "";

@@ -132,8 +132,13 @@ class Usage:
         return total
 
     def __getitem__(self, dimension: str) -> int:
-        wanted = _index(dimension)
-        return next((amount for index, amount in self.items if index == wanted), 0)
+        wanted = _INDEX.get(dimension)
+        if wanted is None:
+            wanted = _index(dimension)
+        for index, amount in self.items:
+            if index == wanted:
+                return amount
+        return 0
 
     def __add__(self, other: Usage) -> Usage:
         if not other.items:

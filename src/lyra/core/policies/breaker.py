@@ -114,8 +114,11 @@ class Breaker:
 
     def success(self, now: float) -> str | None:
         """Record a successful call; gives the new state if that changed it."""
-        self._end_probe()
         self.failures = 0
+        if self.state == "closed":
+            self._probes = 0
+            return None
+        self._end_probe()
         return self._move("success", now)
 
     def failure(self, now: float) -> str | None:

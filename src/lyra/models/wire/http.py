@@ -55,9 +55,9 @@ class ProviderWaits:
         self._first_at = None if timeouts.first_s is None else now + timeouts.first_s
         self._total_at = None if timeouts.total_s is None else now + timeouts.total_s
 
-    async def first(self, awaitable: Awaitable[T]) -> T:
+    def first(self, awaitable: Awaitable[T]) -> Awaitable[T]:
         """The head of the answer, and the first piece of its body."""
-        return await self._until(awaitable, self._first_at, self._timeouts.first_s, "began to answer")
+        return self._until(awaitable, self._first_at, self._timeouts.first_s, "began to answer")
 
     async def next(self, awaitable: Awaitable[T]) -> T:
         """The next piece. One that has come already, in the same packet as the last one, needs no timer."""
@@ -156,6 +156,8 @@ class UnreadAnswer(NamedTuple):
     status: int
     headers: Mapping[str, str]
     chunks: AsyncIterator[bytes]
+    response: httpx2.Response
+    waits: ProviderWaits
 
     async def read(self, bytes_max: int = ANSWER_BYTES_MAX) -> bytes:
         """The whole body; of one with more than `bytes_max` bytes, a beginning with more than those."""
@@ -188,6 +190,7 @@ class Http:
         self._sentence = sentence or usual_sentence
         self._delay = delay  # reads the time to wait from the body of an error
         self._error_header = error_header  # the header with the provider's error code, if it is not in the body
+        self._unhurried = msgspec.structs.replace(timeouts, first_s=None)  # for an answer that begins when it is done
         self._clock = clock or loop_clock()
         self._transport = transport
         self._pools: dict[_PoolKey, _Pool] = {}
@@ -243,40 +246,33 @@ class Http:
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         """The pieces of the answer's body. Errors of the transport become ModelErrors, also those met while reading."""
         sent = {"content-type": "application/json", "accept": "text/event-stream" if stream else "application/json"}
-        async with self._exchange(url, body, {**sent, **headers}) as (response, waits):
-            if not 200 <= response.status_code < 300:
-                raise await self._refused(response, waits)
-            self._check_type(response)
-            yield self._chunks(response, waits)
+        async with self.forward(url, body, {**sent, **headers}, stream=True) as answer:
+            if not 200 <= answer.status < 300:
+                raise await self._refused(answer.response, answer.waits)
+            self._check_type(answer.response)
+            yield answer.chunks
 
     @asynccontextmanager
     async def forward(
         self, url: str, body: bytes, headers: Mapping[str, str], *, stream: bool
     ) -> AsyncIterator[UnreadAnswer]:
-        """An answer of any status, unread. Errors of the transport become ModelErrors, also those met while reading.
-        An answer that is not streamed begins when it is done: only `total_s` limits it."""
-        async with self._exchange(url, body, headers, stream=stream) as (response, waits):
-            yield UnreadAnswer(response.status_code, response.headers, self._chunks(response, waits))
-
-    @asynccontextmanager
-    async def _exchange(
-        self, url: str, body: bytes, headers: Mapping[str, str], *, stream: bool = True
-    ) -> AsyncIterator[tuple[httpx2.Response, ProviderWaits]]:
+        """Yield an answer of any status, unread. Errors of the transport become ModelErrors, also those met while
+        reading. An answer that is not streamed begins when it is done: only `total_s` limits it."""
         import httpx2
 
         pool = await self._open(_Route.to(url))
         begun = False
         sent = dict(headers)
         outgoing(sent)
-        timeouts = self.timeouts if stream else msgspec.structs.replace(self.timeouts, first_s=None)
-        waits = ProviderWaits(self.provider, timeouts, asyncio.get_running_loop())
+        waits = ProviderWaits(self.provider, self.timeouts if stream else self._unhurried, asyncio.get_running_loop())
         pool.calls += 1
         try:
             request = pool.client.build_request("POST", _parsed(url), content=body, headers=sent)
             response = await waits.first(pool.client.send(request, stream=True))
             begun = True
             try:
-                yield response, waits
+                chunks = self._chunks(response, waits)
+                yield UnreadAnswer(response.status_code, response.headers, chunks, response, waits)
             finally:
                 await response.aclose()
         except DeadlineExceeded:  # of the process that waits; it is an OSError, and none of the transport

@@ -137,7 +137,7 @@ _IMAGE_TOKENS_USUAL: Final = 25_000
 
 def input_bound(request: GatewayRequest, model: str) -> int:
     """The most tokens that the request can be for a model."""
-    image_tokens = next((most for word, most in _IMAGE_TOKENS_BY_NAME if word in model), _IMAGE_TOKENS_USUAL)
+    image_tokens = next(iter([most for word, most in _IMAGE_TOKENS_BY_NAME if word in model]), _IMAGE_TOKENS_USUAL)
     has_tools = request.may_name("tools") or request.has("functions")
     tokens = request.size_bytes + BASE_TOKENS + (TOOLS_TOKENS if has_tools else 0)
     tokens += described_tokens(request)
@@ -152,10 +152,12 @@ def _parts(request: GatewayRequest) -> Iterator[tuple[int, dict[str, Any]]]:
     """The messages of a request (level 0), their parts (1), the parts of tools' results (2), and what is inside those.
     Only what a provider reads as a part is one: an object inside the arguments of a tool call is text to it."""
     for name in _CONVERSATION:
-        pending, level = [request.value(name)], int(name not in _MESSAGES)
-        while parts := list(_objects(pending)):
-            yield from ((level, part) for part in parts)
-            pending = [part.get(field) for part in parts for field in ("content", "output")]
+        level = int(name not in _MESSAGES)
+        pending = [request.values[name]] if isinstance(request.values.get(name), (dict, list)) else []
+        while pending and (parts := list(_objects(pending))):
+            yield from [(level, part) for part in parts]
+            inside = [part.get(field) for part in parts for field in ("content", "output")]
+            pending = [node for node in inside if isinstance(node, (dict, list))]
             level += 1
 
 
@@ -196,9 +198,9 @@ def output_bound(request: GatewayRequest, model: str) -> int:
 
 def _thinking_bounds(request: GatewayRequest) -> dict[str, Any]:
     """The numbers of tokens that a request allows for thinking, by their names."""
-    bounds = {name: request.value(name) for name in ("max_reasoning_tokens", "thinking_budget")}
+    bounds = {name: request.values.get(name) for name in ("max_reasoning_tokens", "thinking_budget")}
     for name, inner in (("thinking", "budget_tokens"), ("reasoning", "max_tokens")):
-        given = request.value(name)
+        given = request.values.get(name)
         bounds[f"{name}.{inner}"] = given.get(inner) if isinstance(given, dict) else None
     return {name: bound for name, bound in bounds.items() if bound is not None}
 
@@ -212,27 +214,27 @@ def thinking_beside(request: GatewayRequest, bound: int) -> int:
 
 def answer_least(request: GatewayRequest) -> int:
     """The fewest tokens of answer that are worth a call: the provider refuses a bound that its thinking would fill."""
-    thinking = request.value("thinking")
+    thinking = request.values.get("thinking")
     budget = thinking.get("budget_tokens") if isinstance(thinking, dict) else None
     return _ANSWER_TOKENS_LEAST + (budget if isinstance(budget, int) and budget > 0 else 0)
 
 
 def choices(request: GatewayRequest) -> int:
     """Return how many answers are asked for."""
-    count = request.value("n")
+    count = request.values.get("n")
     return count if isinstance(count, int) and not isinstance(count, bool) and count > 1 else 1
 
 
 def refuse_unbounded(request: GatewayRequest, tools: BoundedTools) -> None:
     """Refuse what has no known bound; `tools` are those of the request."""
     _refuse_members(request)
-    if not _only_shortens(request.value("context_management")):
+    if not _only_shortens(request.values.get("context_management")):
         raise _unbounded("context_management")
     if tools.unbounded is not None:
         raise _unbounded_tool(tools.unbounded)
     if request.may_name("ttl") and _is_cached_long(request.data()):
         raise _unbounded("a cache_control of another ttl than 5m")
-    if request.value("service_tier") not in _USUAL_TIERS:
+    if request.values.get("service_tier") not in _USUAL_TIERS:
         raise _unbounded("service_tier")
     bounded = _BOUNDED_PARTS[request.format.name]
     for level, part in _parts(request):
@@ -248,28 +250,28 @@ def refuse_unbounded(request: GatewayRequest, tools: BoundedTools) -> None:
 def _refuse_members(request: GatewayRequest) -> None:
     """Refuse members that are not known, or whose values could make the answer longer than its bound."""
     for name in _UNBOUNDED:
-        if request.value(name):
+        if request.values.get(name):
             raise _unbounded(name)
     known_here = _KNOWN[request.format.name]
     for name in request.names:
-        given = request.value(name)
+        given = request.values.get(name)
         if name not in known_here and name.casefold() in known_here.union(_UNBOUNDED):
             raise _unbounded(f"the member {name[:60]!r}")  # to some providers it is the other one
         is_known = name in known_here and (name in _OBJECTS or not any(_objects([given])))
         if not is_known and name not in _UNBOUNDED and _may_lengthen({name: given}):
             raise _unbounded(f"the member {name[:60]!r}")
     for name, known in _KNOWN_INSIDE.items():
-        given = request.value(name)
+        given = request.values.get(name)
         unknown = {key: value for key, value in given.items() if key not in known} if isinstance(given, dict) else {}
         if _may_lengthen(unknown):
             raise _unbounded(f"the member {f'{name}.{min(unknown)}'[:60]!r}")
     for name, bound in {**request.limits, **_thinking_bounds(request)}.items():
         if type(bound) is not int or bound < 1:  # to some providers "50" is 50, and -1 is no bound
             raise ConfigError(f"{name} is a whole number above 0", key=name)
-    count, reasoning = request.value("n"), request.value("reasoning")
+    count, reasoning = request.values.get("n"), request.values.get("reasoning")
     if count is not None and (type(count) is not int or count < 1):
         raise ConfigError("n is a whole number above 0", key="n")
-    if request.value("modalities") not in (None, ["text"]):
+    if request.values.get("modalities") not in (None, ["text"]):
         raise _unbounded("modalities")
     if isinstance(reasoning, dict) and reasoning.get("mode") not in (None, "standard"):
         raise _unbounded("reasoning.mode")
@@ -350,7 +352,7 @@ class BoundedTools(NamedTuple):
 
 def bounded_tools(request: GatewayRequest) -> BoundedTools:
     """Which tools of a request can be sent for a key with a budget."""
-    tools = request.value("tools")
+    tools = request.values.get("tools")
     if not isinstance(tools, list):
         return BoundedTools()
     are_of_client = [_is_of_client(tool) or bool(_described(request, tool)) for tool in tools]
@@ -360,7 +362,7 @@ def bounded_tools(request: GatewayRequest) -> BoundedTools:
     may_leave_out = (
         request.format.name == "responses"
         and len(hosted) < len(tools)
-        and request.value("tool_choice") in _FREE_CHOICES
+        and request.values.get("tool_choice") in _FREE_CHOICES
     )
     needed = [tool for tool in hosted if not may_leave_out or _tool_type(tool) not in _OPTIONAL_TOOLS]
     if needed:
@@ -378,9 +380,9 @@ def hosted_tool(tools: Any) -> str | None:
 
 def described_tokens(request: GatewayRequest) -> int:
     """The most input tokens that the provider's own descriptions of the client's tools add to a request."""
-    tools = request.value("tools")
+    tools = request.values.get("tools")
     kinds = [_described(request, tool) for tool in tools] if isinstance(tools, list) else []
-    return sum(_DESCRIBED_TOKENS[kind] for kind in kinds if kind)
+    return sum([_DESCRIBED_TOKENS[kind] for kind in kinds if kind])
 
 
 def _described(request: GatewayRequest, tool: Any) -> str:

@@ -94,6 +94,7 @@ class GatewayCall:
         "relay",
         "request",
         "target",
+        "tokens",
         "tools_left_out",
         "translated",
         "tries",
@@ -125,6 +126,7 @@ class GatewayCall:
         self.is_limited = False  # by a budget: what is quoted bounds the cost
         self.meter = AnswerMeter(request.format, request.stream)
         self.micro_usd: int | None = None
+        self.tokens: TokenUsage | None = None  # those that the last try took, once that is known
         self.refusal: RawAnswer | None = None  # the provider's own words, where it refused
         self.answer: RawAnswer | None = None
         self.tries = 0
@@ -141,11 +143,14 @@ class GatewayCall:
     def prepare(self, budget: Budget) -> Usage:
         """The most that the call may cost, and the body that keeps to it."""
         request, price = self.request, self.target.price
+        if self.quoted and not self.is_limited and not budget.limits_money:
+            return self.quoted  # prepared before, and no money limits it
         self.bound_lowered = None
         if request.format.is_free:
             self.body = self._body()
             return self.quoted
-        self.is_limited = budget.limits_money
+        if budget.limits_money and not self.is_limited:
+            self.is_limited, self._input_tokens = True, None  # what has no bound is refused from now on
         tokens_in = self._bounded_input()
         if self.is_limited:
             assert price is not None
@@ -244,7 +249,7 @@ class GatewayCall:
 
     def _ask_for_usage(self, changes: dict[str, Any]) -> None:
         """Have a stream of chat completions tell its usage; a client that did not ask for it does not see it."""
-        options = self.request.value("stream_options")
+        options = self.request.values.get("stream_options")
         options = options if isinstance(options, dict) else {}
         if options.get("include_usage") is not True:
             changes["stream_options"] = {**options, "include_usage": True}
@@ -306,7 +311,7 @@ class GatewayCall:
         body = await answer.read()
         self.meter.read(body)
         media = answer.headers.get("content-type", "application/json")
-        masked = AnswerFilter(self.target.keys).whole(body)
+        masked = self.target.keys.mask_whole(body.decode(_BYTES_AS_TEXT)).encode(_BYTES_AS_TEXT)
         self.answer = RawAnswer(masked, media, answer.status, answer_headers(answer.headers))
 
 
@@ -426,7 +431,7 @@ def spent(call: GatewayCall, *, is_whole: bool) -> Usage:
     if call.request.format.is_free:
         call.micro_usd = 0
         return call.quoted
-    tokens = call.meter.tokens(call.quoted["input_tokens"], is_whole=is_whole)
+    tokens = call.tokens = call.meter.tokens(call.quoted["input_tokens"], is_whole=is_whole)
     price = call.target.price
     call.micro_usd = None if price is None else price.cost(tokens)
     usage = Usage.of_call(call.micro_usd or 0, tokens.total_input, tokens.output_tokens)

@@ -124,7 +124,7 @@ class Gateway:
 
     def _effect(self, key: GatewayKey, model: str) -> Effect:
         """The effect of calling a model with a key."""
-        names = (key.settings.payer, model)
+        names = (key.payer, model)
         effect = self._effects.get(names)
         if effect is None:
             if len(self._effects) >= _EFFECTS_MAX:
@@ -241,7 +241,9 @@ _BAD_RESPONSE: Final = "bad_response"  # the kind of error of what came with the
 
 def call_record(kernel: Kernel, asked: GatewayCall, took_s: float, error: BaseException | None) -> ModelCalled:
     """Return the record of a call that is over."""
-    tokens = asked.meter.tokens(asked.quoted["input_tokens"], is_whole=error is None)
+    tokens = asked.tokens
+    if tokens is None or error is not None:
+        tokens = asked.meter.tokens(asked.quoted["input_tokens"], is_whole=error is None)
     is_billed = isinstance(error, LyraError) and bool(error.fields.get("billed"))
     has_cost = error is None or is_billed or asked.meter.has_begun or isinstance(error, asyncio.CancelledError)
     outer = enclosing_span()
@@ -251,7 +253,7 @@ def call_record(kernel: Kernel, asked: GatewayCall, took_s: float, error: BaseEx
     return ModelCalled(
         trace_id=outer.trace_id if outer is not None else f"{kernel.entropy.bits(128):032x}",
         span_id=new_span(kernel),
-        agent=settings.payer,
+        agent=asked.key.payer,
         model=asked.target.name,
         input_tokens=tokens.total_input if has_cost else 0,
         output_tokens=tokens.output_tokens if has_cost else 0,

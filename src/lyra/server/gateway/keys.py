@@ -38,10 +38,11 @@ _OWN: Final = "token"  # in the pid of the key of a server token
 class GatewayKey:
     """A key that is in force: its settings and its process."""
 
-    __slots__ = ("process", "settings", "window")
+    __slots__ = ("payer", "process", "settings", "window")
 
     def __init__(self, settings: KeySettings, process: Process) -> None:
         self.settings = settings
+        self.payer = f"{'token/' if settings.is_token else KEY_AGENT}{settings.name}"  # in the place of an agent
         self.process = process
         self.window = RequestWindow(settings.requests_per_minute, process.core.clock)
 
@@ -218,11 +219,6 @@ class KeySettings(msgspec.Struct, frozen=True, kw_only=True):
     def is_token(self) -> bool:
         """Whether this stands for a token of the server, which is no key."""
         return not self.hash
-
-    @property
-    def payer(self) -> str:
-        """Return what stands in the place of an agent in the records of its calls."""
-        return f"{'token/' if self.is_token else KEY_AGENT}{self.name}"
 
     def allows(self, *names: str) -> bool:
         """Whether the model of any of these names may be called."""

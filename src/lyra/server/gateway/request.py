@@ -34,35 +34,33 @@ _encode: Final = msgspec.json.encode
 class GatewayRequest:
     """See the module."""
 
-    __slots__ = ("_has_escapes", "_is_ascii", "_members", "_values", "format", "model", "stream")
+    __slots__ = ("_has_escapes", "_is_ascii", "_members", "_raw", "format", "model", "stream", "values")
 
     def __init__(self, wire: WireFormat, raw: bytes) -> None:
         self.format = wire
         try:
             self._members = _members.decode(raw)
             # All of it is read once: a part that is no JSON, or no UTF-8, is refused here and never sent on.
-            self._values: dict[str, Any] = msgspec.json.decode(raw)
+            self.values: dict[str, Any] = msgspec.json.decode(raw)  # the members, read, not to be changed
+            self._raw = raw
             self._is_ascii, self._has_escapes = raw.isascii(), b"\\u" in raw
         except UNREADABLE as error:
             raise ConfigError(f"the body cannot be read: {error}", hint="it is a JSON object") from None
         self._refuse_ambiguous()
-        model = self.value("model")
+        model = self.values.get("model")
         if not isinstance(model, str) or not 0 < len(model) <= _MODEL_CHARS_MAX:
             raise ConfigError("the request names a model", hint="such as openai/gpt-5-mini", key="model")
         self.model = model
-        self.stream = self.value("stream") is True
+        self.stream = self.values.get("stream") is True
 
     def _refuse_ambiguous(self) -> None:
         """Refuse what one parser reads in another way than the next."""
         for name in self._members:
             if name not in _CHECKED and name.casefold() in _CHECKED:
                 raise ConfigError(f"{name[:60]!r} is written {name.casefold()!r}", key=name[:60])
-        if sum(map(_strings, self._members.values())) != _strings(_encode(list(self._values.values()))):
+        members = b",".join([bytes(value) for value in self._members.values()])
+        if _strings(members) != _strings(_encode(list(self.values.values()))):
             raise ConfigError("a name stands twice in one object of the body", hint="give each once")
-
-    def value(self, name: str) -> Any:
-        """A member, read, not to be changed; None where there is none."""
-        return self._values.get(name)
 
     def raw(self, name: str) -> bytes:
         """The bytes of a member that the request has."""
@@ -83,33 +81,30 @@ class GatewayRequest:
     def size_bytes(self) -> int:
         """The most bytes that the body may have that goes to the provider."""
         members = self._members.items()
-        size = sum(len(_encode(name)) + len(memoryview(value)) + 2 for name, value in members)
-        return _ADDED_BYTES_MAX + max(size, self._normal_bytes)
-
-    @property
-    def _normal_bytes(self) -> int:
-        """The bytes of the text as some tokenizers read it: compatibility forms written out, where it has any."""
-        if self._is_ascii and not self._has_escapes:
-            return 0
-        return len(normalize("NFKC", _encode(self._values).decode()).encode())
+        size = sum([len(_encode(name)) + len(memoryview(value)) + 2 for name, value in members])
+        if not self._is_ascii or self._has_escapes:
+            # Some tokenizers read the text with its compatibility forms written out.
+            size = max(size, len(normalize("NFKC", _encode(self.values).decode()).encode()))
+        return _ADDED_BYTES_MAX + size
 
     @property
     def other_models(self) -> list[str]:
         """The models that the request names besides its own: a provider may ask one of them in its place, or by a
         tool."""
-        entries = [entry for name in ("models", "fallbacks", "tools") for entry in _entries(self.value(name))]
+        given = [self.values[name] for name in ("models", "fallbacks", "tools") if name in self.values]
+        entries = [entry for value in given for entry in (value if isinstance(value, list) else [value])]
         named = [entry for entry in entries if isinstance(entry, dict)]
         names = [value for entry in named for key, value in entry.items() if key.casefold() == "model"]
         return [name for name in (*names, *entries) if isinstance(name, str)]
 
     def may_name(self, word: str) -> bool:
         """Whether the word can be a name in the request; False is certain."""
-        return self._has_escapes or any(word.encode() in bytes(value) for value in self._members.values())
+        return self._has_escapes or word.encode() in self._raw
 
     @property
     def limits(self) -> dict[str, Any]:
         """The members that bound the answer, under all names that providers have for that; null bounds nothing."""
-        given = {name: self.value(name) for name in ANSWER_BOUNDS}
+        given = {name: self.values.get(name) for name in ANSWER_BOUNDS}
         return {name: bound for name, bound in given.items() if bound is not None}
 
     @property
@@ -128,13 +123,9 @@ class GatewayRequest:
         return b"{" + b",".join(texts) + b"}"
 
 
-def _entries(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
-
-
-def _strings(text: bytes | msgspec.Raw) -> int:
+def _strings(text: bytes) -> int:
     """Count the strings in a JSON text, names included."""
-    plain = bytes(text).replace(b"\\\\", b"")
+    plain = text.replace(b"\\\\", b"")
     return (plain.count(b'"') - plain.count(b'\\"')) // 2
 
 
@@ -166,13 +157,13 @@ def _openai_usage(usage: dict[str, Any]) -> TokenUsage:
     """Usage as OpenAI writes it, in its three forms."""
     into = usage.get("prompt_tokens", usage.get("input_tokens"))
     out = usage.get("completion_tokens", usage.get("output_tokens"))
-    details = usage.get("prompt_tokens_details") or usage.get("input_tokens_details") or {}
-    answer = usage.get("completion_tokens_details") or usage.get("output_tokens_details") or {}
+    details = usage.get("prompt_tokens_details") or usage.get("input_tokens_details")
+    answer = usage.get("completion_tokens_details") or usage.get("output_tokens_details")
     return TokenUsage(
         count_of(into),
         count_of(out),
-        cache_read_tokens=count_of(_of(details, "cached_tokens")),
-        reasoning_tokens=count_of(_of(answer, "reasoning_tokens")),
+        cache_read_tokens=count_of(details.get("cached_tokens")) if isinstance(details, dict) else 0,
+        reasoning_tokens=count_of(answer.get("reasoning_tokens")) if isinstance(answer, dict) else 0,
     )
 
 
@@ -184,10 +175,6 @@ def _anthropic_usage(usage: dict[str, Any]) -> TokenUsage:
         cache_write_tokens=count_of(usage.get("cache_creation_input_tokens")),
         cached_apart=True,
     )
-
-
-def _of(details: Any, field: str) -> Any:
-    return details.get(field) if isinstance(details, dict) else None
 
 
 def _chat_reader() -> Reader:

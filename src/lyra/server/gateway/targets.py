@@ -27,7 +27,9 @@ from lyra.server.gateway.request import WireFormat
 from lyra.server.http.problems import HttpRefusal
 
 if TYPE_CHECKING:
+    from lyra.agents.session.shared import AgentRuntime
     from lyra.kernel.kernel import Kernel
+    from lyra.models.names import ModelName
     from lyra.server.gateway.keys import KeySettings
     from lyra.server.gateway.request import GatewayRequest
 
@@ -62,26 +64,31 @@ class ModelTargets:
 
     def of(self, settings: KeySettings, request: GatewayRequest) -> list[ModelTarget]:
         """The model that a request asks for, and the fallbacks of its key that the server has settings for."""
-        try:
-            resolved = runtime_of(self._kernel).client.resolve(request.model)
-        except ConfigError as error:
-            raise HttpRefusal(404, error.message, hint=error.hint) from None
-        settings.require(str(resolved))
-        for other in request.other_models:
-            settings.require(f"{resolved.provider}/{other}")
-        targets = [self._target(str(resolved), request.format)]
-        for name in dict.fromkeys(settings.fallbacks):
-            if name != targets[0].name:
-                with suppress(HttpRefusal):  # logged
-                    targets.append(self._target(name, request.format))
-        return targets
-
-    def _target(self, name: str, wire: WireFormat) -> ModelTarget:
         runtime = runtime_of(self._kernel)
         try:
-            resolved = runtime.client.resolve(name)
-            provider = runtime.client.provider(resolved.provider)
-            runtime.settings.need(str(resolved))
+            resolved = runtime.models.client.resolve(request.model)
+        except ConfigError as error:
+            raise HttpRefusal(404, error.message, hint=error.hint) from None
+        full = str(resolved)
+        settings.require(full)
+        for other in request.other_models:
+            settings.require(f"{resolved.provider}/{other}")
+        targets = [self._target(runtime, full, resolved, request.format)]
+        for name in dict.fromkeys(settings.fallbacks):
+            if name != full:
+                with suppress(HttpRefusal):  # logged
+                    targets.append(self._target(runtime, name, None, request.format))
+        return targets
+
+    def _target(self, runtime: AgentRuntime, name: str, resolved: ModelName | None, wire: WireFormat) -> ModelTarget:
+        """Return a model; `resolved` is what its name means, where that is known."""
+        client = runtime.models.client
+        try:
+            if resolved is None:
+                resolved = client.resolve(name)
+                name = str(resolved)
+            provider = client.provider(resolved.provider)
+            runtime.settings.need(name)
             own_price = provider.price(resolved.model)
         except ConfigError as error:
             _log.warning("a model that was asked for cannot be called: %s", error.message)
@@ -89,19 +96,18 @@ class ModelTargets:
         if resolved.provider not in self._loaded:
             provider.load()
             self._loaded.add(resolved.provider)
-        full, prices = str(resolved), runtime.settings.prices
-        price = own_price or (prices.of(full) if wire.limits else prices.of_embeddings(full))
-        secrets = (secret for secret in provider.secrets() if len(secret) >= _SECRET_LEAST)
-        keys = KnownKeys.of((*runtime.known, *secrets))
-        return ModelTarget(provider, resolved.model, full, price, self._breaker(full), speaks(provider, wire), keys)
-
-    def _breaker(self, model: str) -> Breaker:
-        breaker = self._breakers.get(model)
+        prices = runtime.settings.prices
+        price = own_price or (prices.of(name) if wire.limits else prices.of_embeddings(name))
+        keys = runtime.keys.prepared
+        if provider not in client.key_holders:  # its keys are not among the known ones
+            secrets = [secret for secret in provider.secrets() if len(secret) >= _SECRET_LEAST]
+            keys = KnownKeys.of((*runtime.known, *secrets))
+        breaker = self._breakers.get(name)
         if breaker is None:
             if len(self._breakers) >= _BREAKERS_MAX:
                 self._breakers.clear()
-            breaker = self._breakers[model] = Breaker(_BREAKER)
-        return breaker
+            breaker = self._breakers[name] = Breaker(_BREAKER)
+        return ModelTarget(provider, resolved.model, name, price, breaker, speaks(provider, wire), keys)
 
 
 # ---------------------------------------------------------------- upstream
