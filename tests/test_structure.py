@@ -31,11 +31,11 @@ VAGUE_LINES_MAX = 0
 VAGUE_NAMES_MAX = 4  # two public parameters and two methods that several modules use
 
 # Ratchets of the grain: these counts only go down, and the mean only goes up.
-FILES_MAX = 944
-LINES_MAX = 217_160
-MEAN_LINES_MIN = 230
-SMALL_MODULES_MAX = 12
-ONE_IMPORTER_MAX = 165
+FILES_MAX = 922
+LINES_MAX = 216_385
+MEAN_LINES_MIN = 234
+SMALL_MODULES_MAX = 10
+ONE_IMPORTER_MAX = 158
 LONG_FILES_MAX = 0
 LONG_FUNCTIONS_MAX = 1  # the machine of Vega, which is generated
 SHORT_AND_CALLED_ONCE_MAX = 1378

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from lyra.agents.agent import Agent
     from lyra.agents.declaration.memory import Memory
     from lyra.agents.declaration.output import Image
-    from lyra.agents.helpers.delegate import delegate, team
+    from lyra.agents.helpers.task import delegate, team
     from lyra.agents.sdk import budget, run, stream
     from lyra.agents.session.agent_process import AgentProcess
-    from lyra.agents.session.execution import AgentExecution, AgentState
+    from lyra.agents.session.model_call import AgentExecution, AgentState
     from lyra.agents.session.replies import Reply, Stream
     from lyra.agents.teams import batch, fan_in, fan_out, map_reduce, parallel, pipeline, router
     from lyra.config import Config
@@ -103,7 +103,7 @@ __all__ = [
 
 _HOMES = {
     "agents.agent": "Agent",
-    "agents.session.execution": "AgentExecution AgentState",
+    "agents.session.model_call": "AgentExecution AgentState",
     "agents.session.agent_process": "AgentProcess",
     "core.policies.policy": "Backoff CircuitBreaker Policy RateLimit Retry Supervision",
     "core.budgets.budget": "Budget Usage",
@@ -128,7 +128,7 @@ _HOMES = {
     "agents.teams": "batch fan_in fan_out map_reduce parallel pipeline router",
     "agents.sdk": "budget run stream",
     "server.client.remote": "connect",
-    "agents.helpers.delegate": "delegate team",
+    "agents.helpers.task": "delegate team",
     "tools.function": "tool",
     "errors": "LyraError errors",
 }

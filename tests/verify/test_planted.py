@@ -52,7 +52,7 @@ def test_each_bug_fits_the_code_and_is_undone(changes: tuple[Change, ...]):
 
 
 def test_two_bugs_of_one_function_are_planted_together():
-    names = ["reserve", "once", "early", "ordered"]
+    names = ["room", "once", "early", "ordered"]
     function = apply._function(next(c for c in vega_early_calls.BUGS["once"]))
     with planted(vega_early_calls.BUGS, *names):
         both = function.__code__

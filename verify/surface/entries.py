@@ -28,7 +28,7 @@ from lyra.config import KEYS, TABLES
 from lyra.core import event
 from lyra.core.rights.capability import VERBS
 from lyra.kernel.base.subsystem import Subsystem
-from lyra.kernel.pipelines import keys as pipeline_keys
+from lyra.kernel.pipelines import routing as pipeline_keys
 from lyra.vega.bytecode.opcodes import OPCODES
 from lyra.vega.checker import settings as vega_settings
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from lyra.agents.declaration.output import Image
     from lyra.agents.sdk import budget, run, stream
     from lyra.agents.session.agent_process import AgentProcess
-    from lyra.agents.session.execution import AgentExecution, AgentState
+    from lyra.agents.session.model_call import AgentExecution, AgentState
     from lyra.agents.session.replies import Pending, Reply, Stream
 
 __all__ = [
@@ -36,7 +36,7 @@ if not TYPE_CHECKING:  # type checkers read the imports above
             "declaration.output": "Image",
             "sdk": "budget run stream",
             "session.agent_process": "AgentProcess",
-            "session.execution": "AgentExecution AgentState",
+            "session.model_call": "AgentExecution AgentState",
             "session.replies": "Pending Reply Stream",
         },
     )

@@ -104,7 +104,7 @@ class Agent(AgentDeclaration, Generic[Out_co]):
 
     def __lyra_tool__(self) -> Tool:
         """The tool by which another agent has this one do a piece of work."""
-        from lyra.agents.helpers.delegate import delegate
+        from lyra.agents.helpers.task import delegate
 
         return delegate(self)
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from lyra.agents.agent import Agent
 from lyra.agents.declaration.output import Content, content_of
-from lyra.agents.helpers.delegate import ask_child
+from lyra.agents.helpers.task import ask_child
 from lyra.agents.session.early_call import wait_for_limits
 from lyra.agents.session.open_questions import attend, scopes
 from lyra.agents.session.replies import Pending, Reply, Stream

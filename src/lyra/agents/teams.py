@@ -24,7 +24,7 @@ from typing import Any, Final, Generic, Literal, Self, TypeAlias, TypeVar, overl
 
 from lyra.agents.agent import Agent
 from lyra.agents.declaration.output import content_of
-from lyra.agents.helpers.delegate import ask_child, text_of
+from lyra.agents.helpers.task import ask_child, text_of
 from lyra.agents.session.agent_process import AgentProcess
 from lyra.agents.session.open_questions import attend
 from lyra.agents.session.replies import MarkedReply
@@ -50,8 +50,6 @@ _NOTE_CHARS_MAX: Final = 200  # of a message that failed, in the note of the err
 
 class _Members:
     """The place where agents run: a kernel, a program, or a kernel made for one call."""
-
-    __slots__ = ("_kernel", "_marked", "_on", "_open")
 
     def __init__(self, on: Any) -> None:
         if not (on is None or isinstance(on, (Kernel, Context))):
@@ -186,8 +184,6 @@ def _is_decorated(work: Any) -> bool:
 
 class _NoCalls(Coroutine[Any, Any, list[Any]]):
     """`parallel()`: awaited, the results of no calls; called with a function, the decorator."""
-
-    __slots__ = ("_limit", "_results")
 
     def __init__(self, limit: int | None) -> None:
         self._limit = limit
@@ -349,8 +345,6 @@ async def map_reduce(items: Iterable[Any], mapper: Any, reducer: Any, *, limit: 
 class Pipeline(Generic[Out_co]):
     """Stages in a row; the last one gives an `Out_co`. Call it with a message; it can be a stage itself."""
 
-    __slots__ = ("_on", "stages")
-
     def __init__(self, stages: tuple[Any, ...], on: Place) -> None:
         self.stages = stages
         self._on = on
@@ -478,8 +472,6 @@ def _check_gathered(works: Sequence[Work], limit: int | None) -> None:
 
 
 class _Gathering:
-    __slots__ = ("_places", "_returns_errors", "_works", "begun", "error", "first_failed", "results", "tasks")
-
     def __init__(self, works: Sequence[Work], limit: int, returns_errors: bool) -> None:
         self._returns_errors = returns_errors
         self._works = works

@@ -23,9 +23,9 @@ from lyra.kernel.interrupts.service import (
     InterruptStatus,
 )
 from lyra.kernel.kernel import Kernel
-from lyra.kernel.pipelines.agents import AgentResult
+from lyra.kernel.pipelines.agents import AgentResult, AgentRun
 from lyra.kernel.pipelines.declaration import AgentConfig, EdgeLimit, PipelineConfig, RoutingRule
-from lyra.kernel.pipelines.events import PipelineEvent
+from lyra.kernel.pipelines.feeds import PipelineEvent
 from lyra.kernel.pipelines.instruction import (
     AgentExecutionMetrics,
     Instruction,
@@ -34,7 +34,6 @@ from lyra.kernel.pipelines.instruction import (
     WorkerLease,
 )
 from lyra.kernel.pipelines.orchestrator import Orchestrator
-from lyra.kernel.pipelines.single_agent import AgentRun
 from lyra.kernel.process.links import Down, ExitSignal
 from lyra.kernel.process.process import Exit
 from lyra.kernel.programs.handle import Ack, Handle

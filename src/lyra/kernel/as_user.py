@@ -24,8 +24,7 @@ from lyra.kernel.programs.handle import Ack, Handle
 from lyra.kernel.services.registry import InferenceResponse, ServiceResponse
 from lyra.kernel.services.service import ServiceRequest
 from lyra.kernel.worker_api import WorkerApi
-from lyra.kernel.workers.envelope_table import EnvelopeTable
-from lyra.kernel.workers.envelopes import with_ids
+from lyra.kernel.workers.envelope_table import EnvelopeTable, with_ids
 from lyra.kernel.workers.lifecycle import LifecycleManager
 from lyra.kernel.workers.quota import check_owner, checked_user
 from lyra.kernel.workers.rate_limits import RateLimitResult

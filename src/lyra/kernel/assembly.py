@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from lyra.kernel.bus.bus import CommBus
 from lyra.kernel.cleanup import Rounds
-from lyra.kernel.dormant import DormantProcesses
-from lyra.kernel.effects.registry import Declared
+from lyra.kernel.effects.gates import Declared
 from lyra.kernel.health import HealthMonitor
 from lyra.kernel.interrupts.service import InterruptService
 from lyra.kernel.journal.snapshots import SnapshotWriter
@@ -26,13 +25,11 @@ from lyra.kernel.process.mailbox import Mailboxes
 from lyra.kernel.process.scheduler import Scheduler
 from lyra.kernel.programs.context import Calls
 from lyra.kernel.programs.lifetime import Lifetimes
-from lyra.kernel.recovery import Recovery
+from lyra.kernel.recovery import DormantProcesses, Recovery
 from lyra.kernel.services.registry import ServiceRegistry
 from lyra.kernel.shared.groups import Groups
 from lyra.kernel.shared.memories import Memories
-from lyra.kernel.shared.person_acts import PersonActs
-from lyra.kernel.shared.taint import Taint
-from lyra.kernel.shared.withdrawals import Withdrawals
+from lyra.kernel.shared.taint import PersonActs, Taint, Withdrawals
 from lyra.kernel.supervision.handle import Supervisors
 from lyra.kernel.worker_api import WorkerApi
 from lyra.kernel.workers.envelope_table import EnvelopeTable
@@ -52,8 +49,6 @@ if TYPE_CHECKING:
 
 
 class KernelParts:
-    """See the module."""
-
     __slots__ = (
         "_door",
         "_dormant",

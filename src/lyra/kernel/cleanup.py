@@ -65,8 +65,6 @@ def _ended(parts: WorkerParts, *, before: float) -> list[str]:
 class Rounds(Subsystem):
     """A round every so many seconds, until the kernel closes."""
 
-    __slots__ = ("_every_s", "_parts", "_timer")
-
     def __init__(self, parts: WorkerParts) -> None:
         self._parts = parts
         self._every_s = 0.0

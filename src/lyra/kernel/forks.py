@@ -25,9 +25,9 @@ from lyra.kernel.journal.fork_rows import (
     run_records,
 )
 from lyra.kernel.journal.history import Fold
-from lyra.kernel.programs.fork_names import OF, WAS
 from lyra.kernel.programs.lifetime import checked_word
 from lyra.kernel.programs.registry import unknown_program
+from lyra.kernel.programs.scopes import OF, WAS
 from lyra.kernel.recovery import grant_of
 from lyra.store.protocol import Record
 

@@ -100,20 +100,6 @@ class HealthThresholds(FrozenSettings, frozen=True):
 class _Watch:
     """What the monitor has seen of one process."""
 
-    __slots__ = (
-        "cost",
-        "effects",
-        "errors",
-        "in_flight",
-        "iterating",
-        "looping",
-        "moved_at",
-        "paid_usd",
-        "said_usd",
-        "stale",
-        "timed",
-    )
-
     def __init__(self, now: float) -> None:
         self.moved_at = now
         self.effects = 0
@@ -133,22 +119,6 @@ _THRESHOLDS: Final = HealthThresholds()
 
 
 class HealthMonitor(Subsystem):
-    __slots__ = (
-        "_checking",
-        "_core",
-        "_interrupts",
-        "_interval_s",
-        "_lifecycle",
-        "_lifetimes",
-        "_now",
-        "_running",
-        "_scheduler",
-        "_scopes",
-        "_timer",
-        "_watched",
-        "thresholds",
-    )
-
     def __init__(
         self,
         core: Core[Process],

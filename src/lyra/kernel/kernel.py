@@ -38,8 +38,8 @@ from lyra.kernel.base.acting import acting, as_registered, require, require_sign
 from lyra.kernel.base.core import AnyJournal, Core
 from lyra.kernel.base.listeners import EventHandler, Watchers, words
 from lyra.kernel.effects.door import Door
-from lyra.kernel.journal.error_rows import text_of
 from lyra.kernel.journal.history import ProcessState
+from lyra.kernel.journal.rows import text_of
 from lyra.kernel.opening import StoreTarget
 from lyra.kernel.pipelines.runner import run_pipeline
 from lyra.kernel.process.links import Down

@@ -58,8 +58,6 @@ class StoreTarget(NamedTuple):
 class Opening:
     """See the module. A kernel is opened once, and closed once."""
 
-    __slots__ = ("_closing", "_core", "_lifetimes", "_parts", "_recovery", "_snapshots", "ownership", "target")
-
     def __init__(
         self,
         core: Core[Process],

@@ -3,12 +3,13 @@
 `load` folds what the store holds and rebuilds the table: budgets with what was spent, mailboxes with what was not
 read, questions that still wait. Each live Python program then runs again from its beginning, and the door answers
 it from the journal until it is where it was. A program this kernel does not know leaves its processes dormant
-(`dormant`) until a caller registers it. Snapshots, which are the same fold written down, are made in
+(`DormantProcesses`) until a caller registers it. Snapshots, which are the same fold written down, are made in
 `journal.snapshots`.
 """
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Collection
 from contextvars import copy_context
@@ -23,17 +24,17 @@ from lyra.errors import Conflict, Corrupt, LyraError, StoreFull
 from lyra.kernel.base.acting import name_in
 from lyra.kernel.interrupts.service import Interrupt
 from lyra.kernel.journal import rows
-from lyra.kernel.journal.error_rows import error_from_row, text_of
 from lyra.kernel.journal.history import Fold, ProcessState, end_cut_off
+from lyra.kernel.journal.rows import error_from_row, text_of
 from lyra.kernel.journal.snapshots import EndedStates
 from lyra.kernel.process.links import read_signal
 from lyra.kernel.process.process import Exit, Process
 from lyra.kernel.programs.context import Context
+from lyra.kernel.programs.registry import dormant_process
 from lyra.store.ended import subtract
 
 if TYPE_CHECKING:
     from lyra.kernel.base.core import Core
-    from lyra.kernel.dormant import DormantProcesses
     from lyra.kernel.interrupts.service import InterruptService
     from lyra.kernel.journal.snapshots import SnapshotWriter
     from lyra.kernel.process.links import Links
@@ -55,23 +56,6 @@ _BROUGHT_KEPT: Final = 200  # processes that were put away and asked for since t
 
 class Recovery:
     """See the module. A kernel without a store has one that is never asked to `load`."""
-
-    __slots__ = (
-        "_core",
-        "_crashed",
-        "_dormant",
-        "_early",
-        "_interrupts",
-        "_lifetimes",
-        "_links",
-        "_named_since",
-        "_programs",
-        "_rebuilt",
-        "_snapshots",
-        "_store",
-        "_supervisors",
-        "_wakes",
-    )
 
     def __init__(
         self,
@@ -369,3 +353,96 @@ def _restore_early(scope: JoinableBudget, parent: Process | None, state: Process
     scope.restore(Usage.from_data(own), Usage.from_data(state.peak), refused=state.refused)
     if state.exit is None and state.cut_off:
         scope.has_asked = False  # it asks again
+
+
+# ---------------------------------------------------------------- dormant
+# Processes that came back from the store and whose program this kernel does not know. They go on when it is registered,
+# unless they are held back until all programs are there. `supervision.handle` keeps guards that wait for theirs.
+
+_log: Final = logging.getLogger("lyra.kernel")
+_REPLAY_LOOK_S: Final = 0.01  # between two looks whether a replay has registered a program
+_REPLAY_LOOKS: Final = 500
+
+
+class DormantProcesses:
+    """Processes that wait for their program, and those held back after a restart."""
+
+    def __init__(self, core: Core[Process]) -> None:
+        self._core = core
+        self._by_program: dict[str, list[tuple[Process, ProcessState]]] = {}
+        self._held: list[Process] | None = None  # revived processes that wait for `let_go`
+        self._blocked: Collection[str] | None = None  # pids that must not resume yet; None blocks all
+        # Filled in when they are made: the first two are given callbacks of this object.
+        self.programs: Programs
+        self.supervisors: Supervisors
+        # Recovery: has a process go on whose program is known. None until a store is read.
+        self.resume: Callable[[Process, ProcessState], None] | None = None
+
+    def add(self, process: Process, state: ProcessState) -> None:
+        """Keep a process until its program is registered."""
+        self._by_program.setdefault(process.program, []).append((process, state))
+        self._core.publish(process.pid, "process.dormant", {"program": process.program})
+        _log.info("process %s waits for its program %s to be registered", process.pid, process.program)
+
+    # ------------------------------------------------------------------ programs that are not known
+
+    def missing_program(self, process: Process) -> str | None:
+        """The program that a process cannot go on without and that this kernel does not know; a guard's is that of the
+        process it stands for."""
+        if self.resume is None or not (self._by_program or self.supervisors.waiting):
+            return None
+        run = process.stands_for or process
+        name = run.program if run.is_dormant else self.supervisors.missing_program(process.pid)
+        return name if name is not None and self.programs.get(name) is None else None
+
+    async def until_known(self, process: Process) -> None:
+        """Return when the process can go on; ConfigError if it is dormant. While other processes replay, the spawn that
+        registers its program may still come, so this waits for them, for a limited time."""
+        for _ in range(_REPLAY_LOOKS):
+            program = self.missing_program(process)
+            if program is None:
+                return
+            if not self.may_become_known(program):
+                break
+            await self._core.outside_pause(_REPLAY_LOOK_S)
+        else:
+            program = self.missing_program(process)
+        if program is not None:
+            raise dormant_process(process.pid, program)
+
+    def may_become_known(self, program: str) -> bool:
+        """Whether a process that replays is about to spawn this program, and so to register it."""
+        return self.resume is not None and any(
+            entry.kind == "spawn" and entry.name == program
+            for process in self._core.processes.present()
+            if process.replay is not None and not process.is_dormant
+            for entry in process.replay.values()
+        )
+
+    def became_known(self, program: str) -> None:
+        """A program has a name for the first time: what waited for it goes on."""
+        self.supervisors.known(program)
+        if self.resume is not None:
+            for process, state in self._by_program.pop(program, ()):
+                if process.exit is None:
+                    self.resume(process, state)
+
+    # ------------------------------------------------------------------ holding them back
+
+    def hold_back(self) -> None:
+        """Processes that are revived from now on are ready and wait, until they are let go."""
+        self._held, self._blocked = [], None
+
+    def let_go(self, but: Collection[str]) -> None:
+        """Resume the held processes except the pids in `but`, which stay held until the next call."""
+        held, self._held = self._held or [], [] if but else None
+        self._blocked = but
+        for process in held:
+            self.push(process)
+
+    def push(self, process: Process) -> None:
+        """Have a process that came back take its first step, unless it is held back."""
+        if self._held is not None and (self._blocked is None or process.pid in self._blocked):
+            self._held.append(process)
+        elif process.state == "ready":
+            self._core.scheduler.push(process)

@@ -17,7 +17,7 @@ from lyra.kernel.programs.registry import Programs
 if TYPE_CHECKING:
     from lyra.kernel.base.core import Core
     from lyra.kernel.base.subsystem import State
-    from lyra.kernel.effects.registry import Declared
+    from lyra.kernel.effects.gates import Declared
     from lyra.kernel.process.process import Process
     from lyra.kernel.programs.lifetime import Pids
 

@@ -21,13 +21,13 @@ from lyra.errors import NoSuchProcess
 from lyra.kernel.base.acting import require_signal
 from lyra.kernel.cleanup import clean, shut_down
 from lyra.kernel.interrupts.service import Answer, Interrupt
-from lyra.kernel.journal.durable_value import durable_value
-from lyra.kernel.pipelines.events import PipelineEvent
+from lyra.kernel.journal.rows import durable_value
+from lyra.kernel.pipelines.agents import AgentRun
+from lyra.kernel.pipelines.feeds import PipelineEvent
 from lyra.kernel.pipelines.instruction import Instruction, SessionState, WorkerLease
-from lyra.kernel.pipelines.single_agent import AgentRun
 from lyra.kernel.programs.handle import Ack, acknowledge
 from lyra.kernel.services.registry import InferenceResponse, ServiceResponse
-from lyra.kernel.workers.envelopes import with_ids
+from lyra.kernel.workers.envelope_table import with_ids
 from lyra.kernel.workers.lifecycle import ProcessControlBlock
 from lyra.kernel.workers.rate_limits import RateLimitUsage
 from lyra.kernel.workers.usage import COUNTED, RemainingBudget, ResourceUsage, SystemUsage

@@ -17,7 +17,7 @@ from lyra import Agent, Kernel, run, tool
 from lyra.agents.parallel import safe_values
 from lyra.agents.parallel.safe_values import StopLookahead
 from lyra.agents.parallel.source.plan import plan_of
-from lyra.agents.session.execution import AgentState
+from lyra.agents.session.model_call import AgentState
 from lyra.errors import ConfigError, DeadlineExceeded, LyraError, ParseError
 from lyra.models.script import Reply, ScriptedError
 from lyra.models.sim import SimProvider

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lyra import Agent, AgentExecution, AgentState, Kernel, tool
-from lyra.agents.session.execution import MOVES
+from lyra.agents.session.model_call import MOVES
 from lyra.errors import AgentFailed, InvalidTransition, ModelError
 from tests.agents.support import calls, clock_here, run, says, virtual
 

@@ -10,7 +10,7 @@ import pytest
 
 import lyra
 from lyra import Agent, Kernel, ToolResult, tool
-from lyra.agents.helpers.delegate import delegate
+from lyra.agents.helpers.task import delegate
 from lyra.core.limits import QUOTA_DEFAULTS
 from lyra.errors import BudgetExceeded, LyraError
 from lyra.models.providers.anthropic import body_of

@@ -12,7 +12,7 @@ from lyra.core.secrets import process_keys as process_keys_module
 from lyra.core.secrets.process_keys import add_key_source, mask_process_keys, process_keys
 from lyra.errors import EffectFailed, ToolError
 from lyra.kernel import Kernel
-from lyra.kernel.journal.error_rows import error_from_row, error_to_row, text_of, without_keys
+from lyra.kernel.journal.rows import error_from_row, error_to_row, text_of, without_keys
 
 KEY = "plum.orchard.7731.lantern.echo.ferry"
 OTHER = "amber.willow.4410.harbour.kite.moss"

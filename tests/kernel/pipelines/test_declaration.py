@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from lyra.errors import ConfigError
 from lyra.kernel.pipelines.check import problems
 from lyra.kernel.pipelines.declaration import AgentConfig, PipelineConfig
-from lyra.kernel.pipelines.keys import PIPELINE_KEYS, STAGE_KEYS
+from lyra.kernel.pipelines.routing import PIPELINE_KEYS, STAGE_KEYS
 from lyra.kernel.pipelines.schema import json_schema
 from tests.cases import cases, each
 

@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 
 from lyra.kernel.pipelines.declaration import PipelineConfig
 from lyra.kernel.pipelines.files import load_file
-from lyra.kernel.pipelines.graph import Edge, edges, svg
+from lyra.kernel.pipelines.schema import Edge, edges, svg
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "pipeline.toml"
 

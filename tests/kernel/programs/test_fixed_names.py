@@ -22,8 +22,8 @@ from lyra.core.naming import OLD_NAMES, fixed_name, named_thing, old_names, qual
 from lyra.errors import LyraError
 from lyra.kernel import Child, Kernel
 from lyra.kernel.journal import rows
-from lyra.kernel.journal.error_rows import error_from_row, error_to_row
 from lyra.kernel.journal.history import Fold
+from lyra.kernel.journal.rows import error_from_row, error_to_row
 from lyra.kernel.pipelines.runner import run_pipeline
 from lyra.kernel.services.registry import ServiceInfo
 from lyra.kernel.supervision.supervisor import supervise

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lyra import Context, Kernel
-from lyra.kernel.programs.milestone import replayed_milestone, write_milestone
+from lyra.kernel.process.replay import replayed_milestone, write_milestone
 from tests.kernel.conftest import settle
 
 

@@ -154,7 +154,7 @@ async def test_a_run_goes_on_without_its_reader_and_can_be_read_again():
 @on_loop
 async def test_a_reader_that_is_too_slow_is_told_to_begin_anew_and_the_run_goes_on(monkeypatch):
     """Unread events of a run are bounded: the stream ends with UNAVAILABLE, and the same thread_id reads on."""
-    monkeypatch.setattr("lyra.kernel.pipelines.events.PIPELINE_EVENTS_UNREAD_MAX", 20)
+    monkeypatch.setattr("lyra.kernel.pipelines.feeds.PIPELINE_EVENTS_UNREAD_MAX", 20)
     loop = {
         "name": "loop",
         "max_iterations": 100_000,

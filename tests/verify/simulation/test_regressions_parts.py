@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lyra.kernel import Kernel
-from lyra.kernel.pipelines.events import Feed
+from lyra.kernel.pipelines.feeds import Feed
 from lyra.store.memory import MemoryStore
 from lyra.testing.clock import SimClock
 from lyra.testing.loop import LoopClock, SimLoop

@@ -24,8 +24,8 @@ from lyra.kernel.forks import start_fork
 from lyra.kernel.journal.fork_rows import ForkPoint, fork_records
 from lyra.kernel.journal.history import Entry
 from lyra.kernel.kernel import Kernel
-from lyra.kernel.process.call_keys import after
-from lyra.kernel.programs.child_handle import ChildHandle
+from lyra.kernel.process.replay import after
+from lyra.kernel.programs.handle import ChildHandle
 from lyra.kernel.programs.registry import Programs
 from lyra.kernel.seams import Seams
 from lyra.observe.timeline.step import plain

@@ -69,25 +69,6 @@ _OUT_OF_TURNS: Final = "max_turns"
 class Headless:
     """A kernel with one agent process in it, from `async with` to its end."""
 
-    __slots__ = (
-        "_began_s",
-        "_is_stopped",
-        "_logs",
-        "_metrics",
-        "_stack",
-        "_stream",
-        "agent",
-        "config",
-        "failure",
-        "hooks",
-        "kernel",
-        "options",
-        "process",
-        "session_id",
-        "setup",
-        "unfinished",
-    )
-
     def __init__(
         self, options: HeadlessOptions, config: Config | None = None, *, states: tuple[State, ...] = ()
     ) -> None:
@@ -465,8 +446,6 @@ _IDLE: Final = "the session waits for a message"
 
 
 class SessionHooks:
-    __slots__ = ("_context", "_hooks", "_idle", "_kernel", "_notices", "session_id")
-
     def __init__(self, hooks: AgentHooks, kernel: Kernel, session_id: str) -> None:
         self._hooks = hooks
         self._kernel = kernel

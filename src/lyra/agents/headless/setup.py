@@ -86,8 +86,6 @@ def setup_of(options: HeadlessOptions, *, logs: Sequence[str] = (), sandbox: San
 class _SearchableSource:
     """A source of tools. If there are many, they are deferred: a model finds them with ToolSearch."""
 
-    __slots__ = ("_deferred", "_source")
-
     def __init__(self, source: ToolSource) -> None:
         self._source = source
         # Name → (tool, deferred tool). An unchanged tool has the same deferred object each time.
@@ -225,8 +223,6 @@ def _reach(rule: Rule) -> Capability:
 
 class AuditLogs:
     """`paths` are files or folders; ConfigError where one of them cannot be."""
-
-    __slots__ = ("_config", "_options", "paths")
 
     def __init__(self, options: HeadlessOptions, config: Config) -> None:
         self._options = options

@@ -1,3 +1,3 @@
-"""Agents that work for another agent: `delegate` makes an agent a tool, `task` starts a sub-agent with a window of its
-own.
+"""Agents that work for another agent: `task` makes an agent a tool and starts sub-agents, `stage` runs an agent as
+a stage of pipelines.
 """

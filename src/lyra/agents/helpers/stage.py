@@ -24,7 +24,7 @@ from lyra.core.envelope import Envelope
 from lyra.core.naming import STAGE_PROGRAM
 from lyra.errors import ConfigError
 from lyra.kernel.pipelines.declaration import AgentConfig
-from lyra.kernel.pipelines.keys import OutputMode, TokenStream, ToolAccess
+from lyra.kernel.pipelines.routing import OutputMode, TokenStream, ToolAccess
 from lyra.kernel.programs.journaled_call import read
 from lyra.tools.permissions.subjects import TOOLS
 from lyra.tools.source import ToolSource, part_of
@@ -86,8 +86,6 @@ async def _report(
 
 class _TokenSink(Sink):
     """Passes the text of an answer to the listeners of the pipeline as it comes; nothing waits for them."""
-
-    __slots__ = ("_pass_on",)
 
     def __init__(self, kernel: Kernel, pid: str, stage: AgentConfig) -> None:
         super().__init__(kernel)

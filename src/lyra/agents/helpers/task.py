@@ -1,33 +1,159 @@
-"""Task: a piece of work for a sub-agent with a conversation of its own, so that the caller's stays short.
+"""Delegation: an agent as another agent's tool, and the tool Task, by which a model starts a sub-agent.
 
-    Agent("lead", model=…, tools=[*builtin_tools(folder), task_tool()])
+    lead = Agent("lead", model=…, tools=[researcher, writer])        # an Agent among tools is a helper
+    lead = Agent("lead", model=…, tools=team(researcher, writer))    # the same, written out
 
-The sub-agent has the caller's model, settings and permissions, and its tools without Task; `explore` has only those
-that read. It is a child process of the caller: its Budget lies inside what the caller has left, its Grant can only be
-narrower, text that it read from outside taints the caller too, and it ends with the caller. Its answer is the tool's
-result; nothing else of its conversation comes back.
+A call starts the helper as a child process of the caller, with a conversation of its own: its Budget lies inside what
+the caller has left, its Grant can only be narrower, its calls belong to the caller's trace. The helper is told which
+agent asks, and for which task. Its answer is the tool's result, its failure a sentence for the caller's model. With a
+store, a helper that has answered is not asked again.
+
+A sub-agent of Task has the caller's model, settings and permissions, and its tools without Task; `explore` has only
+those that read. Nothing of its conversation but the answer comes back.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
 from weakref import WeakKeyDictionary
 
+import msgspec
+
 from lyra.agents.declaration.agent import AgentDeclaration
-from lyra.agents.helpers.delegate import ask_helper
+from lyra.agents.session.early_call import current_early_call
 from lyra.agents.session.shared import runtime_of
-from lyra.core.limits import NAME_LENGTH_MAX
+from lyra.agents.turn.program import agent_program
+from lyra.core.budgets.budget import Budget
+from lyra.core.codec import to_plain
+from lyra.core.limits import NAME_LENGTH_MAX, QUOTA_DEFAULTS
 from lyra.core.rights.capability import Grant
 from lyra.core.tool import Tool
-from lyra.errors import ToolError
+from lyra.errors import AgentFailed, BudgetExceeded, ConfigError, LimitExceeded, ToolError
+from lyra.kernel.programs.context import OwnContext
 from lyra.tools.function import tool
+from lyra.tools.registry import ToolRegistry
 
 if TYPE_CHECKING:
+    from lyra.kernel.process.process import Process
+    from lyra.kernel.programs.context import Context
     from lyra.tools.permissions.decision import Permissions
 
-__all__ = ["KINDS", "sub_agent_of", "task_tool"]
 
+_HOPS: Final = "agent_hops"
+_ABOUT_CHARS_MAX: Final = 500  # of the caller's own task that a helper is told
+
+
+def team(*members: AgentDeclaration) -> ToolRegistry:
+    """The members as tools."""
+    return ToolRegistry(delegate(member) for member in members)
+
+
+def delegate(agent: AgentDeclaration, *, name: str | None = None, description: str | None = None) -> Tool:
+    """A Tool that has `agent` do a piece of work."""
+    about = description or agent.description or f"Ask {agent.name}, another agent, to do a piece of work."
+
+    async def ask(ctx: Any, task: str, context: str = "") -> str:
+        """Args:
+        task: what is to be done, complete in itself
+        context: what it has to know for that, as it cannot see this conversation
+        """
+        return await ask_helper(ctx, agent, task, context)
+
+    # The helper's own calls are decided one by one, as its caller's are; a tainted helper taints its caller.
+    return tool(ask, name=name or _tool_name(agent.name), description=about, harmless=True, trusted=True)
+
+
+async def ask_helper(ctx: Context, agent: AgentDeclaration, task: str, context: str = "", *, grant: Any = None) -> str:
+    """The answer of a helper to a task; the helper is told which agent asks. `grant` can only narrow the caller's."""
+    try:
+        return text_of(await ask_child(ctx, agent, _message(ctx, task, context), grant=grant))
+    except LimitExceeded as error:  # the helper's own limit; if the caller's is used up too, its next call fails
+        if error.fields.get("dimension") == _HOPS:  # as a tool result, every model on the way up would try again
+            raise
+        raise AgentFailed(f"{agent.name} stopped: {error.message}", status=error.code) from error
+
+
+def _tool_name(name: str) -> str:
+    clean = "".join(char if char.isascii() and (char.isalnum() or char in "_-") else "_" for char in name)
+    return clean if clean[0].isalpha() or clean[0] == "_" else f"agent_{clean}"
+
+
+def _message(ctx: Context, task: str, context: str) -> str:
+    """The message to a helper: its task, the context, and which agent asks."""
+    session = runtime_of(ctx.own_process.kernel).sessions.get(ctx.pid)
+    parts = [task]
+    if context:
+        parts.append(f"Context:\n{context}")
+    if session is not None:
+        asked = next((message.text for message in reversed(session.messages) if message.role == "user"), "")
+        about = asked if len(asked) <= _ABOUT_CHARS_MAX else f"{asked[:_ABOUT_CHARS_MAX]}…"
+        parts.append(f"(Asked by {session.agent.name}, who is working on: {about})")
+    return "\n\n".join(parts)
+
+
+async def ask_child(
+    ctx: Context, agent: AgentDeclaration, content: Any, *, budget: Any = None, grant: Any = None
+) -> Any:
+    """The answer of an agent that runs as a child of this program's process and ends with its answer.
+
+    `budget` can only be stricter than the agent's own.
+    """
+    _check_hops(ctx, agent)
+    limits = agent.budget if budget is None else _strictest(agent.budget, Budget.of(budget))
+    early_call = current_early_call.get()
+    if early_call is not None:
+        limits = early_call.child_budget(ctx.own_process.budget, limits)
+    child = ctx.spawn(agent_program(agent), content, budget=limits, grant=grant)
+    if early_call is not None and child._process is not None:
+        early_call.started(child._process)
+    try:
+        ended = await child.wait()
+    except asyncio.CancelledError:
+        OwnContext(ctx.own_process).stop(child)
+        raise
+    if ended.error is not None:
+        raise ended.error
+    if ended.reason != "normal":
+        raise AgentFailed(f"agent {agent.name} ended: {ended.reason}", status=ended.reason, pid=child.pid)
+    return ended.result
+
+
+def _strictest(own: Budget | None, given: Budget) -> Budget:
+    """Both limits in one: the lower of each."""
+    return given if own is None else own.child(given).within_parent()
+
+
+def _check_hops(ctx: Context, agent: AgentDeclaration) -> None:
+    """Limit how deep agents ask agents, also where one of them asks itself."""
+    hops, process = 0, ctx.own_process
+    above: Process | None = process
+    while above is not None:
+        hops += above.program.startswith("agent:")
+        above = above.parent
+    most = QUOTA_DEFAULTS[_HOPS]
+    if hops > most:
+        raise BudgetExceeded(
+            f"agent {agent.name} would be asked through {hops} agents, one inside the other; {most} are allowed",
+            hint="see which agent asks itself through its helpers",
+            dimension=_HOPS,
+            limit=most,
+            pid=process.pid,
+        )
+
+
+def text_of(value: Any) -> str:
+    """An answer as a message: text as it is, anything else as JSON."""
+    if isinstance(value, str):
+        return str(value)
+    try:
+        return msgspec.json.encode(value, enc_hook=to_plain).decode()
+    except TypeError as error:
+        raise ConfigError(f"{type(value).__name__} cannot be passed on as a message: {error}") from None
+
+
+# ---------------------------------------------------------------- task
 _NAME: Final = "Task"
 _PROMPT_CHARS_MAX: Final = 100_000
 Kind = Literal["general", "explore"]

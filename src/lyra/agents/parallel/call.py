@@ -12,7 +12,7 @@ from lyra.agents.session.replies import MarkedReply
 from lyra.agents.session.session import AgentSession, Metrics
 from lyra.core.budgets.early_calls import NO_ROOM
 from lyra.errors import BudgetExceeded, LimitExceeded
-from lyra.kernel.process.call_keys import name_branch
+from lyra.kernel.process.replay import name_branch
 
 if TYPE_CHECKING:
     from lyra.agents.parallel.group import CallGroup

@@ -35,10 +35,9 @@ from lyra.core.budgets.budget import NOTHING, Usage
 from lyra.errors import Divergence
 from lyra.kernel.base.tasks import Tasks
 from lyra.kernel.journal import rows
-from lyra.kernel.process.call_keys import new_branch, next_key
 from lyra.kernel.process.cut_short import process_lives_on
 from lyra.kernel.process.process import Process
-from lyra.kernel.process.replay import take_entry
+from lyra.kernel.process.replay import new_branch, next_key, take_entry
 from lyra.kernel.programs.context import Context
 
 WINDOW: Final = 8  # calls at a time

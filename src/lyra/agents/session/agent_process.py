@@ -21,7 +21,7 @@ from lyra.agents.declaration.memory import Remembered
 from lyra.agents.declaration.output import Content, content_of
 from lyra.agents.session.early_call import time_won, wait_for_limits
 from lyra.agents.session.events import AgentEvent, AnyEvent, Text, Thinking, ToolProgress
-from lyra.agents.session.execution import AgentExecution, AgentState
+from lyra.agents.session.model_call import AgentExecution, AgentState
 from lyra.agents.session.replies import MarkedReply, Pending, Reply, Sink, Stream
 from lyra.agents.session.session import Metrics
 from lyra.agents.session.shared import runtime_of

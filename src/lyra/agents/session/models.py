@@ -43,18 +43,6 @@ _PRICE_AFTER_S: Final = 0.1  # the request has been sent by then
 class AgentModels:
     """See the module. `client` reaches the providers; `keys` are those that no text may hold."""
 
-    __slots__ = (
-        "_kernel",
-        "_loaded",
-        "_resolved",
-        "client",
-        "keys",
-        "priced",
-        "sends_before_pricing",
-        "settings",
-        "tokens",
-    )
-
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
         self.settings = ModelSettings(kernel.config, kernel.clock)
@@ -223,8 +211,6 @@ def check_model_name(model: str, known: Iterable[str]) -> None:
 class ProviderKeys:
     """The keys that the agents of one kernel know. The kernel masks them in the texts of errors, until `forget`."""
 
-    __slots__ = ("__weakref__", "_configured", "_known", "_models", "_prepared", "_secrets", "forget")
-
     def __init__(self, models: AgentModels) -> None:
         self._models = models
         self._configured: tuple[str, ...] = ()
@@ -290,8 +276,6 @@ class ProviderKeys:
 
 class ModelSettings:
     """`prices` and `limits` by `provider/model`, as far as they have been read."""
-
-    __slots__ = ("_clock", "_config", "limits", "prices", "secrets")
 
     def __init__(self, config: Config | None, clock: Clock) -> None:
         self._clock = clock

@@ -26,7 +26,7 @@ from lyra.core.trace_context import format_traceparent
 from lyra.errors import AgentFailed, ConfigError, EffectInDoubt, LyraError, ProcessExit
 from lyra.kernel.base.acting import acting
 from lyra.kernel.process.process import GIVEN_UP, Process
-from lyra.kernel.programs.milestone import is_unfinished
+from lyra.kernel.process.replay import is_unfinished
 from lyra.kernel.programs.registry import dormant_process
 
 if TYPE_CHECKING:
@@ -41,21 +41,6 @@ scopes: ContextVar[tuple[Budget, ...]] = ContextVar("lyra_scopes", default=())
 
 
 class OpenQuestions:
-    """See the module."""
-
-    __slots__ = (
-        "_asked",
-        "_keys",
-        "_life",
-        "_requests",
-        "_sessions",
-        "awaited",
-        "doubts",
-        "followers",
-        "kernel",
-        "pending",
-    )
-
     def __init__(self, kernel: Kernel, sessions: dict[str, AgentSession], keys: ProviderKeys) -> None:
         self.kernel = kernel
         self._sessions = sessions  # by pid; a session goes with its process
@@ -337,10 +322,6 @@ _log: Final = logging.getLogger("lyra.agents")
 
 
 class Doubts:
-    """See the module."""
-
-    __slots__ = ("_by_pid", "_has_read", "_kernel", "_waiting")
-
     def __init__(self, kernel: Kernel, waiting: Callable[[str], Iterable[Pending]]) -> None:
         self._kernel = kernel
         self._waiting = waiting  # the answers of a process that callers wait for

@@ -23,8 +23,7 @@ from lyra.errors import LyraError
 from lyra.models.stream import Completion
 
 if TYPE_CHECKING:
-    from lyra.agents.session.execution import AgentExecution
-    from lyra.agents.session.model_call import ModelCall
+    from lyra.agents.session.model_call import AgentExecution, ModelCall
     from lyra.agents.session.session import AgentSession
     from lyra.agents.session.shared import AgentRuntime
     from lyra.core.message import Message

@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from lyra.agents.session.execution import AgentExecution
+from lyra.agents.session.model_call import AgentExecution
 from lyra.agents.session.toolset import OwnTools, Toolset
 from lyra.core import codec
 from lyra.core.message import Message
@@ -409,8 +409,6 @@ def _read_by_model(message: Message) -> dict[str, Any]:
 class AgentCache:
     """The entry of one agent."""
 
-    __slots__ = ("_default_permissions", "model_effects", "own_tools", "prompt", "settings")
-
     def __init__(self, agent: AgentDeclaration) -> None:
         self.own_tools = OwnTools.of(agent)
         self.prompt: tuple[KnownKeys, str] | None = None  # its system prompt, and the keys that are masked in it
@@ -452,8 +450,6 @@ class Window(msgspec.Struct, frozen=True):
 
 class Ledger:
     """The tokens of one session's messages: the provider's count of the last call, and an estimate of later ones."""
-
-    __slots__ = ("_measure", "_sums", "counted", "upto")
 
     def __init__(self) -> None:
         self.counted = 0  # tokens of the last call, in and out

@@ -23,7 +23,7 @@ from lyra.core.tool import caller
 from lyra.errors import LyraError
 from lyra.kernel.base.waiting import suspend
 from lyra.kernel.process.process import GIVEN_UP, Process
-from lyra.kernel.programs.milestone import steps_to_replay
+from lyra.kernel.process.replay import steps_to_replay
 from lyra.kernel.supervision.supervisor import supervise
 from lyra.models.tokens import ConversationTokens
 from lyra.observe.exports import export_as_configured
@@ -55,29 +55,6 @@ def runtime_of(kernel: Kernel) -> AgentRuntime:
 
 class AgentRuntime:
     """See the module. `ask`, `clean`, `clean_data` and `estimate` are those of its parts, for the layers above."""
-
-    __slots__ = (
-        "__weakref__",
-        "_threads",
-        "_tool_effects",
-        "ask",
-        "clean",
-        "clean_data",
-        "cut_listeners",
-        "estimate",
-        "has_answered",
-        "is_own",
-        "job_log",
-        "kernel",
-        "keys",
-        "models",
-        "name",
-        "notices",
-        "questions",
-        "sessions",
-        "settings",
-        "unfit",
-    )
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel

@@ -15,8 +15,8 @@ import msgspec
 from lyra.core.message import Message
 from lyra.core.tool import Tool
 from lyra.errors import ConfigError, ToolError
-from lyra.kernel.process.call_keys import upcoming
 from lyra.kernel.process.process import Process
+from lyra.kernel.process.replay import upcoming
 from lyra.kernel.programs.journaled_call import read
 
 if TYPE_CHECKING:
@@ -47,20 +47,6 @@ class OwnTools(NamedTuple):
 
 
 class Toolset:
-    __slots__ = (
-        "_agent",
-        "_by_source",
-        "_client",
-        "_failures",
-        "_foreign",
-        "_from_sources",
-        "_known",
-        "_offered",
-        "_published",
-        "guarded",
-        "is_plain",
-    )
-
     def __init__(self, agent: AgentDeclaration, own: OwnTools) -> None:
         self._agent = agent
         self.is_plain, self._foreign, self.guarded = own

@@ -35,7 +35,7 @@ from lyra.core import codec
 from lyra.core.rights.capability import VERBS, Capability, Grant
 from lyra.core.tool import Tool, ToolCall
 from lyra.errors import ApprovalRefused, CapabilityDenied, DeadlineExceeded, Denied, LyraError
-from lyra.kernel.process.call_keys import next_key, upcoming
+from lyra.kernel.process.replay import next_key, upcoming
 from lyra.kernel.programs.journaled_call import once, read
 from lyra.tools.permissions.decision import PermissionDecision, Permissions
 from lyra.tools.permissions.rules import Rule

@@ -50,8 +50,6 @@ know of a user, a system prompt or keys."""
 class Callbacks:
     """Answers the callbacks of one tool call. They may come in any task."""
 
-    __slots__ = ("_process", "_runtime", "_session", "_turn")
-
     def __init__(self, turn: Turn) -> None:
         self._turn = turn
         self._runtime = turn.runtime

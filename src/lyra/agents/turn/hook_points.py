@@ -26,7 +26,7 @@ from lyra.core.message import Message
 from lyra.core.secrets.visible import without_invisible
 from lyra.core.tool import ToolCall, ToolResult
 from lyra.errors import LyraError
-from lyra.kernel.process.call_keys import upcoming
+from lyra.kernel.process.replay import upcoming
 
 if TYPE_CHECKING:
     from lyra.agents.session.replies import Sink

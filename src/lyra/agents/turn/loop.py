@@ -17,7 +17,7 @@ import msgspec
 from lyra.agents.declaration.output import message_of
 from lyra.agents.session.early_call import current_early_call
 from lyra.agents.session.events import AnswerDone, AnswerFailed, Restart, Text
-from lyra.agents.session.execution import AgentState
+from lyra.agents.session.model_call import AgentState
 from lyra.agents.session.open_questions import scopes
 from lyra.agents.session.records import turn_record
 from lyra.agents.session.replies import MarkedReply, Pending, Reply
@@ -32,11 +32,11 @@ from lyra.agents.turn.turn import RepeatGuard, Turn, add_notices
 from lyra.core.message import Message
 from lyra.core.trace_context import parse_traceparent
 from lyra.errors import AgentFailed, BudgetExceeded, ConfigError, Divergence, LyraError
-from lyra.kernel.journal.error_rows import error_from_row, error_to_row, text_of
+from lyra.kernel.journal.rows import error_from_row, error_to_row, text_of
 from lyra.kernel.process.process import GIVEN_UP
+from lyra.kernel.process.replay import replayed_milestone, skip_replay, write_milestone
 from lyra.kernel.programs.context import Context
 from lyra.kernel.programs.journaled_call import read
-from lyra.kernel.programs.milestone import replayed_milestone, skip_replay, write_milestone
 from lyra.models.stream import CUT_BY_BUDGET, CUT_BY_PROVIDER, cut
 
 if TYPE_CHECKING:

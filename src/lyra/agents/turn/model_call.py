@@ -23,8 +23,8 @@ from lyra.core.message import Message
 from lyra.core.policies.retry import RETRYABLE, error_class
 from lyra.core.trace_context import OpenSpan, TraceSpan
 from lyra.errors import ApprovalRefused, BudgetExceeded, ConfigError, EffectFailed, LimitExceeded, LyraError, ModelError
-from lyra.kernel.process.call_keys import next_key
 from lyra.kernel.process.process import Process
+from lyra.kernel.process.replay import next_key
 from lyra.kernel.programs.journaled_call import once
 from lyra.models.pricing import context_window
 from lyra.models.provider import Request

@@ -468,8 +468,6 @@ class CallDraft(AgentEvent, frozen=True):
 class DraftWriter:
     """Puts the calls of one try into a sink, with known keys masked."""
 
-    __slots__ = ("_calls", "_keys", "_sink")
-
     def __init__(self, sink: Sink, keys: KnownKeys) -> None:
         self._sink = sink
         self._keys = keys

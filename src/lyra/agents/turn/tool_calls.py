@@ -44,9 +44,9 @@ from lyra.core.tool import (
 from lyra.core.trace_context import OpenSpan, TraceSpan
 from lyra.errors import BudgetExceeded, CapabilityDenied, Denied, Divergence, LyraError, StoreError, ToolError
 from lyra.kernel.base.acting import act_as
-from lyra.kernel.process.call_keys import comes_next, current_branch, next_key, upcoming
 from lyra.kernel.process.cut_short import cut_short
 from lyra.kernel.process.process import GIVEN_UP, Process
+from lyra.kernel.process.replay import comes_next, current_branch, next_key, upcoming
 from lyra.kernel.programs.context import Context
 from lyra.kernel.programs.journaled_call import journaled_wait, once
 from lyra.tools.registry import Turns

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lyra.core.message import Message
 from lyra.core.tool import ToolCall
-from lyra.kernel.process.call_keys import upcoming
+from lyra.kernel.process.replay import upcoming
 from lyra.kernel.programs.journaled_call import read
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ from lyra.core import codec
 from lyra.core.message import Message
 from lyra.core.tool import ToolCall, ToolResult
 from lyra.errors import ProcessError
-from lyra.kernel.journal.error_rows import error_from_row
 from lyra.kernel.journal.history import Fold
+from lyra.kernel.journal.rows import error_from_row
 from lyra.kernel.kernel import Kernel
 from lyra.models.stream import Completion
 from lyra.store.ended import load_all

@@ -20,7 +20,7 @@ from lyra.cli.render import document, note, printable, report
 if TYPE_CHECKING:
     from lyra.core.envelope import Envelope
     from lyra.kernel.pipelines.declaration import PipelineConfig
-    from lyra.kernel.pipelines.events import PipelineEvent
+    from lyra.kernel.pipelines.feeds import PipelineEvent
 
 
 @click.group(cls=CommandGroup)
@@ -101,7 +101,7 @@ def graph(*, file: str, output: str | None) -> None:
     """Draw a pipeline as SVG."""
     from lyra.errors import ConfigError
     from lyra.kernel.pipelines.files import load_file
-    from lyra.kernel.pipelines.graph import svg
+    from lyra.kernel.pipelines.schema import svg
 
     picture = svg(load_file(file))
     if output is None:
@@ -134,7 +134,7 @@ async def _run(
 ) -> tuple[Envelope, BaseException | None]:
     """The envelope at the end, and the error of the pipeline's process, such as the end of its time."""
     from lyra.kernel import Kernel
-    from lyra.kernel.pipelines.keys import NodeKind
+    from lyra.kernel.pipelines.routing import NodeKind
     from lyra.observe.exports import export_as_configured
 
     async with Kernel.from_config(invocation.config, store="memory") as kernel:
@@ -248,7 +248,7 @@ def _functions(file: str, config: PipelineConfig) -> dict[str, Any]:
     import sys
 
     from lyra.errors import ConfigError
-    from lyra.kernel.pipelines.keys import NodeKind
+    from lyra.kernel.pipelines.routing import NodeKind
 
     if not Path(file).is_file():
         raise ConfigError(f"there is no file {file}", key="--agents")

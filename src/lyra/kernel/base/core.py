@@ -28,9 +28,8 @@ from lyra.core.limits import RECOVERY_ATTEMPTS
 from lyra.errors import LyraError, NoSuchProcess, ProcessError, StoreFull
 from lyra.kernel.base.listeners import Listeners
 from lyra.kernel.base.subsystem import State, Subsystems
-from lyra.kernel.base.table import Table
 from lyra.kernel.base.tasks import Flight, Tasks, Writer, thread_id
-from lyra.kernel.base.waiting import AnyProcess, resume, suspend
+from lyra.kernel.base.waiting import AnyProcess, Table, resume, suspend
 
 if TYPE_CHECKING:
     from lyra.core.budgets.budget import Budget
@@ -108,67 +107,6 @@ class AnyEntry(Protocol):
 
 class Core(Generic[P]):
     """See the module. `P` is the type of a process, which is defined a layer above."""
-
-    __slots__ = (
-        "__weakref__",
-        "_drained",
-        "_early_settings",
-        "_flights_left",
-        "_repeatable_left",
-        "_writer",
-        "after_abort",
-        "after_commit",
-        "agents_heard",
-        "branch_began",
-        "budget",
-        "calls",
-        "clock",
-        "confirm_lease",
-        "draining",
-        "elapsed",
-        "entropy",
-        "face",
-        "fail",
-        "failure",
-        "find_replayed",
-        "finish",
-        "flight",
-        "forks",
-        "generation",
-        "grant",
-        "held",
-        "in_flight",
-        "in_flight_repeatable",
-        "is_before_id",
-        "journal",
-        "lease_until",
-        "listeners",
-        "listeners_want_states",
-        "listening",
-        "live",
-        "loop",
-        "mailboxes",
-        "names",
-        "open",
-        "processes",
-        "processes_max",
-        "publish",
-        "recovery_attempts",
-        "rng",
-        "scheduler",
-        "started",
-        "started_s",
-        "states",
-        "stop_process",
-        "stop_tree",
-        "stopping",
-        "store_id",
-        "subsystems",
-        "taint",
-        "tasks",
-        "thread",
-        "wall_zero",
-    )
 
     def __init__(
         self, clock: Clock, *, entropy: Entropy, budget: Budget, grant: Grant, processes_max: int, face: Any

@@ -66,19 +66,6 @@ class _Act:
 
 
 class Listeners:
-    __slots__ = (
-        "_core",
-        "_hearing",
-        "_listeners",
-        "_speaking",
-        "_untold",
-        "_wanted",
-        "act",
-        "acts",
-        "unsaid",
-        "watchers",
-    )
-
     def __init__(self, core: Core[Any]) -> None:
         self._core = core
         # By a token: one function may listen twice. With the kinds it wants; None wants all.

@@ -26,8 +26,6 @@ thread_id = threading.get_ident  # of the running thread: a kernel belongs to th
 class Flight:
     """Work of callers outside that is under way: `with core.flight:`. A kernel that shuts down lets it end."""
 
-    __slots__ = ("_ended", "_mine", "count")
-
     def __init__(self, ended: Callable[[], None]) -> None:
         self._ended = ended
         self._mine: ContextVar[int] = ContextVar("lyra-flight", default=0)
@@ -51,8 +49,6 @@ class Flight:
 class Tasks:
     """Background work that belongs to one owner."""
 
-    __slots__ = ("_live",)
-
     def __init__(self) -> None:
         self._live: set[asyncio.Task[Any]] = set()
 
@@ -73,8 +69,6 @@ class Tasks:
 class Writer:
     """One thread, calls in order: `submit(fn, …)` gives an asyncio future."""
 
-    __slots__ = ("_loop", "_pool")
-
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="lyra-writer")
@@ -93,8 +87,6 @@ class Writer:
 
 class Threads:
     """Each runs `work` with its number until that returns. `changed` is the lock they share, and what they wait on."""
-
-    __slots__ = ("_live", "_work", "changed")
 
     def __init__(self, work: Callable[[int], None]) -> None:
         self.changed = threading.Condition()
@@ -119,8 +111,6 @@ class BlockingCalls:
 
     A call that is given up goes on in its thread to its end, and its result is dropped. Virtual time has no threads: on
     such a loop the function runs where it is called."""
-
-    __slots__ = ("_name", "_pool")
 
     def __init__(self, name: str) -> None:
         self._name = name

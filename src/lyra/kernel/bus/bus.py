@@ -34,7 +34,7 @@ from lyra.core.rights.scope import EVERYTHING
 from lyra.errors import ConfigError, DeadlineExceeded, Denied, NameTaken, NoSuchHandler, Overloaded, ProcessError
 from lyra.kernel.base.acting import acting, as_registered, require
 from lyra.kernel.base.subsystem import Subsystem
-from lyra.kernel.base.timeouts import in_time
+from lyra.kernel.base.waiting import in_time
 from lyra.kernel.bus.message import (
     CATEGORIES,
     BusMessage,
@@ -87,8 +87,6 @@ class BusLayer:
 
 
 class CommBus(Subsystem):
-    __slots__ = ("_core", "_handlers", "_middleware", "_queues", "_subscribers", "_user_of")
-
     def __init__(self, core: Core[Any], user_of: Callable[[str], str]) -> None:
         self._core = core
         self._user_of = user_of  # by pid; "" for a process of no user

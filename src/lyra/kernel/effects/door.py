@@ -33,10 +33,9 @@ from lyra.errors import (
     OutcomeUnknown,
     StoreFull,
 )
-from lyra.kernel.base.timeouts import in_time
-from lyra.kernel.base.waiting import suspend
+from lyra.kernel.base.waiting import in_time, suspend
 from lyra.kernel.journal import rows
-from lyra.kernel.journal.error_rows import error_from_row, error_to_row, text_of
+from lyra.kernel.journal.rows import error_from_row, error_to_row, text_of
 from lyra.kernel.process.cut_short import cancellation_code, cut_short, deadline_behind, process_lives_on
 from lyra.kernel.process.process import Process
 from lyra.kernel.process.replay import as_replayed, drop_doubt, raise_journaled, take_entry
@@ -46,8 +45,7 @@ if TYPE_CHECKING:
 
     from lyra.core.budgets.budget import Reservation
     from lyra.kernel.base.core import Core
-    from lyra.kernel.effects.gates import Gate, TwoGates
-    from lyra.kernel.effects.registry import Declared
+    from lyra.kernel.effects.gates import Declared, Gate, TwoGates
     from lyra.kernel.journal.history import Entry
 
 
@@ -73,8 +71,6 @@ class Attempt(msgspec.Struct):
 
 
 class Door:
-    __slots__ = ("_ask", "_core", "_declared")
-
     def __init__(self, core: Core[Process], declared: Declared, ask: Callable[..., Awaitable[Any]]) -> None:
         self._core = core
         self._declared = declared

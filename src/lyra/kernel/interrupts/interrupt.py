@@ -15,7 +15,7 @@ import msgspec
 from lyra.core import codec
 from lyra.core.checking.check import FrozenSettings, one_of, real
 from lyra.errors import ConfigError
-from lyra.kernel.journal.durable_value import DurableValue
+from lyra.kernel.journal.rows import DurableValue
 
 if TYPE_CHECKING:
     from lyra.core.clock import Timer
@@ -155,8 +155,6 @@ def known_word(word: Any, words: Iterable[str], what: str) -> str:
 
 class ExpiryTimers:
     """One for each open question that expires by itself."""
-
-    __slots__ = ("_core", "_expire", "_timers")
 
     def __init__(self, core: Core[Any], expire: Callable[[Interrupt], None]) -> None:
         self._core = core

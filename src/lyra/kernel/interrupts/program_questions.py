@@ -28,10 +28,6 @@ if TYPE_CHECKING:
 
 
 class ProgramQuestions:
-    """See the module."""
-
-    __slots__ = ("_askers", "_by_pid", "_core", "_ended", "_line", "_timers", "by_id", "waiters")
-
     def __init__(self, core: Core[Process], line: Line, timers: ExpiryTimers) -> None:
         self._core = core
         self._line = line
@@ -106,10 +102,6 @@ class ProgramQuestions:
 # Pipelines and workers ask so. Each change is a row, an Event with the question, and a callback for the part whose
 # entry waits: `on_asked` and `on_answered`, with the pid.
 class OutsideQuestions:
-    """See the module."""
-
-    __slots__ = ("_core", "_line", "_timers", "on_answered", "on_asked", "state")
-
     def __init__(self, core: Core[Any], line: Line, timers: ExpiryTimers) -> None:
         self._core = core
         self._line = line

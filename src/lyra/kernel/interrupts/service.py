@@ -51,7 +51,7 @@ from lyra.kernel.interrupts.interrupt import (
 from lyra.kernel.interrupts.program_questions import OutsideQuestions, ProgramQuestions
 from lyra.kernel.interrupts.state import InterruptState, Line
 from lyra.kernel.journal import rows
-from lyra.kernel.journal.durable_value import durable_value
+from lyra.kernel.journal.rows import durable_value
 from lyra.kernel.process.cut_short import cut_short
 from lyra.kernel.process.process import Process
 from lyra.kernel.process.replay import raise_journaled, take_entry

@@ -21,7 +21,7 @@ from lyra.errors import Corrupt, EffectInDoubt, StoreError
 from lyra.kernel.base import subsystem
 from lyra.kernel.base.subsystem import State
 from lyra.kernel.journal import rows
-from lyra.kernel.journal.error_rows import error_to_row
+from lyra.kernel.journal.rows import error_to_row
 from lyra.store.ended import ENDED, subtract
 from lyra.store.protocol import Record
 
@@ -103,8 +103,6 @@ ROOT: Final = "~root"  # in a snapshot: what belongs to no process (no pid of ou
 
 class Fold:
     """All processes as of one sequence number."""
-
-    __slots__ = ("_by_kind", "changed", "ended", "find_ended", "processes", "segments", "seq", "spent", "states")
 
     def __init__(self, states: Iterable[State] = ()) -> None:
         self.seq = 0

@@ -34,28 +34,6 @@ Row = tuple[int, float, str, str, bytes]
 
 
 class Journal:
-    __slots__ = (
-        "_core",
-        "_elapsed",
-        "_flying",
-        "_held",
-        "_scheduler",
-        "_wall_zero",
-        "callers",
-        "commits",
-        "durable_seq",
-        "elapsed_s",
-        "epoch",
-        "frozen",
-        "onlookers",
-        "pending",
-        "seq",
-        "store",
-        "stuck",
-        "thread",
-        "waiters",
-    )
-
     def __init__(self, core: Core[Any], store: Store, *, epoch: int, seq: int) -> None:
         self._core = core
         self._scheduler = core.scheduler

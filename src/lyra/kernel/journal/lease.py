@@ -42,8 +42,6 @@ _log: Final = logging.getLogger("lyra.kernel")
 class Ownership:
     """This kernel's lease on its store."""
 
-    __slots__ = ("_core", "_is_renewing", "_lease_s", "_timer", "_unconfirmed", "_wait_s", "lease", "standing", "store")
-
     def __init__(self, core: Core[Any], store: Store, *, lease_s: float, wait_s: float) -> None:
         self._core = core
         self._lease_s = lease_s

@@ -9,42 +9,24 @@ replayed for ever.
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, Final, Protocol
+import sys
+from collections.abc import Callable, Generator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol, Self, TypeVar
 
 import msgspec
-from msgspec import Raw
 
 from lyra.core.codec import to_plain
-from lyra.core.naming import fixed_name
+from lyra.core.naming import fixed_name, main_name, named_thing, qualified_name
+from lyra.core.policies.retry import error_text
+from lyra.core.secrets.process_keys import mask_process_keys
+from lyra.errors import EffectFailed, LyraError, error_from_data, error_to_data
 
-__all__ = [
-    "ASIDE",
-    "DECODERS",
-    "NIL",
-    "PASSING",
-    "RIGHTS",
-    "Checkpointed",
-    "Created",
-    "Finished",
-    "InterruptEnded",
-    "InterruptRaised",
-    "Key",
-    "Linked",
-    "Monitored",
-    "Raw",
-    "Received",
-    "Sent",
-    "Started",
-    "Stopping",
-    "Terminated",
-    "TimerSet",
-    "Trapping",
-    "answer_fault",
-    "encode",
-    "is_aside",
-    "is_passing",
-]
+if TYPE_CHECKING:
+    from lyra.kernel.base.core import AnyJournal, Core
 
+
+Raw = msgspec.Raw
 Key = int | str  # a number in the program itself; "0/3" in its first parallel branch
 ASIDE: Final = "aside:"  # begins the key of what an effect under way asks and pays for: told, and never replayed
 # Begins the key of an effect that a server performs for a client of its own, whose connection does not survive a crash:
@@ -261,3 +243,176 @@ def answer_fault(form: str, name: str, value: Raw) -> str | None:
 
 
 encode = msgspec.msgpack.Encoder(enc_hook=to_plain).encode  # text of a subclass of str, such as a Reply, is its text
+
+
+# ---------------------------------------------------------------- durable value
+# Values that changing calls give, and that may be awaited: `await kernel.submit(…)` waits until the store has it.
+
+T = TypeVar("T", bound="DurableValue")
+
+
+class DurableValue:
+    """Mixed into a Struct with `dict=True`: what it waits for is no field, and is not compared, copied or saved."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        return self._durable().__await__()
+
+    async def _durable(self) -> Self:
+        row: tuple[AnyJournal, int] | None = self.__dict__.get("_row")
+        if row is not None:
+            await row[0].acknowledged(row[1])
+        return self
+
+
+def durable_value(core: Core[Any], value: T) -> T:
+    """Return the value; awaiting it waits for everything that is written so far."""
+    if core.journal is not None:
+        msgspec.structs.force_setattr(value, "_row", (core.journal, core.journal.seq))  # type: ignore[arg-type]
+    return value
+
+
+# ---------------------------------------------------------------- errors as rows, and back
+
+# Classes made inside functions cannot be looked up by name; those seen in this OS process are remembered. After a
+# restart elsewhere they come back as EffectFailed, so a durable program catches classes of a module.
+_local: dict[tuple[str, str], type[BaseException]] = {}
+_LOCAL_MAX: Final = 1_000
+_DEPTH_MAX: Final = 20  # groups in groups, lists in lists
+_TEXT_MAX: Final = 100_000
+_INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
+
+
+class _NotPlain(Exception):
+    """A value that a row does not hold."""
+
+
+def error_to_row(error: BaseException, depth: int = 0) -> dict[str, Any]:
+    if isinstance(error, LyraError):
+        data = error_to_data(error)
+        return {key: _or_text(value) for key, value in data.items()}
+    cls = type(error)
+    module, _, kind = qualified_name(cls).partition(":")
+    if "<locals>" in kind and len(_local) < _LOCAL_MAX:
+        _local[module, kind] = cls
+    row: dict[str, Any] = {
+        "code": "python",
+        "type": kind,
+        "module": module,
+        "message": text_of(error),
+        "args": _arguments(error),
+    }
+    state = _attributes(error)
+    if state:
+        row["state"] = state
+    if isinstance(error, BaseExceptionGroup) and depth < _DEPTH_MAX:
+        row["errors"] = [error_to_row(inner, depth + 1) for inner in error.exceptions]
+        row["args"] = [text_of(error.message)]
+    return row
+
+
+def error_from_row(data: Any, depth: int = 0) -> BaseException:
+    if not isinstance(data, dict) or depth > _DEPTH_MAX:
+        return EffectFailed("an error that its journal does not describe")
+    if data.get("code") != "python":
+        return error_from_data(data)
+    args = data.get("args")
+    inner = data.get("errors")
+    message = str(data.get("message", ""))
+    if isinstance(inner, list) and inner:
+        parts = [error_from_row(row, depth + 1) for row in inner]
+        failures = [part for part in parts if isinstance(part, Exception)]
+        return ExceptionGroup(str(args[0]) if isinstance(args, list) and args else message, failures)
+    cls = _known_exception(str(data.get("module")), str(data.get("type")))
+    error = _rebuilt_exception(cls, args) if cls is not None and isinstance(args, list) else None
+    if error is None:
+        return EffectFailed(message, type=str(data.get("type")), module=str(data.get("module")))
+    state = data.get("state")
+    if isinstance(state, dict) and hasattr(error, "__dict__"):
+        error.__dict__.update({str(key): value for key, value in state.items()})
+    return error
+
+
+def without_keys(error: Exception) -> Exception:
+    """Return the error; where its text holds a known key, the error that its row describes."""
+    if isinstance(error, LyraError) and mask_process_keys(error.message) == error.message:
+        return error
+    clean = error_from_row(error_to_row(error))
+    return clean if isinstance(clean, Exception) else error
+
+
+def text_of(error: object) -> str:
+    """Its text, as far as it has one that can be written, without keys that this process knows."""
+    return mask_process_keys(error_text(error)[:_TEXT_MAX].encode("utf-8", "replace").decode())
+
+
+def _rebuilt_exception(cls: type[Exception], args: list[Any]) -> Exception | None:
+    """The exception again: without its __init__ when that wants what no journal holds."""
+    ways: tuple[Callable[[], Any], ...] = (
+        lambda: cls(*args),
+        lambda: cls.__new__(cls, *args),
+        lambda: cls.__new__(cls),
+    )
+    for make in ways:
+        with suppress(Exception):  # the class is the user's, and so is what it may raise
+            error = make()
+            if isinstance(error, cls):
+                error.args = tuple(args)
+                return error
+    return None
+
+
+def _arguments(error: BaseException) -> list[Any]:
+    try:
+        return [_plain(arg) for arg in error.args]
+    except _NotPlain:
+        return [text_of(error)]
+
+
+def _attributes(error: BaseException) -> dict[str, Any]:
+    """Return what a program may look at in an `except` clause: `error.status`, say. Private names and objects stay
+    behind."""
+    attributes: dict[str, Any] = {}
+    for name, value in getattr(error, "__dict__", {}).items():
+        if isinstance(name, str) and not name.startswith("_"):
+            try:
+                attributes[name] = _plain(value)
+            except _NotPlain:
+                continue
+    return attributes
+
+
+def _or_text(value: Any) -> Any:
+    try:
+        return _plain(value)
+    except _NotPlain:
+        return text_of(value)
+
+
+def _plain(value: Any, depth: int = 0) -> Any:
+    """The value in types that every row holds, or `_NotPlain`."""
+    if value is None or type(value) in (bool, float):
+        return value
+    if isinstance(value, int):
+        if _INT_MIN <= value <= _INT_MAX:
+            return int(value)
+        raise _NotPlain
+    if isinstance(value, str):
+        return text_of(str(value))
+    if depth < _DEPTH_MAX and isinstance(value, (list, tuple)):
+        return [_plain(item, depth + 1) for item in value]
+    if depth < _DEPTH_MAX and isinstance(value, dict):
+        return {text_of(key): _plain(item, depth + 1) for key, item in value.items()}
+    raise _NotPlain
+
+
+def _known_exception(module: str, name: str) -> type[Exception] | None:
+    candidate: Any = _local.get((module, name)) or named_thing(f"{module}:{name}")
+    if candidate is None:
+        candidate = sys.modules.get("__main__" if module == main_name() else module)
+        for part in name.split("."):
+            candidate = getattr(candidate, part, None)
+    if isinstance(candidate, type) and issubclass(candidate, Exception) and not issubclass(candidate, LyraError):
+        return candidate
+    return None

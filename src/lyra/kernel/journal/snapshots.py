@@ -53,8 +53,6 @@ class EndedStates:
     """The states that were put away in a snapshot, by pid. Few are held in memory, with a short hash of each pid that a
     caller chose: one that was never used has to be told at once."""
 
-    __slots__ = ("_get_blob", "_lists", "_states", "brought", "hashes", "segments")
-
     def __init__(
         self, get_blob: Callable[[str], bytes], segments: dict[str, Segment], hashes: dict[str, bytes] | None = None
     ) -> None:
@@ -128,8 +126,6 @@ def _held(held: dict[str, T], digest: str, read: Callable[[], T]) -> T:
 
 class SnapshotWriter:
     """See the module. `seq` is the last row that the newest snapshot covers."""
-
-    __slots__ = ("_core", "_every_events", "_forget", "_retention_s", "_task", "archived", "ended", "seq")
 
     def __init__(
         self,

@@ -2,7 +2,10 @@
 
 A function gives a mapping or an `AgentResult`; one that is not async runs in a thread. A declaration (a
 `lyra.agents.Agent`) brings the program of its stages along (`__lyra_stage__`), and each run of it is a process of its
-own. This module knows neither sessions nor routes: `runner` runs a stage, `moves` goes on from its result.
+own. An `OutsideAgent` stands for one that another program runs: the server above makes one for each agent that a worker
+serves, and `OutsideStages` ties it to the door: a stage counts as begun when a worker gets it (`StageRun.begin`), and
+after a restart the worker may still deliver what it had got before. `pipeline_of` and `agent_run` are the pipeline of
+one stage behind `execute_agent`. This module knows no routes: `runner` runs a stage, `moves` goes on from its result.
 """
 
 from __future__ import annotations
@@ -10,25 +13,27 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
 from lyra.core import codec
 from lyra.core.checking.check import did_you_mean, short_text
+from lyra.core.envelope import Envelope, TerminalReason
 from lyra.core.limits import NAME_LENGTH_MAX
 from lyra.errors import AgentFailed, ConfigError, NoSuchAgent
 from lyra.kernel.base.acting import acting
 from lyra.kernel.base.waiting import resume, suspend
+from lyra.kernel.pipelines.declaration import AgentConfig
 from lyra.kernel.pipelines.instruction import asked_data, metrics_data
-from lyra.kernel.pipelines.keys import OutputMode
+from lyra.kernel.pipelines.routing import OutputMode
 
 if TYPE_CHECKING:
-    from lyra.core.envelope import Envelope
     from lyra.kernel.base.core import Core
     from lyra.kernel.base.tasks import BlockingCalls
-    from lyra.kernel.pipelines.declaration import AgentConfig
+    from lyra.kernel.pipelines.runner import Runner
+    from lyra.kernel.pipelines.session import Session
     from lyra.kernel.process.process import Process
 
 
@@ -224,3 +229,191 @@ def result_data(stage: AgentConfig, value: Any) -> dict[str, Any]:
     if wrong is not None:
         raise AgentFailed(f"the output of {stage.agent_name} {wrong}")
     return data
+
+
+# ---------------------------------------------------------------- outside
+# Stages whose agent runs in another program: what that program's side is given, and how it is told of a call's end.
+
+
+async def _begun(may_repeat: bool) -> None:
+    """Do nothing: the work was begun before."""
+
+
+class StageRun(msgspec.Struct, kw_only=True):
+    """One run of a stage: `key` is the same in every lifetime of the kernel, and no other run's."""
+
+    key: str
+    pid: str
+    agent_name: str
+    envelope: Envelope
+    stage: Any  # an AgentConfig
+    may_repeat: bool  # the stage may be run again, whatever its agent says
+    # Awaited right before a worker gets the work, with whether another may be given it if this one is lost.
+    begin: Callable[[bool], Awaitable[None]] = _begun
+
+
+class OutsideAgent(Protocol):
+    """An agent in another program. `agents.register` knows it by `__lyra_outside__`."""
+
+    __lyra_outside__: bool
+
+    def serves(self, user_id: str) -> bool:
+        """Whether that program runs it for this user; "" is no user."""
+
+    async def run(self, work: StageRun) -> Any: ...
+
+    async def find_out(self, work: StageRun) -> Any: ...
+
+    def asked(self, interrupt_id: str, key: str) -> None: ...
+
+    def settled(self, key: str, *, is_durable: bool) -> None: ...
+
+
+class OutsideStages:
+    """The runs of an agent that another program performs, as the door calls them (`PerformedOutside`)."""
+
+    def __init__(self, runner: Runner, agent: OutsideAgent) -> None:
+        self._runner = runner
+        self._agent = agent
+
+    async def run(
+        self,
+        pid: str,
+        run: int,
+        stage_name: str,
+        *_asked: str,
+        begin: Callable[[bool], Awaitable[None]],
+        idempotency_key: str,
+    ) -> Any:
+        """The function of the effect."""
+        return await self._perform(pid, run, stage_name, idempotency_key, self._agent.run, begin)
+
+    async def find_out(self, *call: Any, may_repeat: bool, idempotency_key: str) -> Any:
+        pid, run, stage_name = call[:3]
+        return await self._perform(pid, run, stage_name, idempotency_key, self._agent.find_out, may_repeat=may_repeat)
+
+    def asked(self, interrupt_id: str, *call: Any, idempotency_key: str) -> None:
+        self._agent.asked(interrupt_id, self._runner.run_key(call[0], call[1], idempotency_key))
+
+    def settled(self, is_durable: bool, /, *call: Any, idempotency_key: str) -> None:
+        self._agent.settled(self._runner.run_key(call[0], call[1], idempotency_key), is_durable=is_durable)
+
+    async def _perform(
+        self,
+        pid: str,
+        run: int,
+        stage_name: str,
+        idempotency_key: str,
+        call: Callable[[StageRun], Awaitable[Any]],
+        begin: Callable[[bool], Awaitable[None]] = _begun,
+        *,
+        may_repeat: bool = False,
+    ) -> Any:
+        key = self._runner.run_key(pid, run, idempotency_key)
+
+        def work(envelope: Envelope, stage: AgentConfig) -> Awaitable[Any]:
+            return call(
+                StageRun(
+                    key=key,
+                    pid=pid,
+                    agent_name=stage.agent_name,
+                    envelope=envelope,
+                    stage=stage,
+                    may_repeat=may_repeat or stage.retry is not None,
+                    begin=begin,
+                )
+            )
+
+        return await self._runner.perform(pid, run, stage_name, work)
+
+
+def skipped_result(data: Any) -> dict[str, Any]:
+    """The result of a run that a person skipped: the answer's data is the output, unless it is a whole result."""
+    if isinstance(data, dict) and isinstance(data.get("output"), dict) and set(data) <= {"output", "metrics"}:
+        return {"metrics": {}, **data}
+    return {"output": data if isinstance(data, dict) else {} if data is None else {"text": str(data)}, "metrics": {}}
+
+
+# ---------------------------------------------------------------- single agent
+# Its bounds are those of the envelope; the envelope of the result is the caller's, with what the run added.
+
+# Keys of a stage that mean other stages: there are none.
+_OF_A_PIPELINE: Final = frozenset(
+    {"name", "agent", "node_kind", "stage_order", "requires", "after", "join_strategy", "branches"}
+    | {"routing_rules", "routing", "default_next", "error_next", "max_visits"}
+)
+_BOUNDS: Final = ("max_iterations", "max_llm_calls", "max_agent_hops", "max_input_tokens", "max_output_tokens")
+# Fields of an envelope that a run changes.
+_CHANGED: Final = (
+    "outputs",
+    "metadata",
+    "completed_stage_set",
+    "failed_stages",
+    "llm_call_count",
+    "tool_call_count",
+    "agent_hop_count",
+    "tokens_in",
+    "tokens_out",
+    "processing_history",
+    "errors",
+    "interrupt",
+)
+
+
+class AgentRun(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of one run of an agent. `error_code` is a code of Lyra's errors, or the reason why the run was not
+    made; both are empty where it went well."""
+
+    success: bool
+    output: dict[str, Any]
+    error: str = ""
+    error_code: str = ""
+    duration_ms: int = 0
+    llm_calls: int = 0
+    tool_calls: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    pid: str = ""
+    envelope: Envelope
+
+    def to_data(self) -> dict[str, Any]:
+        data: dict[str, Any] = msgspec.to_builtins(self, builtin_types=(bytes,))
+        return data
+
+
+def pipeline_of(name: str, config: Any, envelope: Envelope) -> dict[str, Any]:
+    """The declaration of the pipeline that runs the agent alone, with the settings of a stage in `config`."""
+    if isinstance(config, AgentConfig):
+        config = {key: value for key, value in config.to_data().items() if value is not None}
+    if config is not None and not isinstance(config, Mapping):
+        raise ConfigError(f"the settings of an agent are a mapping, not {type(config).__name__}", key="config")
+    stage = {key: value for key, value in (config or {}).items() if key not in _OF_A_PIPELINE}
+    bounds = {bound: getattr(envelope, bound, None) for bound in _BOUNDS}
+    return {
+        "name": name,
+        "agents": [{**stage, "name": name}],
+        **{bound: max(1, most) for bound, most in bounds.items() if most is not None},
+    }
+
+
+def agent_run(name: str, before: Envelope, session: Session, failure: str) -> AgentRun:
+    """The result of a session that has run one agent; `failure` is why its process ended early."""
+    after, envelope = session.envelope, before.copy()
+    ended = after.copy()
+    for field in _CHANGED:
+        setattr(envelope, field, getattr(ended, field))
+    success = after.terminal_reason in (TerminalReason.COMPLETED, TerminalReason.BREAK_REQUESTED) and not failure
+    records = after.processing_history[len(before.processing_history) :]
+    return AgentRun(
+        success=success,
+        output=ended.outputs.get(name, {}) if success else {},
+        error="" if success else failure or after.failed_stages.get(name) or after.termination_reason,
+        error_code="" if success else session.error_code or str(after.terminal_reason or "process_exit"),
+        duration_ms=sum(record.duration_ms for record in records),
+        llm_calls=after.llm_call_count - before.llm_call_count,
+        tool_calls=after.tool_call_count - before.tool_call_count,
+        tokens_in=after.tokens_in - before.tokens_in,
+        tokens_out=after.tokens_out - before.tokens_out,
+        pid=session.process_id,
+        envelope=envelope,
+    )

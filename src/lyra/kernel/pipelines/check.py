@@ -13,7 +13,7 @@ from typing import Any, Final
 from lyra.core.checking.check import did_you_mean
 from lyra.core.checking.schema import schema_problems
 from lyra.core.limits import COUNTED_MAX, NAME_LENGTH_MAX, PIPELINE_STAGES_MAX, RETRY_ATTEMPTS_MAX
-from lyra.kernel.pipelines.keys import (
+from lyra.kernel.pipelines.routing import (
     ALIASES,
     EDGE_ALIASES,
     EDGE_KEYS,
@@ -29,10 +29,13 @@ from lyra.kernel.pipelines.keys import (
     JoinStrategy,
     Key,
     MergeStrategy,
+    Path,
+    Problem,
     RunMode,
+    expression_problems,
+    fields_of,
     named,
 )
-from lyra.kernel.pipelines.routing import Path, Problem, expression_problems, fields_of
 
 
 def path_text(path: Path) -> str:

@@ -26,7 +26,7 @@ from lyra.core.limits import (
 from lyra.core.policies.retry import ERROR_CLASSES, Backoff, Retry
 from lyra.errors import ConfigError
 from lyra.kernel.pipelines.check import path_text, problems
-from lyra.kernel.pipelines.keys import (
+from lyra.kernel.pipelines.routing import (
     EDGE_ALIASES,
     WORDS,
     ContextOverflow,
@@ -38,8 +38,8 @@ from lyra.kernel.pipelines.keys import (
     TokenStream,
     ToolAccess,
     named,
+    normal_expression,
 )
-from lyra.kernel.pipelines.routing import normal_expression
 
 
 class RoutingRule(msgspec.Struct, frozen=True):

@@ -15,8 +15,8 @@ from lyra.core.limits import PIPELINE_FILE_BYTES_MAX
 from lyra.errors import CheckError, ConfigError, ParseError
 from lyra.kernel.pipelines.check import problems
 from lyra.kernel.pipelines.declaration import PipelineConfig
-from lyra.kernel.pipelines.graph import edges
-from lyra.kernel.pipelines.keys import NodeKind, RunMode
+from lyra.kernel.pipelines.routing import NodeKind, RunMode
+from lyra.kernel.pipelines.schema import edges
 
 
 class Mistake(NamedTuple):

@@ -17,7 +17,7 @@ from lyra.core.checking.check import known_keys, sendable_text, whole
 from lyra.core.envelope import Envelope, OpenQuestion, TerminalReason
 from lyra.errors import ConfigError
 from lyra.kernel.interrupts.interrupt import KINDS, known_word
-from lyra.kernel.journal.durable_value import DurableValue
+from lyra.kernel.journal.rows import DurableValue
 from lyra.kernel.pipelines.declaration import AgentConfig
 from lyra.kernel.pipelines.session import Session, Token
 

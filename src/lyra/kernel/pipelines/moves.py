@@ -11,8 +11,7 @@ from typing import Any, Final
 
 from lyra.core.envelope import OpenQuestion, TerminalReason
 from lyra.kernel.pipelines.declaration import AgentConfig
-from lyra.kernel.pipelines.keys import JoinStrategy, MergeStrategy, NodeKind
-from lyra.kernel.pipelines.routing import condition_holds, holds
+from lyra.kernel.pipelines.routing import JoinStrategy, MergeStrategy, NodeKind, condition_holds, holds
 from lyra.kernel.pipelines.session import IN_DOUBT, Fork, Question, Session, Token, evaluate_routing, follows, gathered
 
 

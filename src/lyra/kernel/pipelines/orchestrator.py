@@ -25,10 +25,9 @@ from lyra.errors import ConfigError, InvalidTransition, NameTaken, NoSuchProcess
 from lyra.kernel.base.acting import require, require_signal
 from lyra.kernel.base.subsystem import Subsystem
 from lyra.kernel.interrupts.interrupt import Interrupt
-from lyra.kernel.pipelines.agents import Agents
+from lyra.kernel.pipelines.agents import AgentRun, Agents, agent_run, pipeline_of
 from lyra.kernel.pipelines.declaration import PipelineConfig
-from lyra.kernel.pipelines.events import PipelineEvent
-from lyra.kernel.pipelines.feeds import PipelineFeeds, last_event
+from lyra.kernel.pipelines.feeds import PipelineEvent, PipelineFeeds, last_event
 from lyra.kernel.pipelines.instruction import (
     Instruction,
     SessionState,
@@ -39,8 +38,8 @@ from lyra.kernel.pipelines.instruction import (
     run_instruction,
     session_state,
 )
-from lyra.kernel.pipelines.keys import NodeKind
 from lyra.kernel.pipelines.questions import Questions
+from lyra.kernel.pipelines.routing import NodeKind
 from lyra.kernel.pipelines.runner import Runner
 from lyra.kernel.pipelines.session import (
     Session,
@@ -52,11 +51,9 @@ from lyra.kernel.pipelines.session import (
     session_in,
     unmergeable,
 )
-from lyra.kernel.pipelines.single_agent import AgentRun, agent_run, pipeline_of
-from lyra.kernel.pipelines.state import PipelineState
-from lyra.kernel.pipelines.worker_leases import LeaseRequest, WorkerLeases
+from lyra.kernel.pipelines.state import LeaseRequest, PipelineState, WorkerLeases
 from lyra.kernel.programs.handle import Ack
-from lyra.kernel.workers.envelopes import envelope_of
+from lyra.kernel.workers.envelope_table import envelope_of
 
 if TYPE_CHECKING:
     from lyra.kernel.base.core import Core

@@ -2,9 +2,9 @@
 
 `run_pipeline` is a program like any other. It reads what is due (a journaled reading, so a replay reads the same),
 performs each run through the door (`ctx.do`: a finished run is never repeated, and for a run that was in flight when
-its kernel died a person is asked, unless it may be repeated) or as a child process (`stage_process`), and reports it
-to the session. Reports that the session has already are ignored, which is all that a replay needs. Agents are looked up
-by name (`agents`); after a restart a stage waits until its agent is registered. Routes are decided in `moves`.
+its kernel died a person is asked, unless it may be repeated) or as a child process (`run_stage_process`), and reports
+it to the session. Reports that the session has already are ignored, which is all that a replay needs. Agents are looked
+up by name (`agents`); after a restart a stage waits until its agent is registered. Routes are decided in `moves`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from lyra.core import codec
-from lyra.core.budgets.budget import Usage
+from lyra.core.budgets.budget import Budget, Usage
 from lyra.core.checking.check import sendable_text
 from lyra.core.effect import Charged, Effect, canonical_hash
 from lyra.core.faultpoint import point
@@ -23,16 +23,13 @@ from lyra.core.limits import EFFECTS_KEPT
 from lyra.core.naming import PIPELINE, named
 from lyra.errors import AgentFailed, Divergence, EffectFailed, LyraError, NameTaken, ProcessExit
 from lyra.kernel.base.tasks import BlockingCalls
-from lyra.kernel.base.timeouts import in_time
-from lyra.kernel.base.waiting import resume, suspend
-from lyra.kernel.journal.error_rows import text_of
-from lyra.kernel.pipelines.agents import RegisteredAgent, result_data
+from lyra.kernel.base.waiting import in_time, resume, suspend
+from lyra.kernel.journal.rows import text_of
+from lyra.kernel.pipelines.agents import OutsideStages, RegisteredAgent, result_data, skipped_result
 from lyra.kernel.pipelines.instruction import metrics_data, response_data
-from lyra.kernel.pipelines.outside import OutsideStages, skipped_result
-from lyra.kernel.pipelines.stage_process import SPENT, run_stage_process
-from lyra.kernel.process.call_keys import current_branch, next_key
 from lyra.kernel.process.process import Process
-from lyra.kernel.programs.context import Context
+from lyra.kernel.process.replay import current_branch, next_key
+from lyra.kernel.programs.context import Context, OwnContext
 from lyra.kernel.programs.journaled_call import read
 
 if TYPE_CHECKING:
@@ -40,9 +37,10 @@ if TYPE_CHECKING:
     from lyra.kernel.base.core import Core
     from lyra.kernel.interrupts.service import InterruptService
     from lyra.kernel.pipelines.declaration import AgentConfig
-    from lyra.kernel.pipelines.events import Feed
+    from lyra.kernel.pipelines.feeds import Feed
     from lyra.kernel.pipelines.orchestrator import Orchestrator
     from lyra.kernel.pipelines.session import Question, Session, Token
+    from lyra.kernel.programs.handle import ChildHandle
     from lyra.kernel.programs.lifetime import Lifetimes
     from lyra.kernel.programs.registry import Programs
 
@@ -458,3 +456,69 @@ async def run_pipeline(ctx: Context) -> dict[str, Any]:
 
 
 run_pipeline.__lyra_spawns__ = lambda _kernel, _args: ()  # type: ignore[attr-defined]  # asked about by its own name
+
+
+# ---------------------------------------------------------------- stage process
+# The child reads the envelope itself (`Runner.work_of`), as a journaled reading, so that a replay has the same. Its
+# effects are its own: after a crash it goes on where it was, and only an effect that was in flight is in doubt.
+
+# Metric of a run → dimension of the usage that it was charged.
+SPENT: Final = {
+    "llm_calls": "llm_calls",
+    "tool_calls": "tool_calls",
+    "tokens_in": "input_tokens",
+    "tokens_out": "output_tokens",
+}
+
+
+async def run_stage_process(
+    ctx: Context, orchestrator: Orchestrator, agent: RegisteredAgent, stage: AgentConfig, run: int
+) -> dict[str, Any]:
+    """The report of a run, tried again as the stage says; the last error is raised, with what the try has used."""
+    retry, attempt = stage.retry, 1
+    program: Any = agent.program
+    while True:
+        child = ctx.spawn(program, ctx.pid, run, stage.name, budget=_budget(orchestrator, ctx.pid, agent, stage, run))
+        try:
+            return await _outcome(ctx, child, stage)
+        except Exception as error:
+            if retry is None or not retry.should_retry(error, attempt) or ctx.own_process.out_of_time:
+                raise
+            await ctx.sleep(retry.delay(attempt, lambda: 0.5, error))
+            attempt += 1
+
+
+async def _outcome(ctx: Context, child: ChildHandle[Any], stage: AgentConfig) -> dict[str, Any]:
+    try:
+        ended = await child.wait()
+    except asyncio.CancelledError:
+        OwnContext(ctx.own_process).stop(child)
+        raise
+    error = ended.error
+    if error is None and ended.reason != "normal":
+        error = AgentFailed(f"agent {stage.agent_name} ended: {ended.reason}", status=ended.reason, pid=child.pid)
+    process = child._look_up()
+    if error is not None:
+        if process is not None:
+            error.usage = process.budget.usage  # type: ignore[attr-defined]  # for the report's metrics
+        raise error
+    result: dict[str, Any] = ended.result
+    if process is not None:  # calls that a crash cut off are charged, and the program does not know of them
+        counted = result["metrics"]
+        charged = {name: max(counted.get(name) or 0, process.spent[dimension]) for name, dimension in SPENT.items()}
+        result = {**result, "metrics": {**counted, **{name: used for name, used in charged.items() if used}}}
+    wrong = stage.wrong_with(result["output"])
+    if wrong is not None:
+        raise AgentFailed(f"the output of {stage.agent_name} {wrong}")
+    return result
+
+
+def _budget(orchestrator: Orchestrator, pid: str, agent: RegisteredAgent, stage: AgentConfig, run: int) -> Budget:
+    """The limits of one run: the agent's own, the stage's time, and what is left of the pipeline's quota."""
+    session = orchestrator.state.sessions.get(pid)
+    default_s = session.pipeline_config.default_timeout_seconds if session is not None else None
+    limits: dict[str, Any] = {"name": f"{stage.name} run {run}", **orchestrator.quota_left(pid)}
+    seconds = [value for value in (stage.timeout_seconds or default_s, limits.get("seconds")) if value is not None]
+    if seconds:
+        limits["seconds"] = min(seconds)
+    return Budget.of(agent.budget).child(limits).within_parent()

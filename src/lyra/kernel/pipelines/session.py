@@ -18,8 +18,7 @@ from lyra.core import codec
 from lyra.core.envelope import Envelope, OpenQuestion, TerminalReason
 from lyra.errors import ConfigError
 from lyra.kernel.pipelines.declaration import AgentConfig, PipelineConfig
-from lyra.kernel.pipelines.keys import ContextOverflow, MergeStrategy, RunMode
-from lyra.kernel.pipelines.routing import Facts, condition_holds, holds
+from lyra.kernel.pipelines.routing import ContextOverflow, Facts, MergeStrategy, RunMode, condition_holds, holds
 
 IN_DOUBT: Final = "in_doubt"  # the kind of the question what became of a run
 _TOKEN_CHARACTERS: Final = 4  # characters of text for one token, on average

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from lyra.errors import DeadlineExceeded, LyraError
 from lyra.kernel.journal import rows
-from lyra.kernel.journal.error_rows import error_to_row
+from lyra.kernel.journal.rows import error_to_row
 
 if TYPE_CHECKING:
     from lyra.kernel.process.process import Process

@@ -19,7 +19,7 @@ from lyra.core import codec
 from lyra.core.naming import SUPERVISE
 from lyra.errors import ProcessExit
 from lyra.kernel.journal import rows
-from lyra.kernel.journal.error_rows import text_of
+from lyra.kernel.journal.rows import text_of
 from lyra.kernel.process.process import PLAIN_ENDS, Exit, Process
 
 if TYPE_CHECKING:
@@ -76,8 +76,6 @@ def read_signal(form: str, data: bytes) -> Any:
 
 
 class Links:
-    __slots__ = ("_core", "_links", "_mailboxes", "_monitors", "_watched", "_watching")
-
     def __init__(self, core: Core[Process], mailboxes: Mailboxes) -> None:
         self._core = core
         self._mailboxes = mailboxes

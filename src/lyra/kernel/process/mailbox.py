@@ -33,8 +33,6 @@ NOTHING = _Nothing()  # no message came in time
 
 
 class Mailboxes:
-    __slots__ = ("_core", "limit")
-
     def __init__(self, core: Core[Process], *, limit: int) -> None:
         self._core = core
         core.mailboxes = self

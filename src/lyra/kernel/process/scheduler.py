@@ -46,22 +46,6 @@ class Steppable(Protocol):
 
 
 class Scheduler:
-    __slots__ = (
-        "_core",
-        "_gave_way",
-        "_handed_over",
-        "_in_loop",
-        "_levels",
-        "_poked",
-        "_steps",
-        "order",
-        "ready",
-        "running",
-        "stepped",
-        "steps",
-        "stopped",
-    )
-
     def __init__(self, core: Core[Process]) -> None:
         self._core = core
         core.scheduler = self

@@ -8,8 +8,8 @@
         ...
 
 Every call takes the next key of the program (a number, or a path such as `0/3` inside parallel branches made by
-`gather` or a `TaskGroup`), by which a replay finds the journaled answer: see `process.call_keys`. What `spawn` gives is
-in `child_handle`, what `budget` gives in `budget_view`.
+`gather` or a `TaskGroup`), by which a replay finds the journaled answer: see `process.replay`. What `spawn` gives is
+in `handle`, what `budget` gives in `journaled_call`.
 """
 
 from __future__ import annotations
@@ -31,19 +31,18 @@ from lyra.errors import ConfigError, Denied, LyraError, NoSuchProcess, ProcessEr
 from lyra.kernel.base.acting import acting, check_right
 from lyra.kernel.base.waiting import NO_WAIT, suspend
 from lyra.kernel.effects.door import Door
-from lyra.kernel.effects.registry import Declared
+from lyra.kernel.effects.gates import Declared
 from lyra.kernel.journal import rows
-from lyra.kernel.journal.error_rows import error_from_row
-from lyra.kernel.process.call_keys import Branch, after, comes_next, current_branch, next_key
+from lyra.kernel.journal.rows import error_from_row
 from lyra.kernel.process.cut_short import cut_short
 from lyra.kernel.process.links import Links, Ready, read_signal
 from lyra.kernel.process.mailbox import NOTHING, receive_within
 from lyra.kernel.process.process import Process
-from lyra.kernel.process.replay import raise_journaled, take_entry
-from lyra.kernel.programs.child_handle import ChildHandle
-from lyra.kernel.programs.fork_names import addressed, free_names
+from lyra.kernel.process.replay import Branch, after, comes_next, current_branch, next_key, raise_journaled, take_entry
+from lyra.kernel.programs.handle import ChildHandle
 from lyra.kernel.programs.journaled_call import BudgetView, once, read
 from lyra.kernel.programs.registry import Programs, program_of, unknown_program
+from lyra.kernel.programs.scopes import addressed, free_names
 
 if TYPE_CHECKING:
     from typing import Concatenate, Protocol, Unpack

@@ -15,11 +15,10 @@ from lyra.core.budgets.budget import Budget
 from lyra.core.limits import BLOB_INLINE_BYTES_MAX
 from lyra.errors import LyraError
 from lyra.kernel.journal import rows
-from lyra.kernel.journal.error_rows import error_from_row
-from lyra.kernel.process.call_keys import next_key
+from lyra.kernel.journal.rows import error_from_row
 from lyra.kernel.process.cut_short import cut_short
 from lyra.kernel.process.process import Process
-from lyra.kernel.process.replay import raise_journaled, take_entry
+from lyra.kernel.process.replay import next_key, raise_journaled, take_entry
 
 
 def read(process: Process, what: str, reading: Any) -> Any:

@@ -39,7 +39,7 @@ from lyra.kernel.base.acting import acting, check_right
 from lyra.kernel.base.tasks import thread_id
 from lyra.kernel.base.waiting import looked_at, resume
 from lyra.kernel.journal import rows
-from lyra.kernel.journal.error_rows import error_to_row
+from lyra.kernel.journal.rows import error_to_row
 from lyra.kernel.process.process import (
     NORMAL,
     PLAIN_ENDS,
@@ -52,7 +52,7 @@ from lyra.kernel.process.process import (
 )
 from lyra.kernel.process.replay import Diverged
 from lyra.kernel.programs.context import Context, ExitProgram
-from lyra.kernel.programs.scope_deadlines import ScopeDeadlines
+from lyra.kernel.programs.scopes import ScopeDeadlines
 
 if TYPE_CHECKING:
     from lyra.kernel.base.core import Core
@@ -82,21 +82,6 @@ class Pids(Protocol):
 
 
 class Lifetimes:
-    __slots__ = (
-        "_branches",
-        "_causes",
-        "_chosen",
-        "_core",
-        "_ended",
-        "_links",
-        "_lives",
-        "_mailboxes",
-        "_numbered",
-        "_pids",
-        "_programs",
-        "deadlines",
-    )
-
     def __init__(
         self, core: Core[Process], programs: Programs, mailboxes: Mailboxes, links: Links, pids: Pids | None = None
     ) -> None:

@@ -58,8 +58,6 @@ def program_of(thing: Any) -> Callable[..., Any]:
 
 
 class Programs:
-    __slots__ = ("_became_known", "_by_name", "_names", "_result_types", "_types")
-
     def __init__(self, became_known: Callable[[str], None], programs: Iterable[Any] = ()) -> None:
         self._became_known = became_known  # called with each new name: processes that waited for it go on
         self._by_name: dict[str, Callable[..., Any]] = {}

@@ -45,9 +45,8 @@ from lyra.errors import (
 )
 from lyra.kernel.base.acting import acting, as_registered, require
 from lyra.kernel.base.subsystem import Subsystem
-from lyra.kernel.base.timeouts import in_time
-from lyra.kernel.base.waiting import resume
-from lyra.kernel.journal.error_rows import text_of, without_keys
+from lyra.kernel.base.waiting import in_time, resume
+from lyra.kernel.journal.rows import text_of, without_keys
 from lyra.kernel.programs.handle import Ack, acknowledge
 from lyra.kernel.services.service import (
     SERVICE_TYPES,
@@ -69,7 +68,7 @@ from lyra.kernel.services.service import (
     response_of,
     texts_of,
 )
-from lyra.kernel.workers.envelopes import envelope_of
+from lyra.kernel.workers.envelope_table import envelope_of
 
 if TYPE_CHECKING:
     from lyra.kernel.base.core import Core
@@ -96,8 +95,6 @@ _BACKOFF: Final = Backoff(initial_s=0.05, max_s=5.0)
 class _Live:
     """The part of a registration that is not durable; requests in flight keep a reference to it."""
 
-    __slots__ = ("check", "checked_at", "claimed", "dispatched", "failed", "handler", "load", "owner")
-
     def __init__(self, *, claimed: bool) -> None:
         self.claimed = claimed  # registered since this kernel opened, not only restored
         self.handler: ServiceHandler | None = None
@@ -110,8 +107,6 @@ class _Live:
 
 
 class ServiceRegistry(Subsystem):
-    __slots__ = ("_balancer", "_envelope_of", "_lifecycle", "_live", "_resources", "_time_limits", "core", "state")
-
     def __init__(
         self, core: Core[Any], lifecycle: LifecycleManager, resources: ResourceTracker, time_limits: TimeLimits
     ) -> None:

@@ -15,7 +15,7 @@ from lyra.core.checking.check import FrozenSettings, known_keys, one_of, short_t
 from lyra.core.envelope import Envelope
 from lyra.core.limits import NAME_LENGTH_MAX, SERVICE_CONCURRENT_DEFAULT
 from lyra.errors import ConfigError, DeadlineExceeded
-from lyra.kernel.base.timeouts import in_time
+from lyra.kernel.base.waiting import in_time
 
 if TYPE_CHECKING:
     from lyra.core.clock import Timer
@@ -160,8 +160,6 @@ class ServiceState:
         {"service.registered", "service.unregistered", "service.health_changed"}
     )
 
-    __slots__ = ("services", "untrusted")
-
     def __init__(self) -> None:
         self.services: dict[str, dict[str, Any]] = {}
         self.untrusted: set[str] = set()  # services that a process registered which had read text from outside
@@ -236,8 +234,6 @@ INSTANCE: Final = "/"  # between the name of a service and that of one of its in
 class Balancer:
     """The services by the words that mean them, read anew after each registration."""
 
-    __slots__ = ("_by_word", "_services")
-
     def __init__(self, services: Callable[[], Mapping[str, dict[str, Any]]]) -> None:
         self._services = services
         self._by_word: dict[str, list[str]] | None = None
@@ -286,18 +282,6 @@ def least_loaded(candidates: Iterable[tuple[str, Mapping[str, Any], Any]]) -> st
 
 class ServiceCheck:
     """The repeated health check of one service."""
-
-    __slots__ = (
-        "_check",
-        "_degraded_after",
-        "_failures",
-        "_interval_s",
-        "_name",
-        "_registry",
-        "_stopped",
-        "_timer",
-        "_unhealthy_after",
-    )
 
     def __init__(
         self,

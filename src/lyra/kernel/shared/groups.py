@@ -71,8 +71,6 @@ class GroupState:
         {"group.created", "group.deleted", "group.joined", "group.left", "group.set", "group.unset"}
     )
 
-    __slots__ = ("groups", "of_pid")
-
     def __init__(self) -> None:
         self.groups: dict[str, _Kept] = {}
         self.of_pid: dict[str, dict[str, None]] = {}
@@ -111,8 +109,6 @@ class GroupState:
 
 
 class Groups(Subsystem):
-    __slots__ = ("_core", "_join_listeners", "_leave_listeners", "_mailboxes", "state")
-
     def __init__(self, core: Core[Process], mailboxes: Mailboxes) -> None:
         self._core = core
         self._mailboxes = mailboxes

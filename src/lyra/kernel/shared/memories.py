@@ -44,8 +44,6 @@ class MemoryState:
     NAME: ClassVar[str] = "memory"
     KINDS: ClassVar[frozenset[str]] = frozenset({"memory.added", "memory.forgotten"})
 
-    __slots__ = ("last_id", "scopes")
-
     def __init__(self) -> None:
         self.last_id = 0
         self.scopes: dict[str, dict[int, MemoryItem]] = {}
@@ -72,8 +70,6 @@ class MemoryState:
 
 class Memories(Subsystem):
     """`kernel.memories`. A program reaches it inside an effect; a replay then does not write again."""
-
-    __slots__ = ("_core", "_indexes", "_known", "_taint", "state")
 
     def __init__(self, core: Core[Process], taint: Taint) -> None:
         self._core = core

@@ -42,8 +42,6 @@ class TaintState:
     NAME: ClassVar[str] = "labels"
     KINDS: ClassVar[frozenset[str]] = frozenset({"process.tainted", "process.unlabelled"})
 
-    __slots__ = ("pids",)
-
     def __init__(self) -> None:
         self.pids: dict[str, str] = {}
 
@@ -62,8 +60,6 @@ class TaintState:
 
 class Taint(Subsystem):
     """`kernel.taint`."""
-
-    __slots__ = ("_core", "state")
 
     def __init__(self, core: Core[Process]) -> None:
         self._core = core
@@ -152,3 +148,104 @@ def _has_text(event: Event) -> bool:
         not value or isinstance(value, int | float) or (isinstance(value, str) and value in _OWN_WORDS)
         for value in event.data.values()
     )
+
+
+# ---------------------------------------------------------------- withdrawals
+# Withdrawals: the questions to agent processes whose sender was told that they failed.
+
+
+class WithdrawalState:
+    """What survives: pid → the ids of the questions that it must not answer."""
+
+    NAME: ClassVar[str] = "withdrawals"
+    KINDS: ClassVar[frozenset[str]] = frozenset({"message.withdrawn", "message.passed"})
+
+    def __init__(self) -> None:
+        self.requests: dict[str, dict[str, None]] = {}
+
+    def apply(self, kind: str, pid: str, time: float, data: dict[str, Any]) -> None:  # noqa: ARG002 (one signature)
+        if kind == "message.withdrawn":
+            self.requests.setdefault(pid, {})[str(data["request"])] = None
+            return
+        request_id = data["request"]
+        if request_id is None:  # the process has ended
+            del self.requests[pid]
+            return
+        del self.requests[pid][request_id]
+        if not self.requests[pid]:
+            del self.requests[pid]
+
+    def dump(self) -> Any:
+        return {pid: list(requests) for pid, requests in self.requests.items()}
+
+    def load(self, data: Any) -> None:
+        self.requests = {str(pid): {str(request_id): None for request_id in requests} for pid, requests in data.items()}
+
+
+class Withdrawals(Subsystem):
+    """`kernel.withdrawals`."""
+
+    def __init__(self, core: Core[Process]) -> None:
+        self._core = core
+        self.state = WithdrawalState()
+
+    def process_ended(self, process: Process, how: Any) -> None:  # noqa: ARG002 (one signature)
+        if process.pid in self.state.requests and not self._core.stopping:
+            self._core.fact(self.state, process.pid, "message.passed", {"request": None})
+
+    def withdraw(self, process: Process, request_id: str) -> int:
+        """Journal that a question to a process must not be carried out; gives the row's seq, 0 where there is none."""
+        journal = self._core.journal
+        if journal is None or journal.frozen or process.exit is not None or self.holds(process, request_id):
+            return 0
+        return self._core.fact(self.state, process.known_as, "message.withdrawn", {"request": request_id})
+
+    def holds(self, process: Process, request_id: str) -> bool:
+        """Whether a question to a process was withdrawn."""
+        requests = self.state.requests
+        return bool(requests) and request_id in requests.get(process.known_as, ())
+
+    def passed(self, process: Process, request_id: str) -> None:
+        """The process is past a question, or is asked it again: forget that it was withdrawn."""
+        if self.state.requests and self.holds(process, request_id):
+            self._core.fact(self.state, process.known_as, "message.passed", {"request": request_id})
+
+
+# ---------------------------------------------------------------- person acts
+# Acts of people: who changed what from outside the kernel, or was refused it, journaled for the audit.
+
+
+class PersonActsState:
+    """What survives: how many acts there were."""
+
+    NAME: ClassVar[str] = "person_acts"
+    KINDS: ClassVar[frozenset[str]] = frozenset({"person.acted"})
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def apply(self, kind: str, pid: str, time: float, data: dict[str, Any]) -> None:  # noqa: ARG002 (one signature)
+        self.count += 1
+
+    def dump(self) -> Any:
+        return self.count
+
+    def load(self, data: Any) -> None:
+        self.count = int(data)
+
+
+class PersonActs(Subsystem):
+    """`kernel.person_acts`."""
+
+    def __init__(self, core: Core[Process]) -> None:
+        self._core = core
+        self.state = PersonActsState()
+
+    def record(self, pid: str, act: dict[str, Any]) -> None:
+        """Journal and publish one act; `pid` is the process that it was about, or "". A kernel that closes writes no
+        more rows: then it is only published."""
+        core = self._core
+        if core.stopping or (core.journal is not None and core.journal.frozen):
+            core.publish(pid, "person.acted", act)
+        else:
+            core.fact(self.state, pid, "person.acted", act)

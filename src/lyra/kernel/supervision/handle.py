@@ -110,22 +110,6 @@ class Supervisors(Subsystem):
 
     NAME: ClassVar[str] = "supervisors"
 
-    __slots__ = (
-        "_core",
-        "_count",
-        "_life",
-        "_lifetimes",
-        "_mailboxes",
-        "_plans",
-        "_waiters",
-        "links",
-        "plans",
-        "programs",
-        "tables",
-        "until_known",
-        "waiting",
-    )
-
     def __init__(
         self,
         core: Core[Process],
@@ -271,8 +255,6 @@ def _text(child_id: Any) -> str:
 
 class Command:
     """A request to a supervisor, on its way; await it for the answer, once that is durable."""
-
-    __slots__ = ("_core", "_future", "_process", "_read")
 
     def __init__(
         self,

@@ -43,9 +43,9 @@ from lyra.errors import (
     ProcessExit,
     error_to_data,
 )
-from lyra.kernel.journal.error_rows import text_of
-from lyra.kernel.process.call_keys import comes_next
+from lyra.kernel.journal.rows import text_of
 from lyra.kernel.process.process import PLAIN_ENDS
+from lyra.kernel.process.replay import comes_next
 from lyra.kernel.programs.context import ExitProgram, OwnContext
 from lyra.kernel.programs.registry import unknown_program
 from lyra.kernel.supervision.child import (
@@ -123,20 +123,6 @@ def read_kept(ctx: Context, value: Any, kind: type[_Kept]) -> _Kept:
 
 class Run:
     """One execution of a supervisor's program."""
-
-    __slots__ = (
-        "_backoff",
-        "_by_id",
-        "_by_pid",
-        "_core",
-        "_ctx",
-        "_due",
-        "_keys",
-        "_supervisors",
-        "_window",
-        "plan",
-        "table",
-    )
 
     def __init__(self, ctx: Context, plan: Plan) -> None:
         self._ctx = OwnContext(ctx.own_process)

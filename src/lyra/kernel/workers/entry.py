@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 import msgspec
 
-from lyra.kernel.journal.durable_value import DurableValue
+from lyra.kernel.journal.rows import DurableValue
 from lyra.kernel.process.process import TRANSITIONS
 from lyra.kernel.workers.usage import ResourceQuota, ResourceUsage
 
@@ -79,8 +79,6 @@ class ProcessControlBlock(DurableValue, msgspec.Struct, frozen=True, dict=True):
 class ProcessCounts(dict[str, int]):
     """How many processes there are in each state, and besides: `total` of them, and `queue_depth`, the entries that
     are in line for a worker."""
-
-    __slots__ = ("queue_depth", "total")
 
     def __init__(self, by_state: dict[str, int], queue_depth: int) -> None:
         super().__init__(by_state)
@@ -148,8 +146,6 @@ class LifecycleState:
     KINDS: ClassVar[frozenset[str]] = frozenset(
         {"pcb.submitted", "pcb.moved", "pcb.noted", "pcb.forgotten", "pcb.set_back", "pcb.owned", "pcb.disowned"}
     )
-
-    __slots__ = ("adopted", "counts", "ended", "entries", "line", "orders", "owners")
 
     def __init__(self) -> None:
         self.entries: dict[str, Entry] = {}

@@ -30,7 +30,7 @@ from lyra.errors import (
 )
 from lyra.kernel.base.acting import require, require_signal
 from lyra.kernel.base.subsystem import Subsystem
-from lyra.kernel.journal.durable_value import durable_value
+from lyra.kernel.journal.rows import durable_value
 from lyra.kernel.process.process import PRIORITIES, TRANSITIONS, Process
 from lyra.kernel.programs.context import require_send
 from lyra.kernel.workers.blocks import Blocks, unknown_process

@@ -20,7 +20,7 @@ from lyra.core.limits import (
     QUOTA_WARN_PERCENT,
 )
 from lyra.errors import ConfigError, Denied
-from lyra.kernel.journal.durable_value import DurableValue
+from lyra.kernel.journal.rows import DurableValue
 
 
 # ---------------------------------------------------------------- ownership

@@ -29,7 +29,7 @@ from lyra.core.limits import (
 from lyra.errors import Overloaded
 from lyra.kernel.base.acting import require_signal
 from lyra.kernel.base.subsystem import Subsystem
-from lyra.kernel.journal.durable_value import DurableValue, durable_value
+from lyra.kernel.journal.rows import DurableValue, durable_value
 
 if TYPE_CHECKING:
     from lyra.kernel.base.core import Core
@@ -166,8 +166,6 @@ class RateState:
         {"rate.counted", "rate.limited", "rate.reset", "rate.forgotten", "rate.set_back"}
     )
 
-    __slots__ = ("default", "endpoints", "users", "windows")
-
     def __init__(self) -> None:
         self.default = _DEFAULT
         self.users: dict[str, RateLimitConfig] = {}
@@ -227,8 +225,6 @@ class RateState:
 
 
 class RateLimiter(Subsystem):
-    __slots__ = ("_core", "_lifecycle", "_resources", "_tight", "state")
-
     def __init__(self, core: Core[Any], lifecycle: LifecycleManager, resources: ResourceTracker) -> None:
         self._core = core
         self._lifecycle = lifecycle

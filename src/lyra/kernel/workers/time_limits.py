@@ -25,8 +25,6 @@ _GRAIN_S: Final = 0.001  # a quota is exceeded when usage is above it, so the ti
 
 
 class TimeLimits(Subsystem):
-    __slots__ = ("_core", "_lifecycle", "_resources", "_timers")
-
     def __init__(self, core: Core[Any], lifecycle: LifecycleManager, resources: ResourceTracker) -> None:
         self._core = core
         self._lifecycle = lifecycle

@@ -21,7 +21,7 @@ from lyra.core.limits import COUNTED_MAX, QUOTA_WARN_PERCENT, USERS_KEPT
 from lyra.errors import LimitExceeded, NoSuchProcess
 from lyra.kernel.base.acting import require_signal
 from lyra.kernel.base.subsystem import Subsystem
-from lyra.kernel.journal.durable_value import durable_value
+from lyra.kernel.journal.rows import durable_value
 from lyra.kernel.process.process import Process
 from lyra.kernel.workers.quota import (
     CHECKS,

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from lyra.agents.session.events import AnyLine, NoticeLine, QuestionLine
-from lyra.agents.session.execution import AgentExecution
+from lyra.agents.session.model_call import AgentExecution
 from lyra.core.message import Message
 from lyra.core.tool import ToolCall, ToolResult
 from lyra.errors import AgentFailed, LyraError

@@ -368,7 +368,7 @@ def check_task(task: Content) -> None:
 def tool_given(given: Any) -> Tool | ToolSource:
     """Return a tool from a function, a Tool, an Agent as a sub-agent, or a source of tools."""
     from lyra.agents.agent import Agent
-    from lyra.agents.helpers.delegate import delegate
+    from lyra.agents.helpers.task import delegate
 
     if isinstance(given, Agent):
         return delegate(given)

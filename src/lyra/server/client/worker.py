@@ -37,7 +37,7 @@ from lyra.kernel.base.tasks import BlockingCalls
 from lyra.kernel.kernel import Kernel
 from lyra.kernel.pipelines.agents import RegisteredAgent, result_data
 from lyra.kernel.pipelines.declaration import AgentConfig
-from lyra.kernel.pipelines.stage_process import SPENT
+from lyra.kernel.pipelines.runner import SPENT
 from lyra.kernel.services.service import ServiceRequest, ServiceResponse
 from lyra.server.client.connection import ConnectionSettings, ServerConnection
 

@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any, Final, TypeVar
 
 from lyra.core.envelope import Envelope
-from lyra.kernel.pipelines.events import PipelineEvent
+from lyra.kernel.pipelines.feeds import PipelineEvent
 from lyra.kernel.workers.entry import ProcessControlBlock
 from lyra.kernel.workers.quota import ResourceQuota, ResourceUsage
 from lyra.server.generated import engine_pb2 as pb

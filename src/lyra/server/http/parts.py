@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from lyra.core.clock import Timer
     from lyra.core.event import Event
     from lyra.kernel.kernel import Kernel
-    from lyra.kernel.pipelines.events import PipelineEvent
+    from lyra.kernel.pipelines.feeds import PipelineEvent
     from lyra.kernel.process.process import Process
     from lyra.server.http.endpoint import Endpoint
     from lyra.server.identity import Caller

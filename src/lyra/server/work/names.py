@@ -23,7 +23,7 @@ from lyra.server.work.piece import PieceOfWork, ServedName, WorkPayload
 if TYPE_CHECKING:
     from lyra.core.envelope import Envelope
     from lyra.kernel.kernel import Kernel
-    from lyra.kernel.pipelines.outside import StageRun
+    from lyra.kernel.pipelines.agents import StageRun
     from lyra.server.identity import Caller
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from lyra.kernel.pipelines.outside import StageRun
+    from lyra.kernel.pipelines.agents import StageRun
 
 
 class ServedName(NamedTuple):

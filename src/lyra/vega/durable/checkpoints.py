@@ -18,7 +18,7 @@ from lyra.agents.session.open_questions import scopes
 from lyra.core import codec
 from lyra.core.budgets.budget import Budget, Usage
 from lyra.kernel.base.waiting import resume, suspend
-from lyra.kernel.process.call_keys import upcoming
+from lyra.kernel.process.replay import upcoming
 from lyra.kernel.supervision.supervisor import supervise
 from lyra.vega.machine.fiber import Fiber
 from lyra.vega.machine.snapshot import from_data, to_data

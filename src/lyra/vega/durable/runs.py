@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 from lyra.core import codec
 from lyra.core.checking.check import did_you_mean
 from lyra.errors import ConfigError, Conflict, Corrupt, ProcessExit, StoreError
-from lyra.kernel.journal.error_rows import error_from_row
 from lyra.kernel.journal.history import Fold, PendingInterrupt, ProcessState
 from lyra.kernel.journal.lease import lives_here, owner_is_dead
+from lyra.kernel.journal.rows import error_from_row
 from lyra.kernel.kernel import Kernel
 from lyra.store.ended import load_all
 from lyra.store.protocol import Record

@@ -17,7 +17,7 @@ from lyra.core import codec
 from lyra.core.naming import VEGA_AGENT, VEGA_PROCESS
 from lyra.errors import LyraError
 from lyra.kernel.journal import rows
-from lyra.kernel.journal.error_rows import error_from_row
+from lyra.kernel.journal.rows import error_from_row
 from lyra.store.protocol import Record
 from lyra.vega.durable.record import MAIN
 from lyra.vega.durable.runs import DurableRun

@@ -24,8 +24,8 @@ from lyra.core.effect import Effect, canonical_hash
 from lyra.errors import CapabilityDenied, ConfigError, EffectFailed
 from lyra.kernel.effects.door import Attempt, Door
 from lyra.kernel.journal import rows
-from lyra.kernel.journal.error_rows import error_from_row, error_to_row
 from lyra.kernel.journal.lease import owner_name
+from lyra.kernel.journal.rows import error_from_row, error_to_row
 from lyra.store.space import Space
 from lyra.store.standing import open_signed
 from lyra.vega.durable.durable_run import RunExecution
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from lyra.config import Config
     from lyra.kernel.base.core import Core
-    from lyra.kernel.effects.registry import Declared
+    from lyra.kernel.effects.gates import Declared
     from lyra.kernel.process.process import Process
     from lyra.store.protocol import Record
     from lyra.vega.bytecode.program import Program

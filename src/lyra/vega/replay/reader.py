@@ -18,7 +18,7 @@ from lyra.core.budgets.budget import Usage
 from lyra.errors import Divergence, LyraError, StoreError
 from lyra.kernel.base.waiting import suspend
 from lyra.kernel.journal import rows
-from lyra.kernel.journal.error_rows import error_from_row
+from lyra.kernel.journal.rows import error_from_row
 from lyra.kernel.kernel import Kernel
 from lyra.kernel.programs.context import ExitProgram
 from lyra.store.memory import MemoryStore

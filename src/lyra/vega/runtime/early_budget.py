@@ -36,10 +36,11 @@ def _negative(usage: Usage) -> Usage:
 
 
 class EarlyCallBudget(EarlyBudget):
-    __slots__ = ("guessed", "known")
+    __slots__ = ("_earlier", "guessed", "known")
 
     def __init__(self, around: Budget, before: Callable[[], list[EarlyCallBudget]], limit: Money | None) -> None:
         super().__init__(around, before, usd=limit)
+        self._earlier = before
         self.limits_money = self.limits_money or around.limits_money
         self.limits_tokens = self.limits_tokens or around.limits_tokens
         self.known = asyncio.Event()  # for the calls after it that wait to know what it reserves
@@ -69,8 +70,7 @@ class EarlyCallBudget(EarlyBudget):
     async def wait_for_those_before(self) -> None:
         """Wait until it is known what the calls before it take, where that matters."""
         if is_limited(self.around):
-            for scope in self.before() or ():
-                assert isinstance(scope, EarlyCallBudget)
+            for scope in self._earlier():
                 await scope.known.wait()
 
 

@@ -22,7 +22,7 @@ from lyra.core.budgets.budget import NOTHING
 from lyra.core.budgets.early_calls import is_limited
 from lyra.core.limits import VEGA_AHEAD_CALLS_MAX, VEGA_AHEAD_DEPTH_MAX, VEGA_AHEAD_FUNCTIONS_MAX, VEGA_AHEAD_SLICES_MAX
 from lyra.errors import AgentFailed, Divergence, LyraError, VegaError
-from lyra.kernel.process.call_keys import name_branch
+from lyra.kernel.process.replay import name_branch
 from lyra.vega.machine.fiber import REFUSED, EarlyCall, EarlyCallGroup, NotEarly
 from lyra.vega.machine.rare_instructions import again
 from lyra.vega.runtime.agents.calls import ask_agent, crash, crash_again, failed, is_crash, publish, wait_for_end

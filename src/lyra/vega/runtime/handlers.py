@@ -15,7 +15,7 @@ from lyra.core.budgets.money import Money
 from lyra.core.effect import Effect
 from lyra.core.rights.capability import Capability
 from lyra.errors import BudgetExceeded, CapabilityDenied, ConfigError, EffectFailed, LimitExceeded
-from lyra.kernel.process.call_keys import name_branch, upcoming
+from lyra.kernel.process.replay import name_branch, upcoming
 from lyra.vega.runtime.agents.streams import STREAMS
 from lyra.vega.runtime.early_calls import AHEAD
 from lyra.vega.runtime.job import beside

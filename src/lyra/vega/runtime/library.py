@@ -22,7 +22,7 @@ from lyra.core.rights.capability import Capability
 from lyra.core.secrets.redact import redact, redact_command
 from lyra.core.trace_context import TraceSpan, enclosing_span, enter_span
 from lyra.errors import CapabilityDenied, EffectFailed
-from lyra.kernel.process.call_keys import upcoming_key
+from lyra.kernel.process.replay import upcoming_key
 from lyra.vega.runtime.agents.plan import call_node, node_row
 from lyra.vega.runtime.convert import from_python, to_python
 from lyra.vega.values.values import Fault, Response, Span, fault_of, kind_of

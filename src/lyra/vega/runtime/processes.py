@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 from lyra.agents.session.open_questions import scopes
 from lyra.core.policies.policy import Supervision
 from lyra.errors import NameTaken, NoSuchProcess
-from lyra.kernel.process.call_keys import upcoming
 from lyra.kernel.process.links import Ready
+from lyra.kernel.process.replay import upcoming
 from lyra.kernel.programs.context import OwnContext
 from lyra.kernel.supervision.child import Child
 from lyra.kernel.supervision.supervisor import supervise

@@ -23,7 +23,7 @@ from lyra.core.naming import old_names
 from lyra.core.rights.capability import Capability, Grant
 from lyra.core.trace_context import TraceSpan, enclosing_span, enter_span
 from lyra.errors import CapabilityDenied, ConfigError
-from lyra.kernel.process.call_keys import upcoming
+from lyra.kernel.process.replay import upcoming
 from lyra.vega.bytecode.program import Program
 from lyra.vega.machine.fiber import Fiber
 from lyra.vega.machine.link import LinkedProgram, link

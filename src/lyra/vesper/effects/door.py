@@ -30,7 +30,7 @@ from lyra.core.policies.breaker import CircuitBreaker
 from lyra.core.policies.retry import Backoff, error_class
 from lyra.core.policies.retry import Retry as KernelRetry
 from lyra.errors import CapabilityDenied, CircuitOpen, DeadlineExceeded, EffectFailed, EffectInDoubt, LyraError
-from lyra.kernel.base.timeouts import in_time
+from lyra.kernel.base.waiting import in_time
 from lyra.vesper.check.steps import parts_of
 from lyra.vesper.effects.performers import NodeWorld, perform
 from lyra.vesper.effects.request import EffectError, EffectRequest, failure_code

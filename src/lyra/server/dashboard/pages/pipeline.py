@@ -10,7 +10,7 @@ import msgspec
 from lyra.core.codec import to_plain
 from lyra.core.svg_graph import GraphMark, draw_layers
 from lyra.errors import InvalidTransition
-from lyra.kernel.pipelines.graph import arrows, nodes
+from lyra.kernel.pipelines.schema import arrows, nodes
 from lyra.kernel.pipelines.session import Session
 from lyra.server.dashboard.html import Child, Html, TableColumn, TableRow, facts_row, join, table, tag
 from lyra.server.dashboard.layout import act_form, link, page, region, see_other

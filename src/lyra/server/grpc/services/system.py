@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lyra.core.limits import BUS_QUERY_TIMEOUT_S
 from lyra.errors import ConfigError, Denied, EffectFailed, LyraError, Overloaded
 from lyra.kernel.bus.message import BusStream
-from lyra.kernel.journal.error_rows import text_of
+from lyra.kernel.journal.rows import text_of
 from lyra.kernel.services.service import ServiceInfo
 from lyra.server.generated import engine_pb2 as pb
 from lyra.server.grpc.fields import (

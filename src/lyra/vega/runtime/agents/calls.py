@@ -34,10 +34,9 @@ from lyra.errors import (
     NoSuchProcess,
     VegaError,
 )
-from lyra.kernel.journal.error_rows import error_from_row
-from lyra.kernel.process.call_keys import next_key, upcoming, upcoming_key
+from lyra.kernel.journal.rows import error_from_row
 from lyra.kernel.process.cut_short import cut_short
-from lyra.kernel.process.replay import take_entry
+from lyra.kernel.process.replay import next_key, take_entry, upcoming, upcoming_key
 from lyra.kernel.programs.context import OwnContext
 from lyra.vega.runtime.agents.plan import plan_of_call
 from lyra.vega.runtime.agents.slot import CRASH, AgentSlot, AgentTurn, in_time, now_s
@@ -47,7 +46,7 @@ from lyra.vega.values.values import Duration, Fault, fault_of, shown
 
 if TYPE_CHECKING:
     from lyra.kernel.process.process import Exit
-    from lyra.kernel.programs.child_handle import ChildHandle
+    from lyra.kernel.programs.handle import ChildHandle
     from lyra.vega.runtime.early_budget import SpeculativeCall
     from lyra.vega.runtime.job import VegaJob
     from lyra.vega.runtime.world import World

@@ -18,7 +18,7 @@ from lyra.core.policies.policy import CircuitBreaker, RateLimit, Retry
 from lyra.core.rights.capability import Capability, Grant
 from lyra.core.tool import Tool
 from lyra.errors import ConfigError, NoSuchProcess, ToolError
-from lyra.kernel.process.call_keys import upcoming
+from lyra.kernel.process.replay import upcoming
 from lyra.kernel.programs.context import Context, OwnContext
 from lyra.kernel.programs.registry import program_of
 from lyra.models.settings import Timeouts

@@ -37,7 +37,7 @@ from lyra.vega.values.values import STREAM_IS_OVER, Duration, Fault, Future, Pro
 
 if TYPE_CHECKING:
     from lyra.kernel.process.process import Process as KernelProcess
-    from lyra.kernel.programs.child_handle import ChildHandle
+    from lyra.kernel.programs.handle import ChildHandle
     from lyra.vega.runtime.job import VegaJob
 
 

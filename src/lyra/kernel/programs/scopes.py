@@ -1,12 +1,15 @@
-"""The seconds of budgets: when those of a scope have passed, the processes inside it are told to end.
+"""Belonging of a process: the fork whose pids it means, and the budget scopes whose seconds it may use.
 
-A deadline lives as long as a process that spends from its scope, or inside it. Guests, which have no process, have no
-time limit.
+A program may name its processes by pids that it or its caller chose. In a fork these processes have others, so a
+message or a tie that names one of them would reach the run that was forked. `addressed` finds the fork's own first, and
+`free_names` gives a child another pid where the run has the chosen one. A deadline lives as long as a process that
+spends from its scope, or inside it (`ScopeDeadlines`).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final
 
 from lyra.core.budgets.budget import Budget
 from lyra.kernel.process.process import Process
@@ -18,10 +21,51 @@ if TYPE_CHECKING:
     from lyra.kernel.base.core import Core
 
 
-class ScopeDeadlines:
-    """See the module."""
+OF: Final = "of"  # of a fork's first process: the pid of the run
+WAS: Final = "was"  # of the others: the chosen pid that the process had in the run
 
-    __slots__ = ("_core", "_due", "_members", "_out_of_time", "_timers")
+
+def addressed(process: Process, word: str) -> Process | None:
+    """The process that a program means by a pid or a name."""
+    core = process.core
+    root = _fork_of(process) if core.forks else None
+    if root is not None:
+        if core.forks[root.pid].get(OF) == word:
+            return root
+        for pid, fork in core.forks.items():
+            member = core.processes.get(pid) if fork.get(WAS) == word else None
+            if member is not None and _fork_of(member) is root:
+                return member
+    return core.lookup(word)
+
+
+def free_names(parent: Process, options: dict[str, Any]) -> dict[str, Any] | None:
+    """Give a child that a program of a fork starts another pid where the chosen one is taken, and no name where that
+    is: a process of the run may have them. `options` are changed; gives what its row says of that, None elsewhere."""
+    core, pid = parent.core, options.get("pid")
+    if _fork_of(parent) is None:
+        return None
+    if options.get("name") in core.names:
+        options["name"] = None
+    if pid is None or pid not in core.processes:
+        return None
+    numbers = (number for number in count(1) if f"{pid}-fork-{number}" not in core.processes)
+    options["pid"] = f"{pid}-fork-{next(numbers)}"
+    return {WAS: pid}
+
+
+def _fork_of(process: Process) -> Process | None:
+    """The first process of the fork that a process belongs to."""
+    above: Process | None = process
+    while above is not None:
+        if OF in process.core.forks.get(above.pid, ()):
+            return above
+        above = above.parent
+    return None
+
+
+class ScopeDeadlines:
+    """When the seconds of a scope have passed, the processes inside it are told to end."""
 
     def __init__(self, core: Core[Process], out_of_time: Callable[[Process], None]) -> None:
         self._core = core
