@@ -17,10 +17,19 @@ import click
 from lyra.cli.app import CliCommand, Invocation, json_option
 from lyra.cli.arguments import check_folder
 from lyra.cli.commands.trust import ask_for_trust
-from lyra.cli.vega.durable import db_option, project_store, store_file
+from lyra.cli.vega.durable import (
+    db_option,
+    dollars,
+    kernel_of,
+    node_options,
+    project_store,
+    remember_node_options,
+    settings_of,
+    store_file,
+    with_servers,
+)
 from lyra.cli.vega.files import Files, problem_data, say_problems
 from lyra.cli.vega.output import ProgramOutput
-from lyra.cli.vega.setup import dollars, kernel_of, node_options, remember_node_options, settings_of, with_servers
 from lyra.errors import ConfigError, SourceError, VegaError
 
 if TYPE_CHECKING:

@@ -17,8 +17,7 @@ import click
 from lyra.cli.app import CliCommand, Invocation, json_option
 from lyra.cli.commands.trust import ask_for_trust
 from lyra.cli.render import document, moment, note, printable, table
-from lyra.cli.vega.durable import come_to, command, db_option, opened, store_file
-from lyra.cli.vega.setup import node_options, remember_node_options
+from lyra.cli.vega.durable import come_to, command, db_option, node_options, opened, remember_node_options, store_file
 from lyra.errors import ConfigError, Corrupt
 
 if TYPE_CHECKING:

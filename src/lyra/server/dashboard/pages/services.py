@@ -1,4 +1,7 @@
-"""The services of the kernel: how each is doing, and how much of its capacity is taken."""
+"""The services of the kernel: how each is doing, and how much of its capacity is taken.
+
+The page stands alone, as each subject of the dashboard does.
+"""
 
 from __future__ import annotations
 
