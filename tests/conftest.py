@@ -62,22 +62,30 @@ _SLOW = (
     "kept_stores/",
     "kernel/effects/test_keys.py",
     "kernel/journal/test_postgres_kernel.py",
+    "kernel/programs/test_fixed_names.py",
     "language/",
     "mcp/",
     "models/",
+    "sage/acp/",
     "sage/agent/",
+    "sage/project/diagnostics/",
+    "sage/project/repo_map/",
     "sage/session/",
+    "sage/sdk/",
     "sandbox/",
+    "server/gateway/",
     "server/http/test_openapi_requests.py",
     "store/test_conformance.py",
     "store/test_model.py",
     "store/test_postgres.py",
     "test_agent_examples.py",
     "test_benchmarks.py",
+    "test_docs.py",
     "test_examples.py",
     "test_limits.py",
     "test_skips.py",
     "test_surface.py",
+    "test_work_budgets.py",
     "test_worker_reports.py",
     "testing/",
     "tools/builtin/",
@@ -88,12 +96,13 @@ _SLOW = (
     "verify/",
     "vesper/effects/test_database_rights.py",
     "vesper/evidence/",
+    "vesper/language/",
     "vesper/python/test_random_programs.py",
     "vesper/reference/test_random_programs.py",
+    "vesper/repository/",
     "vesper/runtime/",
 )
 _QUICK = (
-    "cli/test_exit_codes.py",
     "cli/test_main.py",
     "agents/session/test_execution.py",
     "agents/test_teams.py",
@@ -177,6 +186,7 @@ NOT_LONG = (
     "browser/test_time_travel.py::test_a_run_is_scrubbed_by_the_handle_and_the_keyboard",
     "browser/test_vega_run.py::test_a_vega_run_is_scrubbed_with_its_variables",
     "mcp/test_conformance.py::test_scenario[auth/metadata-default]",
+    "models/test_aimock.py::test_tools_there_and_back",
     *(
         f"test_benchmarks.py::test_each_subject_runs[{subject}]"
         for subject in ("durable", "health", "recovery", "search", "spawn", "startup", "vega_parallel", "vesper_python")
@@ -215,9 +225,9 @@ _FIRST = (
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Two for each processor, since many tests wait for a server, a kill or a clock; of the quick ones fewer do."""
+    """Two for each processor, since many tests wait for a server, a kill or a clock; the quick ones do not."""
     processors = os.cpu_count() or 1
-    return max(1, processors * 3 // 2) if _is_quick_part(config) else processors * 2
+    return processors if _is_quick_part(config) else processors * 2
 
 
 def _is_quick_part(config: pytest.Config) -> bool:

@@ -29,6 +29,8 @@ def test_the_tables_agree():
     for name, usual in USUAL.items():
         assert not usual.example or usual.key or usual.url, f"{name} has an example and no variable to show with it"
         assert usual.mock is None or usual.url, f"{name} has a path on the mock server and no variable for its address"
+        if usual.client == USUAL["openai"].client:
+            assert usual.mock is not None, f"{name} speaks OpenAI's format: say in `mock` where the mock server answers"
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "localhost"])

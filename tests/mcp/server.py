@@ -47,6 +47,7 @@ def crash(code: int = 7) -> str:
 @server.tool()
 async def hang(seconds: float = 3600) -> str:
     """Take long."""
+    CANCELLED.append("began")
     try:
         await asyncio.sleep(seconds)
     except BaseException:
@@ -57,7 +58,7 @@ async def hang(seconds: float = 3600) -> str:
 
 @server.tool()
 def cancelled() -> list[str]:
-    """What was cancelled so far."""
+    """What was begun and what was cancelled so far."""
     return CANCELLED
 
 

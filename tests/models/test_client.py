@@ -166,7 +166,8 @@ def test_the_page_about_models_is_complete() -> None:
     """Every provider, variable, setting and kind of error is in the how-to."""
     page = (Path(__file__).parents[2] / "docs" / "how-to" / "models.md").read_text(encoding="utf-8")
     rows = set(re.findall(r"^\| (`[^|]+`) \|", page, re.MULTILINE))
-    assert {f"`{name}`" for name in (*PROVIDERS, *KINDS)} <= rows
+    missing = {f"`{name}`" for name in (*PROVIDERS, *KINDS)} - rows
+    assert not missing, f"without a line in docs/how-to/models.md: {sorted(missing)}"
     for usual in USUAL.values():
         for variable in (*usual.key, *usual.url, *usual.project, *usual.api_version):
             assert variable in page, variable

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import warm
+
 PROGRAM = """
 import asyncio, sys
 from lyra import Agent, Kernel, tool
@@ -34,6 +36,8 @@ async def main():
         await done.send("x")
         await kernel.kill("short")
         await kernel.durable()
+        while not kernel.journal.store.load_snapshots().seq:  # one is made beside the work
+            await asyncio.sleep(0.01)
         print("ready", flush=True)
         if len(sys.argv) > 2:
             sys.stdin.readline()
@@ -49,7 +53,8 @@ asyncio.run(main())
 @pytest.fixture
 def store(lyra) -> Path:
     (lyra.folder / "program.py").write_text(PROGRAM)
-    subprocess.run([sys.executable, "program.py", "k.db"], cwd=lyra.folder, check=True, stdout=subprocess.DEVNULL)
+    done = warm.run(str(lyra.folder / "program.py"), ["k.db"], cwd=lyra.folder, env=lyra.env)
+    assert done.returncode == 0, done.stderr
     return Path(lyra.folder, "k.db")
 
 
@@ -194,7 +199,8 @@ def test_a_server_is_shown_as_a_store_is(lyra) -> None:
 @pytest.mark.slow
 def test_a_compacted_store_still_shows_its_processes(lyra, store: Path) -> None:
     before = {row["pid"]: row["state"] for row in in_json(lyra, "ps", "k.db")}
-    assert lyra("--set", "kernel.retention_s=0", "store", "compact", "k.db").returncode == 0
+    compacted = lyra("--set", "kernel.retention_s=0", "store", "compact", "k.db")
+    assert compacted.returncode == 0, compacted.stderr
     rows = lyra("events", "k.db", "--json").stdout.splitlines()
     assert not rows or json.loads(rows[0])["seq"] > 1
     assert {row["pid"]: row["state"] for row in in_json(lyra, "ps", "k.db")} == before

@@ -34,15 +34,20 @@ def test_a_server_over_http_until_it_dies_and_after(tmp_path):
                 assert await use.call("mcp__web__add", a=1, b=2) == "3"
                 await use.call("mcp__web__grow")
                 await use.until(lambda: "mcp__web__grown" in use.state("web").tools)
+
+                async def until_told(word: str, times: int) -> None:
+                    async with asyncio.timeout(20):
+                        while (await use.call("mcp__web__cancelled")).count(word) < times:
+                            await asyncio.sleep(0.01)
+
                 waiting = asyncio.ensure_future(use.call("mcp__web__hang"))
-                await asyncio.sleep(0.3)
+                await until_told("began", 1)
                 waiting.cancel()
                 with pytest.raises(asyncio.CancelledError):
                     await waiting
-                await asyncio.sleep(0.1)
-                assert "hang" in await use.call("mcp__web__cancelled")
+                await until_told("hang", 1)
                 hanging = asyncio.ensure_future(use.error("mcp__web__hang"))
-                await asyncio.sleep(0.3)
+                await until_told("began", 2)
                 server.kill()
                 server.wait()
                 await asyncio.wait_for(hanging, 10)

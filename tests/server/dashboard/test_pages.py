@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import pkgutil
 import re
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -13,6 +16,9 @@ from starlette.routing import Mount
 import lyra.server
 from lyra import Kernel
 from lyra.kernel.supervision.child import Child
+from lyra.server.dashboard import pages
+from lyra.server.dashboard.layout import NAV
+from lyra.server.dashboard.routes import PAGES
 from tests.agents.support import model_called
 from tests.server.dashboard.support import ADA, OPERATOR, VIEWER, Served, elements, logged_in, served, words
 from tests.server.http.support import TOKENS, echo, in_loop
@@ -397,3 +403,21 @@ def test_the_sentences_never_raise() -> None:
             assert told is not None
             assert 0 < len(told.text) <= 200
     assert sentence_of("effect.started", {}) is None
+
+
+def test_every_page_has_its_places():
+    """A module of pages is in the table, a link of the navigation leads to a page, and a page has its line in the docs;
+    a forgotten place is named."""
+    paths = {endpoint.path for endpoint in PAGES if endpoint.group == "pages"}
+    for module in pkgutil.iter_modules(pages.__path__, "lyra.server.dashboard.pages."):
+        for endpoint in import_module(module.name).ENDPOINTS:
+            assert endpoint in PAGES, f"give {module.name} a row in PAGES of server/dashboard/routes.py"
+    for item in NAV:
+        assert item.path in paths, f"{item.path} is in NAV of server/dashboard/layout.py, and no page has that path"
+    guide = (Path(__file__).parents[3] / "docs" / "how-to" / "dashboard.md").read_text(encoding="utf-8")
+    listed = {word for row in re.findall(r"^\| ([^|]+) \|", guide, re.MULTILINE) for word in row.split(", ")}
+    for path in paths - {"/figures"}:  # a part of the header
+        if "{" not in path:
+            items = [item for item in NAV if item.path == path]
+            assert items, f"give {path} a link in NAV of server/dashboard/layout.py"
+            assert items[0].label in listed, f"give {items[0].label} a line in docs/how-to/dashboard.md"

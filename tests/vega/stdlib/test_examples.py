@@ -56,7 +56,9 @@ ENDS = {
 
 
 def test_each_function_has_one():
-    assert sorted(EXAMPLES) == sorted(NAMES)
+    missing, unknown = set(NAMES) - set(EXAMPLES), set(EXAMPLES) - set(NAMES)
+    assert not missing, f"without an example in EXAMPLES of verify/reference/vega_examples.py: {sorted(missing)}"
+    assert not unknown, f"with an example, and without a row in lyra/vega/stdlib/table.py: {sorted(unknown)}"
     for name, (code, _) in EXAMPLES.items():
         assert name + "(" in code
 

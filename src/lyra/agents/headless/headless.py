@@ -83,7 +83,7 @@ class Headless:
         # The program becomes known when the process is spawned: what an earlier run left unfinished is read before.
         self.kernel = Kernel.from_config(self.config, store=options.store, seams=Seams(states=states))
         self.process: AgentProcess | None = None
-        self.hooks = None if options.hooks is None else _session_hooks(options.hooks, self)
+        self.hooks = None if options.hooks is None else SessionHooks(options.hooks, self.kernel, self.session_id)
         self.unfinished: UnfinishedTurn | None = None  # of an earlier run, which was cut off in the middle
         self._stream: Stream[Any, Any] | None = None
         self._is_stopped = False
@@ -172,7 +172,7 @@ class Headless:
         `beside` is text to work on, which may come from outside: it taints the process like a file that it reads. The
         `system` line is left out where no `opening` is wanted: it names the sandbox, which has to be tried for that.
         """
-        say = awaiting(tell or _ignore)
+        say = awaiting(tell or (lambda _line: None))
         result: ResultLine | None = None
         if opening:
             await say(await self.opening())
@@ -296,11 +296,6 @@ class Headless:
         )
 
 
-def _session_hooks(hooks: AgentHooks, run: Headless) -> SessionHooks:
-
-    return SessionHooks(hooks, run.kernel, run.session_id)
-
-
 def end_reason(error: BaseException | None) -> str:
     """The reason of a session's end, for its hooks."""
     if error is None:
@@ -310,10 +305,6 @@ def end_reason(error: BaseException | None) -> str:
 
 def _listed(task: Content) -> list[Any]:
     return list(task) if isinstance(task, (list, tuple)) else [task]
-
-
-def _ignore(_line: AnyLine) -> None:
-    """Drop the line."""
 
 
 async def _tier() -> str:

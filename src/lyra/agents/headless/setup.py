@@ -35,7 +35,6 @@ from lyra.tools.permissions.settings import Layer, load_layers, permissions_of
 from lyra.tools.source import ToolSource
 
 if TYPE_CHECKING:
-    from lyra.config.trust import FolderTrust
     from lyra.sandbox import Sandbox
 
 
@@ -60,18 +59,22 @@ class HeadlessSetup(NamedTuple):
         """The rights of the tools there are now; computed anew when tools come or a tool's file changes."""
         rights = _rights((self.folder, *self.also), self.permissions, self.tools)
         memory = [Capability(verb, f"memories.{self.memory.scope}") for verb in ("db.read", "db.write")]
-        return Grant([*rights, *memory, *self.rights], _denied(self.permissions))
+        # Hosts that are denied as a whole; a denied path on a host is left to the rules.
+        denied = [_reach(rule) for rule in self.permissions.rules_of("deny", _FETCH) if rule.whole_host]
+        return Grant([*rights, *memory, *self.rights], denied)
 
 
 def setup_of(options: HeadlessOptions, *, logs: Sequence[str] = (), sandbox: Sandbox | None = None) -> HeadlessSetup:
     """The setup that the options ask for; ConfigError where one cannot be used. The agent cannot write to `logs`. Its
     commands run in `sandbox`; one is made where none is given."""
+    from lyra.tools.yaml.places import sources_here
+
     folder = _folder(options.folder, "the folder")
     also = tuple(dict.fromkeys(_folder(path, "--add-dir") for path in options.also))
     permissions = _permissions(options, folder, also, logs)
     workspace = Workspace(folder, also=also, hidden=permissions.hidden)
     own = [*options.more_tools(workspace)] if options.more_tools is not None else [task_tool()]
-    added = (*own, *options.tools, *_from_files(workspace, trusted=options.trust))
+    added = (*own, *options.tools, *sources_here(workspace, trusted=options.trust))
     more = (tool if isinstance(tool, Tool) else _SearchableSource(tool) for tool in added)
     commands = Grant([*_folder_rights((folder, *also)), Capability("process.exec"), *_hosts(permissions, whole=True)])
     built_in = builtin_tools(workspace, permissions=permissions, commands=commands, sandbox=sandbox)
@@ -110,13 +113,6 @@ class _SearchableSource:
     @property
     def problems(self) -> tuple[str, ...]:
         return tuple(getattr(self._source, "problems", ()))
-
-
-def _from_files(workspace: Workspace, *, trusted: FolderTrust | bool | None) -> Iterable[ToolSource]:
-    """The sources of YAML tools: the user's own, and those of a trusted project."""
-    from lyra.tools.yaml.places import sources_here
-
-    return sources_here(workspace, trusted=trusted)
 
 
 def unknown_tools(rules: Iterable[str], tools: Iterable[str]) -> list[tuple[str, str]]:
@@ -206,11 +202,6 @@ def _is_named(host: str) -> bool:
     """Whether a pattern names a host, or the hosts below a domain (`*.example.com`); `*` and `*.com` name none."""
     name = re.sub(r"^\*{1,2}\.", "", host)
     return bool(name) and not _WILDCARDS.intersection(name) and (name == host or "." in name)
-
-
-def _denied(permissions: Permissions) -> list[Capability]:
-    """Hosts that are denied as a whole; a denied path on a host is left to the rules."""
-    return [_reach(rule) for rule in permissions.rules_of("deny", _FETCH) if rule.whole_host]
 
 
 def _reach(rule: Rule) -> Capability:

@@ -418,9 +418,5 @@ def journaled_choice(process: Process, kind: str, choose: Callable[[], str | Non
         return None
     choice = entry.name if entry is not None else choose()
     if choice is not None:
-        once(process, kind, choice, _nothing)
+        once(process, kind, choice, lambda: None)  # the row is all
     return choice
-
-
-def _nothing() -> None:
-    """The row is all: there is nothing to do."""

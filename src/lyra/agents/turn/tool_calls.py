@@ -58,7 +58,6 @@ if TYPE_CHECKING:
     from lyra.agents.session.replies import Sink
     from lyra.agents.session.session import AgentSession
     from lyra.agents.session.shared import AgentRuntime
-    from lyra.agents.turn.admission import Admitted
     from lyra.agents.turn.turn import Turn
     from lyra.kernel.interrupts.service import Answer
     from lyra.kernel.kernel import Kernel
@@ -189,7 +188,9 @@ async def _call(turn: Turn, asked: ToolCall) -> ToolResult:
     call, hook = asked, None
     may_run = not problem and not asked.masked
     if may_run and turn.has_hooks:
-        call, hook = await _before(turn, asked)
+        from lyra.agents.turn.hook_points import before_tool
+
+        call, hook = await before_tool(turn, asked)
     if sink is not None:
         sink.put(ToolStarted(call.id, call.name, turn.runtime.clean_data(call.arguments)))
     if tool is None or problem:
@@ -197,7 +198,9 @@ async def _call(turn: Turn, asked: ToolCall) -> ToolResult:
     else:
         result, call = await _result(turn, tool, call, hook, asked=asked)
     if may_run and turn.has_hooks:
-        result = await _after(turn, call, result, hook)
+        from lyra.agents.turn.hook_points import after_tool
+
+        result = await after_tool(turn, call, result, hook)
     if result.is_error:
         session.metrics.tool_errors += 1
     if sink is not None:
@@ -213,18 +216,6 @@ def _problem(session: AgentSession, call: ToolCall, tool: Tool | None) -> str:
     if session.tools.is_hidden(tool, session.messages):
         return f"tool {call.name!r} has not been looked up; find it with ToolSearch: select:{call.name}"
     return ""
-
-
-async def _before(turn: Turn, call: ToolCall) -> tuple[ToolCall, HookOutcome | None]:
-    from lyra.agents.turn.hook_points import before_tool
-
-    return await before_tool(turn, call)
-
-
-async def _after(turn: Turn, call: ToolCall, result: ToolResult, hook: HookOutcome | None) -> ToolResult:
-    from lyra.agents.turn.hook_points import after_tool
-
-    return await after_tool(turn, call, result, hook)
 
 
 async def _result(
@@ -245,7 +236,10 @@ async def _result(
             output = await _output(turn, tool, call, process.grant)
         else:
             deciding = True
-            allowed = await _admission(turn, tool, call, hook)
+            caller.set(turn.ctx.pid)
+            from lyra.agents.turn.admission import admit  # late: it brings the permission rules and their readers
+
+            allowed = await admit(turn, tool, call, hook)
             deciding, call, is_changed = False, allowed.call, is_changed or allowed.is_edited
             with Held(admitted, allowed.path), Held(hides, allowed.hides):
                 output = await _output(turn, tool, call, allowed.rights)
@@ -340,13 +334,6 @@ def _taints(session: AgentSession, tool: Tool) -> bool:
     """Whether the tool's output taints the session: where calls are decided on, the output of every tool does that is
     not declared trusted."""
     return tool.untrusted or (not tool.trusted and session.is_wary)
-
-
-async def _admission(turn: Turn, tool: Tool, call: ToolCall, hook: HookOutcome | None) -> Admitted:
-    caller.set(turn.ctx.pid)
-    from lyra.agents.turn.admission import admit  # imported late: it brings the permission rules and their readers
-
-    return await admit(turn, tool, call, hook)
 
 
 async def _output(turn: Turn, tool: Tool, call: ToolCall, grant: Grant) -> Any:

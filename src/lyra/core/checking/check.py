@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Final, NamedTuple, Self
 import msgspec
 
 from lyra.core.checking.document import Path, Places, place_of
+from lyra.core.limits import NAME_LENGTH_MAX
 from lyra.errors import CheckError, ConfigError, ParseError
 
 _WORD_MAX: Final = 100  # a longer word gets no suggestion
@@ -99,6 +100,13 @@ def short_text(value: Any, what: str, *, most: int) -> str:
     if len(value) > most:
         raise ConfigError(f"{what} has at most {most} characters, not {len(value)}", key=what)
     return value if type(value) is str else str.__str__(value)
+
+
+def printable(value: Any, what: str, *, key: str) -> str:
+    """Return a name: text of a limited length that can be shown on one line."""
+    if not isinstance(value, str) or not 0 < len(value) <= NAME_LENGTH_MAX or not value.isprintable():
+        raise ConfigError(f"{what} is 1 to {NAME_LENGTH_MAX} printable characters, not {value!r}", key=key)
+    return value
 
 
 def real(value: Any, what: str, *, least: float = 0.0, most: float = 1e12, above: float | None = None) -> float:

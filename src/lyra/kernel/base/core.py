@@ -33,7 +33,7 @@ from lyra.kernel.base.waiting import AnyProcess, Table, resume, suspend
 
 if TYPE_CHECKING:
     from lyra.core.budgets.budget import Budget
-    from lyra.core.clock import Clock, Timer
+    from lyra.core.clock import Clock
     from lyra.core.rights.capability import Grant
     from lyra.store.protocol import Store
 
@@ -282,7 +282,8 @@ class Core(Generic[P]):
             timers = [self.clock.call_at(now_s + drain_s, self.drained)]
             if repeatable_s is not None and repeatable_s < drain_s:
                 timers.append(self.clock.call_at(now_s + repeatable_s, self._leave_repeatable))
-            self._drained.add_done_callback(lambda _: _cancel(timers))
+            for timer in timers:
+                self._drained.add_done_callback(lambda _, timer=timer: timer.cancel())  # type: ignore[misc]
         await asyncio.shield(self._drained)  # a second caller waits for the same end
 
     def came_to_its_end(self) -> None:
@@ -338,8 +339,11 @@ class Core(Generic[P]):
     async def outside_pause(self, seconds: float) -> None:
         """Pause a caller that is no process."""
         done = self.loop.create_future()
-        self.clock.call_at(self.clock.monotonic() + seconds, lambda: resume(done))
-        await done
+        timer = self.clock.call_at(self.clock.monotonic() + seconds, lambda: resume(done))
+        try:
+            await done
+        finally:
+            timer.cancel()
 
     # ------------------------------------------------------------------ the store
 
@@ -445,8 +449,3 @@ def _disown_in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_disown_in_child)
-
-
-def _cancel(timers: list[Timer]) -> None:
-    for timer in timers:
-        timer.cancel()

@@ -342,7 +342,7 @@ class Declared(Subsystem):
                 self._keep_effect(act, effect)
             return effect, _NO_KEYWORDS
         declared, keywords = Effect.split(options)
-        key = (act, *sorted(declared.items(), key=_first)) if declared else act
+        key = (act, *sorted(declared.items())) if declared else act
         try:
             effect = self._effects.get(key)
         except TypeError:  # an option without a hash (a mapping, say): build it each time
@@ -388,7 +388,3 @@ class Declared(Subsystem):
             admission = lasting.on(self._core.clock) if lasting is not None else Admission(limit, circuit_breaker)
             gate = self.gates[key] = Gate(self._core, self.gate_state, name, limit, admission)
         return gate
-
-
-def _first(pair: tuple[str, Any]) -> str:
-    return pair[0]

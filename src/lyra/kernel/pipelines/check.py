@@ -7,7 +7,7 @@ another. It raises nothing and runs nothing; `declaration` raises the first mist
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
 from lyra.core.checking.check import did_you_mean
@@ -89,9 +89,7 @@ def _keys(data: Mapping[Any, Any], table: Mapping[str, Key], path: Path, what: s
         name = ALIASES.get(written, written)
         key = table.get(name) if isinstance(name, str) else None
         if key is None:
-            near = did_you_mean(str(written), table)
-            hint = f"did you mean {near!r}?" if near else f"known keys: {', '.join(table)}"
-            yield Problem((*path, str(written)), f"{what} has no setting {str(written)!r}", hint)
+            yield from _unknown({written: value}, table, path, what)
         elif value is not None:
             yield from _value(key, written, value, (*path, written))
 
@@ -235,7 +233,7 @@ def _edge(data: Mapping[Any, Any]) -> dict[Any, Any]:
     return {EDGE_ALIASES.get(key, key): value for key, value in data.items()}
 
 
-def _unknown(value: Mapping[Any, Any], known: tuple[str, ...], path: Path, what: str) -> Iterator[Problem]:
+def _unknown(value: Mapping[Any, Any], known: Collection[str], path: Path, what: str) -> Iterator[Problem]:
     for key in value:
         if key not in known:
             near = did_you_mean(str(key), known)

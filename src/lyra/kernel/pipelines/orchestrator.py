@@ -24,7 +24,6 @@ from lyra.core.limits import PIPELINE_EVENTS_UNREAD_MAX, PIPELINE_SESSION_IDLE_S
 from lyra.errors import ConfigError, InvalidTransition, NameTaken, NoSuchProcess, Overloaded, ProcessExit
 from lyra.kernel.base.acting import require, require_signal
 from lyra.kernel.base.subsystem import Subsystem
-from lyra.kernel.interrupts.interrupt import Interrupt
 from lyra.kernel.pipelines.agents import AgentRun, Agents, agent_run, pipeline_of
 from lyra.kernel.pipelines.declaration import PipelineConfig
 from lyra.kernel.pipelines.feeds import PipelineEvent, PipelineFeeds, last_event
@@ -106,7 +105,7 @@ class Orchestrator(Subsystem):
         self.leases = WorkerLeases(core, self)
         lifecycle.pipelines = self
         interrupts.on_answered.append(self.runner.look_again)
-        interrupts.on_doubt.append(self.in_doubt)
+        interrupts.on_doubt.append(self._feeds.tell_doubt)
         interrupts.on_program_asked.append(self._feeds.tell_question)
         self._restored_at: float | None = None
 
@@ -556,10 +555,6 @@ class Orchestrator(Subsystem):
                     self.fact(pid, "pipeline.waiting", {"interrupt": unasked, "question": question.number})
                     self.questions.withdraw(known, "its process asks it again")
                 self._lifecycle.make_way(pid)
-
-    def in_doubt(self, interrupt: Interrupt) -> None:
-        """It is unknown whether a stage was performed; the door asked, and its row is the last that was written."""
-        self._feeds.tell_doubt(interrupt)
 
     def tell_token(self, pid: str, stage: str, delta: str, *, debug: bool) -> None:
         """Pass a piece of an answer to the listeners of a pipeline; it is not kept."""

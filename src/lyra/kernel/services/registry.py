@@ -19,7 +19,6 @@ a duplicate. A program reaches a service inside an effect, so what comes back is
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from functools import partial
@@ -45,7 +44,7 @@ from lyra.errors import (
 )
 from lyra.kernel.base.acting import acting, as_registered, require
 from lyra.kernel.base.subsystem import Subsystem
-from lyra.kernel.base.waiting import in_time, resume
+from lyra.kernel.base.waiting import in_time
 from lyra.kernel.journal.rows import text_of, without_keys
 from lyra.kernel.programs.handle import Ack, acknowledge
 from lyra.kernel.services.service import (
@@ -61,6 +60,7 @@ from lyra.kernel.services.service import (
     ServiceResponse,
     ServiceState,
     ServiceStatus,
+    answer_of,
     has_model,
     least_loaded,
     lower,
@@ -406,14 +406,14 @@ class ServiceRegistry(Subsystem):
             failure: Exception
             response: ServiceResponse | None = None
             try:
-                response = response_of(name, request, await _result(handler, request), self._envelope_of)
+                response = response_of(name, request, await answer_of(handler, request), self._envelope_of)
             except Exception as error:  # noqa: BLE001 - a handler may raise anything; it is sorted below
                 failure = error
             else:
                 failure = EffectFailed(response.error or "")
             if (response is not None and response.error is None) or not _worth_another(retry, failure, attempt):
                 break
-            await self._pause(retry.delay(attempt, core.rng, failure))
+            await core.outside_pause(retry.delay(attempt, core.rng, failure))
             attempt += 1
             request = _copied(spare)
         if response is None:
@@ -421,15 +421,6 @@ class ServiceRegistry(Subsystem):
         took_s = core.clock.monotonic() - began
         answer: ServiceResponse = msgspec.structs.replace(response, retries=attempt - 1, duration_s=took_s)
         return answer
-
-    async def _pause(self, seconds: float) -> None:
-        clock = self.core.clock
-        over: asyncio.Future[None] = self.core.loop.create_future()
-        timer = clock.call_at(clock.monotonic() + seconds, lambda: resume(over))
-        try:
-            await over
-        finally:
-            timer.cancel()
 
     async def dispatch_inference(
         self,
@@ -517,11 +508,6 @@ class ServiceRegistry(Subsystem):
 
 def unknown_service(name: Any) -> NoSuchService:
     return NoSuchService(f"no service {name!r}", hint="kernel.services.list_services() lists them", name=name)
-
-
-async def _result(handler: ServiceHandler, request: ServiceRequest) -> Any:
-    result = handler(request)
-    return await result if hasattr(type(result), "__await__") else result
 
 
 def _refusal(service: Mapping[str, Any], live: _Live) -> Overloaded:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import msgspec
 
-from lyra.core.checking.check import FrozenSettings, known_keys, one_of, short_text, whole
+from lyra.core.checking.check import FrozenSettings, known_keys, one_of, printable, short_text, whole
 from lyra.core.envelope import Envelope
 from lyra.core.limits import NAME_LENGTH_MAX, SERVICE_CONCURRENT_DEFAULT
 from lyra.errors import ConfigError, DeadlineExceeded
@@ -75,7 +75,7 @@ class ServiceInfo(FrozenSettings, frozen=True):
         if not isinstance(metadata, Mapping):
             raise ConfigError(f"metadata is a mapping, not {metadata!r}", key="metadata")
         self._put(
-            name=_name(self.name),
+            name=printable(self.name, "a service's name", key="name"),
             service_type=one_of(lower(self.service_type), SERVICE_TYPES, "service_type"),
             version=short_text(self.version, "version", most=NAME_LENGTH_MAX),
             capabilities=[short_text(word, "a capability", most=NAME_LENGTH_MAX) for word in capabilities],
@@ -219,12 +219,6 @@ def lower(word: Any) -> Any:
     return word.lower() if isinstance(word, str) else word
 
 
-def _name(word: Any) -> str:
-    if not isinstance(word, str) or not 0 < len(word) <= NAME_LENGTH_MAX or not word.isprintable():
-        raise ConfigError(f"a service's name is 1 to {NAME_LENGTH_MAX} printable characters, not {word!r}", key="name")
-    return word
-
-
 # ---------------------------------------------------------------- balancing
 # Which service takes a request: the least loaded one of those that a word means.
 
@@ -320,7 +314,7 @@ class ServiceCheck:
         core = self._registry.core
         try:
             late = DeadlineExceeded(f"the health check of {self._name} took too long")
-            status = self._status(await in_time(core.clock, _answer(self._check), self._interval_s, late))
+            status = self._status(await in_time(core.clock, answer_of(self._check), self._interval_s, late))
         except Exception:  # noqa: BLE001 - whatever it raised, the service did not answer well
             status = self._status(False)
         if self._stopped or core.stopping or core.failure is not None:
@@ -340,8 +334,9 @@ class ServiceCheck:
         return "degraded" if self._failures >= self._degraded_after else None
 
 
-async def _answer(check: HealthCheck) -> Any:
-    answer = check()
+async def answer_of(function: Callable[..., Any], *args: Any) -> Any:
+    """Call a plain or async function of a service."""
+    answer = function(*args)
     return await answer if hasattr(type(answer), "__await__") else answer
 
 

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import msgspec
 
 from lyra.core import codec
-from lyra.core.limits import BLACKBOARD_KEYS_MAX, GROUPS_MAX, MESSAGE_BYTES_MAX, NAME_LENGTH_MAX
+from lyra.core.checking.check import printable
+from lyra.core.limits import BLACKBOARD_KEYS_MAX, GROUPS_MAX, MESSAGE_BYTES_MAX
 from lyra.core.rights.scope import EVERYTHING
 from lyra.errors import (
     ConfigError,
@@ -121,7 +122,7 @@ class Groups(Subsystem):
     def create(self, name: str, *, exist_ok: bool = False) -> Ack:
         """Make an empty group; one of that name is NameTaken, unless that is fine."""
         self._core.raise_if_closed()
-        _check_name(name)
+        printable(name, "a group's name", key="name")
         require("db.write", _board(name))
         if name in self.state.groups:
             if exist_ok:
@@ -256,7 +257,7 @@ class Groups(Subsystem):
         self._core.raise_if_closed()
         group = self._find(name)
         require("db.write", _board(name))
-        _check_key(key)
+        printable(key, "a blackboard's key", key="key")
         data = codec.encode(value)
         if len(data) > MESSAGE_BYTES_MAX:
             raise LimitExceeded(f"a value of {len(data)} bytes; at most {MESSAGE_BYTES_MAX} fit on a blackboard")
@@ -348,13 +349,3 @@ def _board(name: str) -> str:
 
 def _copy(value: Any) -> Any:
     return codec.decode(codec.encode(value))
-
-
-def _check_name(name: Any) -> None:
-    if not isinstance(name, str) or not 0 < len(name) <= NAME_LENGTH_MAX or not name.isprintable():
-        raise ConfigError(f"a group's name is 1 to {NAME_LENGTH_MAX} printable characters, not {name!r}", key="name")
-
-
-def _check_key(key: Any) -> None:
-    if not isinstance(key, str) or not 0 < len(key) <= NAME_LENGTH_MAX or not key.isprintable():
-        raise ConfigError(f"a blackboard's key is 1 to {NAME_LENGTH_MAX} printable characters, not {key!r}", key="key")

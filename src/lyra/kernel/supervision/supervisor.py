@@ -197,7 +197,7 @@ class Run:
         elif kind == "due":
             await self._restart_now(self._row(event["id"]))
         elif kind == "again":
-            row = self._find(event["id"])
+            row = self._by_id.get(event["id"])
             if row is not None and row.state == "restarting" and row.due is None:
                 await asyncio.sleep(0)  # others may want a turn: a start that always fails would take them all
                 return await self._restart(row, "a start that failed", None)
@@ -253,10 +253,6 @@ class Run:
         else:
             self._due.pop(row, None)
         row.pid, row.state, row.due = pid, state, due
-
-    def _add(self, row: ChildRow) -> None:
-        self.table.rows.append(row)
-        self._by_id[row.spec.id] = row
 
     def _forget(self, row: ChildRow) -> None:
         rows = self.table.rows
@@ -506,7 +502,7 @@ class Run:
     async def _start_child(self, event: dict[str, Any]) -> str:
         spec = self._spec_of(event)
         check_significant(spec, self.plan.auto_shutdown)
-        known = self._find(spec.id)
+        known = self._by_id.get(spec.id)
         if known is not None and known.pid is not None:
             raise NameTaken(
                 f"child {spec.id!r} runs already as {known.pid}", id=spec.id, problem="already_started", pid=known.pid
@@ -515,7 +511,8 @@ class Run:
             hint = "restart_child starts it again, delete_child makes room"
             raise NameTaken(f"there is a child {spec.id!r} already", hint=hint, id=spec.id, problem="already_present")
         row = ChildRow(spec, tainted=event["do"] == START_MARKED)
-        self._add(row)
+        self.table.rows.append(row)
+        self._by_id[row.spec.id] = row
         await self._start_or_raise(row, keep=False)
         return row.pid or ""
 
@@ -566,11 +563,8 @@ class Run:
             self._forget(row)
         raise _not_started(row, error) from error
 
-    def _find(self, child_id: str) -> ChildRow | None:
-        return self._by_id.get(child_id)
-
     def _row(self, child_id: str) -> ChildRow:
-        row = self._find(child_id)
+        row = self._by_id.get(child_id)
         if row is None:
             raise NoSuchProcess(f"no child {child_id!r}", id=child_id, problem="not_found")
         return row

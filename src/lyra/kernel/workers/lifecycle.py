@@ -21,7 +21,6 @@ from lyra.core.checking.check import one_of, sendable_text, short_text
 from lyra.core.envelope import ANONYMOUS
 from lyra.core.limits import ENDED_PROCESSES_KEPT, NAME_LENGTH_MAX
 from lyra.errors import (
-    ConfigError,
     InvalidTransition,
     LimitExceeded,
     NameTaken,
@@ -33,6 +32,7 @@ from lyra.kernel.base.subsystem import Subsystem
 from lyra.kernel.journal.rows import durable_value
 from lyra.kernel.process.process import PRIORITIES, TRANSITIONS, Process
 from lyra.kernel.programs.context import require_send
+from lyra.kernel.programs.lifetime import checked_word
 from lyra.kernel.workers.blocks import Blocks, unknown_process
 from lyra.kernel.workers.entry import (
     STATES,
@@ -186,11 +186,7 @@ class LifecycleManager(Subsystem):
 
     @staticmethod
     def checked_pid(pid: Any) -> str:
-        fits = isinstance(pid, str) and 0 < len(pid) <= NAME_LENGTH_MAX and pid.isprintable()
-        if not fits or pid.startswith("~"):
-            hint = f"use 1 to {NAME_LENGTH_MAX} printable characters, the first not ~"
-            raise ConfigError(f"pid is {pid!r}", hint=hint)
-        return str(pid)
+        return checked_word("pid", pid)
 
     # ------------------------------------------------------------------ moving
 

@@ -13,9 +13,8 @@ the guard of the API. How a page is written:
             and is disabled, with the reason, for a person who may not
 `words`     `state(name, word)`, `money(micro_usd)`, `moment(time, now)`, `duration(seconds)`, `copied_id(text)`,
             `empty(what, command)`: the same value looks the same on every page
-`html`     `table(caption, columns, rows)` with `TableColumn(label, is_figure)` and `TableRow(key, cells)`
-`figures`   `call.parts.shared(HeaderFigures)`: the figures of the header; `figures_view.sparkline(values, label)`
-`views`     parts of pages that write data as HTML: a run, a waterfall, a budget
+`html`      `table(caption, columns, rows)` with `TableColumn(label, is_figure)` and `TableRow(key, cells)`
+`figures`   `call.parts.shared(HeaderFigures)`: the figures of the header
 `login`     log-in and log-out; `login` shows errors; `assets` has the files of `static/`, each `*.css` of which is
             loaded by every page
 

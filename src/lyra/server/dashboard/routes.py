@@ -1,4 +1,5 @@
-"""The table of the pages, of their files and of their forms. A new page is a module of `pages` and a row here."""
+"""The table of the pages, of their files and of their forms. A new page is a module of `pages`, a row
+here, and a link in `layout.NAV` unless another page leads to it."""
 
 from __future__ import annotations
 

@@ -303,7 +303,7 @@ _MISSING = [
     for name, row in rows.items()
     if row.how == "pure" and f"{module}::{name}" not in NATIVES
 ]
-assert not _MISSING, f"functions of the table without an implementation: {_MISSING}"
+assert not _MISSING, f"rows of vega/stdlib/table.py without a function in FUNCTIONS of their module: {_MISSING}"
 assert GLOBALS["type"].how == "pure"
 
 
