@@ -31,8 +31,8 @@ VAGUE_LINES_MAX = 0
 VAGUE_NAMES_MAX = 4  # two public parameters and two methods that several modules use
 
 # Ratchets of the grain: these counts only go down, and the mean only goes up.
-FILES_MAX = 922
-LINES_MAX = 216_308
+FILES_MAX = 920
+LINES_MAX = 215_890
 MEAN_LINES_MIN = 234
 SMALL_MODULES_MAX = 10
 ONE_IMPORTER_MAX = 158

@@ -12,8 +12,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from lyra.cli.demo.web.scene import Scene
-from lyra.cli.demo.web.show import Office
+from lyra.cli.demo.web.show import Office, Scene
 from lyra.core.address import Address
 from lyra.kernel.kernel import Kernel
 from lyra.server.identity import TokenHolder, TokenTable

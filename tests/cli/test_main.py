@@ -131,7 +131,7 @@ def broken(monkeypatch):
         def fail() -> None:
             raise error
 
-        monkeypatch.setitem(COMMANDS, "fail", Lazy(__name__, "_FAIL", "Fail."))
+        monkeypatch.setitem(COMMANDS, "fail", Lazy(__name__, "Fail.", "_FAIL"))
         monkeypatch.setitem(globals(), "_FAIL", fail)
 
     return install

@@ -14,8 +14,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from lyra.cli.demo.web.scene import Scene
-from lyra.cli.demo.web.show import FIRST_ROUND, Office, live_through_past
+from lyra.cli.demo.web.show import FIRST_ROUND, Office, Scene, live_through_past
 from lyra.core.address import Address
 from lyra.kernel.kernel import Kernel
 from lyra.server.identity import TokenHolder, TokenTable

@@ -27,97 +27,63 @@ _OUTPUT_FAILED: Final = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Lazy(NamedTuple):
-    """Where a command lives, and its sentence for `--help`."""
+    """Where a command lives, and its sentence for `--help`. `attribute` is its name in the module, where that is not
+    the name of the command."""
 
     module: str
-    attribute: str
     help: str
+    attribute: str = ""
 
 
 COMMANDS: Final[dict[str, Lazy]] = {
-    "acp": Lazy("lyra.cli.commands.acp", "acp", "Serve an agent of yours to an editor, by the Agent Client Protocol."),
-    "agent": Lazy("lyra.cli.commands.agent", "agent", "Run one agent with the built-in tools in this folder."),
-    "audit": Lazy(
-        "lyra.cli.commands.audit", "audit", "Verify and show audit logs, and what a store tells without one."
-    ),
-    "config": Lazy(
-        "lyra.cli.commands.config", "config", "Show the settings in force, where each comes from, and every key."
-    ),
-    "cost": Lazy(
-        "lyra.cli.views.calls", "cost", "Sum up what model calls cost, by agent, model, day, process or gateway key."
-    ),
-    "demo": Lazy("lyra.cli.demo.command", "demo", "Show a supervised team of processes survive crashes and kill -9."),
-    "diff": Lazy(
-        "lyra.cli.replay.command",
-        "diff",
-        "Compare two runs step by step: the first difference, cost and tokens.",
-    ),
+    "acp": Lazy("lyra.cli.commands.acp", "Serve an agent of yours to an editor, by the Agent Client Protocol."),
+    "agent": Lazy("lyra.cli.commands.agent", "Run one agent with the built-in tools in this folder."),
+    "audit": Lazy("lyra.cli.commands.audit", "Verify and show audit logs, and what a store tells without one."),
+    "config": Lazy("lyra.cli.commands.config", "Show the settings in force, where each comes from, and every key."),
+    "cost": Lazy("lyra.cli.views.calls", "Sum up what model calls cost, by agent, model, day, process or gateway key."),
+    "demo": Lazy("lyra.cli.demo.command", "Show a supervised team of processes survive crashes and kill -9."),
+    "diff": Lazy("lyra.cli.replay.command", "Compare two runs step by step: the first difference, cost and tokens."),
     "doctor": Lazy(
-        "lyra.cli.commands.doctor",
-        "doctor",
-        "Check which optional features work on this machine and how to install the others.",
+        "lyra.cli.commands.doctor", "Check which optional features work on this machine and how to install the others."
     ),
     "events": Lazy(
-        "lyra.cli.views.calls",
-        "events",
-        "Show what happened, and with -f what happens: each row of the journal on a line.",
+        "lyra.cli.views.calls", "Show what happened, and with -f what happens: each row of the journal on a line."
     ),
     "export": Lazy(
         "lyra.cli.commands.export",
-        "export",
         "Write the Events, calls and spans of a store to JSON lines, SQLite or OpenTelemetry.",
     ),
     "keys": Lazy(
         "lyra.cli.commands.keys",
-        "keys",
         "Make, list and revoke the keys with which programs call models through `lyra serve --gateway`.",
     ),
-    "mcp": Lazy("lyra.cli.commands.mcp", "mcp", "Manage MCP servers, and serve Lyra's tools over MCP."),
-    "mock": Lazy(
-        "lyra.cli.commands.serve", "mock", "Serve the APIs of Anthropic, OpenAI and Ollama from a script, for tests."
-    ),
+    "mcp": Lazy("lyra.cli.commands.mcp", "Manage MCP servers, and serve Lyra's tools over MCP."),
+    "mock": Lazy("lyra.cli.commands.serve", "Serve the APIs of Anthropic, OpenAI and Ollama from a script, for tests."),
     "permissions": Lazy(
         "lyra.cli.commands.permissions",
-        "permissions",
         "Explain which calls the permissions allow, and test rules with their own examples.",
     ),
-    "pipeline": Lazy(
-        "lyra.cli.commands.pipeline", "pipeline", "Check, run and draw pipelines declared in TOML, YAML or JSON."
-    ),
-    "ps": Lazy("lyra.cli.views.processes", "ps", "List processes: state, age, spending, what each waits for."),
+    "pipeline": Lazy("lyra.cli.commands.pipeline", "Check, run and draw pipelines declared in TOML, YAML or JSON."),
+    "ps": Lazy("lyra.cli.views.processes", "List processes: state, age, spending, what each waits for."),
     "replay": Lazy(
         "lyra.cli.replay.command",
-        "replay",
         "Step through the run of an agent or a Python program both ways; fork it from any step.",
     ),
-    "run": Lazy("lyra.cli.vega.run", "run", "Run a Vega program: a source, or a compiled .vgb file."),
-    "sage": Lazy("lyra.cli.sage.group", "sage", "Work on code with an agent: in this terminal, or printed with -p."),
-    "serve": Lazy(
-        "lyra.cli.commands.serve", "serve", "Serve the kernel over gRPC and HTTP to other programs and people."
-    ),
-    "store": Lazy(
-        "lyra.cli.commands.store", "store", "Inspect, compact and sign a store: info, check, compact, export, adopt."
-    ),
-    "tools": Lazy("lyra.cli.commands.tools", "tools", "List the available tools, check files of tools, call a tool."),
-    "top": Lazy(
-        "lyra.cli.views.processes", "top", "Watch the processes live: state, calls, spending; the busiest first."
-    ),
-    "trace": Lazy(
-        "lyra.cli.views.calls",
-        "trace",
-        "Show the calls of processes as a tree, with latency, cost and a waterfall.",
-    ),
-    "tree": Lazy("lyra.cli.views.processes", "tree", "Draw who started whom, with states, restarts and spending."),
+    "run": Lazy("lyra.cli.vega.run", "Run a Vega program: a source, or a compiled .vgb file."),
+    "sage": Lazy("lyra.cli.sage.group", "Work on code with an agent: in this terminal, or printed with -p."),
+    "serve": Lazy("lyra.cli.commands.serve", "Serve the kernel over gRPC and HTTP to other programs and people."),
+    "store": Lazy("lyra.cli.commands.store", "Inspect, compact and sign a store: info, check, compact, export, adopt."),
+    "tools": Lazy("lyra.cli.commands.tools", "List the available tools, check files of tools, call a tool."),
+    "top": Lazy("lyra.cli.views.processes", "Watch the processes live: state, calls, spending; the busiest first."),
+    "trace": Lazy("lyra.cli.views.calls", "Show the calls of processes as a tree, with latency, cost and a waterfall."),
+    "tree": Lazy("lyra.cli.views.processes", "Draw who started whom, with states, restarts and spending."),
     "trust": Lazy(
         "lyra.cli.commands.trust",
-        "trust",
         "Show and change which folders' own files count in full; those of other folders can only forbid more.",
     ),
-    "vega": Lazy("lyra.cli.vega.group", "vega", "Write, check, run and test programs in the Vega language."),
-    "vesper": Lazy(
-        "lyra.cli.vesper.group", "vesper", "Check, run, compare and migrate nodes: verified steps with contracts."
-    ),
-    "worker": Lazy("lyra.cli.commands.serve", "worker", "Run agents and services for the kernel of a server."),
+    "vega": Lazy("lyra.cli.vega.group", "Write, check, run and test programs in the Vega language."),
+    "vesper": Lazy("lyra.cli.vesper.group", "Check, run, compare and migrate nodes: verified steps with contracts."),
+    "worker": Lazy("lyra.cli.commands.serve", "Run agents and services for the kernel of a server."),
 }
 
 
@@ -278,7 +244,7 @@ class CommandGroup(click.Group):
             return super().get_command(ctx, cmd_name)
         from importlib import import_module
 
-        command = getattr(import_module(row.module), row.attribute)
+        command = getattr(import_module(row.module), row.attribute or cmd_name)
         assert isinstance(command, click.Command)
         return command
 

@@ -4,7 +4,8 @@
 is a daemon: it may wait in `os.read` when the interpreter ends. It never touches `sys.stdin`, whose lock the
 interpreter takes at its end. `StdoutThread` writes lines in a thread, so that a slow reader of the pipe does not block
 the loop. `serve_editor` joins both to a connection to an editor. `run_with_ctrl_c` is `asyncio.run` with a Ctrl-C that
-is noticed in the middle of a long step. `CollectorPause` rests the garbage collector while a session is opened.
+is noticed in the middle of a long step; `on_stop_signal` is for what runs until it is told to stop. `CollectorPause`
+rests the garbage collector while a session is opened.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import queue
 import signal
 import sys
 import threading
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -225,6 +226,19 @@ async def _with_second_ctrl_c(work: Coroutine[Any, Any, Any]) -> Any:
         return await work
     finally:
         signal.signal(signal.SIGINT, usual)
+
+
+def on_stop_signal(stop: Callable[[], None]) -> None:
+    """Call `stop` at the first SIGINT or SIGTERM; a second one ends the program at once. Ends with the running loop."""
+    loop, numbers = asyncio.get_running_loop(), (signal.SIGINT, signal.SIGTERM)
+
+    def stop_once() -> None:
+        for number in numbers:
+            loop.remove_signal_handler(number)
+        stop()
+
+    for number in numbers:
+        loop.add_signal_handler(number, stop_once)
 
 
 # ---------------------------------------------------------------- collector pause

@@ -15,8 +15,7 @@ import httpx
 import pytest
 
 from lyra.cli.demo.web import show as office_module
-from lyra.cli.demo.web.scene import Scene
-from lyra.cli.demo.web.show import FIRST_ROUND, QUESTIONS_MAX, Office, live_through_past
+from lyra.cli.demo.web.show import FIRST_ROUND, QUESTIONS_MAX, Office, Scene, live_through_past
 from lyra.kernel.kernel import Kernel
 from tests import warm
 

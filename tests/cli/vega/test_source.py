@@ -121,8 +121,8 @@ def test_help_lists_every_command(vega: Vega):
 def test_the_sentence_of_each_row_is_the_commands_own():
     import importlib
 
-    for row in COMMANDS.values():
-        command = getattr(importlib.import_module(row.module), row.attribute)
+    for name, row in COMMANDS.items():
+        command = getattr(importlib.import_module(row.module), row.attribute or name)
         assert command.get_short_help_str(limit=200) == row.help
 
 

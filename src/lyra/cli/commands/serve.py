@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +20,7 @@ import click
 
 from lyra.cli.app import CliCommand, CommandGroup, Invocation, json_option
 from lyra.cli.arguments import setup_of
+from lyra.cli.process_io import on_stop_signal
 from lyra.cli.render import document, note, printable
 from lyra.errors import Conflict, LyraError
 
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 
 _log: Final = logging.getLogger("lyra.server")
-_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 _OTHER_FILES: Final = 256  # besides the connections of two faces: the store, models, tools
 _FILE: Final = click.Path(exists=True, dir_okay=False)
 
@@ -109,9 +108,7 @@ async def _serve(invocation: Invocation, settings: ServeSettings, setup: Callabl
     from lyra.server.serve import Server
 
     stopped = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in _SIGNALS:
-        loop.add_signal_handler(number, stopped.set)
+    on_stop_signal(stopped.set)
     async with Server(Kernel.from_config(invocation.config), settings, setup=setup) as server:
         _tell(invocation, f"tokens: {settings.token_source}")
         click.echo(json.dumps(server.ready_line()))
@@ -121,8 +118,6 @@ async def _serve(invocation: Invocation, settings: ServeSettings, setup: Callabl
         if server.kernel.failure is not None:
             raise _lost(server.kernel.failure)
         _tell(invocation, "stopping: requests in flight are finished first")
-        for number in _SIGNALS:  # a second signal ends the program at once
-            loop.remove_signal_handler(number)
 
 
 def allow_open_files(count: int) -> bool:
@@ -170,16 +165,12 @@ async def _work(invocation: Invocation, setup: Callable[[Any], Any], options: di
     prepared = setup(runner)
     if hasattr(prepared, "__await__"):
         await prepared
-    loop = asyncio.get_running_loop()
 
     def stop() -> None:
         note("stopping: work in progress is finished first")
         runner.stop()
-        for number in _SIGNALS:  # a second signal ends the program at once
-            loop.remove_signal_handler(number)
 
-    for number in _SIGNALS:
-        loop.add_signal_handler(number, stop)
+    on_stop_signal(stop)
 
     def ready() -> None:
         line = {"worker": runner.id, "server": runner.address, "agents": runner.agents, "services": runner.services}
@@ -253,16 +244,10 @@ async def _serve_mock(script: str | None, host: str, port: int, *, public: bool,
     from lyra.testing.mock import MockServer
 
     stopped = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in _SIGNALS:
-        loop.add_signal_handler(number, stopped.set)
-    try:
-        async with MockServer(script, host=host, port=port, public=public, seen=_tell_request) as server:
-            _announce(server.url, server.env, as_json=as_json)
-            await stopped.wait()
-    finally:
-        for number in _SIGNALS:
-            loop.remove_signal_handler(number)
+    on_stop_signal(stopped.set)
+    async with MockServer(script, host=host, port=port, public=public, seen=_tell_request) as server:
+        _announce(server.url, server.env, as_json=as_json)
+        await stopped.wait()
 
 
 def _announce(url: str, env: dict[str, str], *, as_json: bool) -> None:

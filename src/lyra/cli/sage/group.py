@@ -15,42 +15,27 @@ from typing import Final
 
 import click
 
+from lyra.cli.app import COMMANDS as LYRA_COMMANDS
 from lyra.cli.app import CommandGroup, Invocation, Lazy
 
 START: Final = "start"
 COMMANDS: Final[dict[str, Lazy]] = {
+    **{name: LYRA_COMMANDS[name] for name in ("config", "mcp", "permissions", "tools", "trust")},
     "acp": Lazy(
-        "lyra.cli.commands.acp", "sage_acp", "Work in an editor: speak the Agent Client Protocol on stdin and stdout."
-    ),
-    "config": Lazy(
-        "lyra.cli.commands.config", "config", "Show the settings in force, where each comes from, and every key."
+        "lyra.cli.commands.acp", "Work in an editor: speak the Agent Client Protocol on stdin and stdout.", "sage_acp"
     ),
     "doctor": Lazy(
         "lyra.cli.commands.doctor",
-        "sage_doctor",
         "Check what Sage and Lyra need on this machine, and how to get what is missing.",
+        "sage_doctor",
     ),
-    "mcp": Lazy("lyra.cli.commands.mcp", "mcp", "Manage MCP servers, and serve Lyra's tools over MCP."),
-    "permissions": Lazy(
-        "lyra.cli.commands.permissions",
-        "permissions",
-        "Explain which calls the permissions allow, and test rules with their own examples.",
-    ),
-    "plugins": Lazy("lyra.cli.sage.plugins", "plugins", "Install, enable and remove plugins of Sage."),
-    "sessions": Lazy("lyra.cli.sage.sessions", "sessions", "List, show, export and remove sessions."),
-    START: Lazy("lyra.cli.sage.start", "start", "Start or go on with a session; the word may be left out."),
+    "plugins": Lazy("lyra.cli.sage.plugins", "Install, enable and remove plugins of Sage."),
+    "sessions": Lazy("lyra.cli.sage.sessions", "List, show, export and remove sessions."),
+    START: Lazy("lyra.cli.sage.start", "Start or go on with a session; the word may be left out."),
     "status": Lazy(
-        "lyra.cli.sage.sessions",
-        "status",
-        "Show the model, the newest session, the limits and today's cost for this folder.",
+        "lyra.cli.sage.sessions", "Show the model, the newest session, the limits and today's cost for this folder."
     ),
-    "tools": Lazy("lyra.cli.commands.tools", "tools", "List the available tools, check files of tools, call a tool."),
-    "trust": Lazy(
-        "lyra.cli.commands.trust",
-        "trust",
-        "Show and change which folders' own files count in full; those of other folders can only forbid more.",
-    ),
-    "usage": Lazy("lyra.cli.sage.sessions", "usage", "Show the tokens and the cost of sessions."),
+    "usage": Lazy("lyra.cli.sage.sessions", "Show the tokens and the cost of sessions."),
 }
 
 _EPILOG: Final = """\

@@ -11,30 +11,22 @@ from typing import Final
 from lyra.cli.app import CommandGroup, Lazy
 
 COMMANDS: Final[dict[str, Lazy]] = {
-    "answer": Lazy(
-        "lyra.cli.vega.runs",
-        "answer",
-        "Answer a question of a run; without an answer, list its questions.",
-    ),
-    "cancel": Lazy("lyra.cli.vega.runs", "cancel", "Cancel a run, also one that another process executes."),
-    "check": Lazy("lyra.cli.vega.source", "check", "Find the mistakes in programs without running them."),
-    "compile": Lazy("lyra.cli.vega.source", "compile_", "Compile a program to a .vgb file."),
-    "disasm": Lazy("lyra.cli.vega.source", "disasm", "Show the instructions of a program."),
-    "fmt": Lazy("lyra.cli.vega.source", "fmt", "Format programs."),
-    "lsp": Lazy("lyra.cli.vega.source", "lsp", "Run the language server on stdin and stdout."),
-    "new": Lazy("lyra.cli.vega.source", "new", "Create a project: a program, a test, a README."),
-    "plan": Lazy("lyra.cli.vega.source", "plan", "Show which calls of a program overlap, and why the others do not."),
-    "replay": Lazy(
-        "lyra.cli.vega.replay",
-        "replay",
-        "Step through a durable run both ways; fork it with another reply.",
-    ),
-    "repl": Lazy("lyra.cli.vega.repl", "repl", "Run Vega interactively, line by line."),
-    "resume": Lazy("lyra.cli.vega.runs", "resume", "Continue a stopped run and print its whole output."),
-    "run": Lazy("lyra.cli.vega.run", "run", "Run a Vega program: a source, or a compiled .vgb file."),
-    "runs": Lazy("lyra.cli.vega.runs", "runs", "List durable runs: state, program, when it began, what it cost."),
-    "trace": Lazy("lyra.cli.vega.runs", "trace", "Show the calls of a run as a tree, with cost, latency and retries."),
-    "test": Lazy("lyra.cli.vega.tests", "test", "Run the test blocks of programs."),
+    "answer": Lazy("lyra.cli.vega.runs", "Answer a question of a run; without an answer, list its questions."),
+    "cancel": Lazy("lyra.cli.vega.runs", "Cancel a run, also one that another process executes."),
+    "check": Lazy("lyra.cli.vega.source", "Find the mistakes in programs without running them."),
+    "compile": Lazy("lyra.cli.vega.source", "Compile a program to a .vgb file.", "compile_"),
+    "disasm": Lazy("lyra.cli.vega.source", "Show the instructions of a program."),
+    "fmt": Lazy("lyra.cli.vega.source", "Format programs."),
+    "lsp": Lazy("lyra.cli.vega.source", "Run the language server on stdin and stdout."),
+    "new": Lazy("lyra.cli.vega.source", "Create a project: a program, a test, a README."),
+    "plan": Lazy("lyra.cli.vega.source", "Show which calls of a program overlap, and why the others do not."),
+    "replay": Lazy("lyra.cli.vega.replay", "Step through a durable run both ways; fork it with another reply."),
+    "repl": Lazy("lyra.cli.vega.repl", "Run Vega interactively, line by line."),
+    "resume": Lazy("lyra.cli.vega.runs", "Continue a stopped run and print its whole output."),
+    "run": Lazy("lyra.cli.vega.run", "Run a Vega program: a source, or a compiled .vgb file."),
+    "runs": Lazy("lyra.cli.vega.runs", "List durable runs: state, program, when it began, what it cost."),
+    "trace": Lazy("lyra.cli.vega.runs", "Show the calls of a run as a tree, with cost, latency and retries."),
+    "test": Lazy("lyra.cli.vega.tests", "Run the test blocks of programs."),
 }
 
 _EPILOG: Final = """\

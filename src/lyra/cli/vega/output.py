@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 from msgspec.structs import replace
 
-from lyra.cli.vega.files import error_data
+from lyra.cli.vega.files import error_data, say_error
 from lyra.core.event import ModelCalled
 
 if TYPE_CHECKING:
@@ -20,18 +20,23 @@ if TYPE_CHECKING:
 
     from lyra.cli.vega.live import Live
     from lyra.errors import VegaError
+    from lyra.kernel.kernel import Kernel
     from lyra.vega.bytecode.program import Program
 
 
 class ProgramOutput:
-    """Writes the program's lines to stdout, or collects them for the JSON document.
+    """Writes the program's lines to stdout, or collects them for the JSON document, and ends the command.
+
+    `calls` has the agent calls of the run; they are listened to for `--trace` and `--json`.
 
     Lines are written as they come and flushed when the loop gets its turn: a pipe sees them while the program waits,
     and a thousand lines do not cost a thousand system calls.
     """
 
-    def __init__(self, *, collect: bool) -> None:
+    def __init__(self, *, collect: bool, trace: bool = False, model: str | None = None) -> None:
         self.lines: list[str] | None = [] if collect else None
+        self.listens = trace or collect
+        self.calls = CallRecords(trace=self.warn if trace else None, model=model)
         self.loop: asyncio.AbstractEventLoop | None = None
         self.live: Live | None = None
         self._failed: OSError | None = None
@@ -91,32 +96,37 @@ class ProgramOutput:
         if self.lines is None:
             sys.stdout.flush()
 
+    def finish(
+        self,
+        ctx: click.Context,
+        file: str,
+        value: Any,
+        failed: VegaError | None,
+        line_of: Callable[[str, int], str],
+        run_id: str | None = None,
+    ) -> None:
+        """Print the document of `--json`, or the error that ended the run, and end the command."""
+        self.close()
+        if self.lines is not None:
+            from lyra.cli.render import document
 
-def print_result(
-    file: str,
-    output: ProgramOutput,
-    calls: CallRecords,
-    value: Any,
-    failed: VegaError | None,
-    run_id: str | None = None,
-) -> None:
-    """The document of `--json`: output, value, error, calls and cost."""
-    from lyra.cli.render import document
-
-    document(
-        {
-            **({} if run_id is None else {"run": run_id}),
-            "file": file,
-            "ok": failed is None,
-            "output": output.lines,
-            "value": value,
-            "error": None if failed is None else error_data(failed),
-            "calls": calls.count,
-            "cost_usd": round(calls.cost_usd, 6),
-            "speculative_calls": calls.speculative,
-            "speculative_usd": round(calls.speculative_usd, 6),
-        }
-    )
+            document(
+                {
+                    **({} if run_id is None else {"run": run_id}),
+                    "file": file,
+                    "ok": failed is None,
+                    "output": self.lines,
+                    "value": value,
+                    "error": None if failed is None else error_data(failed),
+                    "calls": self.calls.count,
+                    "cost_usd": round(self.calls.cost_usd, 6),
+                    "speculative_calls": self.calls.speculative,
+                    "speculative_usd": round(self.calls.speculative_usd, 6),
+                }
+            )
+        elif failed is not None:
+            say_error(failed, line_of)
+        ctx.exit(0 if failed is None else failed.exit_code)
 
 
 # ---------------------------------------------------------------- call records
@@ -148,8 +158,9 @@ class CallRecords:
         self._parts: dict[str | None, list[ModelCalled]] = {}  # model calls by the turn they belong to
         self._early: dict[str, ModelCalled | None] = {}  # by process: early calls that the program has not reached
 
-    def know(self, program: Program) -> None:
-        """Learn the models of each agent, so that records name them as the program does; `--model` replaces all."""
+    def listen(self, kernel: Kernel, program: Program) -> None:
+        """Hear of the calls in a kernel. The models of each agent are learned, so that records name them as the program
+        does; `--model` replaces all."""
         from lyra.vega.machine.link import link
         from lyra.vega.runtime.rights import settings_of
 
@@ -157,6 +168,7 @@ class CallRecords:
         for name, info in program.agents.items():
             models = (settings_of(linked, info.configuration) or {}).get("model") or []
             self._models[name] = [self._model] if self._model else models if isinstance(models, list) else [models]
+        kernel.on_event(self, self.KINDS)
 
     def _model_name(self, agent: str, parts: list[ModelCalled]) -> str:
         """The model that was asked last; for a call that was refused, the first model of the agent."""

@@ -16,8 +16,8 @@ import click
 
 from lyra.cli.app import CliCommand, Invocation
 from lyra.cli.command_lines import with_history
+from lyra.cli.vega.durable import dollars, kernel_of
 from lyra.cli.vega.files import Files, say_problem, say_problems
-from lyra.cli.vega.setup import dollars, kernel_of
 from lyra.errors import LyraError, SourceError
 
 if TYPE_CHECKING:

@@ -121,7 +121,7 @@ def _make_fork(
 
 def _lived(invocation: Invocation, fork: RunFork, *, is_live: bool) -> str:
     """Run the fork to its end; the error that ended it, if one did."""
-    from lyra.cli.vega.setup import with_servers
+    from lyra.cli.vega.durable import with_servers
 
     invocation.flags[:0] = [flag for flag in fork.settings if flag not in invocation.flags]
     options = fork.options()

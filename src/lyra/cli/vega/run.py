@@ -17,10 +17,19 @@ import click
 from lyra.cli.app import CliCommand, Invocation, json_option
 from lyra.cli.arguments import check_folder
 from lyra.cli.commands.trust import ask_for_trust
-from lyra.cli.vega.durable import db_option, project_store, store_file
-from lyra.cli.vega.files import Files, problem_data, say_error, say_problems
-from lyra.cli.vega.output import CallRecords, ProgramOutput, print_result
-from lyra.cli.vega.setup import dollars, kernel_of, node_options, remember_node_options, settings_of, with_servers
+from lyra.cli.vega.durable import (
+    db_option,
+    dollars,
+    kernel_of,
+    node_options,
+    project_store,
+    remember_node_options,
+    settings_of,
+    store_file,
+    with_servers,
+)
+from lyra.cli.vega.files import Files, problem_data, say_problems
+from lyra.cli.vega.output import ProgramOutput
 from lyra.errors import ConfigError, SourceError, VegaError
 
 if TYPE_CHECKING:
@@ -77,9 +86,7 @@ def run(
     invocation, files = ctx.ensure_object(Invocation), Files(file)
     remember_node_options(invocation, database, providers)
     limit = None if budget is None else dollars(budget)
-    output = ProgramOutput(collect=as_json)
-    calls = CallRecords(trace=output.warn if trace else None, model=model)
-    heard = trace or as_json
+    output = ProgramOutput(collect=as_json, trace=trace, model=model)
     value, failed = None, None
     try:
         program = files.program()
@@ -92,10 +99,9 @@ def run(
             from lyra.cli.vega.start import start
 
             is_said = not trace or _is_wanted(invocation, db, run_id)  # else stderr is for the lines of the trace alone
-            told = {"heard": heard, "as_json": as_json, "is_said": is_said}
-            start(ctx, store, run_id, files, program, output, calls, **told, **options)
+            start(ctx, store, run_id, files, program, output, is_said=is_said, **options)
             return
-        value = _ran(invocation, program, output, calls, heard=heard, workers=workers, **options)
+        value = _ran(invocation, program, output, workers=workers, **options)
     except SourceError as error:
         if as_json:
             _tell_wrong(file, error)
@@ -104,12 +110,7 @@ def run(
         ctx.exit(2)
     except VegaError as error:
         failed = error
-    output.close()
-    if as_json:
-        print_result(file, output, calls, value, failed)
-    elif failed is not None:
-        say_error(failed, files.line)
-    ctx.exit(0 if failed is None else failed.exit_code)
+    output.finish(ctx, file, value, failed, files.line)
 
 
 def _store(invocation: Invocation, file: str, db: str | None, run_id: str | None, workers: int) -> str | None:
@@ -128,9 +129,7 @@ def _is_wanted(invocation: Invocation, db: str | None, run_id: str | None) -> bo
     return db is not None or run_id is not None or any(flag.startswith("kernel.store=") for flag in invocation.flags)
 
 
-def _ran(
-    invocation: Invocation, program: Program, output: ProgramOutput, calls: CallRecords, *, heard: bool, **options: Any
-) -> Any:
+def _ran(invocation: Invocation, program: Program, output: ProgramOutput, **options: Any) -> Any:
     from lyra.vega.plain import is_plain, run_plain
 
     if invocation.flags:
@@ -147,13 +146,12 @@ def _ran(
         if output.live is not None:
             options["picture"] = output.live.picture
             output.live.start()
-        if not heard:
+        if not output.listens:
             return await run_program(
                 program, stdout=output.write, stderr=output.warn, settings=settings_of(invocation), **options
             )
         async with kernel_of(invocation) as kernel:
-            calls.know(program)
-            kernel.on_event(calls, calls.KINDS)
+            output.calls.listen(kernel, program)
             return await run_program(
                 program, stdout=output.write, stderr=output.warn, kernel=kernel, alone=True, **options
             )

@@ -17,8 +17,7 @@ import click
 from lyra.cli.app import CliCommand, Invocation, json_option
 from lyra.cli.commands.trust import ask_for_trust
 from lyra.cli.render import document, moment, note, printable, table
-from lyra.cli.vega.durable import come_to, command, db_option, opened, store_file
-from lyra.cli.vega.setup import node_options, remember_node_options
+from lyra.cli.vega.durable import come_to, command, db_option, node_options, opened, remember_node_options, store_file
 from lyra.errors import ConfigError, Corrupt
 
 if TYPE_CHECKING:
@@ -105,7 +104,7 @@ def resume(
     safe. A run that is over prints its output again and calls no model.
     """
     from lyra.cli.vega.files import Files
-    from lyra.cli.vega.output import CallRecords, ProgramOutput
+    from lyra.cli.vega.output import ProgramOutput
     from lyra.cli.vega.start import go_on, with_run
     from lyra.vega.migrate.migration import migrated
 
@@ -114,8 +113,8 @@ def resume(
     ask_for_trust(invocation, os.curdir, quiet=trace)
     path = store_file(invocation, db)
     with opened(path) as kept_runs:
-        _ = kept_runs[run]
-    output = ProgramOutput(collect=as_json)
+        model = kept_runs[run].began["model"]
+    output = ProgramOutput(collect=as_json, trace=trace, model=model)
     if live and not as_json:
         output.watch()
 
@@ -130,9 +129,7 @@ def resume(
                 f"{before.file} was changed since; the run goes on with the program that it has "
                 f"(with the changed one: {command(invocation, space, 'resume')} --program {before.file})"
             )
-        calls = CallRecords(trace=output.warn if trace else None, model=before.began["model"])
-        heard = trace or as_json
-        go_on(ctx, space, before, output, calls, migration=migration, heard=heard, as_json=as_json, tail=tail)
+        go_on(ctx, space, before, output, migration=migration, tail=tail)
 
     with_run(path, run, act, make=False)
 

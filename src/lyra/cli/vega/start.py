@@ -6,6 +6,7 @@ changed since replaces the kept one where that is safe; otherwise it is refused 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -14,13 +15,11 @@ import click
 
 from lyra.cli.app import Invocation
 from lyra.cli.vega.durable import come_to, command, failure, fresh_id, line_of, live, print_lines
-from lyra.cli.vega.files import say_error
-from lyra.cli.vega.output import print_result
 from lyra.errors import ConfigError, VegaError
 
 if TYPE_CHECKING:
     from lyra.cli.vega.files import Files
-    from lyra.cli.vega.output import CallRecords, ProgramOutput
+    from lyra.cli.vega.output import ProgramOutput
     from lyra.store.space import Space
     from lyra.vega.bytecode.program import Program
     from lyra.vega.durable.record import ProgramMigration
@@ -37,10 +36,7 @@ def start(
     files: Files,
     program: Program,
     output: ProgramOutput,
-    calls: CallRecords,
     *,
-    heard: bool,
-    as_json: bool,
     is_said: bool,
     **options: Any,
 ) -> None:
@@ -49,13 +45,14 @@ def start(
 
     def act(space: Space, before: DurableRun | None) -> None:
         if before is None:
-            told = {"heard": heard, "as_json": as_json, "is_said": is_said}
-            _begin(ctx, space, files, program, output, calls, **told, **options)
+            _begin(ctx, space, files, program, output, is_said=is_said, **options)
         else:
             migration = _migrated(before, program, files, options, partial(command, invocation, space))
-            go_on(ctx, space, before, output, calls, migration=migration, heard=heard, as_json=as_json, tail=False)
+            go_on(ctx, space, before, output, migration=migration)
 
-    with_run(store, fresh_id(files.name) if run_id is None else run_id, act, durability=_durability(invocation))
+    with_run(
+        store, fresh_id(files.name) if run_id is None else run_id, act, durability=invocation.config.kernel.durability
+    )
 
 
 def with_run(
@@ -87,10 +84,7 @@ def _begin(
     files: Files,
     program: Program,
     output: ProgramOutput,
-    calls: CallRecords,
     *,
-    heard: bool,
-    as_json: bool,
     is_said: bool,
     **options: Any,
 ) -> None:
@@ -103,15 +97,15 @@ def _begin(
         "budget": None if options["budget"] is None else int(options["budget"]),
         "args": list(options["args"]),
         "sequential": options["sequential"],
-        "folder": _folder(),
+        "folder": os.path.realpath(os.getcwd()),
         "settings": [flag for flag in invocation.flags if not any(word in flag.partition("=")[0] for word in _SECRET)],
     }
     value, failed = None, None
     try:
-        value = live(invocation, space, program, output, calls, heard=heard, facts=facts, is_said=is_said, **options)
+        value = live(invocation, space, program, output, facts=facts, is_said=is_said, **options)
     except VegaError as error:
         failed = error
-    _end(ctx, space.name, files.name, output, calls, value, failed, files.line, as_json=as_json)
+    output.finish(ctx, files.name, value, failed, files.line, space.name)
 
 
 def go_on(
@@ -119,12 +113,9 @@ def go_on(
     space: Space,
     before: DurableRun,
     output: ProgramOutput,
-    calls: CallRecords,
     *,
     migration: ProgramMigration | None = None,
-    heard: bool,
-    as_json: bool,
-    tail: bool,
+    tail: bool = False,
 ) -> None:
     """The rest of a run, after what it has printed so far (unless `tail`); of one that is over, only that. With a
     `migration` the rest is another program's."""
@@ -154,8 +145,6 @@ def go_on(
                 space,
                 before.program() if migration is None else migration.program,
                 output,
-                calls,
-                heard=heard,
                 before=before,
                 migration=migration,
                 held=print_output_before,
@@ -164,30 +153,10 @@ def go_on(
             )
     except VegaError as error:
         failed = error
-    if as_json:  # of all its lives, as its output is
+    if output.lines is not None:  # the document is about all its lives, as its output is
         spent = type(before)(space).spent
-        calls.count, calls.cost_usd = spent.get("llm_calls", 0), spent.get("usd", 0) / 1_000_000
-    _end(ctx, before.id, before.file, output, calls, value, failed, source, as_json=as_json)
-
-
-def _end(
-    ctx: click.Context,
-    run_id: str,
-    file: str,
-    output: ProgramOutput,
-    calls: CallRecords,
-    value: Any,
-    failed: VegaError | None,
-    source: Any,
-    *,
-    as_json: bool,
-) -> None:
-    output.close()
-    if as_json:
-        print_result(file, output, calls, value, failed, run_id)
-    elif failed is not None:
-        say_error(failed, source)
-    ctx.exit(0 if failed is None else failed.exit_code)
+        output.calls.count, output.calls.cost_usd = spent.get("llm_calls", 0), spent.get("usd", 0) / 1_000_000
+    output.finish(ctx, before.file, value, failed, source, before.id)
 
 
 def _migrated(
@@ -229,16 +198,6 @@ def _returned(run: DurableRun) -> Any:
         return to_python(value_from_data(run.value, link(run.program())))
     except Fault:
         return None
-
-
-def _durability(invocation: Invocation) -> str:
-    return invocation.config.kernel.durability
-
-
-def _folder() -> str:
-    import os
-
-    return os.path.realpath(os.getcwd())
 
 
 def _money(micro_usd: int) -> Any:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from lyra.cli.app import CliCommand, Invocation, json_option
+from lyra.cli.vega.durable import node_host, settings_of
 from lyra.cli.vega.files import Files, error_data, problem_data, say_error, say_problems
-from lyra.cli.vega.setup import node_host, settings_of
 from lyra.errors import ConfigError, SourceError, VegaError
 
 if TYPE_CHECKING:

@@ -9,24 +9,14 @@ import click
 
 from lyra.cli.app import CliCommand, Invocation, json_option
 from lyra.cli.render import document, moment, printable, table
-from lyra.cli.vesper.node_files import node_named, runtime_of, runtime_when_free, say_problems, store_of
-from lyra.errors import SourceError
+from lyra.cli.vesper.node_files import node_named, runtime_of, runtime_when_free, store_of
 from lyra.vesper.values.limits import SAMPLES_MAX
 
 if TYPE_CHECKING:
     from lyra.vesper.evidence.state import NodeEvidence
-    from lyra.vesper.nodes import Node
 
 
 SAMPLES_DEFAULT = 1_000
-
-
-def _node(ctx: click.Context, name: str) -> Node:
-    try:
-        return node_named(name)
-    except SourceError as error:
-        say_problems(error)
-        ctx.exit(2)
 
 
 def _data(evidence: NodeEvidence) -> dict[str, Any]:
@@ -53,7 +43,7 @@ def _data(evidence: NodeEvidence) -> dict[str, Any]:
 @click.pass_context
 def confidence(ctx: click.Context, /, *, node: str, as_json: bool) -> None:
     """Show how sure it is that both paths of NODE (a file or an id) agree."""
-    loaded = _node(ctx, node)
+    loaded = node_named(node)
     with runtime_of(ctx.ensure_object(Invocation), None, (), ()) as runtime:
         data = _data(runtime.evidence(loaded))
     if as_json:
@@ -72,7 +62,7 @@ def confidence(ctx: click.Context, /, *, node: str, as_json: bool) -> None:
 @click.pass_context
 def mode(ctx: click.Context, /, *, node: str, mode_name: str | None, force: bool, as_json: bool) -> None:
     """Show the mode of NODE, or change it to MODE."""
-    loaded = _node(ctx, node)
+    loaded = node_named(node)
     with runtime_of(ctx.ensure_object(Invocation), None, (), ()) as runtime:
         if mode_name is not None:
             runtime.set_mode(loaded, mode_name, force=force)
@@ -141,7 +131,7 @@ def verify(ctx: click.Context, /, *, node: str, count: int | None, seed: int, as
     from lyra.vesper.evidence.differential import test
     from lyra.vesper.values.json_values import json_shape
 
-    loaded = _node(ctx, node)
+    loaded = node_named(node)
     declared = loaded.testing.differential_tests
     if count is None and not declared.enabled:
         _say_disabled(loaded.node_id, as_json=as_json)

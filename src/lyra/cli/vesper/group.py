@@ -14,20 +14,20 @@ from lyra.cli.app import CommandGroup, Lazy
 from lyra.errors import SourceError
 
 COMMANDS: Final[dict[str, Lazy]] = {
-    "audit": Lazy("lyra.cli.vesper.evidence", "audit", "Show which nodes were executed, and how that ended."),
-    "compile": Lazy("lyra.cli.vesper.source", "compile_", "Write the generated Python of a node to a file."),
-    "confidence": Lazy("lyra.cli.vesper.evidence", "confidence", "Show how sure it is that both paths agree."),
-    "debug": Lazy("lyra.cli.vesper.replay", "debug", "Execute a node and stop at breakpoints."),
-    "fmt": Lazy("lyra.cli.vesper.source", "fmt", "Give files of nodes one layout; comments stay."),
-    "mode": Lazy("lyra.cli.vesper.evidence", "mode", "Show or change the mode of a node."),
-    "replay": Lazy("lyra.cli.vesper.replay", "replay", "Go through a stored execution, change it and run on."),
-    "repo": Lazy("lyra.cli.vesper.repo", "repo", "List, add and compare the nodes of folders or of the store."),
-    "run": Lazy("lyra.cli.vesper.run", "run", "Execute a node."),
-    "show": Lazy("lyra.cli.vesper.source", "show", "Show a node: inputs, outputs, contracts, steps, rights."),
-    "status": Lazy("lyra.cli.vesper.evidence", "status", "Show all nodes that were executed, with mode and evidence."),
-    "test": Lazy("lyra.cli.vesper.run", "test", "Run the test cases of nodes on both paths, and compare them."),
-    "validate": Lazy("lyra.cli.vesper.source", "validate", "Find the mistakes in nodes without running them."),
-    "verify": Lazy("lyra.cli.vesper.evidence", "verify", "Compare both paths on generated inputs."),
+    "audit": Lazy("lyra.cli.vesper.evidence", "Show which nodes were executed, and how that ended."),
+    "compile": Lazy("lyra.cli.vesper.source", "Write the generated Python of a node to a file.", "compile_"),
+    "confidence": Lazy("lyra.cli.vesper.evidence", "Show how sure it is that both paths agree."),
+    "debug": Lazy("lyra.cli.vesper.replay", "Execute a node and stop at breakpoints."),
+    "fmt": Lazy("lyra.cli.vesper.source", "Give files of nodes one layout; comments stay."),
+    "mode": Lazy("lyra.cli.vesper.evidence", "Show or change the mode of a node."),
+    "replay": Lazy("lyra.cli.vesper.replay", "Go through a stored execution, change it and run on."),
+    "repo": Lazy("lyra.cli.vesper.repo", "List, add and compare the nodes of folders or of the store."),
+    "run": Lazy("lyra.cli.vesper.run", "Execute a node."),
+    "show": Lazy("lyra.cli.vesper.source", "Show a node: inputs, outputs, contracts, steps, rights."),
+    "status": Lazy("lyra.cli.vesper.evidence", "Show all nodes that were executed, with mode and evidence."),
+    "test": Lazy("lyra.cli.vesper.run", "Run the test cases of nodes on both paths, and compare them."),
+    "validate": Lazy("lyra.cli.vesper.source", "Find the mistakes in nodes without running them."),
+    "verify": Lazy("lyra.cli.vesper.evidence", "Compare both paths on generated inputs."),
 }
 
 _EPILOG: Final = """\

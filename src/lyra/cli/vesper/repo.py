@@ -9,8 +9,8 @@ import click
 
 from lyra.cli.app import CliCommand, CommandGroup, Invocation, json_option
 from lyra.cli.render import document, note, printable, table
-from lyra.cli.vesper.node_files import runtime_of, say_problems, stored_nodes
-from lyra.errors import ConfigError, SourceError
+from lyra.cli.vesper.node_files import runtime_of, stored_nodes
+from lyra.errors import ConfigError
 
 if TYPE_CHECKING:
     from lyra.vesper.nodes import Node
@@ -49,18 +49,14 @@ def _repository(ctx: click.Context, folders: tuple[str, ...], in_store: bool) ->
     return Repository(folders or (".", NODES_FOLDER))
 
 
-def _node(ctx: click.Context, name: str, repository: Repository) -> Node:
+def _node(name: str, repository: Repository) -> Node:
     """A node by its file or its id."""
     from lyra.vesper.nodes import load
 
     path = Path(name)
     if path.suffix != ".vsp" and not path.is_file():
         return repository.resolve(name)
-    try:
-        return load(path)
-    except SourceError as error:
-        say_problems(error)
-        ctx.exit(2)
+    return load(path)
 
 
 @repo.command(cls=CliCommand, name="list")
@@ -105,11 +101,7 @@ def list_(ctx: click.Context, /, *, folders: tuple[str, ...], in_store: bool, as
 def add(ctx: click.Context, /, *, files: tuple[str, ...], folder: str | None, in_store: bool, as_json: bool) -> None:
     """Copy FILEs into the repository; refuses a node that is not valid or breaks a version that is there."""
     _refuse_both(folder, in_store)
-    try:
-        rows = _added_to_store(ctx, files) if in_store else _added_to_folder(files, folder)
-    except SourceError as error:
-        say_problems(error)
-        ctx.exit(2)
+    rows = _added_to_store(ctx, files) if in_store else _added_to_folder(files, folder)
     if as_json:
         document({"added": rows})
         return
@@ -149,7 +141,7 @@ def deps(ctx: click.Context, /, *, name: str, folders: tuple[str, ...], in_store
     path = Path(name)
     around = path.suffix == ".vsp" and not folders and not in_store
     repository = repository_around(path) if around else _repository(ctx, folders, in_store)
-    needs = dependencies_of(_node(ctx, name, repository), repository)
+    needs = dependencies_of(_node(name, repository), repository)
     if as_json:
         document(
             {
@@ -184,7 +176,7 @@ def diff(ctx: click.Context, /, *, old: str, new: str, folders: tuple[str, ...],
     from lyra.vesper.repository.versions import difference
 
     repository = _repository(ctx, folders, in_store)
-    result = difference(_node(ctx, old, repository), _node(ctx, new, repository))
+    result = difference(_node(old, repository), _node(new, repository))
     if as_json:
         names = ("severity", "code", "message", "path", "line", "column")
         issues = [{name: getattr(issue, name) for name in names} for issue in result.issues]

@@ -59,11 +59,7 @@ def run(
     `nodes/` and those of the store."""
     from lyra.vesper.repository.folders import repository_around
 
-    try:
-        node = node_named(file)
-    except SourceError as error:
-        say_problems(error)
-        ctx.exit(2)
+    node = node_named(file)
     inputs = inputs_of(node, pairs, document)
     chosen = mode or (_MODE_OF_PATH[path_name] if path_name else None)
     nodes = repository_around(node.file)

@@ -65,18 +65,12 @@ def _issue_data(issue: Issue) -> dict[str, Any]:
 @click.command(cls=CliCommand, name="compile")
 @click.argument("file")
 @click.option("-o", "--output", metavar="FILE", help="Where to write; by default beside FILE, with the ending .py.")
-@click.pass_context
-def compile_(ctx: click.Context, /, *, file: str, output: str | None) -> None:
+def compile_(*, file: str, output: str | None) -> None:
     """Write the generated Python of a node: a module that runs on its own where lyra-agents is installed."""
     from lyra.vesper.check.judge import program_of
     from lyra.vesper.python.generate import source
 
-    node = _loaded(ctx, file)
-    try:
-        text = source(program_of(node))
-    except SourceError as error:
-        say_problems(error)
-        ctx.exit(2)
+    text = source(program_of(node_named(file)))
     target = Path(output) if output else Path(file).with_suffix(".py")
     if output != "-":
         target.write_text(text, encoding="utf-8")
@@ -88,17 +82,12 @@ def compile_(ctx: click.Context, /, *, file: str, output: str | None) -> None:
 @click.command(cls=CliCommand, name="show")
 @click.argument("file")
 @json_option
-@click.pass_context
-def show(ctx: click.Context, /, *, file: str, as_json: bool) -> None:
+def show(*, file: str, as_json: bool) -> None:
     """Show what a node takes, gives, promises and needs."""
     from lyra.vesper.check.judge import program_of
 
-    node = _loaded(ctx, file)
-    try:
-        data = _description(node, program_of(node))
-    except SourceError as error:
-        say_problems(error)
-        ctx.exit(2)
+    node = node_named(file)
+    data = _description(node, program_of(node))
     if as_json:
         document(data)
         return
@@ -110,14 +99,6 @@ def show(ctx: click.Context, /, *, file: str, as_json: bool) -> None:
             for row in rows:
                 click.echo(printable(f"  {row}"))
     click.echo("acts outside" if not data["pure"] else "acts on nothing outside")
-
-
-def _loaded(ctx: click.Context, file: str) -> Node:
-    try:
-        return node_named(file)
-    except SourceError as error:
-        say_problems(error)
-        ctx.exit(2)
 
 
 def _description(node: Node, program: NodeProgram) -> dict[str, Any]:

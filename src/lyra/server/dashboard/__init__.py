@@ -18,8 +18,8 @@ the guard of the API. How a page is written:
 `login`     log-in and log-out; `login` shows errors; `assets` has the files of `static/`, each `*.css` of which is
             loaded by every page
 
-An endpoint of a page is `Endpoint(name="pages.x", is_documented=False, …)`; one of a form has the group `acts` and
-`method="POST"`. Names of these two groups show errors as pages. In a handler `call.caller` has `person`, `role`, `name`
+An endpoint of a page is `Endpoint("pages.x", "GET", "/x", "The x", _x)`; one of a form has the group `acts` and the
+method POST. Names of these two groups show errors as pages. In a handler `call.caller` has `person`, `role`, `name`
 and `may_change`; `call.form` has the fields of a form; an answer to a form is `layout.see_other(call, "inbox")`.
 
 `static/site.js` is loaded by every page and imports `live.js` (`onEvents(kinds, callback)`, `refresh(region)`,

@@ -70,12 +70,11 @@ async def _asset(call: HttpCall) -> RawAnswer:
 
 ENDPOINTS: Final = (
     Endpoint(
-        name="assets.get",
-        method="GET",
-        path="/assets/{digest}/{name}",
-        summary="A style sheet, a script or the icon of the pages",
-        handler=_asset,
+        "assets.get",
+        "GET",
+        "/assets/{digest}/{name}",
+        "A style sheet, a script or the icon of the pages",
+        _asset,
         is_open=True,
-        is_documented=False,
     ),
 )

@@ -105,23 +105,8 @@ async def _log_out(call: HttpCall) -> RawAnswer:
 
 
 ENDPOINTS: Final = (
-    Endpoint(
-        name="acts.login",
-        method="POST",
-        path="/login",
-        summary="Log in with a token",
-        handler=_log_in,
-        is_open=True,
-        is_documented=False,
-    ),
-    Endpoint(
-        name=LOG_OUT,
-        method="POST",
-        path="/logout",
-        summary="Log out",
-        handler=_log_out,
-        is_documented=False,
-    ),
+    Endpoint("acts.login", "POST", "/login", "Log in with a token", _log_in, is_open=True),
+    Endpoint(LOG_OUT, "POST", "/logout", "Log out", _log_out),
 )
 
 

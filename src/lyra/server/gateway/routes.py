@@ -96,11 +96,11 @@ def _handler(name: str) -> Callable[[HttpCall], Awaitable[Any]]:
 
 def _endpoint(name: str, path: str, summary: str) -> Endpoint:
     return Endpoint(
-        name=f"gateway.{name}",
-        method="POST",
-        path=path,
-        summary=summary,
-        handler=_handler(name),
+        f"gateway.{name}",
+        "POST",
+        path,
+        summary,
+        _handler(name),
         identify=identify_key,
         credential_hint=KEY_HINT,
         query=GatewayQuery,

@@ -84,22 +84,15 @@ async def get_model(call: HttpCall) -> dict[str, Any]:
 
 MODEL_ENDPOINTS: Final = (
     Endpoint(
-        name="models.list",
-        method="GET",
-        path="/v1/models",
-        summary="The agents, as a list of models",
-        handler=list_models,
+        "models.list",
+        "GET",
+        "/v1/models",
+        "The agents, as a list of models",
+        list_models,
         query=ModelQuery,
         about="With the header `anthropic-version` the answer has Anthropic's form, else OpenAI's.",
     ),
-    Endpoint(
-        name="models.get",
-        method="GET",
-        path="/v1/models/{model}",
-        summary="One agent, as a model",
-        handler=get_model,
-        statuses=(404,),
-    ),
+    Endpoint("models.get", "GET", "/v1/models/{model}", "One agent, as a model", get_model, statuses=(404,)),
 )
 
 
@@ -249,11 +242,11 @@ async def _events(
 
 ASKING: Final = tuple(
     Endpoint(
-        name=name,
-        method="POST",
-        path=path,
-        summary=f"Ask an agent as a client of {vendor} asks a model",
-        handler=_handler(wire, vendor.lower()),
+        name,
+        "POST",
+        path,
+        f"Ask an agent as a client of {vendor} asks a model",
+        _handler(wire, vendor.lower()),
         body=VendorBody,
         may_stream=True,
         ends_with_client=True,

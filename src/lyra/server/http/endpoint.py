@@ -63,7 +63,7 @@ class RawAnswer(NamedTuple):
     headers: dict[str, str] = {}  # noqa: RUF012 (never changed)
 
 
-class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
+class Endpoint(msgspec.Struct, frozen=True):
     """See the module. `name` is unique: the OpenAPI operation, and the endpoint of the kernel's rate limits."""
 
     name: str
@@ -86,7 +86,6 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     ends_with_client: bool = False  # is given up when the client leaves before the answer
     is_work: bool = False  # has an agent work: the limits set in the kernel hold
     statuses: tuple[int, ...] = ()  # of its errors, besides those that every endpoint has
-    is_documented: bool = True  # stands in the OpenAPI document and the reference; pages for people do not
     about: str = ""  # more than the summary, for the reference
     opens: Callable[[HttpParts], Any] | None = None  # made when the server opens: work that goes on without a request
 
@@ -98,6 +97,11 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     def is_for_people(self) -> bool:
         """Whether a browser shows its answer: a page, or a form that leads to one."""
         return self.group in _GROUPS_FOR_PEOPLE
+
+    @property
+    def is_documented(self) -> bool:
+        """Whether it stands in the OpenAPI document and the reference: pages for people and their files do not."""
+        return not self.is_for_people and self.group not in ("assets", "downloads")
 
     @property
     def parameters(self) -> list[str]:

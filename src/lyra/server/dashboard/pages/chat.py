@@ -256,38 +256,15 @@ async def _stop(call: HttpCall) -> RawAnswer:
 
 
 ENDPOINTS: Final = (
+    Endpoint("pages.chat", "GET", "/chat", "The agents to talk to, and the conversations", _chat),
     Endpoint(
-        name="pages.chat",
-        method="GET",
-        path="/chat",
-        summary="The agents to talk to, and the conversations",
-        handler=_chat,
-        is_documented=False,
-    ),
-    Endpoint(
-        name="pages.conversation",
-        method="GET",
-        path="/chat/{agent}",
-        summary="A conversation with an agent",
-        handler=_conversation,
+        "pages.conversation",
+        "GET",
+        "/chat/{agent}",
+        "A conversation with an agent",
+        _conversation,
         query=ConversationQuery,
-        is_documented=False,
     ),
-    Endpoint(
-        name="acts.chat",
-        method="POST",
-        path="/acts/chat/{agent}",
-        summary="Say something to an agent",
-        handler=_say,
-        is_work=True,
-        is_documented=False,
-    ),
-    Endpoint(
-        name="acts.stop_answer",
-        method="POST",
-        path="/acts/chat/{agent}/stop",
-        summary="Stop the answer that is on its way",
-        handler=_stop,
-        is_documented=False,
-    ),
+    Endpoint("acts.chat", "POST", "/acts/chat/{agent}", "Say something to an agent", _say, is_work=True),
+    Endpoint("acts.stop_answer", "POST", "/acts/chat/{agent}/stop", "Stop the answer that is on its way", _stop),
 )

@@ -242,24 +242,8 @@ async def _costs_csv(call: HttpCall) -> RawAnswer:
 
 
 ENDPOINTS: Final = (
-    Endpoint(
-        name="pages.costs",
-        method="GET",
-        path="/costs",
-        summary="Costs over time",
-        handler=_costs,
-        query=CostPageQuery,
-        is_documented=False,
-    ),
-    Endpoint(
-        name="downloads.costs",
-        method="GET",
-        path="/costs.csv",
-        summary="Costs by day as CSV",
-        handler=_costs_csv,
-        query=CostPageQuery,
-        is_documented=False,
-    ),
+    Endpoint("pages.costs", "GET", "/costs", "Costs over time", _costs, query=CostPageQuery),
+    Endpoint("downloads.costs", "GET", "/costs.csv", "Costs by day as CSV", _costs_csv, query=CostPageQuery),
 )
 
 

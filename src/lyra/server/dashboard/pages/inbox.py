@@ -255,20 +255,6 @@ async def _answer(call: HttpCall) -> RawAnswer:
 
 
 ENDPOINTS: Final = (
-    Endpoint(
-        name="pages.inbox",
-        method="GET",
-        path="/inbox",
-        summary="The questions that wait for a person",
-        handler=_inbox,
-        is_documented=False,
-    ),
-    Endpoint(
-        name="acts.answer",
-        method="POST",
-        path="/acts/inbox/{interrupt_id}",
-        summary="Answer a question",
-        handler=_answer,
-        is_documented=False,
-    ),
+    Endpoint("pages.inbox", "GET", "/inbox", "The questions that wait for a person", _inbox),
+    Endpoint("acts.answer", "POST", "/acts/inbox/{interrupt_id}", "Answer a question", _answer),
 )

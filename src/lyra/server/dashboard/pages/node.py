@@ -251,41 +251,24 @@ def _named(call: HttpCall, facts: NodeFacts) -> Html:
 
 
 ENDPOINTS: Final = (
+    Endpoint("pages.node", "GET", "/nodes/{node_id}", "One node", _node, statuses=(404,)),
     Endpoint(
-        name="pages.node",
-        method="GET",
-        path="/nodes/{node_id}",
-        summary="One node",
-        handler=_node,
-        is_documented=False,
+        "acts.promote_node",
+        "POST",
+        "/acts/nodes/{node_id}/promote",
+        "Move a node one mode up, if its evidence allows it",
+        _promote,
         statuses=(404,),
     ),
     Endpoint(
-        name="acts.promote_node",
-        method="POST",
-        path="/acts/nodes/{node_id}/promote",
-        summary="Move a node one mode up, if its evidence allows it",
-        handler=_promote,
-        is_documented=False,
+        "acts.roll_back_node",
+        "POST",
+        "/acts/nodes/{node_id}/rollback",
+        "Take a node back to a mode that does not rely on the direct path",
+        _roll_back,
         statuses=(404,),
     ),
-    Endpoint(
-        name="acts.roll_back_node",
-        method="POST",
-        path="/acts/nodes/{node_id}/rollback",
-        summary="Take a node back to a mode that does not rely on the direct path",
-        handler=_roll_back,
-        is_documented=False,
-        statuses=(404,),
-    ),
-    Endpoint(
-        name="pages.nodes",
-        method="GET",
-        path="/nodes",
-        summary="The Vesper nodes",
-        handler=_nodes,
-        is_documented=False,
-    ),
+    Endpoint("pages.nodes", "GET", "/nodes", "The Vesper nodes", _nodes),
 )
 
 

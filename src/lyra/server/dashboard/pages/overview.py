@@ -149,28 +149,7 @@ async def _dismiss(call: HttpCall) -> RawAnswer:
 
 
 ENDPOINTS: Final = (
-    Endpoint(
-        name="pages.overview",
-        method="GET",
-        path="/",
-        summary="The overview",
-        handler=_overview,
-        is_documented=False,
-    ),
-    Endpoint(
-        name="pages.figures",
-        method="GET",
-        path="/figures",
-        summary="The figures of the header",
-        handler=_figures,
-        is_documented=False,
-    ),
-    Endpoint(
-        name="acts.welcome",
-        method="POST",
-        path="/acts/welcome",
-        summary="Close the explanation above the overview",
-        handler=_dismiss,
-        is_documented=False,
-    ),
+    Endpoint("pages.overview", "GET", "/", "The overview", _overview),
+    Endpoint("pages.figures", "GET", "/figures", "The figures of the header", _figures),
+    Endpoint("acts.welcome", "POST", "/acts/welcome", "Close the explanation above the overview", _dismiss),
 )

@@ -225,33 +225,16 @@ def _row(call: HttpCall, session: Session) -> TableRow:
 
 
 ENDPOINTS: Final = (
+    Endpoint("pages.pipeline", "GET", "/pipelines/{pid}", "One run of a pipeline", _pipeline, statuses=(404,)),
     Endpoint(
-        name="pages.pipeline",
-        method="GET",
-        path="/pipelines/{pid}",
-        summary="One run of a pipeline",
-        handler=_pipeline,
-        is_documented=False,
-        statuses=(404,),
-    ),
-    Endpoint(
-        name="acts.stop_pipeline",
-        method="POST",
-        path="/acts/pipelines/{pid}/stop",
-        summary="End a run of a pipeline",
-        handler=_stop,
-        is_documented=False,
+        "acts.stop_pipeline",
+        "POST",
+        "/acts/pipelines/{pid}/stop",
+        "End a run of a pipeline",
+        _stop,
         statuses=(404, 409),
     ),
-    Endpoint(
-        name="pages.pipelines",
-        method="GET",
-        path="/pipelines",
-        summary="The runs of pipelines",
-        handler=_pipelines,
-        query=PipelineQuery,
-        is_documented=False,
-    ),
+    Endpoint("pages.pipelines", "GET", "/pipelines", "The runs of pipelines", _pipelines, query=PipelineQuery),
 )
 
 

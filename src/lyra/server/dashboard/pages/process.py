@@ -291,29 +291,17 @@ async def _ask(call: HttpCall) -> RawAnswer:
     return see_other(call, "processes", pid)
 
 
-def _endpoint(act: str, summary: str, handler: object) -> Endpoint:
-    return Endpoint(
-        name=f"acts.process_{act}",
-        method="POST",
-        path=f"/acts/processes/{{pid}}/{act}",
-        summary=summary,
-        handler=handler,  # type: ignore[arg-type]
-        is_documented=False,
-    )
-
-
 ENDPOINTS: Final = (
+    Endpoint("pages.process", "GET", "/processes/{pid}", "One process", _process),
+    Endpoint("acts.process_stop", "POST", "/acts/processes/{pid}/stop", "Stop a process", _stop),
     Endpoint(
-        name="pages.process",
-        method="GET",
-        path="/processes/{pid}",
-        summary="One process",
-        handler=_process,
-        is_documented=False,
+        "acts.process_restart",
+        "POST",
+        "/acts/processes/{pid}/restart",
+        "Have its supervisor start a process again",
+        _restart,
     ),
-    _endpoint("stop", "Stop a process", _stop),
-    _endpoint("restart", "Have its supervisor start a process again", _restart),
-    _endpoint("ask", "Put a question or a message to a process", _ask),
+    Endpoint("acts.process_ask", "POST", "/acts/processes/{pid}/ask", "Put a question or a message to a process", _ask),
 )
 
 

@@ -164,13 +164,5 @@ def _pages(call: HttpCall, query: ProcessesQuery, total: int) -> Html | None:
 
 
 ENDPOINTS: Final = (
-    Endpoint(
-        name="pages.processes",
-        method="GET",
-        path="/processes",
-        summary="The processes",
-        handler=_processes,
-        query=ProcessesQuery,
-        is_documented=False,
-    ),
+    Endpoint("pages.processes", "GET", "/processes", "The processes", _processes, query=ProcessesQuery),
 )

@@ -360,24 +360,8 @@ def _json(text: str) -> Any:
 
 
 ENDPOINTS: Final = (
-    Endpoint(
-        name="pages.run",
-        method="GET",
-        path="/runs/{pid}",
-        summary="A run to step through",
-        handler=_run,
-        query=RunQuery,
-        is_documented=False,
-    ),
-    Endpoint(
-        name="acts.fork",
-        method="POST",
-        path="/acts/runs/{pid}/fork",
-        summary="Fork a run from a step",
-        handler=_fork,
-        is_work=True,
-        is_documented=False,
-    ),
+    Endpoint("pages.run", "GET", "/runs/{pid}", "A run to step through", _run, query=RunQuery),
+    Endpoint("acts.fork", "POST", "/acts/runs/{pid}/fork", "Fork a run from a step", _fork, is_work=True),
 )
 
 

@@ -204,14 +204,4 @@ def _nothing(call: HttpCall, *, is_any: bool) -> Html:
     return nothing_yet(call, "Conversations, programs, pipelines and Vega runs stand here, each to be stepped through.")
 
 
-ENDPOINTS: Final = (
-    Endpoint(
-        name="pages.runs",
-        method="GET",
-        path="/runs",
-        summary="The runs",
-        handler=_runs,
-        query=RunsQuery,
-        is_documented=False,
-    ),
-)
+ENDPOINTS: Final = (Endpoint("pages.runs", "GET", "/runs", "The runs", _runs, query=RunsQuery),)

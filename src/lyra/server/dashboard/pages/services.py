@@ -1,4 +1,7 @@
-"""The services of the kernel: how each is doing, and how much of its capacity is taken."""
+"""The services of the kernel: how each is doing, and how much of its capacity is taken.
+
+The page stands alone, as each subject of the dashboard does.
+"""
 
 from __future__ import annotations
 
@@ -71,13 +74,4 @@ def _row(info: ServiceInfo, now: float, *, has_handler: bool) -> TableRow:
     return TableRow(info.name, cells)
 
 
-ENDPOINTS: Final = (
-    Endpoint(
-        name="pages.services",
-        method="GET",
-        path="/services",
-        summary="The services and their health",
-        handler=_services,
-        is_documented=False,
-    ),
-)
+ENDPOINTS: Final = (Endpoint("pages.services", "GET", "/services", "The services and their health", _services),)

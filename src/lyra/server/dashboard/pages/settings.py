@@ -162,13 +162,5 @@ def _config(call: HttpCall) -> Html:
 
 
 ENDPOINTS: Final = (
-    Endpoint(
-        name="pages.settings",
-        method="GET",
-        path="/settings",
-        summary="Settings and doctor",
-        handler=_settings,
-        query=SettingsQuery,
-        is_documented=False,
-    ),
+    Endpoint("pages.settings", "GET", "/settings", "Settings and doctor", _settings, query=SettingsQuery),
 )

@@ -279,25 +279,8 @@ def _render_value(value: Any) -> str:
 
 
 ENDPOINTS: Final = (
-    Endpoint(
-        name="pages.traces",
-        method="GET",
-        path="/traces",
-        summary="The traces",
-        handler=_traces,
-        query=TracePageQuery,
-        is_documented=False,
-    ),
-    Endpoint(
-        name="pages.trace",
-        method="GET",
-        path="/traces/{trace_id}",
-        summary="One trace",
-        handler=_trace,
-        query=SpanQuery,
-        is_documented=False,
-        statuses=(404,),
-    ),
+    Endpoint("pages.traces", "GET", "/traces", "The traces", _traces, query=TracePageQuery),
+    Endpoint("pages.trace", "GET", "/traces/{trace_id}", "One trace", _trace, query=SpanQuery, statuses=(404,)),
 )
 
 

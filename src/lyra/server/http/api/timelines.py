@@ -201,53 +201,49 @@ _PATH: Final = "/api/runs/{pid}"
 
 ENDPOINTS: Final = (
     Endpoint(
-        name="runs.timeline",
-        method="GET",
-        path=f"{_PATH}/timeline",
-        summary="The steps of a run, a page at a time",
-        handler=timeline,
+        "runs.timeline",
+        "GET",
+        f"{_PATH}/timeline",
+        "The steps of a run, a page at a time",
+        timeline,
         query=StepsQuery,
         answer=TimelineAnswer,
         statuses=(404, 409),
         about="Messages, model and tool calls, effects, children, questions and ends, of a process and all it started.",
     ),
     Endpoint(
-        name="runs.at",
-        method="GET",
-        path=f"{_PATH}/at/{{number}}",
-        summary="How a run stood after one of its steps",
-        handler=moment,
+        "runs.at",
+        "GET",
+        f"{_PATH}/at/{{number}}",
+        "How a run stood after one of its steps",
+        moment,
         query=MomentQuery,
         statuses=(404, 409),
-        about=(
-            "Conversation, known variables, budget, mailbox and process tree. Step 0 is before the first. With "
-            "`frames` the local variables of a Python or Vega program, which is run again up to there and performs "
-            "nothing; of a Vega program also the last lines of its `output`."
-        ),
+        about="Conversation, known variables, budget, mailbox and process tree. Step 0 is before the first. With "
+        "`frames` the local variables of a Python or Vega program, which is run again up to there and performs "
+        "nothing; of a Vega program also the last lines of its `output`.",
     ),
     Endpoint(
-        name="runs.fork",
-        method="POST",
-        path=f"{_PATH}/fork",
-        summary="Run on from a step as a process of its own, with something changed",
-        handler=fork,
+        "runs.fork",
+        "POST",
+        f"{_PATH}/fork",
+        "Run on from a step as a process of its own, with something changed",
+        fork,
         body=ForkBody,
         answer=ForkStarted,
         status=202,
         is_work=True,
         statuses=(404, 409),
-        about=(
-            "What came before the step is answered from the journal, not performed again; what comes then is real. "
-            "A user may change the `prompt`; the other changes need an operator. The run of a Vega program is forked "
-            "by an operator with another `reply` or `result`; `pid` is then the id of the new run."
-        ),
+        about="What came before the step is answered from the journal, not performed again; what comes then is real. "
+        "A user may change the `prompt`; the other changes need an operator. The run of a Vega program is forked "
+        "by an operator with another `reply` or `result`; `pid` is then the id of the new run.",
     ),
     Endpoint(
-        name="runs.diff",
-        method="GET",
-        path=f"{_PATH}/diff/{{other}}",
-        summary="Two runs side by side, with the first difference",
-        handler=diff,
+        "runs.diff",
+        "GET",
+        f"{_PATH}/diff/{{other}}",
+        "Two runs side by side, with the first difference",
+        diff,
         statuses=(404, 409),
     ),
 )

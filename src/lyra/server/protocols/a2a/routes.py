@@ -113,11 +113,11 @@ def _endpoint(
     name: str, method: str, path: str, handler: Callable[[HttpCall], Awaitable[Any]], summary: str, **more: Any
 ) -> Endpoint:
     return Endpoint(
-        name=f"a2a.{name}",
-        method=method,
-        path=f"/a2a/{{agent}}{path}",
-        summary=summary,
-        handler=handler,
+        f"a2a.{name}",
+        method,
+        f"/a2a/{{agent}}{path}",
+        summary,
+        handler,
         media=_MEDIA,
         statuses=(402, 404, 409, 503),
         **more,
@@ -215,30 +215,24 @@ async def request(call: HttpCall) -> RawAnswer | Streamed:
 
 A2A_ENDPOINTS: Final = (
     Endpoint(
-        name="a2a.default_card",
-        method="GET",
-        path=f"/{_CARD}",
-        summary="The A2A card of the server's agent",
-        handler=default_card,
+        "a2a.default_card",
+        "GET",
+        f"/{_CARD}",
+        "The A2A card of the server's agent",
+        default_card,
         is_open=True,
         statuses=(404,),
         about="Of several agents, the first by name.",
     ),
     Endpoint(
-        name="a2a.card",
-        method="GET",
-        path=f"/a2a/{{agent}}/{_CARD}",
-        summary="The A2A card of an agent",
-        handler=card,
-        is_open=True,
-        statuses=(404,),
+        "a2a.card", "GET", f"/a2a/{{agent}}/{_CARD}", "The A2A card of an agent", card, is_open=True, statuses=(404,)
     ),
     Endpoint(
-        name="a2a.request",
-        method="POST",
-        path="/a2a/{agent}",
-        summary="A request of A2A: a JSON-RPC 2.0 call of version 1.0 or 0.3 of the protocol",
-        handler=request,
+        "a2a.request",
+        "POST",
+        "/a2a/{agent}",
+        "A request of A2A: a JSON-RPC 2.0 call of version 1.0 or 0.3 of the protocol",
+        request,
         may_stream=True,
         checks_role=True,
         statuses=(404,),

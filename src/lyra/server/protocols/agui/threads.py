@@ -191,11 +191,11 @@ _PATH: Final = "/agui/{agent}"
 
 ENDPOINTS: Final = (
     Endpoint(
-        name="agui.run",
-        method="POST",
-        path=_PATH,
-        summary="Run an agent for a front end by the AG-UI protocol",
-        handler=run_agent,
+        "agui.run",
+        "POST",
+        _PATH,
+        "Run an agent for a front end by the AG-UI protocol",
+        run_agent,
         body=AguiBody,
         streams=True,
         is_work=True,
@@ -203,11 +203,11 @@ ENDPOINTS: Final = (
         about="The stream has the events of AG-UI 1.0, each as one `data` line.",
     ),
     Endpoint(
-        name="agui.capabilities",
-        method="GET",
-        path=_PATH,
-        summary="What an agent can do, as AG-UI's AgentCapabilities",
-        handler=capabilities,
+        "agui.capabilities",
+        "GET",
+        _PATH,
+        "What an agent can do, as AG-UI's AgentCapabilities",
+        capabilities,
         statuses=(404,),
     ),
 )

@@ -22,11 +22,11 @@ async def ask(call: HttpCall) -> RawAnswer | Streamed:
 
 ENDPOINTS: Final = (
     Endpoint(
-        name="mcp.ask",
-        method="POST",
-        path="/mcp",
-        summary="Ask the agents as tools, by MCP over streamable HTTP",
-        handler=ask,
+        "mcp.ask",
+        "POST",
+        "/mcp",
+        "Ask the agents as tools, by MCP over streamable HTTP",
+        ask,
         checks_role=True,
         ends_with_client=True,
         statuses=(406,),
