@@ -108,7 +108,7 @@ from lyra.vega.values.operators import (
     store,
     subtract,
 )
-from lyra.vega.values.values import UNSET, WORK, Cell, Closure, Err, Fault, Ok, Stream, checked, equal, shown
+from lyra.vega.values.values import UNSET, WORK, Cell, Closure, Err, Fault, Ok, Stream, checked, equal, render
 
 _PURE_DEPTH_MAX: Final = VEGA_DEPTH_MAX - 2_000  # generated code does not count its depth and nests at most that deep
 SMALL_INT_MAX: Final = 0x3FFFFFFF  # one digit of a Python int
@@ -305,7 +305,7 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
                         if type(x) is not array or (len(x) != c and c != ANY_LENGTH):
                             pc = a
                     elif op == OP_PRINT:
-                        effect = VmEffect("print", (shown(r[a]),))
+                        effect = VmEffect("print", (render(r[a]),))
                         break
                     elif op == OP_ITERATE:
                         r[a] = iterable(r[b])
@@ -334,7 +334,7 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
                     elif op == OP_RETHROW:
                         raise rare_instructions.again(r[a])
                     elif op == OP_THROW:
-                        raise Fault(f.constants[b], shown(r[a]))
+                        raise Fault(f.constants[b], render(r[a]))
                     else:
                         effect = rare_instructions.rare(fiber, f, op, a, b, c, r)
                         if effect is not None:

@@ -104,7 +104,7 @@ def test_the_file_of_answers_is_private_and_in_the_users_own_folder(place, tmp_p
 def test_without_a_folder_of_their_own_answers_live_as_long_as_the_object(place):
     answers = TrustAnswers.of_user({})
     answers.keep(str(place.work), {"a": FileAnswer("0", trusted=True)})
-    assert answers.of_folder(str(place.work)) is not None
+    assert answers.find_folder(str(place.work)) is not None
     assert TrustAnswers.of_user({}).folders() == {}
 
 

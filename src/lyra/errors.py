@@ -449,7 +449,7 @@ def error_to_data(error: LyraError) -> dict[str, Any]:
     if error.place:
         data["place"] = error.place
     if error.fields:
-        data["fields"] = {key: _plain(value) for key, value in error.fields.items()}
+        data["fields"] = {key: _to_plain(value) for key, value in error.fields.items()}
     return data
 
 
@@ -465,12 +465,12 @@ def error_from_data(data: dict[str, Any]) -> LyraError:
     return error
 
 
-def _plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     """Values that survive a journal unchanged; anything else as its text."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [_to_plain(item) for item in value]
     if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): _to_plain(item) for key, item in value.items()}
     return str(value)

@@ -35,7 +35,7 @@ from lyra.vega import VegaError
 from lyra.vega import compile as compile_vega
 from lyra.vega import run as run_vega
 from lyra.vega.bytecode import file as bytecode
-from lyra.vega.values.values import shown
+from lyra.vega.values.values import render
 
 _LINE = re.compile(r"//\s*expect:(?: (.*))?$", re.MULTILINE)
 _ERROR = re.compile(r"//\s*expect error(?:\[(\w+)\])?(?: at (\d+):(\d+))?(?:: (.*))?$", re.MULTILINE)
@@ -79,7 +79,7 @@ def run_file(path: Path) -> Outcome:
     except SourceError as error:
         return Outcome(lines, error.code, error.message, error.line, error.column, 2)
     program = bytecode.load(bytecode.dump(program))  # what a file holds is what runs
-    host = LocalHost(program, lines.append, answer=lambda _name, _settings, message: shown(message))
+    host = LocalHost(program, lines.append, answer=lambda _name, _settings, message: render(message))
     end = host.run()
     if end.error is None:
         return Outcome(lines, "", "", 0, 0, 0)

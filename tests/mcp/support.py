@@ -33,7 +33,7 @@ def run(work: Coroutine[Any, Any, Any], timeout_s: float = 60) -> Any:
 
 def program(file: str, name: str = "own", env: dict[str, str] | None = None, **settings: Any) -> ServerSettings:
     """A server that is a program of these tests."""
-    values = {key: SettingValue.of(Secret(value)) for key, value in (env or {}).items()}
+    values = {key: SettingValue.from_secret(Secret(value)) for key, value in (env or {}).items()}
     server = ServerSettings(name=name, command=PYTHON, args=(str(HERE / file),), readable=SEEN, env=values)
     return replace(server, **settings)
 

@@ -24,7 +24,7 @@ from lyra.errors import ConfigError, ToolError
 from lyra.mcp import Approvals
 from lyra.mcp.approvals import pin_of
 from lyra.mcp.settings import NAME_CHARS_MAX, server_keys, tool_names
-from lyra.mcp.tools import Offered, checkable, output_of, problem, shown
+from lyra.mcp.tools import Offered, checkable, output_of, problem, strip_invisible
 from tests.mcp.server import PNG
 
 
@@ -108,7 +108,7 @@ def test_what_cannot_be_seen_is_not_in_a_description():
     assert len(Offered("a", "x" * 9000, {}).shown) == 4001
     inside = {"title": "A\u200b", "default": "b\U000e0041", "examples": ["c\u202e"], "pattern": "d\u2060"}
     nested = {"type": "object", "properties": {"a": inside, "b": {"anyOf": [{"description": "A\u200b."}]}}}
-    assert shown(nested)["properties"] == {
+    assert strip_invisible(nested)["properties"] == {
         "a": {"title": "A", "default": "b", "examples": ["c"], "pattern": "d"},
         "b": {"anyOf": [{"description": "A."}]},
     }

@@ -212,12 +212,12 @@ def test_models_that_embed_are_priced_by_their_input():
     """They have no price for output, so that no answer can be paid; a model that answers has one price for both."""
     prices = Prices()
     assert prices.of("openai/text-embedding-3-small") is None
-    embedding = prices.of_embeddings("openai/text-embedding-3-small")
+    embedding = prices.find_for_embeddings("openai/text-embedding-3-small")
     assert embedding is not None
     assert embedding.cost(TokenUsage(1_000_000, 0)) == 20_000
-    assert prices.of_embeddings("openai/gpt-4o-mini") == prices.of("openai/gpt-4o-mini")
-    assert prices.of_embeddings("openai/no-such-model") is None
-    assert prices.of_embeddings("sim/other") is None
+    assert prices.find_for_embeddings("openai/gpt-4o-mini") == prices.of("openai/gpt-4o-mini")
+    assert prices.find_for_embeddings("openai/no-such-model") is None
+    assert prices.find_for_embeddings("sim/other") is None
 
 
 def test_prices_of_any_number_of_names_take_no_more_room():
@@ -226,7 +226,7 @@ def test_prices_of_any_number_of_names_take_no_more_room():
     prices = Prices({"own/model": own})
     for number in range(25_000):
         prices.of(f"nowhere/{number}")
-        prices.of_embeddings(f"sim/{number}")
+        prices.find_for_embeddings(f"sim/{number}")
     assert len(prices._known) <= 10_001
     assert len(prices._embeddings) <= 10_000
     assert prices.of("own/model") is own

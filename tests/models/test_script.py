@@ -140,7 +140,7 @@ def test_python_values_are_checked_the_same_way():
     with pytest.raises(ConfigError, match="kind is one of"):
         ScriptedError("nope")
     with pytest.raises(ConfigError, match="a reply has no setting"):
-        Script.of([{"txt": 1}])
+        Script.coerce([{"txt": 1}])
 
 
 def test_the_page_about_scripts_has_every_key():
@@ -178,7 +178,7 @@ def test_anything_is_a_script_or_a_mistake(value):
 def test_mistakes_of_python_values_have_their_place_in_the_message():
     """There is no file whose line could be named."""
     with pytest.raises(ConfigError, match=r"^replies\[1\]\.error\.kind: ") as caught:
-        Script.of({"replies": ["x", {"error": {"kind": "nonsense"}}]})
+        Script.coerce({"replies": ["x", {"error": {"kind": "nonsense"}}]})
     assert caught.value.fields["key"] == "replies[1].error.kind"
     with pytest.raises(ConfigError, match=r"^user: ") as caught:
         Reply("x", user="(")  # type: ignore[arg-type]  # what is checked here

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lyra.core.budgets.money import Money
 from lyra.vega.machine.fiber import Fiber
-from lyra.vega.values.values import STREAM_IS_OVER, ErrorValue, Fault, Future, Process, Span, Stream, copied, shown
+from lyra.vega.values.values import STREAM_IS_OVER, ErrorValue, Fault, Future, Process, Span, Stream, copied, render
 
 if TYPE_CHECKING:
     from tests.vega.local_host import LocalHost
@@ -84,7 +84,7 @@ def _answer(host: LocalHost, process: HostProcess, message: Any) -> Any:
     assert process.agent is not None
     name, settings = process.agent
     for pattern, reply in host.mocks.get(name, []):
-        if re.search(pattern, shown(message)):
+        if re.search(pattern, render(message)):
             return reply
     if host.answer is None:
         raise Fault("AgentFailed", f"there is no model here to answer for {name}")
@@ -99,7 +99,7 @@ def _send_stream(
         fiber.throw("TypeError", "only an agent answers with a stream")
         return
     try:
-        text = shown(_answer(host, other, message))
+        text = render(_answer(host, other, message))
     except Fault as fault:
         fiber.throw(fault.name, fault.text)
         return

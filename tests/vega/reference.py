@@ -9,7 +9,7 @@ from typing import Any
 
 from lyra.vega.syntax import ast
 from lyra.vega.values import operators
-from lyra.vega.values.values import UNSET, Err, Fault, Ok, equal, shown
+from lyra.vega.values.values import UNSET, Err, Fault, Ok, equal, render
 
 Scope = dict[str, list[Any]]  # a variable is a list of one, so that closures share it
 
@@ -190,7 +190,7 @@ class Walker:
         raise Return(None if node.value is None else self.value(node.value, scopes))
 
     def do_Throw(self, node: Any, scopes: list[Scope]) -> None:  # noqa: N802
-        raise Fault(node.error, shown(self.value(node.value, scopes)))
+        raise Fault(node.error, render(self.value(node.value, scopes)))
 
     def do_Defer(self, node: Any, scopes: list[Scope]) -> None:  # noqa: N802
         self.defers.append((node.body, list(scopes)))
@@ -228,7 +228,7 @@ class Walker:
         return node.value
 
     def of_Interpolation(self, node: Any, scopes: list[Scope]) -> Any:  # noqa: N802
-        return "".join(part if isinstance(part, str) else shown(self.value(part, scopes)) for part in node.parts)
+        return "".join(part if isinstance(part, str) else render(self.value(part, scopes)) for part in node.parts)
 
     def of_Name(self, node: Any, scopes: list[Scope]) -> Any:  # noqa: N802
         value = self.find(node.name, scopes)[0]
@@ -269,7 +269,7 @@ class Walker:
         if name in ("print", "Ok", "Err"):
             value = self.value(node.arguments[0].value, scopes)
             if name == "print":
-                self.lines.append(shown(value))
+                self.lines.append(render(value))
                 return None
             return Ok(value) if name == "Ok" else Err(value)
         function = self.value(node.callee, scopes)
@@ -290,7 +290,7 @@ class Walker:
                 return self.value(arm.body.statements[0].value, inner)
             self.block(arm.body, inner)
             return None
-        raise Fault("MatchError", f"no arm of the match fits {shown(subject)}")
+        raise Fault("MatchError", f"no arm of the match fits {render(subject)}")
 
     def fits(self, pattern: Any, value: Any, bound: Scope) -> bool:
         if isinstance(pattern, ast.Wildcard):

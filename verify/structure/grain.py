@@ -7,6 +7,7 @@ A module of under `SMALL_LINES` lines with one importer is a section of its impo
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 from collections.abc import Iterator
 from typing import Final, NamedTuple
@@ -18,6 +19,15 @@ FILE_LINES_MAX: Final = 700
 FUNCTION_LINES_MAX: Final = 80
 ONE_LINERS: Final = 4  # lines of a private function that is called once and may read as well in place
 NO_VERBS: Final = ("What ", "How ", "Where ", "The same")
+# First words of function names that are no verbs: participles, and words that say nothing of the act.
+_NO_VERB: Final = re.compile(
+    r"(told|asked|heard|shown|seen|known|kept|found|made|said|taken|given|gone|left|lost|held|written|begun|done|"
+    r"sent|spent|built|bought|brought|caught|chosen|drawn|driven|felt|fed|hidden|led|lent|meant|met|paid|sold|"
+    r"spoken|stood|struck|taught|thought|understood|won|worn|bound|broken|grown|thrown|woken|whole|of|here|plain|"
+    r"own|same)"
+    r"|(?!(need|feed|embed|seed|proceed|exceed|speed|red|shed)$).*ed"
+)
+_PROPERTIES: Final = frozenset({"property", "cached_property", "setter", "getter"})
 _ALONE: Final = "stands alone"
 
 
@@ -31,6 +41,7 @@ class Grain(NamedTuple):
     called_once: list[str]  # private functions that are named once in their module
     short_and_called_once: list[str]  # of those, the ones of at most ONE_LINERS lines
     no_verbs: list[str]  # functions whose docstring begins with no verb
+    participles: list[str]  # functions, properties left out, whose name begins with a participle or with no verb at all
 
     @property
     def mean_lines(self) -> float:
@@ -63,6 +74,7 @@ def measure_grain(tree: SourceTree) -> Grain:
         called_once=[place for place, _ in once],
         short_and_called_once=[place for place, size in once if size <= ONE_LINERS],
         no_verbs=[place for module in modules for place in _functions_without_verbs(module)],
+        participles=[place for module in modules for place in _functions_named_by_participles(module)],
     )
 
 
@@ -76,6 +88,14 @@ def _long_functions(module: Module) -> Iterator[str]:
 def _functions_without_verbs(module: Module) -> Iterator[str]:
     for node in module.each(*FUNCTIONS):
         if (ast.get_docstring(node) or "").startswith(NO_VERBS):
+            yield f"{module.name}.{node.name}"
+
+
+def _functions_named_by_participles(module: Module) -> Iterator[str]:
+    for node in module.each(*FUNCTIONS):
+        word = node.name.strip("_").partition("_")[0]
+        decorators = {getattr(part, "attr", getattr(part, "id", "")) for part in node.decorator_list}
+        if _NO_VERB.fullmatch(word) and not decorators & _PROPERTIES:
             yield f"{module.name}.{node.name}"
 
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from lyra.a2a.connection import RemoteConnection, is_lost
-from lyra.a2a.content import ENDED, RemoteAnswer, answer_of_message, answer_of_task, parts_of_content, told_cost
+from lyra.a2a.content import ENDED, RemoteAnswer, answer_of_message, answer_of_task, parts_of_content, read_cost
 from lyra.a2a.sdk import IDEMPOTENT_MESSAGES, messages
 from lyra.core.budgets.budget import Usage
 from lyra.core.budgets.money import Money
@@ -237,7 +237,7 @@ class RemoteCalls:
         """The answer that a message or a task gives, without known keys, and what it cost."""
         with self._connection.reading():
             answer = answer_of_task(told) if hasattr(told, "status") else answer_of_message(told)
-            cost = told_cost(told) if answer.state in ENDED else Money(0)
+            cost = read_cost(told) if answer.state in ENDED else Money(0)
         if self._limits.max_cost is not None:
             cost = min(cost, self._limits.max_cost)
         return Charged(_without_keys(msgspec.to_builtins(answer)), Usage(usd=cost))

@@ -86,7 +86,7 @@ def output_of_parts(parts: Any) -> str | list[str | Image]:
     shown: list[str | Image] = []
     images = 0
     for part in parts:
-        piece = _shown(part)
+        piece = _render_part(part)
         images += isinstance(piece, Image)
         shown.append(piece if isinstance(piece, str) or images <= _IMAGES_MAX else "[one more image]")
     if images:
@@ -94,7 +94,7 @@ def output_of_parts(parts: Any) -> str | list[str | Image]:
     return _cut("\n".join(str(piece) for piece in shown))
 
 
-def _shown(part: Any) -> str | Image:
+def _render_part(part: Any) -> str | Image:
     kind, media = part.WhichOneof("content"), _media(part)
     if kind == "text":
         return str(part.text)
@@ -169,7 +169,7 @@ class RemoteAnswer(msgspec.Struct, frozen=True):
 
 def answer_of_message(message: Any) -> RemoteAnswer:
     """The answer of an agent that made no task of it."""
-    return RemoteAnswer("completed", "", _id(message.context_id), _plain(message.parts))
+    return RemoteAnswer("completed", "", _id(message.context_id), _to_plain_output(message.parts))
 
 
 def answer_of_task(task: Any) -> RemoteAnswer:
@@ -179,11 +179,11 @@ def answer_of_task(task: Any) -> RemoteAnswer:
     parts = [part for artifact in task.artifacts for part in artifact.parts]
     if state == "completed" and not parts and task.status.HasField("message"):
         parts = list(task.status.message.parts)
-    output = _plain(parts) if state == "completed" else ""
+    output = _to_plain_output(parts) if state == "completed" else ""
     return RemoteAnswer(state, _id(task.id), _id(task.context_id), output, words)
 
 
-def told_cost(task: Any) -> Money:
+def read_cost(task: Any) -> Money:
     """Return what the other side says that the task cost, in its metadata (`usage.cost_usd`); nothing where it says
     none."""
     from lyra.a2a.sdk import to_json
@@ -200,7 +200,7 @@ def told_cost(task: Any) -> Money:
     return Money(round(cost_usd * 1_000_000))
 
 
-def _plain(parts: Any) -> Any:
+def _to_plain_output(parts: Any) -> Any:
     output = output_of_parts(parts)
     if isinstance(output, str):
         return output

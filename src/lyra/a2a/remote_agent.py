@@ -98,8 +98,8 @@ async def connect(url: str, *, name: str | None = None, description: str | None 
     card = await first._connection.card()
     return RemoteAgent(
         url,
-        name=name or plain_name(card.name),
-        description=plain_description(card.description) if description is None else description,
+        name=name or clean_name(card.name),
+        description=clean_description(card.description) if description is None else description,
         **settings,
     )
 
@@ -112,13 +112,13 @@ DESCRIPTION_CHARS_MAX: Final = 4_000
 _NAME_CHARS_MAX: Final = 56  # behind the prefix, within the limit of the strictest provider
 
 
-def plain_name(name: str) -> str:
+def clean_name(name: str) -> str:
     """The name of an agent in the characters that every model provider accepts."""
     clean = "".join(char if char.isascii() and (char.isalnum() or char in "_-") else "_" for char in name)
     return clean[:_NAME_CHARS_MAX] or "agent"
 
 
-def plain_description(text: str) -> str:
+def clean_description(text: str) -> str:
     """The description of a card as far as a model is told it, without characters that no screen shows."""
     return without_invisible(text[:DESCRIPTION_CHARS_MAX]).strip()
 
@@ -137,11 +137,11 @@ def remote_tool(name: str, description: str, place: str, calls: RemoteCalls) -> 
             raise ToolError(error.message, tool=called, reason="exec_failed") from None
         return _output(answer, name)
 
-    called = f"{PREFIX}{plain_name(name)}"  # no agent can have the name of another tool
+    called = f"{PREFIX}{clean_name(name)}"  # no agent can have the name of another tool
     made_of_function = tool(
         ask,
         name=called,
-        description=f"[remote agent {name} at {place}] {plain_description(description)}".strip(),
+        description=f"[remote agent {name} at {place}] {clean_description(description)}".strip(),
         needs=(f"net.http:{place}",),
         untrusted=True,
         guarded=True,

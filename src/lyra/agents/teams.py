@@ -28,7 +28,7 @@ from lyra.agents.helpers.task import ask_child, text_of
 from lyra.agents.session.agent_process import AgentProcess
 from lyra.agents.session.open_questions import attend
 from lyra.agents.session.replies import MarkedReply
-from lyra.core.checking.check import whole
+from lyra.core.checking.check import check_integer
 from lyra.core.hints import Out_co
 from lyra.errors import AgentFailed, ConfigError
 from lyra.kernel.kernel import Kernel
@@ -460,7 +460,7 @@ async def ordered_gather(works: Sequence[Work], *, limit: int | None, return_exc
 
 def _check_gathered(works: Sequence[Work], limit: int | None) -> None:
     if limit is not None:
-        whole(limit, "limit", least=1)
+        check_integer(limit, "limit", least=1)
     seen: set[int] = set()
     for index, work in enumerate(works):
         if inspect.iscoroutine(work):

@@ -37,10 +37,10 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     if sys.stdout.isatty():
         _rich_table(titles, cells)
     else:
-        _plain_table(titles, cells)
+        _print_table(titles, cells)
 
 
-def _plain_table(titles: Sequence[str], rows: list[list[str]]) -> None:
+def _print_table(titles: Sequence[str], rows: list[list[str]]) -> None:
     widths = [max(len(row[column]) for row in [list(titles), *rows]) for column in range(len(titles))]
     for row in [list(titles), *rows]:
         line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))

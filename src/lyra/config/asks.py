@@ -49,7 +49,7 @@ def on_one_line(value: Any) -> str:
     return visible(str(value)).replace("\n", "").replace("\t", "")
 
 
-def shown_value(name: str, value: str) -> str:
+def mask_value(name: str, value: str) -> str:
     """Return a variable's or header's value: your variable, or the text as it is written; one that looks like a key is
     masked."""
     if is_reference(value):
@@ -139,13 +139,13 @@ def _settings(folder: str, user: str | None) -> Iterator[AskingFile]:
     for start in (os.path.abspath(folder), os.path.realpath(folder)):
         path = project_file(start, user)
         if path is not None:
-            yield AskingFile(os.path.dirname(path), FILE_NAME, _of_settings)
+            yield AskingFile(os.path.dirname(path), FILE_NAME, _read_settings)
 
 
 def _workspace(folder: str) -> Iterator[AskingFile]:
-    yield AskingFile(folder, ".mcp.json", _of_mcp_json)
+    yield AskingFile(folder, ".mcp.json", _read_mcp_json)
     for name in ("permissions.toml", "permissions.local.toml"):
-        yield AskingFile(folder, os.path.join(".lyra", name), _of_permissions)
+        yield AskingFile(folder, os.path.join(".lyra", name), _read_permissions)
     for name in _tool_files(os.path.join(folder, _TOOLS)):
         yield AskingFile(folder, os.path.join(_TOOLS, name), tool_asks)
 
@@ -194,7 +194,7 @@ def _is_text(path: str) -> bool:
 
 
 # ---------------------------------------------------------------- lyra.toml
-def _of_settings(data: bytes, name: str) -> Iterator[Ask]:
+def _read_settings(data: bytes, name: str) -> Iterator[Ask]:
     document, _ = parse_toml(data, name)
     for section, table in document.items():
         if section == "providers":
@@ -271,7 +271,7 @@ def _hooks(table: Mapping[str, Any]) -> Iterator[Ask]:
 
 
 # ---------------------------------------------------------------- MCP servers
-def _of_mcp_json(data: bytes, name: str) -> Iterator[Ask]:
+def _read_mcp_json(data: bytes, name: str) -> Iterator[Ask]:
     document, _ = parse(text_of(data, name), "json", name)
     for server, entry in document.get("mcpServers", {}).items():
         counts = {"enabled": entry["disabled"] is not True} if "disabled" in entry else {}  # before `enabled`
@@ -301,7 +301,7 @@ def _details(entry: Mapping[str, Any]) -> Iterator[str]:
         yield f"in the folder {on_one_line(entry['cwd'])}"
     for key, word in (("env", "with the variable"), ("headers", "with the header")):
         for name, value in entry.get(key, {}).items():
-            yield f"{word} {on_one_line(name)}{shown_value(str(name), str(value))}"
+            yield f"{word} {on_one_line(name)}{mask_value(str(name), str(value))}"
     auth = entry.get("auth", {})
     for key, word in (("token_env", "the token"), ("client_secret_env", "the client's secret")):
         if key in auth:
@@ -314,7 +314,7 @@ def _details(entry: Mapping[str, Any]) -> Iterator[str]:
 
 
 # ---------------------------------------------------------------- permissions
-def _of_permissions(data: bytes, name: str) -> Iterator[Ask]:
+def _read_permissions(data: bytes, name: str) -> Iterator[Ask]:
     document, _ = parse_toml(data, name)
     yield from _permissions(document)
 
@@ -368,7 +368,7 @@ def _sent_along(implementation: Mapping[str, Any]) -> Iterator[str]:
             variable = on_one_line(reference.removeprefix("env:"))
             yield f"with the header {on_one_line(name)}: {kind}your variable {variable}"
         else:
-            yield f"with the header {on_one_line(name)}{shown_value(str(name), str(value))}"
+            yield f"with the header {on_one_line(name)}{mask_value(str(name), str(value))}"
     for part in ("query", "body"):
         if implementation.get(part):
             yield f"with the {part} {on_one_line(implementation[part])}"

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from lyra.config.keys import HOOKS
-from lyra.config.values import plain_number, shape
+from lyra.config.values import shape, to_number
 from lyra.core.checking.check import known_keys, one_of, real
 from lyra.core.hook_events import HOOK_EVENTS
 from lyra.errors import ConfigError
@@ -83,7 +83,7 @@ def read_hook(event: str, entry: Any, *, name: str) -> HookSetting:
         event,
         _command(entry["command"], name),
         _text(entry, "matcher", name),
-        real(plain_number(entry.get("timeout_s", TIMEOUT_S)), f"{name}.timeout_s", above=0.0, most=_TIMEOUT_S_MAX),
+        real(to_number(entry.get("timeout_s", TIMEOUT_S)), f"{name}.timeout_s", above=0.0, most=_TIMEOUT_S_MAX),
         _flag(entry, "blocking", name, default=False),
         _text(entry, "status", name),
         _flag(entry, "sandbox", name, default=True),

@@ -18,8 +18,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from lyra.config.tables import AUTH_KINDS, TABLES, TRANSPORTS, UNSPOKEN, Column, TableCell
-from lyra.config.values import SettingSource, number_of, plain_number, shape
-from lyra.core.checking.check import known_keys, one_of, real, whole
+from lyra.config.values import SettingSource, number_of, shape, to_number
+from lyra.core.checking.check import check_integer, known_keys, one_of, real
 from lyra.core.providers import TIMEOUTS, USUAL
 from lyra.core.secrets.secret import Secret, is_reference
 from lyra.errors import ConfigError
@@ -103,7 +103,7 @@ def _environment(_column: Column, value: Any, name: str, source: SettingSource) 
 
 
 def _seconds(_column: Column, value: Any, name: str, source: SettingSource) -> float:
-    number = number_of(value, float) if source.kind in ("env", "flag") else plain_number(value)
+    number = number_of(value, float) if source.kind in ("env", "flag") else to_number(value)
     return real(number, name, above=0.0, most=_TIMEOUT_S_MAX)
 
 
@@ -131,7 +131,7 @@ def _auth(column: Column, value: Any, name: str, source: SettingSource) -> dict[
     if "client_id" in value:
         (settings["client_id"],) = _texts(column, [value["client_id"]], f"{name}.client_id", source)
     if "callback_port" in value:
-        settings["callback_port"] = whole(value["callback_port"], f"{name}.callback_port", least=1, most=65_535)
+        settings["callback_port"] = check_integer(value["callback_port"], f"{name}.callback_port", least=1, most=65_535)
     if "scopes" in value:
         settings["scopes"] = _texts(column, value["scopes"], f"{name}.scopes", source)
     return settings
@@ -238,7 +238,7 @@ def _timeouts(_column: Column, value: Any, name: str, _source: SettingSource) ->
     if not isinstance(value, Mapping):
         raise ConfigError(f"{name} is a table of seconds, not {shape(value)}", hint="such as {first_s = 30}")
     known_keys(value, TIMEOUTS, name)
-    return {key: real(plain_number(seconds), f"{name}.{key}", above=0.0) for key, seconds in value.items()}
+    return {key: real(to_number(seconds), f"{name}.{key}", above=0.0) for key, seconds in value.items()}
 
 
 def _headers(_column: Column, value: Any, name: str, source: SettingSource) -> dict[str, Secret]:
@@ -263,8 +263,8 @@ def _usd(_column: Column, value: Any, name: str, _source: SettingSource) -> Deci
 
 
 def _count(_column: Column, value: Any, name: str, source: SettingSource) -> int:
-    number = number_of(value, int) if source.kind in ("env", "flag") else plain_number(value)
-    return whole(number, name, least=1, most=_COUNT_MAX)
+    number = number_of(value, int) if source.kind in ("env", "flag") else to_number(value)
+    return check_integer(number, name, least=1, most=_COUNT_MAX)
 
 
 def _commands(column: Column, value: Any, name: str, source: SettingSource) -> tuple[str, ...]:

@@ -160,7 +160,7 @@ class Config:
         self.trust: FolderTrust | None = None  # that it was loaded with
         self._base: str | None = None  # the project's folder, else the working folder
         shown = {**values, "grant.allow": _layers(grant), "grant.deny": [str(rule) for rule in grant.deny]}
-        self._rows = {name: SettingRow(name, _plain(shown[name]), origins[name]) for name in KEYS}
+        self._rows = {name: SettingRow(name, _to_plain(shown[name]), origins[name]) for name in KEYS}
         self.providers: dict[str, dict[str, Any]] = tables.providers
         self.prices: dict[str, dict[str, Any]] = tables.prices
         self.project_prices = frozenset(tables.project_prices)  # models whose price only a project's file sets
@@ -169,7 +169,7 @@ class Config:
         self.project_servers = frozenset(tables.project_servers)
         self.diagnostics: dict[str, dict[str, Any]] = tables.diagnostics  # by the pattern for files
         for cell, value in tables.cells.items():
-            self._rows[str(cell)] = SettingRow(str(cell), _plain(value), tables.origins[cell], cell)
+            self._rows[str(cell)] = SettingRow(str(cell), _to_plain(value), tables.origins[cell], cell)
 
     @classmethod
     def load(
@@ -305,9 +305,9 @@ def _layers(grant: Grant) -> list[Any]:
     return [ANY_NAME] if not layers else layers[0] if len(layers) == 1 else layers
 
 
-def _plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: _to_plain(item) for key, item in value.items()}
     if isinstance(value, tuple):
         return list(value)
     if type(value).__name__ == "Decimal":

@@ -75,7 +75,7 @@ class TrustAnswers:
         """Return every folder that was answered for."""
         return self._read().folders
 
-    def of_folder(self, folder: str) -> FolderAnswer | None:
+    def find_folder(self, folder: str) -> FolderAnswer | None:
         return self._read().folders.get(os.path.realpath(folder))
 
     def keep(self, folder: str, files: Mapping[str, FileAnswer]) -> None:

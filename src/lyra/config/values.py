@@ -17,7 +17,7 @@ from lyra.config.files import folder, is_inside
 from lyra.config.keys import SettingKey
 from lyra.core.address import Address
 from lyra.core.budgets.money import Money
-from lyra.core.checking.check import one_of, real, whole
+from lyra.core.checking.check import check_integer, one_of, real
 from lyra.core.rights.capability import Grant
 from lyra.core.secrets.secret import Secret, is_reference, mask_url
 from lyra.errors import ConfigError
@@ -117,13 +117,13 @@ def _read_model(key: SettingKey, value: Any, source: SettingSource) -> str:
 
 
 def _read_seconds(key: SettingKey, value: Any, source: SettingSource) -> float:
-    number = number_of(value, float) if source.kind in ("env", "flag") else plain_number(value)
+    number = number_of(value, float) if source.kind in ("env", "flag") else to_number(value)
     return real(number, key.name, least=key.least, most=key.most)
 
 
 def _read_count(key: SettingKey, value: Any, source: SettingSource) -> int:
-    number = number_of(value, int) if source.kind in ("env", "flag") else plain_number(value)
-    return whole(number, key.name, least=int(key.least), most=int(key.most))
+    number = number_of(value, int) if source.kind in ("env", "flag") else to_number(value)
+    return check_integer(number, key.name, least=int(key.least), most=int(key.most))
 
 
 def _read_money(key: SettingKey, value: Any, _source: SettingSource) -> Money:
@@ -203,7 +203,7 @@ def number_of(text: str, number: Callable[[str], Any]) -> Any:
         return text
 
 
-def plain_number(value: Any) -> Any:
+def to_number(value: Any) -> Any:
     """Return the value with a Decimal as a float: decimals in files are read exactly, for money; other readers want
     floats."""
     return float(value) if type(value).__name__ == "Decimal" else value

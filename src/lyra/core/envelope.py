@@ -273,7 +273,7 @@ class Envelope(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         known_keys(data, cls.__struct_fields__, "an envelope")
         _check_depth(data)
         try:
-            return msgspec.convert(_plain(data), cls)
+            return msgspec.convert(_to_plain(data), cls)
         except (msgspec.ValidationError, RecursionError) as error:
             text, _, field = str(error).partition(" - at `$")
             field = field.strip(".`") or "envelope"
@@ -439,7 +439,7 @@ def _check_depth(value: Any) -> None:
         raise ConfigError(f"an envelope is nested more than {VALUE_DEPTH_MAX} levels deep")
 
 
-def _plain(data: Mapping[str, Any]) -> dict[str, Any]:
+def _to_plain(data: Mapping[str, Any]) -> dict[str, Any]:
     """A deep copy of the containers, with enum words in lower case."""
     copied: dict[str, Any] = {str(key): _copied(value) for key, value in data.items()}
     for name in ("terminal_reason", "trust"):

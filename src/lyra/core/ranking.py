@@ -17,10 +17,10 @@ _LENGTH: Final = 0.75  # how much the length of a text lowers its score (b)
 
 
 def words(text: str) -> list[str]:
-    return [_plain(word) for word in _WORD.findall(text.casefold())]
+    return [_strip_plural(word) for word in _WORD.findall(text.casefold())]
 
 
-def _plain(word: str) -> str:
+def _strip_plural(word: str) -> str:
     return word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith("ss") else word
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, P
 
 import msgspec
 
-from lyra.core.checking.check import is_nested_deeper, known_keys, one_of, real, short_text, whole
+from lyra.core.checking.check import check_integer, is_nested_deeper, known_keys, one_of, real, short_text
 from lyra.core.hints import Parameters, Result_co
 from lyra.core.limits import NAME_LENGTH_MAX, VALUE_DEPTH_MAX
 from lyra.core.rights.capability import Capability, Grant
@@ -200,7 +200,7 @@ class Tool(msgspec.Struct, frozen=True):
         if isinstance(self.concurrency, str):
             one_of(self.concurrency, CONCURRENCY, "concurrency")
         else:
-            whole(self.concurrency, "concurrency", least=1, most=10**4)
+            check_integer(self.concurrency, "concurrency", least=1, most=10**4)
         if self.timeout_s is not None:
             put(self, "timeout_s", real(self.timeout_s, "timeout_s", least=0.001))
         if self.trusted and self.untrusted:

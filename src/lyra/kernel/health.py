@@ -26,7 +26,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from lyra.core.budgets.budget import Budget
-from lyra.core.checking.check import FrozenSettings, real, whole
+from lyra.core.checking.check import FrozenSettings, check_integer, real
 from lyra.core.event import ModelCalled
 from lyra.core.limits import HEALTH_INTERVAL_S
 from lyra.errors import InvalidTransition
@@ -88,7 +88,7 @@ class HealthThresholds(FrozenSettings, frozen=True):
                 self._put(**{name: real(getattr(self, name), name, above=0.0)})
         for name in ("errors", "effects"):
             if getattr(self, name) is not None:
-                self._put(**{name: whole(getattr(self, name), name, least=1)})
+                self._put(**{name: check_integer(getattr(self, name), name, least=1)})
 
     @classmethod
     def of(cls, value: Any) -> HealthThresholds:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, overload
 
 from lyra.core import limits
 from lyra.core.budgets.budget import Budget, Limits
-from lyra.core.checking.check import sendable_text, whole
+from lyra.core.checking.check import check_integer, sendable_text
 from lyra.core.clock import Clock, loop_clock
 from lyra.core.event import Event
 from lyra.core.hints import Taken
@@ -123,7 +123,7 @@ class Kernel(KernelParts):
             processes_max=processes_max,
             face=self,
         )
-        core.recovery_attempts = whole(recovery_attempts, "recovery_attempts")
+        core.recovery_attempts = check_integer(recovery_attempts, "recovery_attempts")
         target = os.fspath(store) if isinstance(store, os.PathLike) else store
         wait_s = max(limits.LEASE_WAIT_S, lease_s + 1.0) if lease_wait_s is None else lease_wait_s
         super().__init__(
@@ -320,7 +320,7 @@ class Kernel(KernelParts):
         if budget is None:
             budget = getattr(program, "budget", None)
         if recovery_attempts is not None:
-            recovery_attempts = whole(recovery_attempts, "recovery_attempts")
+            recovery_attempts = check_integer(recovery_attempts, "recovery_attempts")
         if supervision is not None:
             self.core.raise_if_elsewhere()
             program, args = self.supervisors.guard(program, args, supervision)

@@ -179,7 +179,7 @@ class McpServers:
             for name, called in connection.names().items()
             if name in connection.offered
         ]
-        return (*offered_tools, *self._extra(), *self._told_missing())
+        return (*offered_tools, *self._extra(), *self._list_status_tool())
 
     def _tool_for(self, connection: Connection, name: str, called: str) -> Tool:
         """The Tool of an offered tool; the same object as long as its description does not change."""
@@ -211,7 +211,7 @@ class McpServers:
             extra.append(self._prompt_tool)
         return extra
 
-    def _told_missing(self) -> list[Tool]:
+    def _list_status_tool(self) -> list[Tool]:
         """A tool whose description tells the model which servers are not there. Nothing that a server said is in it."""
         missing = self._missing()
         if not missing:

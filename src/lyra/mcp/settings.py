@@ -50,7 +50,7 @@ class SettingValue(NamedTuple):
         return MASK if not self.is_looked_up and _SECRET_NAME.search(name) else self.written
 
     @classmethod
-    def of(cls, secret: Secret) -> SettingValue:
+    def from_secret(cls, secret: Secret) -> SettingValue:
         reference = str(secret)
         return cls(reference if is_reference(reference) else secret.reveal(), secret.reveal)
 
@@ -169,7 +169,7 @@ def settings_of(
             place=place,
         )
     values = {
-        key: {variable: SettingValue.of(secret) for variable, secret in entry.get(key, {}).items()}
+        key: {variable: SettingValue.from_secret(secret) for variable, secret in entry.get(key, {}).items()}
         for key in ("env", "headers")
     }
     transport = entry.get("transport") or ("stdio" if "command" in entry else "http")
@@ -292,7 +292,7 @@ class _ProjectFile:
         except ConfigError as error:
             problem = f"{error.place or self._place(path)}: {error.message}"
             return ServerSettings(
-                name=_shown(name),
+                name=_render_name(name),
                 origin=FILE_NAME,
                 place=self._place(path),
                 broken=f"{problem}: {error.hint}" if error.hint else problem,
@@ -367,13 +367,13 @@ def _others(name: str, entry: Any) -> tuple[str, ...]:
     return tuple(f"{name}.{key}" for key in _usual(entry) if key not in _KNOWN) if isinstance(entry, dict) else ()
 
 
-def _shown(name: str) -> str:
+def _render_name(name: str) -> str:
     return visible(name if len(name) <= _NAME_CHARS else f"{name[:_NAME_CHARS]}…")
 
 
 def ignored_keys(servers: Iterable[ServerSettings]) -> str:
     """A warning about the ignored keys of the file, on one line; empty if there are none."""
-    keys = [_shown(key) for server in servers for key in server.ignored]
+    keys = [_render_name(key) for server in servers for key in server.ignored]
     if not keys:
         return ""
     rules = "; tools are allowed by permission rules alone" if any(map(_UNASKED.search, keys)) else ""

@@ -36,16 +36,16 @@ SCHEMA_BYTES_MAX: Final = 256 * 1024
 _REPEATED: Final = ("enum", "const", "required")  # a call has to give these texts as they are
 
 
-def shown(schema: Any) -> Any:
+def strip_invisible(schema: Any) -> Any:
     """The schema as a model sees it: no text in it has invisible characters, but for those that a call has to
     repeat."""
     if isinstance(schema, list):
-        return [shown(item) for item in schema]
+        return [strip_invisible(item) for item in schema]
     if isinstance(schema, str):
         return without_invisible(schema)
     if not isinstance(schema, dict):
         return schema
-    return {key: value if key in _REPEATED else shown(value) for key, value in schema.items()}
+    return {key: value if key in _REPEATED else strip_invisible(value) for key, value in schema.items()}
 
 
 def _repeated(schema: Any) -> Iterator[Any]:
@@ -173,7 +173,7 @@ def _image(part: Any) -> str | Image:
 
 
 def _audio(part: Any) -> str:
-    return f"[{_plain(part.mime_type)}, {len(part.data)} characters of base64]"
+    return f"[{_strip_media_parameters(part.mime_type)}, {len(part.data)} characters of base64]"
 
 
 def _link(part: Any) -> str:
@@ -192,7 +192,7 @@ def _held(resource: Any) -> str | Image:
 
 
 def _picture(data: str, kind: str, what: str = "image") -> str | Image:
-    kind = _plain(kind)
+    kind = _strip_media_parameters(kind)
     if kind in _SEEN:
         try:
             return Image.from_bytes(base64.b64decode(data, validate=True), kind)
@@ -201,7 +201,7 @@ def _picture(data: str, kind: str, what: str = "image") -> str | Image:
     return f"[{what}: {kind or 'bytes'}, {len(data)} characters of base64]"
 
 
-def _plain(kind: str) -> str:
+def _strip_media_parameters(kind: str) -> str:
     return kind.partition(";")[0].strip().lower()[:80]
 
 
@@ -239,7 +239,7 @@ def tool_of(connection: Connection, offered: Offered, name: str, *, deferred: bo
     return Tool(
         name=name,
         description=f"[MCP server {connection.settings.name}] {offered.shown}",
-        schema=shown(offered.schema),
+        schema=strip_invisible(offered.schema),
         needs=(Capability.of(f"tool.use:{name}"),),
         run=_Call(connection, offered, name),
         untrusted=True,

@@ -179,15 +179,15 @@ async def stdio(
     sent, outward = anyio.create_memory_object_stream[SessionMessage](0)
     ours = asyncio.Event()  # Lyra closes the connection
 
-    def told(why: ServerFailed) -> None:
+    def report_failure(why: ServerFailed) -> None:
         if not ours.is_set():
             ended(why)
 
     limits = CallbackLimits(lambda: outward.statistics().tasks_waiting_send)
     try:
         async with anyio.create_task_group() as group:
-            group.start_soon(_reading, pipes, inward, told, limits)
-            group.start_soon(_writing, pipes, outward, told, limits)
+            group.start_soon(_reading, pipes, inward, report_failure, limits)
+            group.start_soon(_writing, pipes, outward, report_failure, limits)
             try:
                 yield received, sent
             finally:

@@ -28,7 +28,7 @@ from lyra.models.pricing import Price, Prices
 from lyra.models.provider import LLMProvider, Request, closing
 from lyra.models.settings import secrets_of, settings_of
 from lyra.models.stream import Completion, StreamEvent
-from lyra.models.wire.faults import of_exception
+from lyra.models.wire.faults import from_exception
 
 
 class LLMClient:
@@ -99,7 +99,7 @@ class LLMClient:
         try:
             return await provider.complete(request)
         except Exception as error:
-            classified = of_exception(error, provider.name)
+            classified = from_exception(error, provider.name)
             if classified is None:
                 raise
             raise classified from error
@@ -186,7 +186,7 @@ async def stream_of(provider: LLMProvider, request: Request) -> AsyncIterator[St
             async for event in events:
                 yield event
     except Exception as error:
-        classified = of_exception(error, provider.name)
+        classified = from_exception(error, provider.name)
         if classified is None:
             raise
         raise classified from error

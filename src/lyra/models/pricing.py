@@ -175,7 +175,7 @@ class Price:
     def __repr__(self) -> str:
         base = self.tiers[0]
         more = " and tiers" if len(self.tiers) > 1 else ""
-        return f"Price(${_shown(base.input)} in, ${_shown(base.output)} out, for a million tokens{more})"
+        return f"Price(${_render_rate(base.input)} in, ${_render_rate(base.output)} out, for a million tokens{more})"
 
 
 FREE: Final = Price((Rates(-1, 0, 0, 0, 0, 0),))
@@ -205,7 +205,7 @@ class Prices:
         self._embeddings: dict[str, Price | None] = {}  # of models that are priced by their input alone
 
     @classmethod
-    def of_config(cls, config: Config, *, clock: Clock | None = None) -> Prices:
+    def from_config(cls, config: Config, *, clock: Clock | None = None) -> Prices:
         """The prices of the settings; those of a project count only if they are not below the published ones."""
         theirs = {name: config.prices[name] for name in config.project_prices}
         own = {name: price for name, price in config.prices.items() if name not in theirs}
@@ -217,7 +217,7 @@ class Prices:
             return self._known[name]
         return self._look_up(name)
 
-    def of_embeddings(self, name: str) -> Price | None:
+    def find_for_embeddings(self, name: str) -> Price | None:
         """The price of a call that gives numbers and no text: such a model may have no price for output."""
         price = self.of(name)
         if price is None and name not in self._embeddings:
@@ -359,7 +359,7 @@ def _override(name: str, data: Any) -> Price:
         raise ConfigError(f"the price of {name}: {error.message}", hint=error.hint, key=f"prices.{name}") from None
 
 
-def _shown(rate: int) -> str:
+def _render_rate(rate: int) -> str:
     return f"{Decimal(rate) / _SCALE:f}"
 
 

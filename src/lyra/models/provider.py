@@ -59,7 +59,7 @@ class LLMProvider(ABC):
     @abstractmethod
     def stream(self, request: Request) -> AsyncIterator[StreamEvent]:
         """The events of the answer, as `stream` describes them; a ModelError where it goes wrong. Any other
-        exception is sorted into one (`wire.faults.of_exception`)."""
+        exception is sorted into one (`wire.faults.from_exception`)."""
 
     def secrets(self) -> tuple[str, ...]:
         """The keys, which must be redacted everywhere."""

@@ -39,7 +39,7 @@ from lyra.models.stream import (
     ToolStart,
     UsageSeen,
 )
-from lyra.models.wire.faults import fault, of_exception
+from lyra.models.wire.faults import fault, from_exception
 
 FORMAT: Final = {"lyra_cassette": 1}
 _SHOWN_MAX: Final = 2_000  # characters of one text in the readable form of a request
@@ -134,7 +134,7 @@ class Recorder(LLMProvider):
                     seen.append((now() - began, event))
                     yield event
         except Exception as error:
-            told = error if isinstance(error, LyraError) else of_exception(error, self.name)
+            told = error if isinstance(error, LyraError) else from_exception(error, self.name)
             if told is error or (told is not None and told.fields.get("kind") != "bad_response"):
                 self._keep(request, seen, told)  # a mistake in the provider is no answer
             raise

@@ -179,7 +179,7 @@ class ReadConversation:
         self, call_id: str, output: str | list[dict[str, Any]], *, name: str = "", is_error: bool = False
     ) -> None:
         name = name or self._names.get(call_id, "tool")
-        self._results.append(ToolResult(call_id, name, _plain_text(output), is_error))
+        self._results.append(ToolResult(call_id, name, _unwrap_text(output), is_error))
 
     def messages(self) -> tuple[Message, ...]:
         self._end_results()
@@ -194,11 +194,11 @@ class ReadConversation:
 
 
 def _content(content: str | Iterable[dict[str, Any]]) -> str | tuple[dict[str, Any], ...]:
-    plain = _plain_text(content if isinstance(content, str) else list(content))
+    plain = _unwrap_text(content if isinstance(content, str) else list(content))
     return plain if isinstance(plain, str) else tuple(plain)
 
 
-def _plain_text(parts: str | list[dict[str, Any]]) -> str | list[dict[str, Any]]:
+def _unwrap_text(parts: str | list[dict[str, Any]]) -> str | list[dict[str, Any]]:
     """Return the text of a single part of text; what is more than that as it is."""
     return parts[0]["text"] if len(parts) == 1 and not isinstance(parts, str) and parts[0]["type"] == "text" else parts
 

@@ -26,7 +26,7 @@ from typing import Any, Final, NamedTuple, Self
 
 import msgspec
 
-from lyra.core.checking.check import did_you_mean, one_of, real, short_text, whole
+from lyra.core.checking.check import check_integer, did_you_mean, one_of, real, short_text
 from lyra.core.checking.document import Path, form_of, parse, place_of, text_of
 from lyra.core.limits import NAME_LENGTH_MAX
 from lyra.core.own_files import add_own_path
@@ -151,7 +151,7 @@ class Script(_Checked, frozen=True):
         )
 
     @classmethod
-    def of(cls, value: Any) -> Script:
+    def coerce(cls, value: Any) -> Script:
         """A Script, a mapping like a file's, a list of replies to give in order, or the path of a file."""
         if isinstance(value, Script):
             return value
@@ -204,7 +204,7 @@ def _texts(value: Any) -> tuple[str, ...]:
 
 
 def _chunks(value: Any) -> str | int:
-    return one_of(value, _PARSE, "chunks") if isinstance(value, str) else whole(value, "chunks", least=1)
+    return one_of(value, _PARSE, "chunks") if isinstance(value, str) else check_integer(value, "chunks", least=1)
 
 
 def _seconds(value: Any) -> float:
@@ -212,13 +212,13 @@ def _seconds(value: Any) -> float:
 
 
 def _count(least: int) -> Callable[[Any], int]:
-    return lambda value: whole(value, "a count", least=least, most=_CHUNKS_MAX)
+    return lambda value: check_integer(value, "a count", least=least, most=_CHUNKS_MAX)
 
 
 def _usage(value: Any) -> dict[str, int]:
     if not isinstance(value, Mapping):
         raise ConfigError(f"usage is a mapping of token counts, not {value!r}")
-    return {one_of(key, _USAGE, "usage"): whole(count, str(key)) for key, count in value.items()}
+    return {one_of(key, _USAGE, "usage"): check_integer(count, str(key)) for key, count in value.items()}
 
 
 _USAGE: Final = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
@@ -290,7 +290,7 @@ _READ: Final[dict[type, dict[str, Callable[[Any], Any]]]] = {
     Script: {
         "replies": _many(Reply),
         "sequence": _many(Reply),
-        "seed": lambda value: whole(value, "seed", least=-(2**62), most=2**62),
+        "seed": lambda value: check_integer(value, "seed", least=-(2**62), most=2**62),
         "chunks": _chunks,
         "first_s": _seconds,
         "chunk_s": _seconds,

@@ -185,7 +185,7 @@ def _address(name: str, url: str, port: int) -> str:
     key = f"providers.{name}.base_url"
     try:
         if port and "://" not in url:
-            url = _whole(url, port)
+            url = _complete_url(url, port)
         parts = urlsplit(url)
         parts.port  # noqa: B018 (reading it is what checks it)
     except ValueError:
@@ -202,7 +202,7 @@ def _address(name: str, url: str, port: int) -> str:
     return url.rstrip("/")
 
 
-def _whole(address: str, port: int) -> str:
+def _complete_url(address: str, port: int) -> str:
     """The URL of a host, a host:port or a :port, with a path or without."""
     place, slash, path = address.partition("/")
     if place.count(":") > 1 and not place.startswith("["):

@@ -127,7 +127,7 @@ class SimProvider(LLMProvider):
                 f"there is no model 'sim/{model}'", hint="sim has echo, script and script:PATH", key=model
             )
         if path:
-            return Script.of(path)
+            return Script.coerce(path)
         given = self._given if self._given is not None else os.environ.get(SCRIPT_VARIABLE)
         if not given:
             raise ConfigError(
@@ -139,7 +139,7 @@ class SimProvider(LLMProvider):
 
     @staticmethod
     def _script(given: Any) -> Any:
-        return given if callable(given) else Script.of(given)
+        return given if callable(given) else Script.coerce(given)
 
     def _usage(self, request: Request, reply: Reply, sent: int) -> TokenUsage:
         given = reply.usage

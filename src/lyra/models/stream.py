@@ -219,7 +219,7 @@ class Fold:
     def feed(self, event: StreamEvent) -> None:
         if isinstance(event, TextDelta):
             text = event.text
-            self._text.append(text if type(text) is str else _plain_text(text))
+            self._text.append(text if type(text) is str else _check_text(text))
         elif isinstance(event, UsageSeen):
             self._usage = event.usage.checked()
         elif isinstance(event, Finished):
@@ -238,7 +238,7 @@ class Fold:
             self._end_thought()
             self._parts.append({"type": "text", "text": "".join(self._text)})
             self._text = []
-        self._thinking.append(event.text if type(event.text) is str else _plain_text(event.text))
+        self._thinking.append(event.text if type(event.text) is str else _check_text(event.text))
         if event.signature:  # a signature ends a block: blocks are sent back as they came, never joined
             self._end_thought(event.signature)
 
@@ -287,7 +287,7 @@ class Fold:
         return Completion(self.message, self._usage, self._stop, self._model, self._id)
 
 
-def _plain_text(text: Any) -> str:
+def _check_text(text: Any) -> str:
     if not isinstance(text, str):
         raise _malformed(f"a piece of its text is {text!r}")
     return str.__str__(text)

@@ -176,17 +176,17 @@ class AuditLog:
 def clean_fields(fields: Mapping[str, Any], level: str, secrets: tuple[Any, ...]) -> dict[str, Any]:
     """Fields of a record as they may be shown: without secrets and passwords, and with long texts cut."""
     most = _TEXT_CHARS_MAX[level]
-    plain = _plain(fields, _READ_CHARS_MAX, _DEPTH_MAX)
+    plain = _to_plain(fields, _READ_CHARS_MAX, _DEPTH_MAX)
     # A question, a reason and a rule quote the command that they are about.
     redacted = {
         name: without_passwords(value) if isinstance(value, str) else value
         for name, value in redact_data(plain, secrets).items()
     }
-    cleaned: dict[str, Any] = _plain(redacted, most, _DEPTH_MAX)
+    cleaned: dict[str, Any] = _to_plain(redacted, most, _DEPTH_MAX)
     subject = plain.get("subject")
     if isinstance(subject, str):
         clean = redact_command(subject, secrets) if plain.get("tool") == "Bash" else redacted["subject"]
-        cleaned["subject"] = _plain(clean, _SUBJECT_CHARS_MAX, 0)
+        cleaned["subject"] = _to_plain(clean, _SUBJECT_CHARS_MAX, 0)
     return cleaned
 
 
@@ -296,7 +296,7 @@ def _begins(rest: bytes) -> bool:
     return after_time.startswith(_OPENED) or _OPENED.startswith(after_time)
 
 
-def _plain(value: Any, most: int, depth: int) -> Any:
+def _to_plain(value: Any, most: int, depth: int) -> Any:
     """The value as JSON data, its texts at most `most` characters long and its nesting at most `depth` deep."""
     if isinstance(value, str):
         return _cut(value.encode("utf-8", "backslashreplace").decode(), most)
@@ -307,8 +307,8 @@ def _plain(value: Any, most: int, depth: int) -> Any:
     if isinstance(value, (Mapping, list, tuple)) and depth > 0:
         if isinstance(value, Mapping):
             pairs = list(value.items())[:_ITEMS_MAX]
-            return {_plain(str(key), most, 0): _plain(item, most, depth - 1) for key, item in pairs}
-        return [_plain(item, most, depth - 1) for item in value[:_ITEMS_MAX]]
+            return {_to_plain(str(key), most, 0): _to_plain(item, most, depth - 1) for key, item in pairs}
+        return [_to_plain(item, most, depth - 1) for item in value[:_ITEMS_MAX]]
     return f"({type(value).__name__})"
 
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
-from lyra.core.checking.check import whole
+from lyra.core.checking.check import check_integer
 from lyra.core.event import Event, ModelCalled
 
 KINDS: Final[dict[str, str]] = {
@@ -142,7 +142,7 @@ class Spans:
     __slots__ = ("_kept",)
 
     def __init__(self, most: int = 10_000) -> None:
-        self._kept: deque[Span] = deque(maxlen=whole(most, "most", least=1))
+        self._kept: deque[Span] = deque(maxlen=check_integer(most, "most", least=1))
 
     def __call__(self, event: Event) -> None:
         span = span_of(event)

@@ -32,7 +32,7 @@ def stored_records(events: Iterable[Event], store_id: str) -> Iterator[Event]:
     spans = _StoredSpans(store_id, processes.records)
     for call in ended:
         yield spans.of_call(call)
-    yield from spans.of_processes()
+    yield from spans.make_process_spans()
 
 
 class _StoredSpans:
@@ -83,7 +83,7 @@ class _StoredSpans:
             }
         return Event(call.ended_seq, ended_at, call.pid, _KINDS[call.kind], data)
 
-    def of_processes(self) -> Iterator[Event]:
+    def make_process_spans(self) -> Iterator[Event]:
         """The processes that have calls in them or below them, the inner ones first."""
         for pid in sorted(self._last, key=lambda pid: (-len(self._line(pid)), self._last_seq[pid])):
             process = self._processes.get(pid) or ProcessRecord(pid, created_at=self._last[pid])

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from lyra.core.checking.check import one_of, whole
+from lyra.core.checking.check import check_integer, one_of
 from lyra.core.codec import to_plain
 from lyra.core.event import KINDS, Event
 from lyra.core.secrets.redact import redact, redact_data
@@ -142,7 +142,7 @@ class SqliteRecords:
         where = " AND ".join(f"{name} = ?" for name in wanted) or "1"
         columns = ", ".join(CALLS)
         query = f"SELECT {columns} FROM calls WHERE {where} ORDER BY rowid DESC LIMIT ?"  # noqa: S608 (names of the table)
-        rows = self._db.execute(query, [*wanted.values(), whole(limit, "limit")]).fetchall()
+        rows = self._db.execute(query, [*wanted.values(), check_integer(limit, "limit")]).fetchall()
         calls = [dict(zip(CALLS, row, strict=True)) for row in reversed(rows)]
         return [{**call, "estimated": bool(call["estimated"])} for call in calls]
 
@@ -161,7 +161,7 @@ class SqliteRecords:
         """The last spans, or those of one trace."""
         where, values = ("trace_id = ?", [trace_id]) if trace_id is not None else ("1", [])
         query = f"SELECT {', '.join(SPANS)} FROM spans WHERE {where} ORDER BY time DESC LIMIT ?"  # noqa: S608 (as above)
-        rows = self._db.execute(query, [*values, whole(limit, "limit")]).fetchall()
+        rows = self._db.execute(query, [*values, check_integer(limit, "limit")]).fetchall()
         return [
             msgspec.convert({**dict(zip(SPANS, row, strict=True)), "data": msgspec.json.decode(row[-1])}, Span)
             for row in reversed(rows)

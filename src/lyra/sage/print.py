@@ -155,11 +155,11 @@ async def _slash_result(session: LiveSession, task: str) -> SlashResult | None:
 
 def _slash_outcome(session: LiveSession, slash: SlashResult) -> HeadlessOutcome:
     """Return how a command went that puts nothing to the model; one that was refused has failed."""
-    from lyra.sage.commands.result import plain_text
+    from lyra.sage.commands.result import render_text
 
     error = Conflict(slash.refused) if slash.refused else None
     status = "success" if error is None else status_of(error)
-    result = session.headless.result(status, plain_text(slash.blocks))
+    result = session.headless.result(status, render_text(slash.blocks))
     return HeadlessOutcome({**result, "session_id": session.id}, error)
 
 

@@ -89,7 +89,7 @@ class Target(NamedTuple):
 
 
 # ---------------------------------------------------------------- reading
-def plain_host(host: str) -> str:
+def normalize_host(host: str) -> str:
     """Return the host in normal form: no brackets, no zone, no final dot, ASCII digits, lower case."""
     text = unicodedata.normalize("NFKC", host.translate(_DOTS)).strip().lower()
     if text.startswith("[") and text.endswith("]"):
@@ -99,7 +99,7 @@ def plain_host(host: str) -> str:
 
 def literal(host: str) -> Address | None:
     """Return the address that a host is, in any spelling that some client takes for one; None for a name."""
-    text = plain_host(host)
+    text = normalize_host(host)
     if ":" in text:
         try:
             return ip_address(text)
@@ -170,7 +170,7 @@ def host_problem(host: str, port: int) -> str | None:
     """Return why a host and a port are refused before any name server is asked, or None."""
     if not 0 < port < 65536 or port in _PORTS_REFUSED:
         return f"port {port} is not for HTTP"
-    name = plain_host(host)
+    name = normalize_host(host)
     if not name or len(name) > 253 or any(char in name for char in "/\\@#?%<>^|\"'` \t\r\n\0"):
         return f"{host[:80]!r} is not a host"
     address = literal(host)
@@ -225,7 +225,7 @@ async def resolve(host: str, port: int, *, lookup: Lookup) -> Target:
     address = literal(host)
     if address is not None:
         return Target(host, port, (str(address),))
-    answers = await lookup(plain_host(host), port)
+    answers = await lookup(normalize_host(host), port)
     for answer in answers:
         problem = address_problem(answer)
         if problem:

@@ -59,7 +59,7 @@ def arguments(
     line += ["--proc", "/proc", *_kernel(), "--dev", "/dev", "--size", size, "--tmpfs", "/dev/shm"]  # noqa: S108 - its own
     line += ["--size", size, "--tmpfs", TEMPORARY, "--dir", HOME]
     for path in sorted(profile.readable):
-        line += [] if path == "/" or _of_system(path) else ["--ro-bind", path, path]
+        line += [] if path == "/" or _is_system_path(path) else ["--ro-bind", path, path]
     for path in sorted({path for root in profile.readable for path in hidden_inside(root)}):
         line += _hide(path, is_folder=os.path.isdir(path))
     for source, place in interpreter_mounts(protected.all_environments(), _roots(profile)):
@@ -147,7 +147,7 @@ def _roots(profile: Profile) -> tuple[str, ...]:
     return (*SYSTEM, *profile.readable, *profile.writable_also, profile.workspace)
 
 
-def _of_system(path: str) -> bool:
+def _is_system_path(path: str) -> bool:
     return any(path == root or path.startswith(root + "/") for root in SYSTEM if not os.path.islink(root))
 
 

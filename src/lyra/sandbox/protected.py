@@ -571,7 +571,9 @@ def appeared(
         linked = _by_links(folders, before, now) - {os.path.join(profile.workspace, path) for path in held}
         for root, prefix in folders:
             inside = [path[len(prefix) :] for path in new if path.startswith(prefix or "/") is bool(prefix)]
-            forbidden = _forbidden(profile, root, sorted(inside), _of(before, prefix), _of(now, prefix))
+            forbidden = _forbidden(
+                profile, root, sorted(inside), _find_protected(before, prefix), _find_protected(now, prefix)
+            )
             forbidden += [path[len(root) + 1 :] for path in sorted(linked) if path.startswith(f"{root}/")]
             forbidden = [path for path in forbidden if is_suspect is None or is_suspect(f"{root}/{path}")]
             moved += [f"{prefix}{path}" for path in set_aside(root, forbidden)] if forbidden else []
@@ -595,8 +597,8 @@ def _by_links(folders: list[tuple[str, str]], before: ProtectedPaths, now: Prote
     """Whole paths that count as new because of links to folders, and targets of protected links that did not exist."""
     paths: set[str] = set()
     for root, prefix in folders:
-        was = _of(before, prefix)
-        paths |= {*new_by_links(root, was.linked, _of(now, prefix).linked)}
+        was = _find_protected(before, prefix)
+        paths |= {*new_by_links(root, was.linked, _find_protected(now, prefix).linked)}
         paths |= {_came_by(path) for path in was.missing_targets if os.path.lexists(path)}
     return paths
 
@@ -614,7 +616,7 @@ def _beside_new_heads(before: ProtectedPaths, now: ProtectedPaths) -> frozenset[
     return frozenset(PARTS) - {"HEAD"} if is_new else frozenset()
 
 
-def _of(protected: ProtectedPaths, prefix: str) -> ProtectedPaths:
+def _find_protected(protected: ProtectedPaths, prefix: str) -> ProtectedPaths:
     """Return the protected paths of one of the folders."""
     return dict(protected.also).get(prefix.rstrip("/"), protected) if prefix else protected
 

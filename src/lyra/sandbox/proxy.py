@@ -21,7 +21,7 @@ from lyra.core.ids import Entropy
 from lyra.core.limits import EGRESS_CONNECT_S, EGRESS_CONNECTIONS_MAX, EGRESS_HEAD_BYTES_MAX, EGRESS_LOG_MAX
 from lyra.core.rights.capability import Capability, Grant
 from lyra.errors import CapabilityDenied
-from lyra.sandbox.addresses import Lookup, Target, plain_host, resolve, target_of
+from lyra.sandbox.addresses import Lookup, Target, normalize_host, resolve, target_of
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 Dial = Callable[[str, int], Awaitable[Streams]]
@@ -137,7 +137,7 @@ class Proxy:
             raise _Refused("407 Proxy Authentication Required", "this proxy belongs to one command")
 
     async def _connect(self, target: Target) -> Streams:
-        host = plain_host(target.host)
+        host = normalize_host(target.host)
         scope = f"[{host}]:{target.port}" if ":" in host else f"{host}:{target.port}"
         try:
             self._grant.check(Capability("net.http", scope))

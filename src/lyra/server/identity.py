@@ -59,7 +59,7 @@ class TokenHolder(NamedTuple):
     role: str = OPERATOR
 
     @classmethod
-    def of(cls, person: str) -> Self:
+    def for_person(cls, person: str) -> Self:
         """The holder of a token for which only a user is named: bound to that user, or the operator."""
         return cls(person, USER if person else OPERATOR)
 
@@ -80,7 +80,7 @@ class Caller(NamedTuple):
         return cls(user_id, session_id, is_bound=True, person=user_id, role=USER)
 
     @classmethod
-    def of_holder(cls, holder: TokenHolder, session_id: str = "") -> Self:
+    def for_holder(cls, holder: TokenHolder, session_id: str = "") -> Self:
         """The caller that a token stands for."""
         if holder.role == USER:
             return cls.of_user(holder.person, session_id)
@@ -146,7 +146,7 @@ class TokenTable:
             if not token or not token.isascii() or not token.isprintable():
                 raise ConfigError("a token is printable ASCII text without spaces")
         self._holders = {
-            _hashed(token): _checked_holder(TokenHolder.of(user) if isinstance(user, str) else user)
+            _hashed(token): _checked_holder(TokenHolder.for_person(user) if isinstance(user, str) else user)
             for token, user in users.items()
         }
         self.warnings: list[str] = []
@@ -176,7 +176,7 @@ class TokenTable:
         """Who calls with this token for this user; Unauthenticated if the token is not known, Denied if it is another
         user's."""
         session_id = _checked_id(session_id, "session_id") if session_id else ""
-        caller = Caller.of_holder(self.holder(token), session_id)
+        caller = Caller.for_holder(self.holder(token), session_id)
         return caller.acting_for(_checked_id(user_id, "user_id")) if user_id else caller
 
     def holder(self, token: str) -> TokenHolder:
@@ -253,7 +253,7 @@ def _parse_holder(words: list[str], place: str) -> TokenHolder:
         raise ConfigError("a line of a token file is TOKEN [USER] [role=user|operator|viewer]", place=place)
     person = _checked_id("".join(people), "a user")
     if not roles:
-        return TokenHolder.of(person)
+        return TokenHolder.for_person(person)
     try:
         return _checked_holder(TokenHolder(person, roles[0].removeprefix(_ROLE_PREFIX)))
     except ConfigError as error:

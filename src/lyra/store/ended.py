@@ -44,7 +44,7 @@ class Segment(msgspec.Struct, array_like=True, frozen=True):
     whole_at: float = 0.0  # of a list: when the last process of one of its segments had ended, for the first of them
 
     @classmethod
-    def of(cls, digest: str, pids: Iterable[str], *, ended_at: float) -> Segment:
+    def describe(cls, digest: str, pids: Iterable[str], *, ended_at: float) -> Segment:
         """Describe the segment with these processes."""
         pids = list(pids)
         numbers = [int(match[1]) for pid in pids if (match := _NUMBERED(pid)) is not None]
@@ -77,7 +77,7 @@ class SegmentList(msgspec.Struct, array_like=True, frozen=True):
     hashes: bytes  # of the pids that callers chose, in order; only where the segments are no lists
 
     @classmethod
-    def of(cls, segments: Sequence[Segment]) -> SegmentList:
+    def from_segments(cls, segments: Sequence[Segment]) -> SegmentList:
         """Make a list of these."""
         others = b"" if segments[0].level else b"".join(segment.others for segment in segments)
         hashes = sorted(others[place : place + _HASH_BYTES] for place in range(0, len(others), _HASH_BYTES))

@@ -76,13 +76,13 @@ class Signatures:
         chapter.update(code)
         return chapter
 
-    def of_snapshot(self, seq: int, link: bytes, states: Mapping[str, bytes]) -> bytes:
+    def sign_snapshot(self, seq: int, link: bytes, states: Mapping[str, bytes]) -> bytes:
         """The code of a snapshot; `link` is that of the last batch that it covers."""
         pids = sorted(states)
         content = _encode([seq, link, pids, [states[pid] for pid in pids]])
         return hmac.digest(self._snapshots, content, "sha256")[:_CODE_BYTES]
 
-    def of_note(self, data: bytes) -> bytes:
+    def sign_note(self, data: bytes) -> bytes:
         return hmac.digest(self._notes, data, "sha256")[:_CODE_BYTES]
 
 

@@ -22,15 +22,7 @@ from lyra.errors import Conflict, Tampered
 from lyra.store.migrations import signature_crc
 from lyra.store.protocol import Record, Snapshot
 from lyra.store.rows import Batch, forged, seal, signed, span, unseal, unsigned_crc
-from lyra.store.signature import (
-    BEGINNING,
-    ChainReader,
-    ChapterWriter,
-    JournalEnd,
-    Signatures,
-    Signer,
-    is_same,
-)
+from lyra.store.signature import BEGINNING, ChainReader, ChapterWriter, JournalEnd, Signatures, Signer, is_same
 from lyra.store.sql import INSERT_BATCH, Head, Row, SqlStore
 
 RowAfter = tuple[float, str, str, bytes]  # time, pid, kind and data of a row that gets the next number
@@ -242,7 +234,7 @@ class SigningStore(SqlStore):
         if seq == 0 and not states:
             return BEGINNING  # there is no snapshot; the rows themselves are signed from the first one on
         signature = self._signature()
-        code = self._signatures.of_snapshot(seq, signature.link, states)
+        code = self._signatures.sign_snapshot(seq, signature.link, states)
         if signature.key_id != self._key_id or signature.seq != seq or not is_same(code, signature.code):
             raise self._tampered(f"the snapshot at row {seq} is not the one that was signed")
         return signature.link
@@ -295,7 +287,7 @@ class SigningStore(SqlStore):
 
     def _put_signature(self, seq: int, link: bytes, states: Mapping[str, bytes]) -> None:
         assert self._signatures is not None
-        values = (self._key_id, seq, link, self._signatures.of_snapshot(seq, link, states))
+        values = (self._key_id, seq, link, self._signatures.sign_snapshot(seq, link, states))
         self._run(
             "UPDATE signatures SET key_id = ?, seq = ?, link = ?, code = ?, crc = ? WHERE id = 1",
             (*values, signature_crc(*values)),

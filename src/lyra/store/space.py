@@ -157,7 +157,7 @@ class Space(SqliteStore):
     def leave_note(self, data: bytes) -> None:
         """Leave a message; it is signed where this store is."""
         if self._signatures is not None:
-            data = _SIGNED + self._signatures.of_note(data) + data
+            data = _SIGNED + self._signatures.sign_note(data) + data
         with self._writing():
             self._run("INSERT INTO notes (data) VALUES (?)", (data,))
 
@@ -170,7 +170,7 @@ class Space(SqliteStore):
         code, text = (data[len(_SIGNED) :][:_CODE], data[len(_SIGNED) + _CODE :]) if is_signed else (b"", data)
         if self._signatures is None:
             return text
-        return text if is_same(self._signatures.of_note(text), code) else None
+        return text if is_same(self._signatures.sign_note(text), code) else None
 
     def drop_note(self, number: int) -> None:
         with self._writing():

@@ -353,10 +353,14 @@ class _Bound(NamedTuple):
     parameters: Mapping[str, Any]  # with the default of each
 
     def needs(self, arguments: dict[str, Any]) -> list[Capability]:
-        needs = [need for name, default in self.parameters.items() for need in self._of(arguments.get(name, default))]
+        needs = [
+            need
+            for name, default in self.parameters.items()
+            for need in self._check_needs(arguments.get(name, default))
+        ]
         return needs or [need for layer in self.allowed.layers for need in layer]
 
-    def _of(self, value: Any) -> Iterable[Capability]:
+    def _check_needs(self, value: Any) -> Iterable[Capability]:
         for text in value if isinstance(value, (list, tuple, set, frozenset)) else (value,):
             if text is None:
                 continue
@@ -398,11 +402,11 @@ def bounded(
     if not bounds:
         return always, needs_of
 
-    def of(arguments: dict[str, Any]) -> list[Capability]:
+    def find_needs(arguments: dict[str, Any]) -> list[Capability]:
         needs_of_call = [need for bound in bounds for need in bound.needs(arguments)]
         return needs_of_call if needs_of is None else [*needs_of_call, *needs_of(arguments)]
 
-    return always, of
+    return always, find_needs
 
 
 def _scopes(key: str, value: Any) -> list[str]:

@@ -23,7 +23,7 @@ from urllib.parse import quote, urljoin, urlsplit
 from lyra.core.rights.capability import Capability, Grant
 from lyra.core.trace_context import outgoing
 from lyra.errors import CapabilityDenied, ToolError
-from lyra.sandbox.addresses import Lookup, Target, plain_host, resolve, target_of
+from lyra.sandbox.addresses import Lookup, Target, normalize_host, resolve, target_of
 from lyra.sandbox.proxy import system_lookup
 
 if TYPE_CHECKING:
@@ -89,8 +89,8 @@ async def fetch(
     except TimeoutError:
         if not scope.expired():
             raise
-        raise ToolError(f"{_shown(url)} did not answer within {timeout_s:g} s", reason="timeout") from None
-    raise ToolError(f"{_shown(url)}: more than {redirects} redirects", reason="io_error")
+        raise ToolError(f"{_shorten_url(url)} did not answer within {timeout_s:g} s", reason="timeout") from None
+    raise ToolError(f"{_shorten_url(url)}: more than {redirects} redirects", reason="io_error")
 
 
 def host_and_port(url: str) -> str:
@@ -104,7 +104,7 @@ async def _checked_target(url: str, grant: Grant, inside: frozenset[str], lookup
     scope = _scope(target)
     if scope in inside:
         grant.check(Capability("net.http", scope))
-        addresses = await lookup(plain_host(target.host), target.port)
+        addresses = await lookup(normalize_host(target.host), target.port)
         return target._replace(addresses=tuple(dict.fromkeys(addresses)))
     target_of(url)  # before the Grant: no rule of a Grant opens a private address
     grant.check(Capability("net.http", scope))
@@ -129,18 +129,18 @@ def _unread(url: str) -> CapabilityDenied:
         target_of(url)  # its message is more precise
     except CapabilityDenied as error:
         return error
-    return CapabilityDenied(f"{_shown(url)} is refused: the URL cannot be read for certain")
+    return CapabilityDenied(f"{_shorten_url(url)} is refused: the URL cannot be read for certain")
 
 
 def _scope(target: Target) -> str:
-    host = plain_host(target.host)
+    host = normalize_host(target.host)
     return f"[{host}]:{target.port}" if ":" in host else f"{host}:{target.port}"
 
 
 def _next(url: str, location: str, headers: dict[str, str]) -> tuple[str, dict[str, str]]:
     following = urljoin(url, location)
     if url.startswith("https:") and not following.startswith("https:"):
-        raise CapabilityDenied(f"{_shown(following)} is refused: a redirect must not leave https")
+        raise CapabilityDenied(f"{_shorten_url(following)} is refused: a redirect must not leave https")
     if host_and_port(following) != host_and_port(url):
         headers = {name: value for name, value in headers.items() if name in _EVERYWHERE}
     return following, headers
@@ -201,7 +201,7 @@ async def _opened(
     query = "?" + quote(parts.query, safe="/%:@!$&'()*+,;=~-._?") if parts.query else ""
     place = httpcore2.URL(
         scheme=parts.scheme.encode(),
-        host=plain_host(target.host).encode(),
+        host=normalize_host(target.host).encode(),
         port=target.port,
         target=f"{path}{query}".encode(),
     )
@@ -239,9 +239,9 @@ async def _once(
             )
             return HttpAnswer(url, response.status, answer_headers, content, cut)
     except httpcore2.TimeoutException:
-        raise ToolError(f"{_shown(url)} did not answer within {timeout_s:g} s", reason="timeout") from None
+        raise ToolError(f"{_shorten_url(url)} did not answer within {timeout_s:g} s", reason="timeout") from None
     except (httpcore2.NetworkError, httpcore2.ProtocolError, OSError, zlib.error) as error:
-        raise ToolError(f"{_shown(url)} cannot be fetched: {_line(error)}", reason="io_error") from None
+        raise ToolError(f"{_shorten_url(url)} cannot be fetched: {_line(error)}", reason="io_error") from None
 
 
 def _headers(lines: list[tuple[bytes, bytes]]) -> dict[str, str]:
@@ -315,7 +315,7 @@ def _trusted() -> ssl.SSLContext:
     return httpx2.create_ssl_context()
 
 
-def _shown(url: str) -> str:
+def _shorten_url(url: str) -> str:
     return url.partition("?")[0][:200]
 
 

@@ -21,7 +21,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from lyra.core import codec
-from lyra.core.checking.check import real, whole
+from lyra.core.checking.check import check_integer, real
 from lyra.core.clock import Clock, RunningClock
 from lyra.core.ids import Entropy, seeded
 from lyra.core.policies.rate import RateLimit, TokenBucket
@@ -55,7 +55,7 @@ def logging(
     @pure
     async def mw(call: ToolCall, inner: Next) -> Any:
         began = clock.monotonic()
-        with_what = f" {_shown(call.arguments)}" if arguments else ""
+        with_what = f" {_render_arguments(call.arguments)}" if arguments else ""
         ended = "was cancelled"
         try:
             output = await inner(call)
@@ -71,7 +71,7 @@ def logging(
     return mw
 
 
-def _shown(arguments: dict[str, Any]) -> str:
+def _render_arguments(arguments: dict[str, Any]) -> str:
     text = msgspec.json.encode(redact_data(arguments), enc_hook=str).decode()
     return text if len(text) <= _ARGUMENTS_SHOWN else text[:_ARGUMENTS_SHOWN] + "…"
 
@@ -126,11 +126,11 @@ def cache(*, ttl_s: float = 300.0, entries_max: int = 256, clock: Clock = _CLOCK
     succeeded. Callers with different Grants never share a result.
     """
     real(ttl_s, "ttl_s", above=0.0)
-    whole(entries_max, "entries_max", least=1)
+    check_integer(entries_max, "entries_max", least=1)
     kept: OrderedDict[tuple[Any, ...], tuple[float, bytes]] = OrderedDict()
 
     async def mw(call: ToolCall, inner: Next) -> Any:
-        if not inner.tool.idempotent or _plain(call.arguments) is None:
+        if not inner.tool.idempotent or _encode_plain(call.arguments) is None:
             return await inner(call)
         key = (call.name, rights.get(), codec.canonical(call.arguments))
         cached = kept.get(key)
@@ -138,7 +138,7 @@ def cache(*, ttl_s: float = 300.0, entries_max: int = 256, clock: Clock = _CLOCK
             kept.move_to_end(key)
             return codec.decode(cached[1])
         output = await inner(call)
-        data = _plain(output)
+        data = _encode_plain(output)
         if data is not None and len(data) <= _CACHED_BYTES_MAX:
             kept[key] = (clock.monotonic() + ttl_s, data)
             kept.move_to_end(key)
@@ -149,7 +149,7 @@ def cache(*, ttl_s: float = 300.0, entries_max: int = 256, clock: Clock = _CLOCK
     return mw
 
 
-def _plain(value: Any) -> bytes | None:
+def _encode_plain(value: Any) -> bytes | None:
     """The encoded value; None if it is not plain data or would be decoded as another value."""
     try:
         data = codec.encode(value)
@@ -160,7 +160,7 @@ def _plain(value: Any) -> bytes | None:
 
 def truncate(chars: int = 20_000) -> Middleware:
     """A text that is longer loses its middle, and says so. Other data is measured, and if need be shown, as JSON."""
-    most = whole(chars, "chars", least=2)
+    most = check_integer(chars, "chars", least=2)
 
     @pure
     async def mw(call: ToolCall, inner: Next) -> Any:
@@ -219,7 +219,7 @@ def retry(
 ) -> Middleware:
     """Try again, `attempts` times in all, after an error with one of these codes. A tool that is not idempotent is
     tried again only where the error says that it was never begun (a limit turned it away)."""
-    whole(attempts, "attempts", least=1, most=100)
+    check_integer(attempts, "attempts", least=1, most=100)
     codes = frozenset(on)
     for code in sorted(codes - set(ERROR_CODES)):
         raise ConfigError(f"there is no error code {code!r}", hint=f"there are {', '.join(ERROR_CODES)}", key="on")

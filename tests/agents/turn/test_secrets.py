@@ -170,7 +170,7 @@ def test_a_key_in_a_models_answer_is_masked_everywhere(tmp_path: Path) -> None:
 def test_a_key_in_any_pieces_is_not_shown() -> None:
     text = f"a {KEY} b sk-ant-planted c {KEY[:-1]}"
     for size in range(1, len(text)):
-        keys = StreamKeyFilter(KnownKeys.of([KEY]))
+        keys = StreamKeyFilter(KnownKeys.prepare([KEY]))
         shown = [keys.feed(text[start : start + size]) for start in range(0, len(text), size)]
         assert "".join([*shown, keys.flush()]) == f"a *** b sk-ant-planted c {KEY[:-1]}"
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lyra.core.checking.check import did_you_mean, distance, one_of, real, short_text, whole
+from lyra.core.checking.check import check_integer, did_you_mean, distance, one_of, real, short_text
 from lyra.errors import ConfigError
 from tests.cases import cases
 
@@ -41,9 +41,9 @@ def test_did_you_mean_needs_a_near_word():
 def test_wrong_values_name_the_key():
     """Each check says what was expected of which setting."""
     for call in (
-        lambda: whole(True, "n"),
-        lambda: whole(1.0, "n"),
-        lambda: whole(-1, "n"),
+        lambda: check_integer(True, "n"),
+        lambda: check_integer(1.0, "n"),
+        lambda: check_integer(-1, "n"),
         lambda: real("1", "n"),
         lambda: real(float("nan"), "n"),
         lambda: real(0, "n", above=0.0),

@@ -18,7 +18,7 @@ from lyra.core.secrets.redact import redact
 
 KEY = "sk-ant-api03-AbCd5f2a9c81b7d64e03-Zz_9"
 ODD = 'p4ss"w/ö+rd&key=1'
-KEYS = KnownKeys.of([KEY, ODD])
+KEYS = KnownKeys.prepare([KEY, ODD])
 
 SPELLINGS: dict[str, Callable[[str], str]] = {
     "as it is": lambda key: key,
@@ -80,13 +80,13 @@ def test_a_part_does_not_have_to_be_run_or_refused():
     """What a tool is given is refused for a whole key alone: a document about keys can be written."""
     assert not KEYS.holds(KEY[:-1])
     assert not KEYS.holds([1, None, True, {"a": 2.5}, "sk-ant-api03-"])
-    assert not KnownKeys.of([])
-    assert not KnownKeys.of(["short"])
+    assert not KnownKeys.prepare([])
+    assert not KnownKeys.prepare(["short"])
 
 
 def test_a_header_of_plain_words_masks_no_words():
     """Headers count as secrets; a beginning that is an ordinary word is not looked for."""
-    keys = KnownKeys.of(["computer-use-tools"])
+    keys = KnownKeys.prepare(["computer-use-tools"])
     assert keys.mask("a computer and computer-use") == "a computer and computer-use"
     assert keys.mask("beta: computer-use-tools") == "beta: ***"
 
@@ -119,7 +119,7 @@ SCATTERED = {
 
 @pytest.mark.parametrize("text", SCATTERED.values(), ids=SCATTERED)
 def test_a_long_key_is_found_through_what_stands_between_its_characters(text):
-    keys = KnownKeys.of([LONG])
+    keys = KnownKeys.prepare([LONG])
     assert keys.holds({"command": f"echo {text} | wc"})
     masked = keys.mask(f"before {text} after")
     assert masked.startswith("before ***")
@@ -128,23 +128,23 @@ def test_a_long_key_is_found_through_what_stands_between_its_characters(text):
 
 
 def test_a_key_that_is_split_over_arguments_is_found():
-    keys = KnownKeys.of([LONG])
+    keys = KnownKeys.prepare([LONG])
     assert keys.holds({"first": LONG[:30], "second": LONG[30:]})
     assert keys.holds(["a", LONG[:30], LONG[30:], "b"])
     assert not keys.holds({"first": LONG[:30], "second": LONG[31:]})
 
 
 def test_a_short_key_is_not_found_across_words():
-    assert not KnownKeys.of(["tomato"]).holds("to matonic")
-    assert KnownKeys.of(["tomato"]).mask("to matonic") == "to matonic"
+    assert not KnownKeys.prepare(["tomato"]).holds("to matonic")
+    assert KnownKeys.prepare(["tomato"]).mask("to matonic") == "to matonic"
 
 
 def test_the_middle_of_a_key_in_an_error():
     """As a server quotes it; in ordinary text the middle of a key is any word."""
-    masked = KnownKeys.of([LONG]).mask(f"bad key: {LONG[10:-6]}", any_part=True)
+    masked = KnownKeys.prepare([LONG]).mask(f"bad key: {LONG[10:-6]}", any_part=True)
     assert LONG[20:32] not in masked
     assert masked.startswith("bad key: ***")
-    assert KnownKeys.of([LONG]).mask("nothing of it", any_part=True) == "nothing of it"
+    assert KnownKeys.prepare([LONG]).mask("nothing of it", any_part=True) == "nothing of it"
     for start in range(1, 8):
         part = KEY[start : start + 12]  # which is in the key only once
-        assert part not in KnownKeys.of([KEY]).mask(f"bad key: {part}", any_part=True), start
+        assert part not in KnownKeys.prepare([KEY]).mask(f"bad key: {part}", any_part=True), start

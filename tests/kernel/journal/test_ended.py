@@ -391,8 +391,8 @@ def test_a_kill_while_old_segments_are_dropped_leaves_the_others(path):
 def test_a_list_that_is_none_is_damage(path):
     """Levels have to go down: a list that says otherwise is refused, however deep it claims to be."""
     store = SqliteStore(path)
-    segment = Segment.of("0" * 64, ["p1"], ended_at=1.0)
-    content = SegmentList.of([segment])
+    segment = Segment.describe("0" * 64, ["p1"], ended_at=1.0)
+    content = SegmentList.from_segments([segment])
     entry = content.entry(store.put_blob(content.pack()))
     assert [leaf.digest for leaf in leaves_of(store.get_blob, entry)] == ["0" * 64]
     with pytest.raises(Corrupt, match="not of level 2"):

@@ -119,7 +119,7 @@ def test_a_server_that_wants_to_know_who_asks(tmp_path, recorder):
 def test_a_token_and_headers_are_sent_and_not_shown(tmp_path, recorder, monkeypatch):
     """The token of a variable; without it nothing is sent at all."""
     auth = {"kind": "bearer", "token_env": "TEST_MCP_TOKEN"}
-    headers = {"x-team": SettingValue.of(Secret("blue-secret"))}
+    headers = {"x-team": SettingValue.from_secret(Secret("blue-secret"))}
 
     async def main():
         port, handler = recorder()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lyra.models.wire.faults import of_code, of_status, pause_in
+from lyra.models.wire.faults import from_code, from_status, pause_in
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ from lyra.models.wire.faults import of_code, of_status, pause_in
     ],
 )
 def test_a_refusal_has_its_kind_and_a_hint(status: int, code: str, message: str, kind: str) -> None:
-    error = of_status(status, message, code=code)
+    error = from_status(status, message, code=code)
     assert error.kind == kind
     assert bool(error.hint) == (kind not in ("bad_request", "content_filter", "rate_limit"))
 
@@ -45,7 +45,7 @@ def test_a_refusal_has_its_kind_and_a_hint(status: int, code: str, message: str,
     ],
 )
 def test_an_error_told_in_a_stream_is_of_the_same_kind(code: str, message: str, kind: str) -> None:
-    assert of_code(code, message).kind == kind
+    assert from_code(code, message).kind == kind
 
 
 @pytest.mark.parametrize(
@@ -59,4 +59,4 @@ def test_an_error_told_in_a_stream_is_of_the_same_kind(code: str, message: str, 
 )
 def test_a_sentence_may_ask_for_a_pause(sentence: str, seconds: float | None) -> None:
     assert pause_in(sentence) == seconds
-    assert of_code("rate_limit_exceeded", sentence).fields.get("retry_after_s") == seconds
+    assert from_code("rate_limit_exceeded", sentence).fields.get("retry_after_s") == seconds

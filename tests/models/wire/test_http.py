@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from lyra.errors import ModelError
 from lyra.models.settings import Timeouts
-from lyra.models.wire.faults import KINDS, of_code, of_status, retry_after
+from lyra.models.wire.faults import KINDS, from_code, from_status, retry_after
 from lyra.models.wire.http import Http
 from tests.models.server import Reply, Server, run
 from tests.models.wires import KEY
@@ -97,8 +97,8 @@ def test_any_header_is_a_pause_or_none(text: str) -> None:
 
 @given(status=st.integers(300, 599), code=st.text(max_size=20), message=st.text(max_size=40))
 def test_every_refusal_has_a_kind(status: int, code: str, message: str) -> None:
-    assert of_status(status, message, code=code).kind in KINDS
-    assert of_code(code, message).kind in KINDS
+    assert from_status(status, message, code=code).kind in KINDS
+    assert from_code(code, message).kind in KINDS
 
 
 def test_the_limits_of_time_stand_apart() -> None:

@@ -10,7 +10,7 @@ KNOWN = ("description", "tools", "count", "flag", "mode")
 
 
 def read(text: str) -> MarkdownFile:
-    file, _ = MarkdownFile.of(text.encode(), "f.md", KNOWN, "a test")
+    file, _ = MarkdownFile.parse(text.encode(), "f.md", KNOWN, "a test")
     assert file is not None
     return file
 

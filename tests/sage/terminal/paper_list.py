@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lyra.sage.terminal.facts import TerminalFacts
-from lyra.sage.terminal.text.styled_lines import Line, plain_text
+from lyra.sage.terminal.text.styled_lines import Line, strip_style
 
 FACTS = TerminalFacts(plain=False, colour=True, unicode=True, reflows=True)
 
@@ -18,7 +18,7 @@ class PaperList:
         self.changes = 0
 
     def show(self, lines: Sequence[Line]) -> None:
-        self.lines += [plain_text(line).rstrip() for line in lines]
+        self.lines += [strip_style(line).rstrip() for line in lines]
 
     def changed(self) -> None:
         self.changes += 1

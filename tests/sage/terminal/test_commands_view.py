@@ -9,13 +9,13 @@ import pytest
 from lyra.sage.commands.result import bars, diff, lines, table, text
 from lyra.sage.terminal.commands_view import block_lines, is_command
 from lyra.sage.terminal.facts import TerminalFacts
-from lyra.sage.terminal.text.styled_lines import plain_text, width_of
+from lyra.sage.terminal.text.styled_lines import strip_style, width_of
 
 FACTS = TerminalFacts(plain=False, colour=True, unicode=True, reflows=True)
 
 
 def texts_of(block: dict[str, Any], width: int = 60) -> list[str]:
-    return [plain_text(line) for line in block_lines(block, width, FACTS)]
+    return [strip_style(line) for line in block_lines(block, width, FACTS)]
 
 
 @pytest.mark.parametrize(

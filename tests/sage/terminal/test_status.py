@@ -11,7 +11,7 @@ from lyra.sage.terminal.echo import Folds
 from lyra.sage.terminal.facts import TerminalFacts
 from lyra.sage.terminal.first_run import missing_variables
 from lyra.sage.terminal.loop import Status, status_line
-from lyra.sage.terminal.text.styled_lines import MARKS, plain_text
+from lyra.sage.terminal.text.styled_lines import MARKS, strip_style
 
 FULL = Status("/home/me/lyra-agents", "main", 2, "anthropic/claude-sonnet-4-5", "default", 0.123, 5.0, 23)
 
@@ -22,7 +22,7 @@ class _Tty(io.StringIO):
 
 
 def test_the_status_line_has_everything_where_there_is_room() -> None:
-    text = plain_text(status_line(FULL, 110, marks=MARKS))
+    text = strip_style(status_line(FULL, 110, marks=MARKS))
     assert text.startswith(" sage  lyra-agents  main ±2 ")
     assert text.endswith(" claude-sonnet-4-5   $0.12 of $5.00   context 23 %")
     assert len(text) == 110
@@ -30,7 +30,7 @@ def test_the_status_line_has_everything_where_there_is_room() -> None:
 
 def test_the_text_of_a_hook_takes_the_place_of_the_folder_and_the_branch() -> None:
     """Control characters in it are shown, not obeyed."""
-    text = plain_text(status_line(FULL._replace(own="freeze\x1b[2J"), 110, marks=MARKS))
+    text = strip_style(status_line(FULL._replace(own="freeze\x1b[2J"), 110, marks=MARKS))
     assert text.startswith(" sage  freeze")
     assert "\x1b" not in text
     assert "main" not in text
@@ -38,7 +38,7 @@ def test_the_text_of_a_hook_takes_the_place_of_the_folder_and_the_branch() -> No
 
 @pytest.mark.parametrize("width", [20, 40, 60, 80])
 def test_a_narrow_status_line_leaves_out_what_matters_least(width: int) -> None:
-    text = plain_text(status_line(FULL._replace(mode="plan"), width, marks=MARKS))
+    text = strip_style(status_line(FULL._replace(mode="plan"), width, marks=MARKS))
     assert len(text) <= width
     assert "plan" in text
 
@@ -50,7 +50,7 @@ def test_the_context_is_a_share_of_the_window() -> None:
 
 
 def test_a_cost_that_is_not_known_is_not_shown_as_nothing() -> None:
-    text = plain_text(status_line(FULL._replace(cost_usd=None), 110, marks=MARKS))
+    text = strip_style(status_line(FULL._replace(cost_usd=None), 110, marks=MARKS))
     assert text.endswith(" $? of $5.00   context 23 %")
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from lyra.sage.terminal.echo import Folds, Sheet
-from lyra.sage.terminal.text.styled_lines import plain_text
+from lyra.sage.terminal.text.styled_lines import strip_style
 from lyra.sage.terminal.turn_view import TurnView
 from lyra.testing import SimClock
 from tests.sage.terminal.paper_list import PaperList
@@ -41,7 +41,7 @@ class Shown:
 
     @property
     def live(self) -> list[str]:
-        return [plain_text(line).rstrip() for line in self.view.live_lines(self.paper.width, 20)]
+        return [strip_style(line).rstrip() for line in self.view.live_lines(self.paper.width, 20)]
 
 
 def test_lines_are_printed_in_the_order_they_came() -> None:

@@ -207,18 +207,18 @@ def test_the_oldest_login_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_cookie_under_tls_is_secure_and_its_path_is_that_of_the_application() -> None:
-    place = CookiePlace.of({"host": "lyra.example"}, "https", "/lyra")
+    place = CookiePlace.from_headers({"host": "lyra.example"}, "https", "/lyra")
     line = place.set_line("x", 60)
     assert line.startswith("__Secure-lyra=x; Path=/lyra; ")
     assert "Secure" in line.split("; ")
-    behind = CookiePlace.of({"host": "lyra.example:8443", "x-forwarded-proto": "https"}, "http", "")
+    behind = CookiePlace.from_headers({"host": "lyra.example:8443", "x-forwarded-proto": "https"}, "http", "")
     assert behind.name == "__Secure-lyra-8443"
     assert behind.path == "/"
 
 
 def test_two_cookies_of_one_name_are_none() -> None:
     """A cookie that another program of the host put in is not chosen by chance."""
-    place = CookiePlace.of({"host": "localhost:8080"}, "http", "")
+    place = CookiePlace.from_headers({"host": "localhost:8080"}, "http", "")
     assert place.value({"cookie": "a=1; lyra-8080=x"}) == "x"
     assert place.value({"cookie": "lyra-8080=x; lyra-8080=y"}) == ""
     assert place.value({"cookie": "lyra-8081=x"}) == ""

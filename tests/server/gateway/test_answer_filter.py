@@ -27,7 +27,7 @@ def pieces(data: bytes, size: int) -> list[bytes]:
 @pytest.mark.parametrize("size", [1, 2, 7, 29, 30, 1_000])
 def test_a_key_is_masked_across_pieces(size: int) -> None:
     """However the bytes are cut, the key is masked, nothing else changes, and no more than a key is held back."""
-    keys = KnownKeys.of([OPENAI_KEY])
+    keys = KnownKeys.prepare([OPENAI_KEY])
     longest = max(map(len, keys.wholes))
     before, after = b"\xff\x00sk-provider-open\xc3", b"\x80 sk-provider \xe2\x82 sk-pro"
     data = before + OPENAI_KEY.encode() + after

@@ -141,7 +141,7 @@ def test_a_run_has_one_key_in_all_lives(path: str, version: str, monkeypatch: py
         with monkeypatch.context() as patch:
             if version == "earlier":
                 patch.setattr(Ownership, "generation", lambda *_: "")
-                patch.setattr(Runner, "_asked_of", lambda *_: ())
+                patch.setattr(Runner, "_digest_request", lambda *_: ())
             lease = await first_run(path, "text", ends=False)
         assert lease.piece.id.endswith(":run-1") == (version == "earlier")
         async with Kernel(path) as kernel:

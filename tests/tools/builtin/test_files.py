@@ -310,7 +310,7 @@ def test_a_workspace_is_a_folder(tmp_path):
 def test_any_bytes_come_back_or_are_refused(data: bytes):
     """Reading and writing the same text gives the same bytes."""
     try:
-        file = TextFile.of(data, "a")
+        file = TextFile.decode(data, "a")
     except ToolError:
         assert b"\0" in data or data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     else:

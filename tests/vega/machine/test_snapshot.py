@@ -13,7 +13,7 @@ from lyra.vega.machine.fiber import Done, Fiber, OutOfFuel, VmEffect
 from lyra.vega.machine.link import LinkedProgram, link
 from lyra.vega.machine.snapshot import from_data, to_data
 from lyra.vega.machine.vm import run
-from lyra.vega.values.values import shown
+from lyra.vega.values.values import render
 from tests.cases import ALL
 from tests.language.conftest import expected, load
 from tests.vega import local_host as host_module
@@ -65,7 +65,7 @@ def test_programs_do_not_notice_being_saved(path: Path, monkeypatch: pytest.Monk
         return
 
     def answer(name: str, _: object, message: object) -> str:
-        return f"{name} heard {shown(message)}"
+        return f"{name} heard {render(message)}"
 
     plain_lines: list[str] = []
     plain = outcome(LocalHost(program, plain_lines.append, answer=answer), plain_lines)

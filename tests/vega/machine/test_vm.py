@@ -79,7 +79,7 @@ def test_a_send_carries_a_copy_and_its_settings():
     sent = effect(fiber)
     target, message, timeout, budget = sent.arguments
     assert (sent.kind, target, message) == ("send", Process("p1"), [1])
-    assert (timeout, budget) == (Duration.of("5", "s"), Money(1_000_000))
+    assert (timeout, budget) == (Duration.parse("5", "s"), Money(1_000_000))
     message.append("changed by the host")
     fiber.resume()
     assert effect(fiber).arguments == (Process("p1"), [1], None, None)
@@ -102,8 +102,8 @@ def test_spawns_say_what_and_how():
     assert (kind, name, arguments, is_async) == ("agent", "A", None, False)
     assert settings["system"] == "be brief"
     assert settings["retry"]["on"] == ["timeout"]
-    assert settings["retry"]["backoff"] == ["exponential", Duration.of("1", "s"), 2.0, Duration.of("5", "s")]
-    assert supervision == {"strategy": "restart", "max_restarts": 3, "window": Duration.of("60", "s")}
+    assert settings["retry"]["backoff"] == ["exponential", Duration.parse("1", "s"), 2.0, Duration.parse("5", "s")]
+    assert supervision == {"strategy": "restart", "max_restarts": 3, "window": Duration.parse("60", "s")}
     fiber.resume(Process("a"))
     assert effect(fiber).arguments[5] is True
     fiber.resume(None)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lyra import vega
-from lyra.vega.checker.types import of_word
+from lyra.vega.checker.types import kind_from_word
 from lyra.vega.stdlib.table import LIBRARY
 
 DOCUMENTS = Path(__file__).parents[1] / "documents"
@@ -174,4 +174,4 @@ def test_the_library_has_the_headings_of_the_document(heading):
     entry = LIBRARY[match[1]][match[2]]
     parameters = [tuple(part.split(": ")) for part in match[3].split(", ") if part]
     assert [(name, kind) for name, kind in entry.parameters] == parameters
-    assert of_word(entry.result) == of_word(match[4] or "null")
+    assert kind_from_word(entry.result) == kind_from_word(match[4] or "null")

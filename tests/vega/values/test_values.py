@@ -17,19 +17,19 @@ from lyra.vega.values.values import (
     checked,
     copied,
     equal,
-    shown,
+    render,
 )
 
 
 def test_durations_are_exact_and_shown_short():
-    assert str(Duration.of("1.5", "s")) == "1500ms"
-    assert str(Duration.of("60", "m")) == "1h"
-    assert Duration.of("1", "d") == Duration.of("24", "h")
-    assert str(Duration.of("24", "h")) == "24h"
+    assert str(Duration.parse("1.5", "s")) == "1500ms"
+    assert str(Duration.parse("60", "m")) == "1h"
+    assert Duration.parse("1", "d") == Duration.parse("24", "h")
+    assert str(Duration.parse("24", "h")) == "24h"
     with pytest.raises(Fault, match="finer"):
-        Duration.of("0.0000000001", "s")
+        Duration.parse("0.0000000001", "s")
     with pytest.raises(Fault, match="overflow"):
-        Duration.of("99999999999999", "h")
+        Duration.parse("99999999999999", "h")
 
 
 def test_ints_are_checked():
@@ -51,7 +51,7 @@ def test_values_that_hold_themselves():
     circular.append(circular)
     other: list[object] = [1]
     other.append(other)
-    assert shown(circular) == "[1, […]]"
+    assert render(circular) == "[1, […]]"
     assert equal(circular, other)
     copy = copied(circular)
     assert copy is not circular

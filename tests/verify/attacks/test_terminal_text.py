@@ -26,5 +26,5 @@ def test_without_the_other_checks_the_last_one_still_holds(monkeypatch: pytest.M
     """A planted bug: prose is not cleaned. It looks worse, and does nothing."""
     from lyra.sage.terminal.text import markdown_view
 
-    monkeypatch.setattr(markdown_view, "shown", lambda text: text)
+    monkeypatch.setattr(markdown_view, "scrub", lambda text: text)
     assert terminal_text.run().effects == []

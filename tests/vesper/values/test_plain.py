@@ -13,7 +13,7 @@ import pytest
 
 from lyra import vesper
 from lyra.errors import ContractViolation
-from lyra.vesper.values.plain import UnreadableInputs, plain_inputs, plain_value
+from lyra.vesper.values.plain import UnreadableInputs, to_plain_inputs, to_plain_value
 
 PATHS = ("python", "direct", "reference")
 
@@ -202,13 +202,13 @@ def test_a_hostile_mapping_makes_no_execution_raise(inputs, kind):
 def test_plain_inputs_are_handed_on_without_a_copy():
     """Inputs that are plain already cost a look at their types."""
     inputs = {"a": "x", "b": 1, "c": decimal.Decimal(1), "d": None, "e": True}
-    assert plain_inputs(inputs) is inputs
+    assert to_plain_inputs(inputs) is inputs
     values = [1, "x"]
-    assert plain_inputs({"a": values})["a"] is values
-    assert plain_inputs([1]) == [1]
-    assert plain_value(Count.one) == 1
+    assert to_plain_inputs({"a": values})["a"] is values
+    assert to_plain_inputs([1]) == [1]
+    assert to_plain_value(Count.one) == 1
     with pytest.raises(UnreadableInputs):
-        plain_inputs(Hostile())
+        to_plain_inputs(Hostile())
 
 
 @pytest.mark.parametrize("text", ["0" * 30_000 + "1", "1e0000000001", "1e-000000002"])

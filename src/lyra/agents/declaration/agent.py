@@ -15,7 +15,7 @@ from lyra.agents.declaration.hooks import HOOK_METHODS, AgentHooks, ContextPolic
 from lyra.agents.declaration.memory import Memory
 from lyra.agents.declaration.output import AnswerType
 from lyra.core.budgets.budget import Budget
-from lyra.core.checking.check import real, short_text, whole
+from lyra.core.checking.check import check_integer, real, short_text
 from lyra.core.limits import NAME_LENGTH_MAX
 from lyra.core.policies.policy import Backoff, CircuitBreaker, RateLimit, Retry, Supervision
 from lyra.core.tool import Tool
@@ -139,21 +139,21 @@ class AgentDeclaration:
         self.temperature = None if temperature is None else real(temperature, "temperature", least=0.0, most=2.0)
         self.top_p = None if top_p is None else real(top_p, "top_p", least=0.0, most=1.0)
         self.sampling: dict[str, Any] = {}  # further fields of its Requests, set where it runs as a stage of a pipeline
-        self.max_tokens = whole(max_tokens, "max_tokens", least=1, most=10**7)
-        self.min_tokens = whole(min_tokens, "min_tokens", least=1, most=10**7)
+        self.max_tokens = check_integer(max_tokens, "max_tokens", least=1, most=10**7)
+        self.min_tokens = check_integer(min_tokens, "min_tokens", least=1, most=10**7)
         if not isinstance(fit_budget, bool):
             raise ConfigError(f"fit_budget is True or False, not {fit_budget!r}", key="fit_budget")
         self.fit_budget = fit_budget  # takes an answer that its budget cut; otherwise that is BudgetExceeded
         self.thinking_tokens = (
-            None if thinking_tokens is None else whole(thinking_tokens, "thinking_tokens", least=1, most=10**7)
+            None if thinking_tokens is None else check_integer(thinking_tokens, "thinking_tokens", least=1, most=10**7)
         )
         self.output = None if output is None else AnswerType.of(output)
-        self.output_retries = whole(output_retries, "output_retries", most=100)
+        self.output_retries = check_integer(output_retries, "output_retries", most=100)
         self.context = None if context is None else ContextPolicy.of(context)
         self.supervision = None if supervision is None else Supervision.of(supervision)
         self.timeouts = None if timeouts is None else Timeouts.of(timeouts)
-        self.max_iterations = whole(max_iterations, "max_iterations", least=1, most=10**6)
-        self.max_parallel_tools = whole(max_parallel_tools, "max_parallel_tools", least=1, most=10**4)
+        self.max_iterations = check_integer(max_iterations, "max_iterations", least=1, most=10**6)
+        self.max_parallel_tools = check_integer(max_parallel_tools, "max_parallel_tools", least=1, most=10**4)
         self.description = description
 
     def _tools_of_settings(self) -> tuple[Tool, ...]:

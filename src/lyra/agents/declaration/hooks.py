@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final, Literal, Protocol
 
 import msgspec
 
-from lyra.core.checking.check import FrozenSettings, one_of, real, whole
+from lyra.core.checking.check import FrozenSettings, check_integer, one_of, real
 from lyra.errors import ConfigError
 
 HOOK_METHODS: Final = ("status_for", "run")
@@ -86,12 +86,12 @@ class ContextPolicy(FrozenSettings, frozen=True):
                 known = ", ".join(_SETTINGS[self.kind])
                 raise ConfigError(f"a context of kind {self.kind!r} has no {name!r}; it has {known}", key=name)
         if self.tokens is not None:
-            whole(self.tokens, "tokens", least=16)
+            check_integer(self.tokens, "tokens", least=16)
         for name, default in (("share", 0.8), ("keep", 0.5)):
             given = getattr(self, name)
             self._put(**{name: default if given is None else real(given, name, above=0.0, most=1.0)})
-        self._put(turns=20 if self.turns is None else whole(self.turns, "turns", least=1))
-        most = 1024 if self.summary_tokens is None else whole(self.summary_tokens, "summary_tokens", least=16)
+        self._put(turns=20 if self.turns is None else check_integer(self.turns, "turns", least=1))
+        most = 1024 if self.summary_tokens is None else check_integer(self.summary_tokens, "summary_tokens", least=16)
         self._put(summary_tokens=most)
 
     @classmethod

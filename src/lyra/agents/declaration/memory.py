@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 import msgspec
 
-from lyra.core.checking.check import FrozenSettings, short_text, whole
+from lyra.core.checking.check import FrozenSettings, check_integer, short_text
 from lyra.core.limits import NAME_LENGTH_MAX
 from lyra.errors import ConfigError
 
@@ -61,8 +61,8 @@ class Memory(FrozenSettings, frozen=True):
 
     def __post_init__(self) -> None:
         short_text(self.scope, "scope", most=NAME_LENGTH_MAX)
-        whole(self.items, "items", least=0, most=1_000)
-        whole(self.tokens, "tokens", least=0, most=10**6)
+        check_integer(self.items, "items", least=0, most=1_000)
+        check_integer(self.tokens, "tokens", least=0, most=10**6)
         lacking = [name for name in _HOME_METHODS if not callable(getattr(self.home, name, None))]
         if self.home is not None and lacking:
             raise ConfigError(

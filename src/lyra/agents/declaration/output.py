@@ -293,7 +293,7 @@ def parts_of(output: Any) -> Any:
     return output
 
 
-def plain_or_text(value: Any) -> Any:
+def to_plain_or_text(value: Any) -> Any:
     """Plain data of a value that JSON does not know, such as a pydantic model; of any other, its text."""
     try:
         return to_plain(value)
@@ -302,7 +302,7 @@ def plain_or_text(value: Any) -> Any:
 
 
 def _text_part(value: Any) -> dict[str, Any]:
-    text = value if isinstance(value, str) else msgspec.json.encode(value, enc_hook=plain_or_text).decode()
+    text = value if isinstance(value, str) else msgspec.json.encode(value, enc_hook=to_plain_or_text).decode()
     return {"type": "text", "text": text}
 
 

@@ -28,7 +28,7 @@ from lyra.kernel.process.replay import after
 from lyra.kernel.programs.handle import ChildHandle
 from lyra.kernel.programs.registry import Programs
 from lyra.kernel.seams import Seams
-from lyra.observe.timeline.step import plain
+from lyra.observe.timeline.step import shorten
 from lyra.store.memory import MemoryStore
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ class _NotingDoor(Door):
         if not isinstance(process.replay, _Answers):
             raise _AnswersEnd
         if process.pid == self._look.pid:
-            self._look.arguments[str(key)] = _shown(_by_name(effect, args, kwargs))
+            self._look.arguments[str(key)] = _render_value(_by_name(effect, args, kwargs))
         return super().perform(process, key, effect, args, kwargs)
 
 
@@ -243,17 +243,17 @@ def _program_frames(frame: FrameType | None) -> list[FrameType]:
 def _frame_of(frame: FrameType, branch: str) -> ProgramFrame:
     code: CodeType = frame.f_code
     variables = {
-        name: _shown(value)
+        name: _render_value(value)
         for name, value in frame.f_locals.items()
         if name != _CONTEXT and not name.startswith(("__", "."))
     }
     return ProgramFrame(code.co_qualname, code.co_filename, frame.f_lineno, variables, branch)
 
 
-def _shown(value: Any) -> Any:
+def _render_value(value: Any) -> Any:
     if isinstance(value, ChildHandle):
         return f"process {value.pid}"
     try:
-        return plain(value, text_max=_TEXT_MAX)
+        return shorten(value, text_max=_TEXT_MAX)
     except Exception as error:  # noqa: BLE001 - a value of the program's own class may fail to tell what it is
         return f"({type(value).__name__}, which cannot be shown: {type(error).__name__})"

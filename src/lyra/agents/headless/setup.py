@@ -21,7 +21,7 @@ from lyra.agents.headless.options import HeadlessOptions, default_prompt
 from lyra.agents.helpers.task import task_tool
 from lyra.agents.session.models import check_model_name, known_to
 from lyra.config import KEYS, Config
-from lyra.core.checking.check import did_you_mean, whole
+from lyra.core.checking.check import check_integer, did_you_mean
 from lyra.core.rights.capability import Capability, Grant
 from lyra.core.tool import Tool
 from lyra.errors import ConfigError
@@ -299,7 +299,7 @@ def agent_of(name: str, options: HeadlessOptions, config: Config, setup: Headles
         permissions=setup.permissions,
         memory=setup.memory,
         hooks=options.hooks,
-        max_iterations=whole(options.max_turns, "max_turns", least=1, most=10**6),
+        max_iterations=check_integer(options.max_turns, "max_turns", least=1, most=10**6),
         max_tokens=ANSWER_TOKENS_MAX,
         output=options.output,
     )

@@ -26,7 +26,7 @@ from lyra.agents.session.replies import MarkedReply, Pending, Reply, Sink, Strea
 from lyra.agents.session.session import Metrics
 from lyra.agents.session.shared import runtime_of
 from lyra.core.budgets.budget import Limits
-from lyra.core.checking.check import real, whole
+from lyra.core.checking.check import check_integer, real
 from lyra.core.hints import Out_co
 from lyra.core.message import Message
 from lyra.core.naming import SUPERVISE, named
@@ -228,7 +228,7 @@ class AgentProcess(Handle[Out_co], Generic[Out_co]):
     async def revise(self, keep: int, add: Iterable[Message] = ()) -> None:
         """Keep the first `keep` messages of the conversation and put others behind them, once the agent is idle."""
         messages = [message.to_data() for message in add]
-        await self._order({"lyra.revise": {"keep": whole(keep, "keep", least=0), "add": messages}})
+        await self._order({"lyra.revise": {"keep": check_integer(keep, "keep", least=0), "add": messages}})
 
     async def compact(self, focus: str = "") -> None:
         """Replace all but the last turn by a summary in what the model is sent; `focus` says what it must keep."""

@@ -238,7 +238,7 @@ class ProviderKeys:
 
     def _know(self) -> None:
         self._known = tuple(sorted({*keys_in_environment(), *filter(is_key, self._secrets)}, key=len, reverse=True))
-        self._prepared = KnownKeys.of(self._known)
+        self._prepared = KnownKeys.prepare(self._known)
 
     def clean(self, text: str) -> str:
         """A text that is shown or written down, with known keys masked. For a text that runs or is stored there is
@@ -315,5 +315,5 @@ class ModelSettings:
         secrets = (secret for name, given in config.providers.items() for secret in secrets_of(name, given))
         self.secrets = tuple(dict.fromkeys(secrets))
         if config.prices:
-            self.prices = Prices.of_config(config, clock=self._clock)
+            self.prices = Prices.from_config(config, clock=self._clock)
         return config

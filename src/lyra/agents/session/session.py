@@ -270,7 +270,7 @@ class AgentSession:
         sampled."""
         return (self.trace_id, self.parent_span, self.sampled)
 
-    def asked_in(self, span: TraceSpan | None, own: tuple[str, str | None, bool | None]) -> None:
+    def put_next_turn_under(self, span: TraceSpan | None, own: tuple[str, str | None, bool | None]) -> None:
         """Put the next turn under the span that is open around the caller, else under the session's own, which is also
         the place for a caller that is where the session began."""
         if span is not None and not (self.session_span is not None and span == self.outer_span):
@@ -410,7 +410,7 @@ class AgentCache:
     """The entry of one agent."""
 
     def __init__(self, agent: AgentDeclaration) -> None:
-        self.own_tools = OwnTools.of(agent)
+        self.own_tools = OwnTools.from_agent(agent)
         self.prompt: tuple[KnownKeys, str] | None = None  # its system prompt, and the keys that are masked in it
         self.model_effects: dict[Any, Effect] = {}  # one for each model
         # The system prompt and the tools of the last journaled model call, and the hash of the agent's settings.

@@ -37,7 +37,7 @@ class OwnTools(NamedTuple):
     guarded: bool  # calls of some are always decided on
 
     @classmethod
-    def of(cls, agent: AgentDeclaration) -> OwnTools:
+    def from_agent(cls, agent: AgentDeclaration) -> OwnTools:
         toolbox = agent.toolbox
         return cls(
             not agent.sources and not any(tool.deferred or tool.name == _SEARCH for tool in toolbox),
@@ -105,12 +105,12 @@ class Toolset:
         tools: dict[str, Tool] = {}
         self._failures = []
         for source in self._agent.sources:
-            for tool in self._of(source):
+            for tool in self._read_source(source):
                 if tool.name not in self._agent.tools:
                     tools.setdefault(tool.name, tool)
         return tools
 
-    def _of(self, source: ToolSource) -> tuple[Tool, ...]:
+    def _read_source(self, source: ToolSource) -> tuple[Tool, ...]:
         """The tools of one source; if it fails, those it gave last, so that the message is answered all the same."""
         try:
             self._by_source[id(source)] = tuple(source.__lyra_tools__())

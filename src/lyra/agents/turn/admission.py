@@ -191,7 +191,7 @@ class Case:
         except Exception as error:  # noqa: BLE001 - a tool's `needs_of` may raise anything; there has to be a row
             message = error.message if isinstance(error, LyraError) else f"{type(error).__name__}: {error}"
             decision = PermissionDecision("deny", None, f"it cannot be judged: {message}", "error")
-        shown = self.runtime.clean(_shown(self.call, self._subject))
+        shown = self.runtime.clean(_describe_subject(self.call, self._subject))
         if decision.decision == "ask" and len(shown) > _SHOWN_CHARS_MAX:
             reason = f"{decision.reason}, and it is too long to be shown to a person"
             decision = decision._replace(decision="deny", reason=reason)
@@ -353,7 +353,7 @@ def _within(path: str, folders: tuple[str, ...]) -> bool:
     return not folders or any(path == root or path.startswith(root.rstrip("/") + "/") for root in folders)
 
 
-def _shown(call: ToolCall, subject: Subject | None) -> str:
+def _describe_subject(call: ToolCall, subject: Subject | None) -> str:
     """The subject as a person is shown it: the command, path or URL, or all arguments of a tool without one."""
     if subject is not None and subject.kind in ("command", "path", "url") and subject.value is not None:
         return subject.value

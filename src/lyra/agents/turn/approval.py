@@ -18,7 +18,7 @@ from lyra.core.tool import ToolCall, error_code
 from lyra.errors import ApprovalRefused, ConfigError, Denied, LyraError
 from lyra.tools.permissions.decision import ANSWERS, Permissions
 from lyra.tools.permissions.rules import Rule
-from lyra.tools.permissions.subjects import facts_of, whole_of
+from lyra.tools.permissions.subjects import facts_of, to_canonical_json
 
 if TYPE_CHECKING:
     from lyra.agents.session.replies import Sink
@@ -34,7 +34,7 @@ _BLANKS: Final = re.compile(" {40,}")
 
 
 def arguments_as_json(arguments: dict[str, Any]) -> str:
-    return whole_of(arguments) or msgspec.json.encode(arguments, enc_hook=str, order="sorted").decode()
+    return to_canonical_json(arguments) or msgspec.json.encode(arguments, enc_hook=str, order="sorted").decode()
 
 
 def visible_text(text: str) -> str:

@@ -94,9 +94,9 @@ class Callbacks:
         form = json.dumps(schema.get("properties", {}), ensure_ascii=False, default=str)
         answer = await self._ask(
             "clarification",
-            f"The MCP server {_shown(server)} asks:\n{_shown(clean(message))}",
+            f"The MCP server {_render_excerpt(server)} asks:\n{_render_excerpt(clean(message))}",
             "These are the words of that server, not of the agent; what you answer is sent to it.\n"
-            f"It wants: {_shown(clean(form))}\nAnswer with data that fits, or deny.",
+            f"It wants: {_render_excerpt(clean(form))}\nAnswer with data that fits, or deny.",
         )
         return None if answer is None else _filled(answer, schema)
 
@@ -187,7 +187,7 @@ class Callbacks:
             return None
 
 
-def _shown(text: str) -> str:
+def _render_excerpt(text: str) -> str:
     shown = visible(text)
     if len(shown) <= _SHOWN_CHARS_MAX:
         return shown

@@ -136,9 +136,9 @@ async def _serve(ctx: Context, runtime: AgentRuntime, session: AgentSession, tur
             skip_replay(process)
         if pending is not None:
             pending.running = process.pid
-            session.asked_in(pending.span, own_span)
+            session.put_next_turn_under(pending.span, own_span)
         elif isinstance(message, dict) and "trace" in message:  # its caller asked before a restart
-            session.asked_in(parse_traceparent(str(message["trace"])), own_span)
+            session.put_next_turn_under(parse_traceparent(str(message["trace"])), own_span)
         turn = Turn(ctx, runtime, session, pending)
         failure: BaseException | None = None
         if request_id and _is_abandoned(turn, withdrawn=is_withdrawn):

@@ -39,7 +39,7 @@ from lyra.models.stream import (
     ToolStart,
     is_unchanged,
 )
-from lyra.models.wire.faults import fault, of_exception
+from lyra.models.wire.faults import fault, from_exception
 
 if TYPE_CHECKING:
     from lyra.agents.session.session import AgentSession
@@ -215,7 +215,7 @@ def _sorted(call: ModelCall, raised: BaseException) -> BaseException:
     assert call.provider is not None
     name, task = call.provider.name, asyncio.current_task()
     if not isinstance(raised, asyncio.CancelledError):
-        return of_exception(raised, name) or raised
+        return from_exception(raised, name) or raised
     if call.runtime.kernel.stopping or task is None or task.cancelling():
         return raised
     return fault("temporary", f"{name or 'the provider'} failed: CancelledError", provider=name)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from lyra.agents.declaration.output import parts_of, plain_or_text
+from lyra.agents.declaration.output import parts_of, to_plain_or_text
 from lyra.agents.session.events import ToolEnded, ToolProgress, ToolStarted
 from lyra.agents.session.open_questions import scopes
 from lyra.agents.session.records import Held, new_span, tell_tool_call, tool_record, turn_span
@@ -245,7 +245,7 @@ async def _result(
                 output = await _output(turn, tool, call, allowed.rights)
         if is_changed:
             output = _with_changes(call, output)
-        result = ToolResult(call.id, call.name, _shown(runtime, output))
+        result = ToolResult(call.id, call.name, _render_output(runtime, output))
     except _ENDS_TURN:
         raise
     except Exception as error:  # a tool may raise anything; the model is told
@@ -409,7 +409,7 @@ async def _perform(use: ToolUse, **hidden: str) -> Any:
         raise ToolError(use.runtime.clean(f"{type(error).__name__}: {message}"), tool=use.tool.name) from None
 
 
-def _shown(runtime: AgentRuntime, output: Any) -> Any:
+def _render_output(runtime: AgentRuntime, output: Any) -> Any:
     """The output as the model reads it: text, images among texts, or JSON of anything else; known keys masked,
     characters that no screen shows left out, long text shortened."""
     if _has_image(output):
@@ -419,7 +419,7 @@ def _shown(runtime: AgentRuntime, output: Any) -> Any:
     elif isinstance(output, str):
         text = output
     else:
-        text = msgspec.json.encode(output, enc_hook=plain_or_text).decode()
+        text = msgspec.json.encode(output, enc_hook=to_plain_or_text).decode()
     text = runtime.clean(text)
     if len(text) > _OUTPUT_CHARS_MAX:
         half = _OUTPUT_CHARS_MAX // 2
@@ -441,7 +441,7 @@ def _has_image(output: Any) -> bool:
 
 
 def _text_shown(runtime: AgentRuntime, part: dict[str, Any]) -> dict[str, Any]:
-    return part if part["type"] == "image" else {**part, "text": _shown(runtime, part.get("text"))}
+    return part if part["type"] == "image" else {**part, "text": _render_output(runtime, part.get("text"))}
 
 
 def _sentence(runtime: AgentRuntime, error: Exception) -> str:
@@ -471,15 +471,15 @@ async def recorded_output(process: Process, work: Awaitable[Any], clean: Callabl
     if process.core.journal is not None and _has_row(process):
 
         async def row() -> Any:
-            return clean(_plain(output))
+            return clean(_to_builtins(output))
 
         await journaled_wait(process, OUTPUT, row)
     return output
 
 
-def _plain(output: Any) -> Any:
+def _to_builtins(output: Any) -> Any:
     try:
-        return msgspec.to_builtins(output, enc_hook=plain_or_text)
+        return msgspec.to_builtins(output, enc_hook=to_plain_or_text)
     except (TypeError, ValueError, RecursionError):
         return str(output)
 

@@ -121,7 +121,7 @@ def agent(ctx: click.Context, /, *, form: str, continues: bool, resume: str | No
             invocation,
             printer,
             given,
-            lambda options: _asked(invocation, options, task, piped, printer, resume, pause),
+            lambda options: _ask_session(invocation, options, task, piped, printer, resume, pause),
         )
     )
 
@@ -257,7 +257,7 @@ async def _run(invocation: Invocation, asked: Coroutine[Any, Any, HeadlessOutcom
     return report(outcome.error, debug=invocation.debug)
 
 
-async def _asked(
+async def _ask_session(
     invocation: Invocation,
     options: HeadlessOptions,
     task: str,

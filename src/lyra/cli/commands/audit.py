@@ -115,13 +115,13 @@ def _time(timestamp_s: float) -> str:
 
 
 def _line(link: Link | AuditRow) -> str:
-    fields = " ".join(f"{name}={_shown_value(value)}" for name, value in link.fields.items())
+    fields = " ".join(f"{name}={_render_value(value)}" for name, value in link.fields.items())
     return printable(
         f"{link.seq:>6}  {_time(link.at)}  {link.pid or '-':<8}  {link.kind:<20}  {fields}".replace("\n", "\\n")
     )
 
 
-def _shown_value(value: Any) -> str:
+def _render_value(value: Any) -> str:
     import json
 
     return value if isinstance(value, str) and value and " " not in value else json.dumps(value, ensure_ascii=False)

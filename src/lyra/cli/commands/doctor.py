@@ -55,11 +55,11 @@ def examine(invocation: Invocation) -> Iterator[Finding]:
 def sage_doctor(ctx: click.Context, *, model: str, as_json: bool) -> None:
     """Check what Sage and Lyra need on this machine, and how to get what is missing."""
     invocation = ctx.ensure_object(Invocation)
-    rows = [*examine(invocation), *_of_sage(invocation, model), _terminal()]
+    rows = [*examine(invocation), *_check_sage(invocation, model), _terminal()]
     ctx.exit(show_findings(rows, as_json=as_json))
 
 
-def _of_sage(invocation: Invocation, model: str) -> Iterator[Finding]:
+def _check_sage(invocation: Invocation, model: str) -> Iterator[Finding]:
     from lyra.sage.commands.doctor import sage_checks
 
     try:

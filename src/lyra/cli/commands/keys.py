@@ -103,7 +103,7 @@ def list_(invocation: Invocation, target: str | None, *, as_json: bool) -> None:
     """List the keys in force, and what each has spent."""
 
     async def read(table: KeyTable) -> Any:
-        return {"keys": [_plain(key) for key in table.all()]}
+        return {"keys": [_key_to_json(key) for key in table.all()]}
 
     rows = _ask(invocation, target, ("GET", "/api/keys", None), read, unmade={"keys": []})["keys"]
     if as_json:
@@ -128,7 +128,7 @@ def show(invocation: Invocation, key: str, target: str | None, *, as_json: bool)
     """Show one key: its limits and what it has spent."""
 
     async def read(table: KeyTable) -> Any:
-        return _plain(await table.get(key))
+        return _key_to_json(await table.get(key))
 
     row = _ask(invocation, target, ("GET", f"/api/keys/{_quoted(key)}", None), read)
     if as_json:
@@ -137,7 +137,7 @@ def show(invocation: Invocation, key: str, target: str | None, *, as_json: bool)
     row["created_at"] = moment(row["created_at"])
     for name in [name for name in row if name.endswith("_micro_usd")]:
         row[name.removesuffix("_micro_usd")] = _dollars(row.pop(name))
-    table(("what", "value"), [(name, _shown(value)) for name, value in row.items()])
+    table(("what", "value"), [(name, _render_value(value)) for name, value in row.items()])
 
 
 @keys.command()
@@ -260,7 +260,7 @@ def _token(invocation: Invocation) -> str:
     return (operator_token(own) if own else "") or kept_token(os.environ)
 
 
-def _plain(key: Any) -> dict[str, Any]:
+def _key_to_json(key: Any) -> dict[str, Any]:
     import msgspec
 
     from lyra.server.gateway.admin import key_view
@@ -279,7 +279,7 @@ def _dollars(micro_usd: int | None) -> str:
     return "-" if micro_usd is None else f"${micro_usd / 1_000_000:.6f}".rstrip("0").ljust(5, "0")
 
 
-def _shown(value: Any) -> str:
+def _render_value(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(map(str, value)) or "-"
     return "-" if value in (None, "") else str(value)

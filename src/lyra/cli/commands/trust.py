@@ -257,7 +257,7 @@ def show_asks(files: Sequence[FileAsks], trust: FolderTrust, *, err: bool) -> No
 def _since(file: FileAsks, trust: FolderTrust) -> str:
     if file.state(trust) != "changed":
         return ""
-    kept, answer = trust.answers.of_folder(file.folder), trust.answer(file.folder, file.name)
+    kept, answer = trust.answers.find_folder(file.folder), trust.answer(file.folder, file.name)
     word = "trusted" if answer is not None and answer.trusted else "refused"
     return f" (changed since you {word} it{f' on {moment(kept.answered_s)}' if kept is not None else ''})"
 

@@ -130,7 +130,7 @@ def start(
     if interactive:
         ctx.exit(run_interactive(invocation, given, beginning, words, opened, verbose=verbose))
     printer = _printer(form, mode_of_text, several=requested)
-    tell = _told(printer, verbose=verbose, denials=form == "text" and mode_of_text != "silent" and not verbose)
+    tell = _make_teller(printer, verbose=verbose, denials=form == "text" and mode_of_text != "silent" and not verbose)
     if requested:
 
         def run(options: HeadlessOptions) -> Coroutine[Any, Any, HeadlessOutcome]:
@@ -140,7 +140,7 @@ def start(
         text, piped = task_of(prompt, _MISSING)
 
         def run(options: HeadlessOptions) -> Coroutine[Any, Any, HeadlessOutcome]:
-            return _asked(invocation, options, beginning, text, piped, tell, opened, opening=printer.has_opening)
+            return _ask_session(invocation, options, beginning, text, piped, tell, opened, opening=printer.has_opening)
 
     ctx.exit(run_printed(invocation, printer, given, run, rules=True))
 
@@ -158,7 +158,7 @@ def _printer(form: str, mode_of_text: str | None, *, several: bool) -> LinePrint
     return LinePrinter(form, several=several)
 
 
-def _told(printer: LinePrinter, *, verbose: bool, denials: bool) -> Tell:
+def _make_teller(printer: LinePrinter, *, verbose: bool, denials: bool) -> Tell:
     """Return what is called with each line. `denials`: tell which tools were denied."""
     if not verbose and not denials:
         return printer.say
@@ -173,7 +173,7 @@ def _told(printer: LinePrinter, *, verbose: bool, denials: bool) -> Tell:
     return tell
 
 
-async def _asked(
+async def _ask_session(
     invocation: Invocation,
     options: HeadlessOptions,
     beginning: SessionStart,

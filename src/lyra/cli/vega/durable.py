@@ -181,7 +181,7 @@ def live(
             output.live.start()
 
     def asks(interrupt: Interrupt) -> None:
-        output.warn(printable(_asked(space.name, interrupt, command(invocation, space, "answer"))))
+        output.warn(printable(_describe_question(space.name, interrupt, command(invocation, space, "answer"))))
 
     def began(run_id: str) -> None:
         """Print the id once the run is durable: from here on it can be resumed, even if this process is killed."""
@@ -289,7 +289,7 @@ def _stopped(invocation: Invocation, space: Space) -> None:
 _ANSWERS: Final = {"confirmation": "--yes or --no", "in_doubt": "retry, skip or fail"}
 
 
-def _asked(run_id: str, interrupt: Interrupt, answer: str) -> str:
+def _describe_question(run_id: str, interrupt: Interrupt, answer: str) -> str:
     """A question, and how to answer it."""
     lines = [f"run {run_id} asks ({interrupt.kind}): {interrupt.question}"]
     if interrupt.message:

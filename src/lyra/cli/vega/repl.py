@@ -152,9 +152,9 @@ class _Repl:
         else:
             value = self.session.value() if piece.is_expression else None
             if value is not None:
-                from lyra.vega.values.values import shown
+                from lyra.vega.values.values import render
 
-                click.echo(f'"{value}"' if isinstance(value, str) else shown(value))
+                click.echo(f'"{value}"' if isinstance(value, str) else render(value))
 
     async def _ran(self) -> None:
         from lyra.vega.repl import Interactive

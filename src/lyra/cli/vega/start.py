@@ -121,7 +121,7 @@ def go_on(
     `migration` the rest is another program's."""
     invocation = ctx.ensure_object(Invocation)
 
-    def told() -> None:
+    def print_output_before() -> None:
         lines = [] if tail else before.output()
         if output.lines is not None:
             output.lines += lines
@@ -133,7 +133,7 @@ def go_on(
     began = before.began
     try:
         if before.is_over:
-            told()
+            print_output_before()
             value = _returned(before) if failed is None else None
         else:
             invocation.flags[:0] = [flag for flag in began.get("settings", ()) if flag not in invocation.flags]
@@ -147,7 +147,7 @@ def go_on(
                 output,
                 before=before,
                 migration=migration,
-                held=told,
+                held=print_output_before,
                 budget=budget,
                 **options,
             )

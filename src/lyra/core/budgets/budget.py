@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeAlias
 import msgspec
 
 from lyra.core.budgets.money import Money, money
-from lyra.core.checking.check import known_keys, one_of, real, short_text, whole
+from lyra.core.checking.check import check_integer, known_keys, one_of, real, short_text
 from lyra.core.limits import MONEY_MICRO_USD_MAX, NAME_LENGTH_MAX
 from lyra.errors import BudgetExceeded, ConfigError, InternalError
 
@@ -46,7 +46,7 @@ _NO_LIMITS: Final = [_UNLIMITED] * len(DIMENSIONS)
 def _amount(dimension: str, value: Any) -> int:
     if dimension == "usd":
         return int(money(value))
-    return whole(value, dimension, most=MONEY_MICRO_USD_MAX)
+    return check_integer(value, dimension, most=MONEY_MICRO_USD_MAX)
 
 
 def _index(dimension: str) -> int:
@@ -391,7 +391,7 @@ class Budget:
         """The least of limit − used − reserved here and above, never below 0; None without a limit."""
         index = _index(dimension)
         least = min(scope._limits[index] - scope._taken[index] for scope in self.chain())
-        return _shown(index, max(least, 0)) if least < _UNLIMITED // 2 else None
+        return _to_amount(index, max(least, 0)) if least < _UNLIMITED // 2 else None
 
     def spendable(self, dimension: str, *, with_reserved: bool = False) -> int | None:
         """Return what the scopes that block have left, as a bare number, with what is only reserved or without it; None
@@ -413,17 +413,17 @@ class Budget:
 
     def used(self, dimension: str = "usd") -> Money | int:
         index = _index(dimension)
-        return _shown(index, self._used[index])
+        return _to_amount(index, self._used[index])
 
     def reserved(self, dimension: str = "usd") -> Money | int:
         index = _index(dimension)
-        return _shown(index, self._taken[index] - self._used[index])
+        return _to_amount(index, self._taken[index] - self._used[index])
 
     def limit(self, dimension: str = "usd") -> Money | int | None:
         """The least limit here and above; None without one."""
         index = _index(dimension)
         lowest = self._lowest(index)
-        return None if lowest == _UNLIMITED else _shown(index, lowest)
+        return None if lowest == _UNLIMITED else _to_amount(index, lowest)
 
     def _limits_any(self, usage: Usage) -> bool:
         """Whether this scope or one above has a limit on something that `usage` has."""
@@ -516,13 +516,13 @@ class Budget:
         left = max(excess.limit - excess.used - excess.reserved, 0)
         where = f"the budget {excess.scope!r}" if excess.scope else "the budget"
         return BudgetExceeded(
-            f"{where} has {_shown(index, left)} of {_shown(index, excess.limit)} {excess.dimension} left, "
-            f"and {_shown(index, excess.asked)} was asked for",
+            f"{where} has {_to_amount(index, left)} of {_to_amount(index, excess.limit)} {excess.dimension} left, "
+            f"and {_to_amount(index, excess.asked)} was asked for",
             hint="raise the limit, ask for less, or set on_exceed to 'warn'",
             remaining=left,
             **excess.to_data(),
         )
 
 
-def _shown(index: int, amount: int) -> Money | int:
+def _to_amount(index: int, amount: int) -> Money | int:
     return Money(amount) if index == _USD else amount

@@ -63,22 +63,22 @@ class Money(int):
         return format(str(self), spec) if not spec or spec[-1] in "s<>^0123456789" else format(int(self), spec)
 
     def __add__(self, other: int) -> Money:
-        return Money(int(self) + _whole(other))
+        return Money(int(self) + _to_int(other))
 
     def __radd__(self, other: int) -> Money:
-        return Money(_whole(other) + int(self))
+        return Money(_to_int(other) + int(self))
 
     def __sub__(self, other: int) -> Money:
-        return Money(int(self) - _whole(other))
+        return Money(int(self) - _to_int(other))
 
     def __rsub__(self, other: int) -> Money:
-        return Money(_whole(other) - int(self))
+        return Money(_to_int(other) - int(self))
 
     def __mul__(self, other: int) -> Money:
-        return Money(int(self) * _whole(other))
+        return Money(int(self) * _to_int(other))
 
     def __rmul__(self, other: int) -> Money:
-        return Money(_whole(other) * int(self))
+        return Money(_to_int(other) * int(self))
 
     def __neg__(self) -> Money:
         return Money(-int(self))
@@ -92,7 +92,7 @@ def money(value: Any) -> Money:
     return value if isinstance(value, Money) and value >= 0 else Money.parse(value)
 
 
-def _whole(other: Any) -> int:
+def _to_int(other: Any) -> int:
     """The operand as an int; TypeError for a float, whose arithmetic would lose micro-dollars."""
     if isinstance(other, int):
         return int(other)

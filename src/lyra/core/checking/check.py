@@ -86,7 +86,7 @@ def one_of(value: Any, words: Iterable[str], what: str) -> str:
     raise ConfigError(f"{what} is one of {', '.join(words)}, not {value!r}", hint=hint, key=what)
 
 
-def whole(value: Any, what: str, *, least: int = 0, most: int = 2**63 - 1) -> int:
+def check_integer(value: Any, what: str, *, least: int = 0, most: int = 2**63 - 1) -> int:
     if type(value) is not int and (isinstance(value, bool) or not isinstance(value, int)):
         raise ConfigError(f"{what} is a whole number, not {value!r}", key=what)
     if not least <= value <= most:
@@ -187,7 +187,7 @@ class Mistake(NamedTuple):
         return CheckError(self.message, file=self.file, line=self.line, column=self.column, hint=self.hint)
 
     @classmethod
-    def of(cls, error: ParseError) -> Mistake:
+    def from_error(cls, error: ParseError) -> Mistake:
         return cls(error.fields["file"], error.fields["line"], error.fields["column"], error.message, error.hint)
 
 

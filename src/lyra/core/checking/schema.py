@@ -40,7 +40,7 @@ KEYWORDS: Final[dict[str, str]] = {
 _ANNOTATIONS: Final = ("title", "description", "default", "examples", "format", "$schema", "$id", "$comment")
 
 
-def _whole(value: Any) -> bool:
+def _is_integer(value: Any) -> bool:
     if isinstance(value, float):
         return value.is_integer()
     return isinstance(value, int) and not isinstance(value, bool)
@@ -55,7 +55,7 @@ _TYPES: Final[dict[str, Callable[[Any], bool]]] = {
     "array": lambda value: isinstance(value, (list, tuple)),
     "string": lambda value: isinstance(value, str),
     "number": _number,
-    "integer": _whole,
+    "integer": _is_integer,
     "boolean": lambda value: isinstance(value, bool),
     "null": lambda value: value is None,
 }
@@ -252,7 +252,7 @@ def _keyword_problems(keyword: str, value: Any, path: Path, depth: int) -> Itera
         if not (isinstance(value, (list, tuple)) and all(isinstance(key, str) for key in value)):
             yield wrong
     elif keyword in _COUNTS:
-        if not _whole(value) or value < 0:
+        if not _is_integer(value) or value < 0:
             yield wrong
     elif keyword in _BOUNDS:
         if not _number(value):

@@ -402,7 +402,7 @@ def _date(words: Sequence[str]) -> Iterator[Reach]:
             yield Reach(index + 1)
 
 
-def _plain_sets(words: Sequence[str]) -> Iterator[Reach]:
+def _find_changed_words(words: Sequence[str]) -> Iterator[Reach]:
     """Programs that print without a plain word, and change what such a word names: `hostname NAME`."""
     for index, word in enumerate(words[1:], 1):
         if word[:1] != "-":
@@ -490,7 +490,7 @@ JUDGES: Final[dict[str, Judge]] = {
     "rustc": _rustc,
     **dict.fromkeys(("uniq", "xxd"), _output_file),
     "date": _date,
-    **dict.fromkeys(("hostname", "route"), _plain_sets),
+    **dict.fromkeys(("hostname", "route"), _find_changed_words),
     "sysctl": _sysctl,
     **dict.fromkeys(("timedatectl", "hostnamectl", "localectl"), _control),
     "rename": _rename,

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar, Final
 
-from lyra.core.checking.check import FrozenSettings, real, whole
+from lyra.core.checking.check import FrozenSettings, check_integer, real
 from lyra.core.clock import Clock, SystemClock
 from lyra.core.policies.rate import RateLimit, TokenBucket
 from lyra.core.policies.retry import RETRYABLE, error_class
@@ -55,9 +55,9 @@ class CircuitBreaker(FrozenSettings, frozen=True):
 
     def __post_init__(self) -> None:
         self._put(
-            threshold=whole(self.threshold, "threshold", most=10**9),
+            threshold=check_integer(self.threshold, "threshold", most=10**9),
             reset_after=real(self.reset_after, "reset_after"),
-            half_open_max=whole(self.half_open_max, "half_open_max", least=1, most=10**9),
+            half_open_max=check_integer(self.half_open_max, "half_open_max", least=1, most=10**9),
         )
         if self.per not in ("try", "call"):
             raise ConfigError('per is "try" or "call"', key="per")

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Final
 
-from lyra.core.checking.check import FrozenSettings, one_of, real, whole
+from lyra.core.checking.check import FrozenSettings, check_integer, one_of, real
 from lyra.core.policies.breaker import Breaker, CircuitBreaker, counts_as_failure
 from lyra.core.policies.rate import RateLimit, TokenBucket
 from lyra.core.policies.retry import ERROR_CLASSES, Backoff, Retry, error_class
@@ -94,7 +94,7 @@ class Supervision(FrozenSettings, frozen=True):
         given: object = self.strategy  # user input: it may have any type
         self._put(
             strategy=OTP.get(word := one_of(given, (*STRATEGIES, *OTP), "strategy"), word),
-            max_restarts=whole(self.max_restarts, "max_restarts", least=-1, most=1_000_000),
+            max_restarts=check_integer(self.max_restarts, "max_restarts", least=-1, most=1_000_000),
             window_s=real(self.window_s, "window_s"),
             backoff=None if self.backoff is None else Backoff.of(self.backoff),
         )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Final
 
-from lyra.core.checking.check import FrozenSettings, one_of, whole
+from lyra.core.checking.check import FrozenSettings, check_integer, one_of
 from lyra.errors import ConfigError
 
 STRATEGIES: Final = ("queue", "reject", "backpressure")
@@ -31,7 +31,7 @@ class RateLimit(FrozenSettings, frozen=True):
     def __post_init__(self) -> None:
         for name in ("requests_per_minute", "tokens_per_minute", "burst"):
             if getattr(self, name) is not None:
-                self._put(**{name: whole(getattr(self, name), name, least=1, most=10**12)})
+                self._put(**{name: check_integer(getattr(self, name), name, least=1, most=10**12)})
         if self.requests_per_minute is None and self.tokens_per_minute is None:
             raise ConfigError(
                 "a rate limit says requests_per_minute, tokens_per_minute or both", key="requests_per_minute"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Final
 
-from lyra.core.checking.check import FrozenSettings, one_of, real, whole
+from lyra.core.checking.check import FrozenSettings, check_integer, one_of, real
 from lyra.core.limits import RETRY_AFTER_S_MAX, RETRY_ATTEMPTS_MAX
 from lyra.errors import (
     AgentFailed,
@@ -242,7 +242,7 @@ class Retry(FrozenSettings, frozen=True):
         if not isinstance(on, (tuple, list)):
             raise ConfigError(f"retry 'on' is a list of error classes, not {self.on!r}", key="on")
         self._put(
-            max_attempts=whole(self.max_attempts, "max_attempts", least=1, most=RETRY_ATTEMPTS_MAX),
+            max_attempts=check_integer(self.max_attempts, "max_attempts", least=1, most=RETRY_ATTEMPTS_MAX),
             backoff=Backoff.of(self.backoff),
             on=tuple(one_of(word, ERROR_CLASSES, "an error class to retry on") for word in on),
         )
@@ -262,10 +262,10 @@ class Retry(FrozenSettings, frozen=True):
 
     def delay(self, attempt: int, rng: Callable[[], float], error: BaseException | None = None) -> float:
         """Seconds to wait after `attempt` calls: the back-off, or what the server asked for if longer."""
-        return max(self.backoff.delay(attempt, rng), _asked_pause(error))
+        return max(self.backoff.delay(attempt, rng), _read_retry_after(error))
 
 
-def _asked_pause(error: BaseException | None) -> float:
+def _read_retry_after(error: BaseException | None) -> float:
     asked = error.fields.get("retry_after_s") if isinstance(error, LyraError) else None
     if isinstance(asked, bool) or not isinstance(asked, (int, float)) or not asked >= 0:
         return 0.0

@@ -86,7 +86,7 @@ class KnownKeys:
         self._bytes = [part.encode("utf-8", "surrogatepass") for part in self._parts.searched]
 
     @staticmethod
-    def of(keys: Iterable[str]) -> KnownKeys:
+    def prepare(keys: Iterable[str]) -> KnownKeys:
         return _prepared(tuple(keys))
 
     def __bool__(self) -> bool:
@@ -154,7 +154,7 @@ class KnownKeys:
 
     def _without_scattered(self, text: str) -> str:
         """The text with `***` in place of each of them, up to and with what stood between its characters."""
-        plain, places = _plain_with_places(text)
+        plain, places = _unescape_with_places(text)
         lower = plain.lower()
         spans = []
         for spelling in self._scattered:
@@ -324,7 +324,7 @@ def _character(escape: re.Match[str] | re.Match[bytes]) -> str:
     return chr(int(escape[1] or escape[2] or escape[3], 16))
 
 
-def _plain_with_places(text: str) -> tuple[str, list[tuple[int, int]]]:
+def _unescape_with_places(text: str) -> tuple[str, list[tuple[int, int]]]:
     """The text without escapes and what is left out, and where each of its characters stood."""
     characters, places = [], []
     for piece in _compiled(f"(?:{_ESCAPE})|.", re.DOTALL).finditer(text):

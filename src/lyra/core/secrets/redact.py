@@ -179,7 +179,7 @@ def _field(key: Any, value: Any, known: KnownKeys, fields: bool) -> Any:
 
 
 def _known(secrets: Iterable[str | Secret]) -> KnownKeys:
-    return KnownKeys.of(secret.reveal() if isinstance(secret, Secret) else secret for secret in secrets)
+    return KnownKeys.prepare(secret.reveal() if isinstance(secret, Secret) else secret for secret in secrets)
 
 
 # ---------------------------------------------------------------- passwords

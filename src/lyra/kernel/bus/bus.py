@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
-from lyra.core.checking.check import real, whole
+from lyra.core.checking.check import check_integer, real
 from lyra.core.limits import BUS_QUERY_TIMEOUT_S, BUS_STREAM_MESSAGES_MAX, BUS_SUBSCRIBERS_MAX
 from lyra.core.naming import named
 from lyra.core.rights.scope import EVERYTHING
@@ -186,7 +186,7 @@ class CommBus(Subsystem):
         wanted = [types] if isinstance(types, str) else list(types)
         if not wanted:
             raise ConfigError("a stream needs at least one message type", key="types")
-        whole(size, "size", least=1, most=BUS_STREAM_MESSAGES_MAX)
+        check_integer(size, "size", least=1, most=BUS_STREAM_MESSAGES_MAX)
         for word in wanted:
             check_type(word)
         reader = self._user_named(user_id)

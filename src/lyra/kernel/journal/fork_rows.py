@@ -249,7 +249,7 @@ def _received(names: NewNames, copy: CopiedRow, _: str) -> Any:
     return _replaced(copy.row, message=names.messages.get(copy.row.message, 0))
 
 
-def _asked(names: NewNames, copy: CopiedRow, fork: str) -> Any:
+def _rename_question(names: NewNames, copy: CopiedRow, fork: str) -> Any:
     hashless = {"hash": b""} if isinstance(copy.row, rows.InterruptRaised) else {}
     return _replaced(copy.row, id=names.question(copy.row.id, fork), **hashless)
 
@@ -265,10 +265,10 @@ RENAMERS: Final[dict[str, Renamer]] = {
     "message.sent": lambda names, copy, fork: names.sent(copy.row, fork),
     "message.received": _received,
     "timer.set": lambda _names, copy, _: _replaced(copy.row, hash=b""),
-    "interrupt.created": _asked,
-    "interrupt.resolved": _asked,
-    "interrupt.expired": _asked,
-    "interrupt.cancelled": _asked,
+    "interrupt.created": _rename_question,
+    "interrupt.resolved": _rename_question,
+    "interrupt.expired": _rename_question,
+    "interrupt.cancelled": _rename_question,
     "process.linked": _tie,
     "process.unlinked": _tie,
     "process.monitored": _tie,

@@ -19,17 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from lyra.core.faultpoint import point
 from lyra.errors import LyraError, Tampered
 from lyra.kernel.journal.history import Fold, ProcessState, encode_state, state_of
-from lyra.store.ended import (
-    ENDED,
-    Segment,
-    SegmentList,
-    encode_entry,
-    is_among,
-    list_of,
-    pack,
-    segment_of,
-    states_of,
-)
+from lyra.store.ended import ENDED, Segment, SegmentList, encode_entry, is_among, list_of, pack, segment_of, states_of
 
 if TYPE_CHECKING:
     from lyra.kernel.base.core import AnyJournal, Core
@@ -228,7 +218,9 @@ class SnapshotWriter:
         for number, part in enumerate(_slices(taken.items(), _STATES_A_SLICE)):
             digest = await self._put(pack({pid: encode_state(state) for pid, state in part}))
             key = f"{ENDED}{last:016d}-{number:06d}"
-            segment = Segment.of(digest, (pid for pid, _ in part), ended_at=max(state.exit_at for _, state in part))
+            segment = Segment.describe(
+                digest, (pid for pid, _ in part), ended_at=max(state.exit_at for _, state in part)
+            )
             ended.segments[key], changes[key] = segment, encode_entry(segment)
             changes |= dict.fromkeys(pid for pid, _ in part if pid in saved)
             await asyncio.sleep(0)
@@ -290,7 +282,7 @@ class SnapshotWriter:
         return await self._put_list(ended, left) if left else None
 
     async def _put_list(self, ended: EndedStates, segments: Sequence[Segment]) -> Segment:
-        content = SegmentList.of(segments)
+        content = SegmentList.from_segments(segments)
         joined = content.entry(await self._put(content.pack()))
         if content.hashes:
             ended.hashes[joined.digest] = content.hashes

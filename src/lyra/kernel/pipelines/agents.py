@@ -26,7 +26,7 @@ from lyra.errors import AgentFailed, ConfigError, NoSuchAgent
 from lyra.kernel.base.acting import acting
 from lyra.kernel.base.waiting import resume, suspend
 from lyra.kernel.pipelines.declaration import AgentConfig
-from lyra.kernel.pipelines.instruction import asked_data, metrics_data
+from lyra.kernel.pipelines.instruction import check_question, metrics_data
 from lyra.kernel.pipelines.routing import OutputMode
 
 if TYPE_CHECKING:
@@ -198,7 +198,7 @@ def _takes_stage(call: Callable[..., Any]) -> str:
     return "second" if len(required) == 2 else ""
 
 
-def _plain(value: Any) -> Any:
+def _to_plain_mapping(value: Any) -> Any:
     """The output of an agent with an `output` type (a dataclass, a Struct, a pydantic model) as a mapping."""
     return None if type(value) in codec.UNCHANGED else codec.decode(codec.encode(value))
 
@@ -214,12 +214,12 @@ def result_data(stage: AgentConfig, value: Any) -> dict[str, Any]:
         if value.break_loop:
             data["break_loop"] = True
         if value.interrupt:
-            data["interrupt"] = asked_data(value.interrupt)  # raises for an unknown kind, which fails the stage
+            data["interrupt"] = check_question(value.interrupt)  # raises for an unknown kind, which fails the stage
     elif isinstance(value, Mapping):
         data["output"] = dict(value)
     elif isinstance(value, str) and stage.output_mode is OutputMode.TEXT:
         data["output"] = {"text": value}
-    elif value is not None and isinstance(plain := _plain(value), dict):
+    elif value is not None and isinstance(plain := _to_plain_mapping(value), dict):
         data["output"] = plain
     elif value is not None:
         raise AgentFailed(

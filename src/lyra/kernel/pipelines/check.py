@@ -77,7 +77,7 @@ def problems(data: Any) -> Iterator[Problem]:
     for path, stage in written:
         yield from _stage_problems(path, stage, known)
         yield from _field_problems(path, stage, outputs)
-    yield from _whole_problems(plain, known)
+    yield from _find_pipeline_problems(plain, known)
     if "stages" in data and "agents" in data:
         yield Problem(("agents",), "a pipeline has stages or agents, not both", "they are two words for one list")
     if str(plain.get("default_run_mode") or "").lower() == RunMode.PARALLEL:
@@ -342,7 +342,7 @@ def _field_problems(path: tuple[str, int], stage: dict[str, Any], outputs: set[s
                 yield Problem((*where, "agent"), f"no stage gives an output called {name!r}", hint)
 
 
-def _whole_problems(plain: dict[str, Any], known: set[str]) -> Iterator[Problem]:
+def _find_pipeline_problems(plain: dict[str, Any], known: set[str]) -> Iterator[Problem]:
     for key in ("clarification_resume_stage", "confirmation_resume_stage", "agent_review_resume_stage"):
         name = plain.get(key)
         if isinstance(name, str) and name and name != "end" and name not in known:

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from lyra.core import codec
-from lyra.core.checking.check import known_keys, sendable_text, whole
+from lyra.core.checking.check import check_integer, known_keys, sendable_text
 from lyra.core.envelope import Envelope, OpenQuestion, TerminalReason
 from lyra.errors import ConfigError
 from lyra.kernel.interrupts.interrupt import KINDS, known_word
@@ -182,14 +182,14 @@ def report_row(result: Mapping[str, Any]) -> dict[str, Any]:
         raise ConfigError(f"success is true or false, not {success!r}", key="success")
     return {
         "agent_name": agent,
-        "run_id": whole(run, "run_id"),
+        "run_id": check_integer(run, "run_id"),
         "output": codec.decode(codec.encode(dict(output))) if output else {},
         "success": success,
         "error": None if error is None else str(error),
         "error_code": sendable_text(result.get("error_code") or "", "error_code"),
         "metrics": metrics_data(result.get("metrics")),
         "break_loop": bool(result.get("break_loop", False)),
-        "interrupt": asked_data(result.get("interrupt")),
+        "interrupt": check_question(result.get("interrupt")),
     }
 
 
@@ -207,7 +207,7 @@ def metrics_data(metrics: Any) -> dict[str, int]:
     for name, value in metrics.items():
         if name not in used:
             known_keys(metrics, _NOTHING_USED, "an agent's metrics")
-        used[name] = whole(_rounded(value), name)
+        used[name] = check_integer(_rounded(value), name)
     return used
 
 
@@ -218,7 +218,7 @@ def _rounded(value: Any) -> Any:
     return 0 if value is None else value
 
 
-def asked_data(interrupt: Any) -> dict[str, Any] | None:
+def check_question(interrupt: Any) -> dict[str, Any] | None:
     """The checked question that a run ended with; None if it had none."""
     if not interrupt:
         return None

@@ -249,7 +249,7 @@ class Orchestrator(Subsystem):
     def get_next_instruction(self, pid: str, worker: str | None = None, lease_s: float | None = None) -> Instruction:
         """Return what to do now; asked again, the same. A worker that gives its name has a lease on the run."""
         require_signal(pid)
-        wanted = LeaseRequest.of(worker, lease_s)
+        wanted = LeaseRequest.check(worker, lease_s)
         self._core.raise_if_closed()
         session = self._session(pid)
         self.leases.end_late(session)
@@ -275,7 +275,7 @@ class Orchestrator(Subsystem):
         self, pid: str, worker: str | None = None, lease_s: float | None = None
     ) -> list[Instruction]:
         """All that may run at the same time (branches of a fork, stages in parallel mode), or the one other thing."""
-        wanted = LeaseRequest.of(worker, lease_s)
+        wanted = LeaseRequest.check(worker, lease_s)
         self._core.raise_if_closed()
         session = self._read(pid)
         self.leases.end_late(session)
@@ -292,7 +292,7 @@ class Orchestrator(Subsystem):
         """Take the result of a run and say what comes next. A run reported again changes nothing, nor does the report
         of a worker that has lost its lease to another."""
         require_signal(pid)
-        wanted = LeaseRequest.of(worker, lease_s)
+        wanted = LeaseRequest.check(worker, lease_s)
         self._core.raise_if_closed()
         session = self._session(pid)
         row = report_row(result)
@@ -312,7 +312,7 @@ class Orchestrator(Subsystem):
         self._core.raise_if_closed()
         session = self._session(pid)
         self.leases.end_late(session)
-        wanted = LeaseRequest.of(worker, lease_s)
+        wanted = LeaseRequest.check(worker, lease_s)
         assert wanted is not None
         return self.leases.renew(session, wanted)
 

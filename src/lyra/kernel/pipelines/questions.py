@@ -33,7 +33,7 @@ class Questions:
         self._orchestrator = orchestrator
         self._asks = False  # a stage's question is being put to the kernel
         self._answers = False  # a session's question is being answered in the kernel
-        interrupts.on_asked.append(self._asked_outside)
+        interrupts.on_asked.append(self._on_outside_question)
         interrupts.on_answered.append(self._ended_outside)
         interrupts.is_needed.append(self._is_waited_for)
 
@@ -42,7 +42,7 @@ class Questions:
         session = self._orchestrator.state.sessions.get(interrupt.pid)
         return session is not None and any(question.id == interrupt.id for question in session.waiting)
 
-    def _asked_outside(self, pid: str) -> None:
+    def _on_outside_question(self, pid: str) -> None:
         """A question about a process was raised: its pipeline waits for it from now on, also when the question is
         over before a worker asks for the next instruction."""
         session = self._orchestrator.state.sessions.get(pid)

@@ -175,11 +175,11 @@ class Runner:
             reason = session.terminal_reason.value if session.terminal_reason is not None else ""
             return ["done", reason, session.envelope.termination_reason]
         running = [
-            [token.run, token.stage, *self._asked_of(session, token)]
+            [token.run, token.stage, *self._digest_request(session, token)]
             for token in session.tokens
             if token.state == "running"
         ]
-        asks = [_asked(question) for question in session.waiting if question.token]
+        asks = [_question_row(question) for question in session.waiting if question.token]
         if not asks:  # also while a question from outside is open: runs in progress continue
             return ["run", running] if running else ["wait"]
         if beside or running or len(asks) > 1 or session.first("ready") is not None:
@@ -277,7 +277,7 @@ class Runner:
         numbered.set_result(None)
         await work()
 
-    def _asked_of(self, session: Session, token: Token) -> tuple[str, ...]:
+    def _digest_request(self, session: Session, token: Token) -> tuple[str, ...]:
         """The digest of what a run asks of an agent in another program, for its idempotency key. It stands in the
         plan, since a replay must have the same; a plan of an earlier version has none."""
         stage = session.pipeline_config.by_name[token.stage]
@@ -426,7 +426,7 @@ class Runner:
         """The number of a question in a plan of an older version, which had none: the last with the same text."""
         session = self._orchestrator.state.sessions.get(pid)
         waiting = session.waiting if session is not None else []
-        return next((question.number for question in reversed(waiting) if _asked(question)[:3] == ask[:3]), 0)
+        return next((question.number for question in reversed(waiting) if _question_row(question)[:3] == ask[:3]), 0)
 
 
 def effect_name(stage: AgentConfig) -> str:
@@ -443,7 +443,7 @@ def _facts_of(error: Exception) -> dict[str, Any]:
     return facts
 
 
-def _asked(question: Question) -> list[Any]:
+def _question_row(question: Question) -> list[Any]:
     asked = question.interrupt
     return [question.kind, str(asked.get("question", "")), str(asked.get("message", "")), question.number]
 

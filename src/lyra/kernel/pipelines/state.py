@@ -46,7 +46,7 @@ class LeaseRequest(msgspec.Struct, frozen=True):
     lease_s: float
 
     @classmethod
-    def of(cls, worker: str | None, lease_s: float | None) -> LeaseRequest | None:
+    def check(cls, worker: str | None, lease_s: float | None) -> LeaseRequest | None:
         """None for a worker without a name, which has no lease."""
         if worker is None:
             if lease_s is not None:

@@ -20,7 +20,7 @@ from math import isnan
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
 
 from lyra.core import codec
-from lyra.core.checking.check import sendable_text, whole
+from lyra.core.checking.check import check_integer, sendable_text
 from lyra.core.effect import Charged, canonical_hash
 from lyra.core.hints import Parameters, Result_co, Taken
 from lyra.core.ids import ProcessRandom, seeded
@@ -247,7 +247,7 @@ class Context:
         program = program_of(program)
         options = {"pid": pid, "name": name, "budget": budget, "grant": grant, "priority": priority}
         if recovery_attempts is not None:
-            options["recovery_attempts"] = whole(recovery_attempts, "recovery_attempts")
+            options["recovery_attempts"] = check_integer(recovery_attempts, "recovery_attempts")
         child = self._spawn(programs.name(program), program, args, options)
         child.program = declared
         child.read_result = read_result

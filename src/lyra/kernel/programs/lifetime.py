@@ -26,15 +26,7 @@ from lyra.core.checking.check import sendable_text
 from lyra.core.faultpoint import point
 from lyra.core.naming import program_names
 from lyra.core.rights.capability import Grant
-from lyra.errors import (
-    ConfigError,
-    DeadlineExceeded,
-    Divergence,
-    LyraError,
-    NameTaken,
-    Overloaded,
-    ProcessError,
-)
+from lyra.errors import ConfigError, DeadlineExceeded, Divergence, LyraError, NameTaken, Overloaded, ProcessError
 from lyra.kernel.base.acting import acting, check_right
 from lyra.kernel.base.tasks import thread_id
 from lyra.kernel.base.waiting import looked_at, resume
@@ -323,7 +315,7 @@ class Lifetimes:
             if isinstance(process.replay, Diverged):
                 self._diverged(process, process.replay.error)
                 return
-            if reason == "normal" and self._asked_less(process):
+            if reason == "normal" and self._stopped_before_journal_end(process):
                 return
         if self._causes and error is None and reason == process.kill_reason:
             error = self._causes.get(process)
@@ -451,7 +443,7 @@ class Lifetimes:
             else:
                 resume(watcher)
 
-    def _asked_less(self, process: Process) -> bool:
+    def _stopped_before_journal_end(self, process: Process) -> bool:
         """It returned although its journal has more: the program changed."""
         left = sorted(key for key in process.replay or () if isinstance(key, int))
         if not left:

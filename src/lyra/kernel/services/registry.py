@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from lyra.core import codec
-from lyra.core.checking.check import one_of, real, sendable_text, whole
+from lyra.core.checking.check import check_integer, one_of, real, sendable_text
 from lyra.core.envelope import Envelope
 from lyra.core.limits import RETRY_ATTEMPTS_MAX, SERVICE_HEALTH_CHECK_S, SERVICES_MAX
 from lyra.core.policies.retry import Backoff, Retry, http_status
@@ -272,8 +272,8 @@ class ServiceRegistry(Subsystem):
             name,
             check,
             interval_s=real(interval_s, "interval_s", above=0.0),
-            degraded_after=whole(degraded_after, "degraded_after", least=1),
-            unhealthy_after=whole(unhealthy_after, "unhealthy_after", least=1),
+            degraded_after=check_integer(degraded_after, "degraded_after", least=1),
+            unhealthy_after=check_integer(unhealthy_after, "unhealthy_after", least=1),
         )
         live = self._live[name]
         if live.check is not None:
@@ -356,7 +356,7 @@ class ServiceRegistry(Subsystem):
     ) -> ServiceResponse:
         limit_s = None if timeout_s is None else real(timeout_s, "timeout_s", above=0.0)
         retry = Retry(
-            max_attempts=1 + whole(max_retries, "max_retries", most=RETRY_ATTEMPTS_MAX - 1),
+            max_attempts=1 + check_integer(max_retries, "max_retries", most=RETRY_ATTEMPTS_MAX - 1),
             backoff=_BACKOFF if backoff is None else Backoff.of(backoff),
         )
         wanted = ServiceRequest.of(request, self._envelope_of)
@@ -444,7 +444,7 @@ class ServiceRegistry(Subsystem):
         require("model.use", model)
         texts = texts_of(input)
         limit_s = None if timeout_s is None else real(timeout_s, "timeout_s", above=0.0)
-        whole(max_retries, "max_retries", most=RETRY_ATTEMPTS_MAX - 1)
+        check_integer(max_retries, "max_retries", most=RETRY_ATTEMPTS_MAX - 1)
         if sendable_text(pid, "a pid"):
             self._check_quota(self._lifecycle.checked_pid(pid))
         envelope = Envelope.create(core.entropy, now=core.now(), raw_input="\n".join(texts))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import msgspec
 
-from lyra.core.checking.check import FrozenSettings, known_keys, one_of, printable, short_text, whole
+from lyra.core.checking.check import FrozenSettings, check_integer, known_keys, one_of, printable, short_text
 from lyra.core.envelope import Envelope
 from lyra.core.limits import NAME_LENGTH_MAX, SERVICE_CONCURRENT_DEFAULT
 from lyra.errors import ConfigError, DeadlineExceeded
@@ -79,8 +79,8 @@ class ServiceInfo(FrozenSettings, frozen=True):
             service_type=one_of(lower(self.service_type), SERVICE_TYPES, "service_type"),
             version=short_text(self.version, "version", most=NAME_LENGTH_MAX),
             capabilities=[short_text(word, "a capability", most=NAME_LENGTH_MAX) for word in capabilities],
-            max_concurrent=whole(self.max_concurrent, "max_concurrent", least=1, most=_CONCURRENT_MAX),
-            current_load=whole(self.current_load, "current_load", most=_CONCURRENT_MAX),
+            max_concurrent=check_integer(self.max_concurrent, "max_concurrent", least=1, most=_CONCURRENT_MAX),
+            current_load=check_integer(self.current_load, "current_load", most=_CONCURRENT_MAX),
             status=one_of(lower(self.status), STATUSES, "status"),
             metadata=dict(metadata),
         )

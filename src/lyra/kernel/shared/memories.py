@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from lyra.core.checking.check import sendable_text, short_text, whole
+from lyra.core.checking.check import check_integer, sendable_text, short_text
 from lyra.core.limits import MEMORY_ITEMS_MAX, MEMORY_TEXT_MAX, NAME_LENGTH_MAX
 from lyra.core.ranking import TextIndex
 from lyra.core.secrets.redact import redact
@@ -125,7 +125,7 @@ class Memories(Subsystem):
 
     def search(self, scope: str, question: str, *, most: int = 8, kind: str | None = None) -> list[MemoryItem]:
         """The items that share words with the question, the best first."""
-        whole(most, "most", least=1)
+        check_integer(most, "most", least=1)
         require("db.read", _table(scope))
         items = self.state.scopes.get(scope)
         if not items:

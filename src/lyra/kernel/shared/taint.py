@@ -124,12 +124,12 @@ class Taint(Subsystem):
         if not self._here():
             return function
 
-        def heard(event: Event) -> Any:
+        def mark_and_call(event: Event) -> Any:
             if (event.pid in self.state.pids or event.data.get("tainted") is True) and _has_text(event):
                 self.mark_here(f"an Event of kind {event.kind}")
             return function(event)
 
-        return heard
+        return mark_and_call
 
     def _here(self) -> str:
         process = acting()

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import msgspec
 
 from lyra.core.budgets.budget import Budget
-from lyra.core.checking.check import known_keys, one_of, real, whole
+from lyra.core.checking.check import check_integer, known_keys, one_of, real
 from lyra.core.limits import NAME_LENGTH_MAX
 from lyra.core.naming import old_names
 from lyra.core.policies.policy import OTP, STRATEGIES, Supervision
@@ -153,7 +153,9 @@ class Child:
         self.budget = None if budget is None else Budget.of(budget)
         self.grant = None if grant is None else Grant.of(grant)
         self.priority = priority
-        self.recovery_attempts = None if recovery_attempts is None else whole(recovery_attempts, "recovery_attempts")
+        self.recovery_attempts = (
+            None if recovery_attempts is None else check_integer(recovery_attempts, "recovery_attempts")
+        )
         self.children: tuple[Child, ...] | None = None  # a supervisor's
         self.flags: dict[str, Any] = {}
 

@@ -38,13 +38,13 @@ class Blocks:
         """The block of an entry or of a program process. NoSuchProcess, if there is none."""
         entry = self._lifecycle.state.entries.get(pid) if isinstance(pid, str) else None
         if entry is not None:
-            return self.of_entry(pid, entry)
+            return self.from_entry(pid, entry)
         process = self._core.processes.get(pid) if isinstance(pid, str) else None
         if process is None:
             raise unknown_process(pid)
-        return self.of_program(process)
+        return self.from_program(process)
 
-    def of_entry(self, pid: str, entry: Entry) -> ProcessControlBlock:
+    def from_entry(self, pid: str, entry: Entry) -> ProcessControlBlock:
         resources = self._lifecycle.resources
         kind, data = self._question(pid)
         if kind is None and entry.state == "blocked":
@@ -71,7 +71,7 @@ class Blocks:
             termination_reason=entry.reason if entry.state in TERMINAL else "",
         )
 
-    def of_program(self, process: Process) -> ProcessControlBlock:
+    def from_program(self, process: Process) -> ProcessControlBlock:
         """A program process, shown as a block. It starts with its creation: no worker has to take it."""
         resources = self._lifecycle.resources
         kind, data = self._question(process.pid)

@@ -20,13 +20,7 @@ import msgspec
 from lyra.core.checking.check import one_of, sendable_text, short_text
 from lyra.core.envelope import ANONYMOUS
 from lyra.core.limits import ENDED_PROCESSES_KEPT, NAME_LENGTH_MAX
-from lyra.errors import (
-    InvalidTransition,
-    LimitExceeded,
-    NameTaken,
-    Overloaded,
-    ProcessError,
-)
+from lyra.errors import InvalidTransition, LimitExceeded, NameTaken, Overloaded, ProcessError
 from lyra.kernel.base.acting import require, require_signal
 from lyra.kernel.base.subsystem import Subsystem
 from lyra.kernel.journal.rows import durable_value
@@ -34,15 +28,7 @@ from lyra.kernel.process.process import PRIORITIES, TRANSITIONS, Process
 from lyra.kernel.programs.context import require_send
 from lyra.kernel.programs.lifetime import checked_word
 from lyra.kernel.workers.blocks import Blocks, unknown_process
-from lyra.kernel.workers.entry import (
-    STATES,
-    TERMINAL,
-    Entry,
-    LifecycleState,
-    Owner,
-    ProcessControlBlock,
-    ProcessCounts,
-)
+from lyra.kernel.workers.entry import STATES, TERMINAL, Entry, LifecycleState, Owner, ProcessControlBlock, ProcessCounts
 from lyra.kernel.workers.usage import ResourceQuota
 
 if TYPE_CHECKING:
@@ -454,7 +440,7 @@ class LifecycleManager(Subsystem):
         """Entries and program processes, the oldest first; of one state, of one user, or all."""
         word = None if not state else one_of(_lower(state), STATES, "a process's state")
         entries = [
-            self._blocks.of_entry(pid, entry)
+            self._blocks.from_entry(pid, entry)
             for pid, entry in self.state.entries.items()
             if (word is None or entry.state == word) and (not user_id or entry.user_id == user_id)
         ]
@@ -462,7 +448,7 @@ class LifecycleManager(Subsystem):
             process for process in self._core.processes.values() if not user_id or self._is_of(process, user_id)
         ]
         blocks = entries + [
-            self._blocks.of_program(process) for process in programs if word is None or process.state == word
+            self._blocks.from_program(process) for process in programs if word is None or process.state == word
         ]
         return [self._blocks.read(block) for block in sorted(blocks, key=lambda block: block.created_at or 0.0)]
 

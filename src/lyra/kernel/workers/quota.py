@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 import msgspec
 
-from lyra.core.checking.check import FrozenSettings, known_keys, real, sendable_text, short_text, whole
+from lyra.core.checking.check import FrozenSettings, check_integer, known_keys, real, sendable_text, short_text
 from lyra.core.limits import (
     COUNTED_MAX,
     INFERENCE_INPUT_CHARS_MAX,
@@ -81,7 +81,7 @@ class ResourceQuota(DurableValue, FrozenSettings, frozen=True, dict=True):
         given = []
         for name in self.__struct_fields__:
             value = getattr(self, name)
-            checked = real(value, name) if name in _SECONDS else whole(value, name, most=COUNTED_MAX)
+            checked = real(value, name) if name in _SECONDS else check_integer(value, name, most=COUNTED_MAX)
             if checked:
                 given.append(name)
             self._put(**{name: checked or (float if name in _SECONDS else int)(_DEFAULTS.get(name, 0))})

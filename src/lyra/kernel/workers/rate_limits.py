@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import msgspec
 
-from lyra.core.checking.check import FrozenSettings, sendable_text, short_text, whole
+from lyra.core.checking.check import FrozenSettings, check_integer, sendable_text, short_text
 from lyra.core.limits import (
     COUNTED_MAX,
     NAME_LENGTH_MAX,
@@ -60,7 +60,7 @@ class RateLimitConfig(FrozenSettings, frozen=True):
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
-            whole(getattr(self, name), name, least=-COUNTED_MAX, most=COUNTED_MAX)
+            check_integer(getattr(self, name), name, least=-COUNTED_MAX, most=COUNTED_MAX)
 
     @classmethod
     def of(cls, value: Any) -> RateLimitConfig:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
 
 import msgspec
 
-from lyra.core.checking.check import sendable_text, whole
+from lyra.core.checking.check import check_integer, sendable_text
 from lyra.core.limits import COUNTED_MAX, QUOTA_WARN_PERCENT, USERS_KEPT
 from lyra.errors import LimitExceeded, NoSuchProcess
 from lyra.kernel.base.acting import require_signal
@@ -320,7 +320,9 @@ class ResourceTracker(Subsystem):
             inference_input_chars,
         )
         amounts = {
-            name: whole(value, name, most=COUNTED_MAX) for name, value in zip(COUNTED, given, strict=True) if value
+            name: check_integer(value, name, most=COUNTED_MAX)
+            for name, value in zip(COUNTED, given, strict=True)
+            if value
         }
         if self.state.accounts.get(_text(pid)) is None:
             self._lifecycle.raise_if_closing("usage of a new process")

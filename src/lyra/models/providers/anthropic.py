@@ -20,7 +20,7 @@ from lyra.models.provider import Request
 from lyra.models.schemas import worded
 from lyra.models.stream import REDACTED, Finished, Started, StreamEvent, TextDelta, ThinkingDelta, TokenUsage, UsageSeen
 from lyra.models.toolcalls import ToolCalls
-from lyra.models.wire.faults import malformed, of_code, truncated, unknown_stop
+from lyra.models.wire.faults import from_code, malformed, truncated, unknown_stop
 from lyra.models.wire.remote import RemoteProvider, fit_id, known_event, result_parts, result_text
 from lyra.models.wire.sse import ServerEvent, ServerEventReader
 
@@ -415,7 +415,7 @@ class AnthropicReader(ServerEventReader):
 
     def _failed(self, event: _Event) -> list[StreamEvent]:
         error = event.error or _Error()
-        raise of_code(error.type, error.message or "the provider broke the answer off")
+        raise from_code(error.type, error.message or "the provider broke the answer off")
 
 
 def _or(value: int | None, before: int) -> int:

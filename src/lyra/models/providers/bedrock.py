@@ -26,7 +26,7 @@ from lyra.models.providers.aws import AwsKeys, Frames, need_botocore, region_of_
 from lyra.models.settings import ProviderSettings
 from lyra.models.stream import REDACTED, Finished, Started, StreamEvent, TextDelta, ThinkingDelta, TokenUsage, UsageSeen
 from lyra.models.toolcalls import ToolCalls
-from lyra.models.wire.faults import UNREADABLE, malformed, of_status, truncated, unknown_stop
+from lyra.models.wire.faults import UNREADABLE, from_status, malformed, truncated, unknown_stop
 from lyra.models.wire.remote import RemoteProvider, fit_id
 from lyra.models.wire.sse import EventReader
 
@@ -329,7 +329,7 @@ class BedrockReader(EventReader):
         kind = headers.get(":message-type", "event")
         if kind == "error":
             message = headers.get(":error-message") or "the provider broke the answer off"
-            raise of_status(500, str(message), code=str(headers.get(":error-code", "")))
+            raise from_status(500, str(message), code=str(headers.get(":error-code", "")))
         name = str(headers.get(":exception-type" if kind == "exception" else ":event-type", ""))
         handler = _HANDLERS.get(name)
         if handler is None and kind != "exception":
@@ -340,7 +340,7 @@ class BedrockReader(EventReader):
             raise malformed(f"an event {name} of the answer cannot be read: {error}") from None
         if handler is None:
             status = _STATUS.get(name, 500)
-            raise of_status(status, event.message or f"the provider broke the answer off: {name}", code=name)
+            raise from_status(status, event.message or f"the provider broke the answer off: {name}", code=name)
         return handler(self, event)
 
     # ------------------------------------------------------------ one event each

@@ -31,7 +31,7 @@ from lyra.models.conversation_parts import (
 from lyra.models.provider import Request
 from lyra.models.stream import Finished, Started, StreamEvent, TextDelta, ThinkingDelta, TokenUsage, UsageSeen
 from lyra.models.toolcalls import ToolCalls
-from lyra.models.wire.faults import UNREADABLE, fault, malformed, of_status, truncated, unknown_stop
+from lyra.models.wire.faults import UNREADABLE, fault, from_status, malformed, truncated, unknown_stop
 from lyra.models.wire.remote import RemoteProvider, image_url, piece
 from lyra.models.wire.sse import ServerEvent, ServerEventReader
 
@@ -386,7 +386,7 @@ def _stream_error(error: Mapping[str, Any]) -> ModelError:
     """The ModelError of an error in the middle of a stream."""
     status = error.get("code")
     code, message = _sentence(0, {"error": error})
-    return of_status(
+    return from_status(
         status if isinstance(status, int) else 500,
         message or "the provider broke the answer off",
         code=code,

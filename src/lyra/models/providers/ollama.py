@@ -28,7 +28,7 @@ from lyra.models.conversation_parts import (
 from lyra.models.provider import Request
 from lyra.models.stream import Finished, Started, StreamEvent, TextDelta, ThinkingDelta, TokenUsage, UsageSeen, count_of
 from lyra.models.toolcalls import ToolCalls
-from lyra.models.wire.faults import not_an_answer, of_status, pause_in, truncated, unknown_stop
+from lyra.models.wire.faults import from_status, not_an_answer, pause_in, truncated, unknown_stop
 from lyra.models.wire.http import usual_sentence
 from lyra.models.wire.remote import RemoteProvider, piece
 from lyra.models.wire.sse import EventReader, LineSplitter
@@ -187,7 +187,7 @@ class OllamaReader(EventReader):
         if line.error is not None:
             code, message = usual_sentence(200, {"error": line.error})
             message = message or "the provider broke the answer off"
-            raise of_status(line.status or 500, message, code=code, retry_after_s=pause_in(message))
+            raise from_status(line.status or 500, message, code=code, retry_after_s=pause_in(message))
         if not self._started:
             if line.message is None and line.done is None:
                 raise not_an_answer("the answer is JSON, but none of Ollama's")

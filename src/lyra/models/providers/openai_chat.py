@@ -18,7 +18,7 @@ from lyra.models.provider import Request
 from lyra.models.schemas import closed, is_strict
 from lyra.models.stream import Finished, Started, StreamEvent, TextDelta, ThinkingDelta, TokenUsage, UsageSeen, count_of
 from lyra.models.toolcalls import ToolCalls
-from lyra.models.wire.faults import of_code, truncated, unknown_stop
+from lyra.models.wire.faults import from_code, truncated, unknown_stop
 from lyra.models.wire.http import usual_sentence
 from lyra.models.wire.remote import fit_id, image_url, piece, result_parts, result_text
 from lyra.models.wire.sse import ServerEvent, ServerEventReader
@@ -318,7 +318,7 @@ class ChatReader(ServerEventReader):
 def _stream_error(error: Any) -> ModelError:
     """The ModelError of an error in the middle of a stream, by its code, or its type if there is no code."""
     code, sentence = usual_sentence(200, {"error": error})
-    return of_code(code, sentence or "the provider broke the answer off")
+    return from_code(code, sentence or "the provider broke the answer off")
 
 
 def _stop(told: str, *, called: bool, refused: bool) -> str:

@@ -20,7 +20,7 @@ from lyra.models.provider import Request
 from lyra.models.providers.openai_chat import common_options, effort, json_schema
 from lyra.models.stream import Finished, Started, StreamEvent, TextDelta, ThinkingDelta, TokenUsage, UsageSeen
 from lyra.models.toolcalls import ToolCalls
-from lyra.models.wire.faults import of_code, truncated
+from lyra.models.wire.faults import from_code, truncated
 from lyra.models.wire.remote import fit_id, image_url, known_event, result_parts, result_text
 from lyra.models.wire.sse import ServerEvent, ServerEventReader
 
@@ -301,7 +301,7 @@ class ResponsesReader(ServerEventReader):
             event.code, message=event.message
         )
         code = str(error.code or error.type or "server_error")
-        raise of_code(code, error.message or "the provider broke the answer off")
+        raise from_code(code, error.message or "the provider broke the answer off")
 
 
 def _usage(usage: _Usage) -> TokenUsage:

@@ -1,9 +1,9 @@
 """Errors of model calls: one taxonomy for all providers.
 
-`KINDS` is the table of `ModelError.kind`. `of_status` classifies an HTTP status, `of_code` an error inside a stream;
-`truncated`, `malformed`, `unreachable` and the rest make the errors that the wire clients raise. An error carries
-`kind`, `provider`, `model`, `status` where there was one and `retry_after_s` where the server said so; never a header,
-a key or a body in full.
+`KINDS` is the table of `ModelError.kind`. `from_status` classifies an HTTP status, `from_code` an error inside
+a stream; `truncated`, `malformed`, `unreachable` and the rest make the errors that the wire clients raise. An error
+carries `kind`, `provider`, `model`, `status` where there was one and `retry_after_s` where the server said so; never a
+header, a key or a body in full.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def fault(kind: str, message: str, **fields: Any) -> ModelError:
     )
 
 
-def of_exception(error: BaseException, provider: str) -> LyraError | None:
+def from_exception(error: BaseException, provider: str) -> LyraError | None:
     """Return the ModelError for an exception of a provider that a user wrote; None for a LyraError and a cancellation.
 
     It is sorted by its HTTP status, else by its type and its words. A mistake in the provider, such as a KeyError, is a
@@ -162,7 +162,7 @@ def of_exception(error: BaseException, provider: str) -> LyraError | None:
         # A date is read as no pause: nothing here knows the time.
         pause_s = retry_after(headers, math.inf) if isinstance(headers, Mapping) else None
         words = code if isinstance(code, str) else ""
-        return of_status(status, message, code=words, retry_after_s=pause_s, provider=provider)
+        return from_status(status, message, code=words, retry_after_s=pause_s, provider=provider)
     if isinstance(error, TimeoutError) or "Timeout" in name:
         return fault("timeout", message, provider=provider)
     kind = _BY_CLASS.get(error_class(error), "bad_response")
@@ -187,7 +187,7 @@ _BY_CLASS: Final[dict[str, str]] = {  # of an exception without a status
 }
 
 
-def of_status(status: int, message: str, *, code: str = "", **fields: Any) -> ModelError:
+def from_status(status: int, message: str, *, code: str = "", **fields: Any) -> ModelError:
     """The error of an HTTP status, with the provider's own `code` and message."""
     if status < 400:
         return fault("bad_response", message, status=status, provider_code=code, hint=_MOVED, **fields)
@@ -202,13 +202,13 @@ def _by_sentence(text: str) -> str:
     return next((kind for kind, words in _BY_SENTENCE if any(word in lower for word in words)), "bad_request")
 
 
-def of_code(code: str, message: str, **fields: Any) -> ModelError:
+def from_code(code: str, message: str, **fields: Any) -> ModelError:
     """The error that a provider sends in the middle of an answer, classified by its code, since there is no status.
 
     An unknown code counts as temporary: a wrong request is refused before an answer begins.
     """
     if code.isascii() and code.isdigit() and 400 <= int(code) <= 599:
-        return of_status(int(code), message, **fields)
+        return from_status(int(code), message, **fields)
     kind = _BY_CODE.get(code) or _BY_WORD.get(code)
     if kind is None or kind == "bad_request":
         better = _by_sentence(f"{code} {message}")

@@ -29,7 +29,7 @@ from lyra.core.secrets.known_keys import KnownKeys
 from lyra.core.trace_context import outgoing
 from lyra.errors import DeadlineExceeded, ModelError
 from lyra.models.settings import Timeouts
-from lyra.models.wire.faults import UNREADABLE, fault, not_an_answer, of_status, retry_after, too_large, unreachable
+from lyra.models.wire.faults import UNREADABLE, fault, from_status, not_an_answer, retry_after, too_large, unreachable
 
 if TYPE_CHECKING:
     import ssl
@@ -327,7 +327,7 @@ class Http:
         wait_s = retry_after(response.headers, self._clock.now())
         if wait_s is None and self._delay is not None:
             wait_s = self._delay(data)
-        return of_status(
+        return from_status(
             status, self.clean(sentence), code=self.clean(code), provider=self.provider, retry_after_s=wait_s
         )
 
@@ -358,7 +358,7 @@ class Http:
 
     def redact(self, body: bytes) -> bytes:
         """The bytes of an answer that is passed on, with keys redacted; the same bytes where there are none."""
-        keys = KnownKeys.of(secret for secret in self._secrets() if len(secret) >= _SECRET_LEAST)
+        keys = KnownKeys.prepare(secret for secret in self._secrets() if len(secret) >= _SECRET_LEAST)
         text = body.decode("utf-8", "surrogateescape")
         masked = keys.mask(text, any_part=True)
         return body if masked == text else masked.encode("utf-8", "surrogateescape")
@@ -366,7 +366,7 @@ class Http:
     def clean(self, text: str) -> str:
         """A message of the server on one line, with keys redacted."""
         secrets = (secret for secret in self._secrets() if len(secret) >= _SECRET_LEAST)
-        line = " ".join(KnownKeys.of(secrets).mask(text, any_part=True).split())
+        line = " ".join(KnownKeys.prepare(secrets).mask(text, any_part=True).split())
         return line if len(line) <= _SENTENCE_MAX else line[: _SENTENCE_MAX - 1] + "…"
 
 

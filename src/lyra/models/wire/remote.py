@@ -23,7 +23,7 @@ from lyra.errors import ConfigError, ModelError
 from lyra.models.provider import LLMProvider, Request
 from lyra.models.settings import ProviderSettings
 from lyra.models.stream import StreamEvent
-from lyra.models.wire.faults import UNREADABLE, malformed, not_an_answer, of_code, truncated
+from lyra.models.wire.faults import UNREADABLE, from_code, malformed, not_an_answer, truncated
 from lyra.models.wire.http import Http, load, usual_sentence
 
 if TYPE_CHECKING:
@@ -177,8 +177,8 @@ class RemoteProvider(LLMProvider):
         except UNREADABLE:
             code = sentence = ""
         if sentence:
-            return of_code(code, sentence)
-        return not_an_answer(f"{self.name} sent no stream of events but {_shown(head)}")
+            return from_code(code, sentence)
+        return not_an_answer(f"{self.name} sent no stream of events but {_render_head(head)}")
 
     async def close(self) -> None:
         await self.http.close()
@@ -211,7 +211,7 @@ async def _linger(chunks: AsyncIterator[bytes]) -> None:
             raise
 
 
-def _shown(head: bytes) -> str:
+def _render_head(head: bytes) -> str:
     text = " ".join(head.decode("utf-8", "replace").split())
     return repr(text if len(text) <= 80 else text[:79] + "…")
 

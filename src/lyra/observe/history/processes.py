@@ -211,7 +211,7 @@ def _effect_ended(_: ProcessTable, _event: Event, data: Mapping[str, Any], recor
         record.answers += 1
 
 
-def _asked(_: ProcessTable, _event: Event, data: Mapping[str, Any], record: ProcessRecord) -> None:
+def _on_question(_: ProcessTable, _event: Event, data: Mapping[str, Any], record: ProcessRecord) -> None:
     record.questions[str(data.get("id") or "")] = str(data.get("question") or data.get("message") or "")
     if record.state == "running":
         record.state = "waiting"
@@ -254,12 +254,12 @@ CHANGES: Final[dict[str, Callable[[ProcessTable, Event, Mapping[str, Any], Any],
     "pcb.noted": _noted,
     "pcb.used": _used,
     "pcb.forgotten": lambda table, event, *_: table.records.pop(event.pid),
-    "pcb.interrupt_created": _asked,
+    "pcb.interrupt_created": _on_question,
     "pcb.interrupt_ended": _answered,
     "effect.started": _effect_began,
     "effect.retried": _effect_retried,
     "effect.finished": _effect_ended,
-    "interrupt.created": _asked,
+    "interrupt.created": _on_question,
     "interrupt.resolved": _answered,
     "interrupt.expired": _answered,
     "interrupt.cancelled": _answered,

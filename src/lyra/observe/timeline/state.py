@@ -13,7 +13,7 @@ from lyra.core.event import Event
 from lyra.core.naming import SUPERVISE
 from lyra.observe.history.processes import ProcessRecord, ProcessTable, record_from_row, sum_into
 from lyra.observe.timeline.journal import RowReader, value_of
-from lyra.observe.timeline.step import OpenCalls, SupervisedStarts, brief, message_text, plain, text_of_content
+from lyra.observe.timeline.step import OpenCalls, SupervisedStarts, brief, message_text, shorten, text_of_content
 
 _MAILBOX_SHOWN: Final = 50
 _VALUED: Final = ("do", "read", "passage")  # rows whose values are told by their names
@@ -168,7 +168,7 @@ class RunMoment(ProcessTable):
             for cost in process.held.values():
                 sum_into(reserved, cost)
         limits = {name: limit for name, limit in (top.limits or {}).items() if limit is not None}
-        scope = {"pid": top.pid, "limits": plain(limits), "used": used, "reserved": reserved}
+        scope = {"pid": top.pid, "limits": shorten(limits), "used": used, "reserved": reserved}
         return {**scope, "recorded": recorded} if recorded else scope
 
     def mailbox(self, pid: str) -> dict[str, Any]:
@@ -182,8 +182,8 @@ class RunMoment(ProcessTable):
 
     def variables(self, pid: str) -> dict[str, Any]:
         """Return what is known of the variables of a process: what it read and was given, and what its groups share."""
-        known = {name: plain(value) for name, value in self.values.get(pid, {}).items()}
-        shared = {group: plain(self.boards.get(group, {})) for group, pids in self.members.items() if pids}
+        known = {name: shorten(value) for name, value in self.values.get(pid, {}).items()}
+        shared = {group: shorten(self.boards.get(group, {})) for group, pids in self.members.items() if pids}
         return {**known, "shared": shared} if shared else known
 
 
@@ -234,7 +234,7 @@ class AgentConversation:
         if isinstance(content, Mapping) and _REVISE in content:
             order = content[_REVISE]
             del self.messages[int(order.get("keep", 0)) :]
-            self.messages += [_shown(added) for added in order.get("add") or ()]
+            self.messages += [_render_message(added) for added in order.get("add") or ()]
             return
         if content is None or (isinstance(content, Mapping) and _COMPACT in content):
             return
@@ -252,7 +252,7 @@ class AgentConversation:
             return
         message = completion.get("message") if isinstance(completion, Mapping) else None
         if isinstance(message, Mapping):
-            self.messages.append(_shown(message))
+            self.messages.append(_render_message(message))
             self._open_calls = [call for call in message.get("tool_calls") or () if isinstance(call, Mapping)]
 
     def begun(self, row: Mapping[str, Any]) -> None:
@@ -286,7 +286,7 @@ class AgentConversation:
         """The end of a turn is journaled: its messages are these."""
         messages = outcome.get("messages") if isinstance(outcome, Mapping) else None
         if isinstance(messages, list):
-            self.messages[self._turn_start :] = [_shown(message) for message in messages]
+            self.messages[self._turn_start :] = [_render_message(message) for message in messages]
         self._turn_start = len(self.messages)
 
     def restored(self, state: Any) -> bool:
@@ -294,7 +294,7 @@ class AgentConversation:
         messages = state.get("messages") if isinstance(state, Mapping) else None
         if not isinstance(messages, list):
             return False
-        self.messages = [_shown(message) for message in messages]
+        self.messages = [_render_message(message) for message in messages]
         self._turn_start = len(self.messages)
         return True
 
@@ -302,11 +302,11 @@ class AgentConversation:
 def _outcome(value: Any, row: Mapping[str, Any]) -> dict[str, Any]:
     error = row.get("error")
     if error is None:
-        return {"output": plain(value)}
+        return {"output": shorten(value)}
     return {"output": str(error.get("message", "failed")), "is_error": True}
 
 
-def _shown(message: Any) -> dict[str, Any]:
+def _render_message(message: Any) -> dict[str, Any]:
     if not isinstance(message, Mapping):
         return {"role": "user", "text": _cut(str(message))}
     shown: dict[str, Any] = {
@@ -317,12 +317,16 @@ def _shown(message: Any) -> dict[str, Any]:
     results = [result for result in message.get("tool_results") or () if isinstance(result, Mapping)]
     if calls:
         shown["tool_calls"] = [
-            {"id": call.get("id", ""), "name": call.get("name", ""), "arguments": plain(call.get("arguments"))}
+            {
+                "id": call.get("id", ""),
+                "name": call.get("name", ""),
+                "arguments": shorten(call.get("arguments")),
+            }
             for call in calls
         ]
     if results:
         shown["tool_results"] = [
-            {key: plain(result[key]) for key in ("id", "name", "output", "is_error") if key in result}
+            {key: shorten(result[key]) for key in ("id", "name", "output", "is_error") if key in result}
             for result in results
         ]
     return shown

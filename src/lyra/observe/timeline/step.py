@@ -245,7 +245,7 @@ _NUMBERED: Final = re.compile(rb"\bp[0-9]+x*\b")  # pids that a kernel gave
 _encode: Final = msgspec.json.Encoder(enc_hook=to_plain).encode
 
 
-def plain(value: Any, *, text_max: int = _TEXT_MAX, depth: int = 0) -> Any:
+def shorten(value: Any, *, text_max: int = _TEXT_MAX, depth: int = 0) -> Any:
     """The value as JSON has it; long texts, long lists and deep nesting are cut, and say so."""
     if value is None or isinstance(value, bool):
         return value
@@ -262,10 +262,10 @@ def plain(value: Any, *, text_max: int = _TEXT_MAX, depth: int = 0) -> Any:
         return "…"
     if isinstance(value, Mapping):
         items = list(value.items())
-        shown_items = {str(key): plain(item, text_max=text_max, depth=depth + 1) for key, item in items[:_ITEMS_MAX]}
+        shown_items = {str(key): shorten(item, text_max=text_max, depth=depth + 1) for key, item in items[:_ITEMS_MAX]}
         return shown_items if len(items) <= _ITEMS_MAX else {**shown_items, "…": f"{len(items)} entries"}
     if isinstance(value, (list, tuple)):
-        shown_list = [plain(item, text_max=text_max, depth=depth + 1) for item in value[:_ITEMS_MAX]]
+        shown_list = [shorten(item, text_max=text_max, depth=depth + 1) for item in value[:_ITEMS_MAX]]
         return shown_list if len(value) <= _ITEMS_MAX else [*shown_list, f"… ({len(value)} items)"]
     return str(value)[:text_max]
 
@@ -275,7 +275,7 @@ def brief(value: Any, limit: int = 160) -> str:
     if isinstance(value, str):
         text = value[: limit * 4]
     else:
-        text = _encode(plain(value, text_max=limit)).decode()
+        text = _encode(shorten(value, text_max=limit)).decode()
     line = " ".join(text.split())
     return line if len(line) <= limit else f"{line[: limit - 1]}…"
 

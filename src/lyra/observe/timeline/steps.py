@@ -221,7 +221,7 @@ class StepFold:
         step = self._step(event, "sleep", f"sleeps {pause_s:.3g} s")
         step.key = str(data.get("key"))
 
-    def _asked(self, event: Event, data: Mapping[str, Any]) -> None:
+    def _on_question(self, event: Event, data: Mapping[str, Any]) -> None:
         text = data.get("question") or data.get("message") or ""
         step = self._step(event, "question", str(data.get("kind", "")), request=text, status="waiting")
         step.key, step.name = str(data.get("key")), str(data.get("id", ""))
@@ -325,7 +325,7 @@ _HANDLERS: Final[dict[str, Callable[[StepFold, Event, Mapping[str, Any]], None]]
     "effect.finished": StepFold._ended,
     "effect.retried": StepFold._retried,
     "timer.set": StepFold._timer,
-    "interrupt.created": StepFold._asked,
+    "interrupt.created": StepFold._on_question,
     "interrupt.resolved": StepFold._answered,
     "interrupt.expired": StepFold._answered,
     "interrupt.cancelled": StepFold._answered,

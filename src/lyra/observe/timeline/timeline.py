@@ -21,7 +21,7 @@ from lyra.errors import ConfigError, NoSuchProcess
 from lyra.observe.history.processes import ProcessRecord, sum_into
 from lyra.observe.timeline.journal import RowReader, RunRows, value_of
 from lyra.observe.timeline.state import RunMoment
-from lyra.observe.timeline.step import RunStep, plain
+from lyra.observe.timeline.step import RunStep, shorten
 from lyra.observe.timeline.steps import StepFold
 
 __all__ = ["COMPACTED", "STEPS_MAX", "RunTimeline"]
@@ -160,18 +160,18 @@ class RunTimeline:
         )
         values: dict[str, Any] = {}
         if row.get(name) is not None or row.get("blob"):
-            values["value"] = plain(value_of(self._reader, row, name))
+            values["value"] = shorten(value_of(self._reader, row, name))
         if row.get("response") is not None:
-            values["value"] = plain(row["response"])
+            values["value"] = shorten(row["response"])
         if row.get("error"):
-            values["error_detail"] = plain(row["error"])
+            values["error_detail"] = shorten(row["error"])
         if is_beginning and row.get("cost"):
             values["reserved"] = dict(row["cost"])
         return values
 
     def _message(self, seq: int) -> Any:
         for mail in self._reader.rows(after=seq - 1, upto=seq):
-            return plain(value_of(self._reader, mail.data, "message"))
+            return shorten(value_of(self._reader, mail.data, "message"))
         return None
 
     def totals(self, upto: int | None = None) -> dict[str, Any]:
@@ -276,7 +276,7 @@ class RunTimeline:
             "state": self.ended_as or "running",
             "failed": self.has_failed,
             "began_at": self.steps[0].began_at if self.steps else None,
-            "fork": plain(self.fork) if self.fork else None,
+            "fork": shorten(self.fork) if self.fork else None,
             "is_cut": self.is_cut,
             "is_compacted": self.is_compacted,
             **self.totals(),

@@ -78,7 +78,7 @@ class Equipment:
         trust = trust_for(folder, options.trust)
         self.extensions = Extensions(folder, trusted=trust, on_change=self._on_change)
         plugin_hooks = [hook for hooks in self.extensions.hooks().values() for hook in hooks]
-        self.hooks = Hooks.of_session(options.hooks, config, folder, session_id=place.name, more=plugin_hooks)
+        self.hooks = Hooks.for_session(options.hooks, config, folder, session_id=place.name, more=plugin_hooks)
         self.memory = options.memory or sage_memory(recall=config.sage.recall)
         self.snapshots = Snapshots(place, [folder, *options.also])
         self.rules = ProjectRules(folder, trust=trust, mark=_mark(place))
@@ -179,7 +179,7 @@ def keeping_files(snapshots: Snapshots, folder: str) -> Middleware:
             return await inner(call)
         path = call.arguments.get(facts.argument) if facts is not None and facts.kind == "path" else None
         if isinstance(path, str) and "\0" not in path:
-            token = await asyncio.to_thread(snapshots.before, _whole(path, inner.tool, folder))
+            token = await asyncio.to_thread(snapshots.before, _resolve_path(path, inner.tool, folder))
         else:
             token = await asyncio.to_thread(snapshots.before_command)
         try:
@@ -190,7 +190,7 @@ def keeping_files(snapshots: Snapshots, folder: str) -> Middleware:
     return mw
 
 
-def _whole(path: str, tool: Tool, folder: str) -> str:
+def _resolve_path(path: str, tool: Tool, folder: str) -> str:
     return os.path.join(tool.folders[0] if tool.folders else folder, os.path.expanduser(path))
 
 

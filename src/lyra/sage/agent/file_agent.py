@@ -100,7 +100,7 @@ class FileAgent:
             system=definition.system,
             tools=self._setup.tools,
             permissions=narrowed_permissions(self._spec, self._setup.permissions) or self._setup.permissions,
-            hooks=Hooks.of_session(options.hooks, config, self.folder, more=plugin_hooks),
+            hooks=Hooks.for_session(options.hooks, config, self.folder, more=plugin_hooks),
             budget=definition.budget,
             max_iterations=definition.max_turns or options.max_turns,
             max_tokens=ANSWER_TOKENS_MAX,

@@ -65,7 +65,7 @@ class TurnRunner:
                     if line["type"] == "result":
                         last = line
                     else:
-                        yield self._shown(line)
+                        yield self._add_diff(line)
         finally:
             if last is None:  # the reader left, or the program ends
                 session.headless.stop()
@@ -100,7 +100,7 @@ class TurnRunner:
         parts: list[Any] = list(content) if isinstance(content, (list, tuple)) else [content]
         return [*parts, f"(Notice by the program, not by the user: {suggestion})"]
 
-    def _shown(self, line: AnyLine) -> AnyLine:
+    def _add_diff(self, line: AnyLine) -> AnyLine:
         """Return the line with the diff of the edit that a question is about."""
         if line["type"] != "interrupt" or "tool" not in line:
             return line

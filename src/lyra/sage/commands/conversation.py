@@ -26,23 +26,23 @@ _FORMATS: Final = {"markdown": ".md", "json": ".json"}
 async def clear(session: LiveSession, arguments: SlashArguments) -> SlashResult:
     arguments.none()
     await session.clear()
-    return SlashResult.of("a new conversation begins; /undo still goes back to earlier turns")
+    return SlashResult.from_blocks("a new conversation begins; /undo still goes back to earlier turns")
 
 
 async def compact(session: LiveSession, arguments: SlashArguments) -> SlashResult:
     if not session.messages:
-        return SlashResult.of("there is nothing to compact yet")
+        return SlashResult.from_blocks("there is nothing to compact yet")
     before, after = await session.compact(arguments.text)
     if after >= before:
-        return SlashResult.of("there is one turn only, and the last turn stays as it is")
-    return SlashResult.of(f"context: about {tokens(before)} tokens before, {tokens(after)} now")
+        return SlashResult.from_blocks("there is one turn only, and the last turn stays as it is")
+    return SlashResult.from_blocks(f"context: about {tokens(before)} tokens before, {tokens(after)} now")
 
 
 async def title(session: LiveSession, arguments: SlashArguments) -> SlashResult:
     if not arguments.text:
-        return SlashResult.of(f"title: {session.title}" if session.title else "this session has no title yet")
+        return SlashResult.from_blocks(f"title: {session.title}" if session.title else "this session has no title yet")
     session.set_title(arguments.text)
-    return SlashResult.of(f"title: {session.title}")
+    return SlashResult.from_blocks(f"title: {session.title}")
 
 
 # ---------------------------------------------------------------- undo and checkpoints
@@ -55,7 +55,7 @@ async def undo(session: LiveSession, arguments: SlashArguments) -> SlashResult:
     except Conflict as conflict:
         again = f"/undo {turn or ''}".rstrip() + " --force"
         return _refused(conflict, f"{again} restores the files all the same")
-    return SlashResult.of(_turns(undone.turns), *_files(undone))
+    return SlashResult.from_blocks(_turns(undone.turns), *_files(undone))
 
 
 async def checkpoint(session: LiveSession, arguments: SlashArguments) -> SlashResult:
@@ -63,15 +63,15 @@ async def checkpoint(session: LiveSession, arguments: SlashArguments) -> SlashRe
     if not name:
         return _checkpoints(session)
     await session.checkpoint(name)
-    return SlashResult.of(f"checkpoint {name!r}: /restore {name} comes back to here")
+    return SlashResult.from_blocks(f"checkpoint {name!r}: /restore {name} comes back to here")
 
 
 def _checkpoints(session: LiveSession) -> SlashResult:
     marks = session.snapshots.checkpoints()
     if not marks:
-        return SlashResult.of("no checkpoint yet; /checkpoint NAME makes one")
+        return SlashResult.from_blocks("no checkpoint yet; /checkpoint NAME makes one")
     rows = [(mark.name, mark.turn, age(mark.time), "made by a restore" if mark.automatic else "") for mark in marks]
-    return SlashResult.of(table(("checkpoint", "after turn", "age", ""), rows))
+    return SlashResult.from_blocks(table(("checkpoint", "after turn", "age", ""), rows))
 
 
 async def restore(session: LiveSession, arguments: SlashArguments) -> SlashResult:
@@ -85,7 +85,7 @@ async def restore(session: LiveSession, arguments: SlashArguments) -> SlashResul
     except Conflict as conflict:
         return _refused(conflict, f"/restore {name} --force restores the files all the same")
     undone = [_turns(restored.turns)] if restored.turns else []
-    return SlashResult.of(f"back at {name!r}", *undone, *_files(restored))
+    return SlashResult.from_blocks(f"back at {name!r}", *undone, *_files(restored))
 
 
 def _refused(conflict: Conflict, hint: str) -> SlashResult:
@@ -118,18 +118,18 @@ async def resume(session: LiveSession, arguments: SlashArguments) -> SlashResult
             raise
         return _sessions(session, records)
     if record.id == session.id:
-        return SlashResult.of("this is that session")
-    return SlashResult.of(f"session {record.id}: {record.label}", open_session=record.id)
+        return SlashResult.from_blocks("this is that session")
+    return SlashResult.from_blocks(f"session {record.id}: {record.label}", open_session=record.id)
 
 
 def _sessions(session: LiveSession, records: list[SessionRecord]) -> SlashResult:
     others = [record for record in records if record.id != session.id]
     if not others:
-        return SlashResult.of("there is no other session of this folder")
+        return SlashResult.from_blocks("there is no other session of this folder")
     rows = [
         (record.id, age(record.updated_at), record.turns, dollars(record.cost_usd), record.label) for record in others
     ]
-    return SlashResult.of(
+    return SlashResult.from_blocks(
         table(("session", "age", "turns", "cost", "about"), rows),
         "/resume ID opens one; the beginning of an id is enough",
     )
@@ -141,7 +141,7 @@ async def fork(session: LiveSession, arguments: SlashArguments) -> SlashResult:
     if not session.messages:
         raise ConfigError("there is nothing to copy yet", key="turn")
     words_of_place = f"before turn {turn}" if turn else "as it is now"
-    return SlashResult.of(
+    return SlashResult.from_blocks(
         f"a copy of the conversation {words_of_place}; this session stays as it is",
         open_session=session.id,
         fork=True,
@@ -158,7 +158,7 @@ async def export(session: LiveSession, arguments: SlashArguments) -> SlashResult
     form = (
         arguments.choice(words[1], _FORMATS) if len(words) > 1 else "json" if words[0].endswith(".json") else "markdown"
     )
-    return SlashResult.of(f"wrote {_write(session, words[0], form, force=force)}")
+    return SlashResult.from_blocks(f"wrote {_write(session, words[0], form, force=force)}")
 
 
 def _write(session: LiveSession, name: str, form: str, *, force: bool) -> str:
@@ -213,7 +213,7 @@ async def init(session: LiveSession, arguments: SlashArguments) -> SlashResult:
     if arguments.text:
         prompt = f"{prompt}\n\nPay attention to this: {arguments.text}"
     about = "AGENTS.md exists: it is edited, not written anew" if exists else "AGENTS.md is written by the agent"
-    return SlashResult.of(about, prompt=prompt)
+    return SlashResult.from_blocks(about, prompt=prompt)
 
 
 def _has_rules(folder: str) -> bool:
@@ -224,21 +224,21 @@ def _has_rules(folder: str) -> bool:
 async def diff_(session: LiveSession, arguments: SlashArguments) -> SlashResult:
     words = arguments.at_most(1)
     if words and words[0] == "git":
-        return _of_git(await git_diff(session.folder))
+        return _show_git_diff(await git_diff(session.folder))
     turn = session.facts.turn(arguments.turn(words[0])).number if words else None
     changes = session.changes(turn)
     if changes:
         title = f"turn {turn}" if turn else "all turns of this session"
-        return _of_changes(changes, title)
+        return _show_changes(changes, title)
     if turn is not None:
-        return SlashResult.of(f"turn {turn} changed no file")
-    return _of_git(await git_diff(session.folder))
+        return SlashResult.from_blocks(f"turn {turn} changed no file")
+    return _show_git_diff(await git_diff(session.folder))
 
 
-def _of_changes(changes: Sequence[FileChange], title: str) -> SlashResult:
+def _show_changes(changes: Sequence[FileChange], title: str) -> SlashResult:
     diffs = [change.diff() for change in changes]
     rows = [(visible(change.name), *_counts(unified)) for change, unified in zip(changes, diffs, strict=True)]
-    return SlashResult.of(table(("file", "+", "−"), rows, title=title), diff(_bounded("".join(diffs))))
+    return SlashResult.from_blocks(table(("file", "+", "−"), rows, title=title), diff(_bounded("".join(diffs))))
 
 
 def _counts(unified: str) -> tuple[int, int]:
@@ -247,15 +247,15 @@ def _counts(unified: str) -> tuple[int, int]:
     return sum(line.startswith("+") for line in body), sum(line.startswith("-") for line in body)
 
 
-def _of_git(state: GitDiff | None) -> SlashResult:
+def _show_git_diff(state: GitDiff | None) -> SlashResult:
     if state is None:
-        return SlashResult.of("no file was changed in this session, and the folder is in no git repository")
+        return SlashResult.from_blocks("no file was changed in this session, and the folder is in no git repository")
     if state.problem:
-        return SlashResult.of(state.problem)
+        return SlashResult.from_blocks(state.problem)
     blocks = [diff(_bounded(state.diff), title="not committed")] if state.diff else []
     if state.untracked:
         blocks.append(lines([f"  {visible(name)}" for name in state.untracked], title="not tracked"))
-    return SlashResult(blocks=blocks) if blocks else SlashResult.of("nothing is changed")
+    return SlashResult(blocks=blocks) if blocks else SlashResult.from_blocks("nothing is changed")
 
 
 def _bounded(unified: str, most: int = _DIFF_CHARS_MAX) -> str:
@@ -273,7 +273,7 @@ async def review(session: LiveSession, arguments: SlashArguments) -> SlashResult
     if not material:
         material = "".join(change.diff() for change in session.changes(None))
     if not material:
-        return SlashResult.of("there is nothing to review: no change is uncommitted")
+        return SlashResult.from_blocks("there is nothing to review: no change is uncommitted")
     prompt = f"{_REVIEW}\n\nLook above all at this: {arguments.text}" if arguments.text else _REVIEW
     return SlashResult(prompt=prompt, send_with={"beside": _bounded(material, _REVIEWED_CHARS_MAX)})
 

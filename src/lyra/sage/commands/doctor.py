@@ -52,7 +52,9 @@ async def doctor(session: LiveSession, arguments: SlashArguments) -> SlashResult
     )
     words = await sandbox_words()
     checks.append(SageCheck("sandbox", "missing" if words.startswith("none") else "ok", words, ""))
-    return SlashResult.of(table(("check", "state", "detail", "how to get it"), checks), "`sage doctor` checks more")
+    return SlashResult.from_blocks(
+        table(("check", "state", "detail", "how to get it"), checks), "`sage doctor` checks more"
+    )
 
 
 def sage_checks(config: Config, folder: str, model: str = "", root: Path | None = None) -> Iterator[SageCheck]:

@@ -40,7 +40,7 @@ _PARTS: Final = ("system prompt", "memory", "tools", "messages")  # in the order
 async def cost(session: LiveSession, arguments: SlashArguments) -> SlashResult:
     words = arguments.at_most(1)
     if words:
-        return SlashResult.of(_by(session, arguments.choice(words[0], GROUPS)))
+        return SlashResult.from_blocks(_by(session, arguments.choice(words[0], GROUPS)))
     log = session.spending.log
     turns = log.sums("turn", session=session.id)
     blocks = [_table("turn", turns[-_TURNS_SHOWN:])]
@@ -50,7 +50,7 @@ async def cost(session: LiveSession, arguments: SlashArguments) -> SlashResult:
     today = [total for total in log.sums("day") if total.group == local_day(SystemClock().now())]
     totals = [total._replace(group="this session") for total in log.sums("session", session=session.id)]
     blocks.append(_table("in all", [*totals, *(total._replace(group="today") for total in today)]))
-    return SlashResult.of(*blocks, *_limits(session))
+    return SlashResult.from_blocks(*blocks, *_limits(session))
 
 
 def _by(session: LiveSession, group: Any) -> Block:
@@ -94,7 +94,7 @@ async def context(session: LiveSession, arguments: SlashArguments) -> SlashResul
     size = f"{about}{tokens(total)} of {tokens(window)} tokens" if window else f"{about}{tokens(total)} tokens"
     if figures.compact_at:
         size = f"{size}, compacted from {tokens(figures.compact_at)} on"
-    return SlashResult.of(bars(rows, of=float(full), title=f"{session.model}: {size}"))
+    return SlashResult.from_blocks(bars(rows, of=float(full), title=f"{session.model}: {size}"))
 
 
 async def status(session: LiveSession, arguments: SlashArguments) -> SlashResult:
@@ -122,7 +122,7 @@ async def status(session: LiveSession, arguments: SlashArguments) -> SlashResult
         rows.append(("forked from", record.parent))
     if session.spending.problem:
         rows.append(("usage log", session.spending.problem))
-    return SlashResult.of(table(("", ""), rows))
+    return SlashResult.from_blocks(table(("", ""), rows))
 
 
 async def sandbox_words() -> str:
@@ -166,19 +166,19 @@ async def mcp(session: LiveSession, arguments: SlashArguments) -> SlashResult:
         if len(words) < 2:
             raise arguments.mistake("the name of the server is missing")
         state = await _server(session, words[1]).reconnect(words[1])
-        return SlashResult.of(f"{state.name}: {state.state}{_failure(state)}")
+        return SlashResult.from_blocks(f"{state.name}: {state.state}{_failure(state)}")
     if words:
         if len(words) > 1:
             raise arguments.mistake(f"{words[1][:40]!r} is not expected here")
         return await _details(session, words[0])
     states = [state for servers in servers_of(session) for state in servers.states()]
     if not states:
-        return SlashResult.of("no MCP server; `sage mcp add` adds one")
+        return SlashResult.from_blocks("no MCP server; `sage mcp add` adds one")
     rows = [
         (state.name, state.state, state.transport, len(state.tools), _line(_failure(state).lstrip(": ")))
         for state in states
     ]
-    return SlashResult.of(table(("server", "state", "transport", "tools", ""), rows))
+    return SlashResult.from_blocks(table(("server", "state", "transport", "tools", ""), rows))
 
 
 def _server(session: LiveSession, name: str) -> McpServers:

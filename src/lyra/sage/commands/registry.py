@@ -53,15 +53,15 @@ async def _help(
         name = words[0].removeprefix("/")
         name = ALIASES.get(name, name)
         if name in elsewhere:
-            return SlashResult.of(elsewhere[name])
+            return SlashResult.from_blocks(elsewhere[name])
         command = COMMANDS.get(name)
         if command is not None:
-            return SlashResult.of(lines([command.usage, f"  {command.help}"]))
+            return SlashResult.from_blocks(lines([command.usage, f"  {command.help}"]))
         if name not in listed:
             raise _unknown(session, name, elsewhere)
-        return SlashResult.of(lines([f"/{name}", f"  {listed[name]}"]))
+        return SlashResult.from_blocks(lines([f"/{name}", f"  {listed[name]}"]))
     rows = [(COMMANDS[name].usage if name in COMMANDS else f"/{name}", about) for name, about in listed.items()]
-    return SlashResult.of(table(("command", ""), rows))
+    return SlashResult.from_blocks(table(("command", ""), rows))
 
 
 async def _commands(session: LiveSession, arguments: SlashArguments) -> SlashResult:
@@ -80,11 +80,11 @@ async def _commands(session: LiveSession, arguments: SlashArguments) -> SlashRes
     blocks = [table(("command", "from", ""), rows)] if rows else []
     blocks += [lines(problems, title="not read")] if problems else []
     none = "no commands of your own; `commands/NAME.md` in .lyra or in your settings makes one"
-    return SlashResult(blocks=blocks) if blocks else SlashResult.of(none)
+    return SlashResult(blocks=blocks) if blocks else SlashResult.from_blocks(none)
 
 
 async def _expand(_session: LiveSession, _arguments: SlashArguments) -> SlashResult:
-    return SlashResult.of("nothing is folded here; in a terminal /expand N shows what was")
+    return SlashResult.from_blocks("nothing is folded here; in a terminal /expand N shows what was")
 
 
 async def _exit(_session: LiveSession, arguments: SlashArguments) -> SlashResult:
@@ -153,7 +153,7 @@ async def run_command(session: LiveSession, text: str, *, elsewhere: Mapping[str
     typed = typed.strip()
     name = ALIASES.get(typed, typed) or "help"
     if name in elsewhere:
-        return SlashResult.of(elsewhere[name])
+        return SlashResult.from_blocks(elsewhere[name])
     command = COMMANDS.get(name)
     if command is not None and command.function is _help:
         return await _help(session, SlashArguments(rest, command.usage), elsewhere)
@@ -206,4 +206,4 @@ def custom_result(command: CustomCommand, rest: str) -> SlashResult:
         send_with["only"] = command.allowed_tools
     if command.model:
         send_with["model"] = command.model
-    return SlashResult.of(f"from {visible(command.source)}", prompt=command.expand(rest), send_with=send_with)
+    return SlashResult.from_blocks(f"from {visible(command.source)}", prompt=command.expand(rest), send_with=send_with)

@@ -44,7 +44,7 @@ class SlashResult(msgspec.Struct, kw_only=True):
     refused: str = ""
 
     @classmethod
-    def of(cls, *blocks: Block | str, **more: Any) -> SlashResult:
+    def from_blocks(cls, *blocks: Block | str, **more: Any) -> SlashResult:
         """Return a result with these blocks; a text is a block of one line."""
         return cls(blocks=[lines([block]) if isinstance(block, str) else block for block in blocks], **more)
 
@@ -82,7 +82,7 @@ def as_markdown(blocks: Iterable[Block]) -> str:
     return "\n\n".join(texts)
 
 
-def plain_text(blocks: Iterable[Block]) -> str:
+def render_text(blocks: Iterable[Block]) -> str:
     """Return the blocks as they are read on paper: titles and lines."""
     texts = (f"{block['title']}\n{_content(block)}" if block.get("title") else _content(block) for block in blocks)
     return "\n\n".join(filter(None, texts))

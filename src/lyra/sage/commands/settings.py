@@ -39,8 +39,10 @@ async def config(session: LiveSession, arguments: SlashArguments) -> SlashResult
         rows = [row for row in rows if row.origin.kind != "default"]
     shown = [(row.name, visible(str(row.value)), row.origin.kind, visible(row.origin.place or "")) for row in rows]
     if not shown:
-        return SlashResult.of("every setting has its default; /config SECTION shows them, `sage config keys` explains")
-    return SlashResult.of(table(("setting", "value", "from", ""), shown))
+        return SlashResult.from_blocks(
+            "every setting has its default; /config SECTION shows them, `sage config keys` explains"
+        )
+    return SlashResult.from_blocks(table(("setting", "value", "from", ""), shown))
 
 
 # ---------------------------------------------------------------- model
@@ -54,7 +56,7 @@ async def model(session: LiveSession, arguments: SlashArguments) -> SlashResult:
         return _model_table(session, dict.fromkeys(_published(session, name), ""))
     runtime_of(session.kernel).models.find(name)  # raises where the provider is not known, or has no key
     await session.set_model(name)
-    return SlashResult.of(f"model: {session.model}")
+    return SlashResult.from_blocks(f"model: {session.model}")
 
 
 def _models_used(session: LiveSession) -> dict[str, str]:
@@ -79,8 +81,8 @@ def _model_table(session: LiveSession, models: dict[str, str]) -> SlashResult:
     more = f"{len(rows) - _MODELS_SHOWN} more; " if len(rows) > _MODELS_SHOWN else ""
     hint = f"{more}/model PROVIDER/MODEL switches, /model WORD searches; names that are not listed work, too"
     if not rows:
-        return SlashResult.of("no published name of a provider that has a key matches", hint)
-    return SlashResult.of(table(("model", "window", ""), rows[:_MODELS_SHOWN]), hint)
+        return SlashResult.from_blocks("no published name of a provider that has a key matches", hint)
+    return SlashResult.from_blocks(table(("model", "window", ""), rows[:_MODELS_SHOWN]), hint)
 
 
 def _is_usable(session: LiveSession, provider: str) -> bool:
@@ -103,10 +105,10 @@ async def output(session: LiveSession, arguments: SlashArguments) -> SlashResult
     now = str(session.facts.settings.get("output", "text"))
     if not words:
         rows = [(mode, about, "in use" if mode == now else "") for mode, about in OUTPUT_MODES.items()]
-        return SlashResult.of(table(("output", "", ""), rows))
+        return SlashResult.from_blocks(table(("output", "", ""), rows))
     mode = arguments.choice(words[0], OUTPUT_MODES)
     session.keep(output=mode)
-    return SlashResult.of(f"output: {mode}: {OUTPUT_MODES[mode]}")
+    return SlashResult.from_blocks(f"output: {mode}: {OUTPUT_MODES[mode]}")
 
 
 # ---------------------------------------------------------------- permissions
@@ -138,15 +140,15 @@ def _add(session: LiveSession, effect: Any, written: str, *, keep: bool) -> Slas
         session.options = msgspec.structs.replace(options, **{field: (*getattr(options, field), written)})
         where = "in this session, until it is closed; --keep keeps it for this folder"
     session.process.regrant(setup.grant)
-    return SlashResult.of(f"{effect} {rule.text}: {where}")
+    return SlashResult.from_blocks(f"{effect} {rule.text}: {where}")
 
 
 async def _mode(session: LiveSession, arguments: SlashArguments, words: list[str]) -> SlashResult:
     if not words:
         rows = [(mode, about, "in use" if mode == session.mode else "") for mode, about in MODES.items()]
-        return SlashResult.of(table(("mode", "", ""), rows))
+        return SlashResult.from_blocks(table(("mode", "", ""), rows))
     await session.set_mode(arguments.choice(words[0], MODES))
-    return SlashResult.of(f"mode: {session.mode}: {MODES[session.mode]}")
+    return SlashResult.from_blocks(f"mode: {session.mode}: {MODES[session.mode]}")
 
 
 def _rules(session: LiveSession) -> SlashResult:
@@ -156,8 +158,8 @@ def _rules(session: LiveSession) -> SlashResult:
     rows = [(rule.effect, visible(rule.text), visible(rule.source)) for rule in ordered]
     mode = f"mode: {session.mode}: {MODES[session.mode]}"
     if not rows:
-        return SlashResult.of(mode, 'no rules; /permissions allow "Bash(git diff *)" adds one')
-    return SlashResult.of(mode, table(("", "rule", "from"), rows))
+        return SlashResult.from_blocks(mode, 'no rules; /permissions allow "Bash(git diff *)" adds one')
+    return SlashResult.from_blocks(mode, table(("", "rule", "from"), rows))
 
 
 # ---------------------------------------------------------------- plan
@@ -166,22 +168,22 @@ async def plan(session: LiveSession, arguments: SlashArguments) -> SlashResult:
     word = arguments.text.strip()
     if word == "open":
         kept = session.facts.settings.get("plan")
-        return SlashResult.of(text(str(kept)) if kept else "there is no plan yet; /plan TASK makes one")
+        return SlashResult.from_blocks(text(str(kept)) if kept else "there is no plan yet; /plan TASK makes one")
     if word == "clear":
         session.keep(plan="")
-        return SlashResult.of("the plan is forgotten")
+        return SlashResult.from_blocks("the plan is forgotten")
     if word == "off":
         return await _leave_plan(session)
     if session.mode != "plan":
         session.keep(mode_before_plan=session.mode)
         await session.set_mode("plan")
     about = lines(["plan mode: reading only; /plan off leaves it, /plan open shows the last plan"])
-    return SlashResult.of(about, prompt=arguments.text or None)
+    return SlashResult.from_blocks(about, prompt=arguments.text or None)
 
 
 async def _leave_plan(session: LiveSession) -> SlashResult:
     if session.mode != "plan":
-        return SlashResult.of(f"the mode is {session.mode}, not plan")
+        return SlashResult.from_blocks(f"the mode is {session.mode}, not plan")
     before = str(session.facts.settings.get("mode_before_plan") or "default")
     await session.set_mode(before if before != "plan" else "default")
-    return SlashResult.of(f"mode: {session.mode}")
+    return SlashResult.from_blocks(f"mode: {session.mode}")

@@ -23,9 +23,9 @@ async def tasks(session: LiveSession, arguments: SlashArguments) -> SlashResult:
     records, words = session.tasks.list(), arguments.words
     if not words:
         if not records:
-            return SlashResult.of("no sub-agent and no background command in this session")
+            return SlashResult.from_blocks("no sub-agent and no background command in this session")
         rows = [_row(record) for record in records]
-        return SlashResult.of(table(("id", "state", "what", "age", "tools", "tokens", "cost", "about"), rows))
+        return SlashResult.from_blocks(table(("id", "state", "what", "age", "tools", "tokens", "cost", "about"), rows))
     action = arguments.choice(words[0], _ACTIONS)
     if len(words) < 2:
         raise arguments.mistake("the id of the task is missing")
@@ -42,7 +42,7 @@ async def _show(listed: TaskList, record: TaskRecord, rest: list[str], arguments
         facts += [("worktree", visible(record.worktree)), ("changed files", str(len(changes)))]
     if record.question is not None:
         facts.append(("asks", visible(record.question.question)))
-    return SlashResult.of(table(("", ""), facts), lines(visible(record.text).split("\n"), title="last"))
+    return SlashResult.from_blocks(table(("", ""), facts), lines(visible(record.text).split("\n"), title="last"))
 
 
 async def _answer(listed: TaskList, record: TaskRecord, rest: list[str], arguments: SlashArguments) -> SlashResult:
@@ -50,18 +50,18 @@ async def _answer(listed: TaskList, record: TaskRecord, rest: list[str], argumen
         raise arguments.mistake("the answer is missing", f"one of {', '.join(_WORDS)}, or a text")
     decision = rest[0] if rest[0] in _WORDS else ""
     await listed.answer(record.id, decision, text=" ".join(rest[1:] if decision else rest))
-    return SlashResult.of(f"{record.id} has its answer")
+    return SlashResult.from_blocks(f"{record.id} has its answer")
 
 
 async def _resume(listed: TaskList, record: TaskRecord, rest: list[str], _arguments: SlashArguments) -> SlashResult:
     await listed.resume(record.id, " ".join(rest))
-    return SlashResult.of(f"{record.id} goes on")
+    return SlashResult.from_blocks(f"{record.id} goes on")
 
 
 async def _stop(listed: TaskList, record: TaskRecord, rest: list[str], arguments: SlashArguments) -> SlashResult:
     _nothing(rest, arguments)
     was_working = await listed.stop(record.id)
-    return SlashResult.of(f"{record.id} is stopped" if was_working else f"{record.id} was not at work")
+    return SlashResult.from_blocks(f"{record.id} is stopped" if was_working else f"{record.id} was not at work")
 
 
 async def _diff(listed: TaskList, record: TaskRecord, rest: list[str], arguments: SlashArguments) -> SlashResult:
@@ -71,13 +71,13 @@ async def _diff(listed: TaskList, record: TaskRecord, rest: list[str], arguments
         raise arguments.mistake(f"{min(unknown)[:80]} is not changed in {record.id}")
     chosen = [change for change in changes if not rest or change.path in rest]
     if not chosen:
-        return SlashResult.of(f"{record.id} has changed nothing that was not taken over")
+        return SlashResult.from_blocks(f"{record.id} has changed nothing that was not taken over")
     rows = [(change.name, change.kind, *(f"{count}" for count in change.counts)) for change in chosen]
     unified = "".join(change.diff() for change in chosen)
     more = len(unified) - _DIFF_CHARS_MAX
     if more > 0:
         unified = f"{unified[:_DIFF_CHARS_MAX]}\n… {more} characters left out; name a file to see all of it …\n"
-    return SlashResult.of(table(("file", "", "+", "−"), rows, title=f"changed by {record.id}"), diff(unified))
+    return SlashResult.from_blocks(table(("file", "", "+", "−"), rows, title=f"changed by {record.id}"), diff(unified))
 
 
 async def _take(listed: TaskList, record: TaskRecord, rest: list[str], arguments: SlashArguments) -> SlashResult:
@@ -94,7 +94,7 @@ async def _merge(listed: TaskList, record: TaskRecord, rest: list[str], argument
 async def _discard(listed: TaskList, record: TaskRecord, rest: list[str], arguments: SlashArguments) -> SlashResult:
     _nothing(rest, arguments)
     await listed.worktrees.discard(record.id)
-    return SlashResult.of(f"the worktree of {record.id} is removed")
+    return SlashResult.from_blocks(f"the worktree of {record.id} is removed")
 
 
 _Action = Callable[[TaskList, TaskRecord, list[str], SlashArguments], Awaitable[SlashResult]]
@@ -119,8 +119,8 @@ def _nothing(rest: list[str], arguments: SlashArguments) -> None:
 
 def _taken(paths: list[str]) -> SlashResult:
     if not paths:
-        return SlashResult.of("there was nothing to take over")
-    return SlashResult.of(lines([visible(path) for path in paths], title="taken over; /undo brings them back"))
+        return SlashResult.from_blocks("there was nothing to take over")
+    return SlashResult.from_blocks(lines([visible(path) for path in paths], title="taken over; /undo brings them back"))
 
 
 def _row(record: TaskRecord) -> tuple[Any, ...]:
@@ -153,7 +153,7 @@ async def tools(session: LiveSession, arguments: SlashArguments) -> SlashResult:
         (visible(tool.name), _rules(permissions, tool.name), short(tool.description.strip().split("\n", 1)[0]))
         for tool in listed.values()
     ]
-    return SlashResult.of(table(("tool", "rules", ""), rows))
+    return SlashResult.from_blocks(table(("tool", "rules", ""), rows))
 
 
 def _all_tools(session: LiveSession) -> Iterable[tuple[str, Tool]]:
@@ -171,7 +171,9 @@ def _tool(session: LiveSession, name: str, listed: dict[str, Tool]) -> SlashResu
     ]
     rules = _rules(session.headless.setup.permissions, name)
     about = lines([visible(line) for line in tool.description.strip().split("\n")], title=visible(name))
-    return SlashResult.of(about, *([table(("argument", "", ""), rows)] if rows else []), *([rules] if rules else []))
+    return SlashResult.from_blocks(
+        about, *([table(("argument", "", ""), rows)] if rows else []), *([rules] if rules else [])
+    )
 
 
 def _rules(permissions: Permissions, tool: str) -> str:
@@ -201,7 +203,7 @@ def _add(remembered: Remembered, rest: str) -> SlashResult:
     if kind not in KINDS or not text.strip():
         kind, text = "preference", rest
     item = remembered.add(text.strip(), kind=kind)
-    return SlashResult.of(f"remembered as {item.id} ({item.kind}): {visible(item.text)}")
+    return SlashResult.from_blocks(f"remembered as {item.id} ({item.kind}): {visible(item.text)}")
 
 
 def _forget(remembered: Remembered, rest: str, arguments: SlashArguments) -> SlashResult:
@@ -209,9 +211,9 @@ def _forget(remembered: Remembered, rest: str, arguments: SlashArguments) -> Sla
         raise arguments.mistake(f"{rest[:40]!r} is not the number of an item")
     if not remembered.forget(int(rest)):
         raise ConfigError(f"there is no item {rest}", hint="/memory lists them", key="item")
-    return SlashResult.of(f"item {rest} is forgotten")
+    return SlashResult.from_blocks(f"item {rest} is forgotten")
 
 
 def _items(items: Iterable[Any], empty: str) -> SlashResult:
     rows = [(item.id, item.kind, age(item.time), visible(item.text)) for item in items]
-    return SlashResult.of(table(("", "kind", "age", "text"), rows)) if rows else SlashResult.of(empty)
+    return SlashResult.from_blocks(table(("", "kind", "age", "text"), rows)) if rows else SlashResult.from_blocks(empty)

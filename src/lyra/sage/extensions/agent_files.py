@@ -135,7 +135,7 @@ class AgentFiles(ExtensionFiles[SubAgentDefinition]):
         return {**BUILT_IN, **self.entries()}
 
     def _read(self, data: bytes, path: str, place: ExtensionPlace) -> tuple[SubAgentDefinition | None, list[Mistake]]:
-        file, mistakes = MarkdownFile.of(data, path, _KEYS, self.WORD)
+        file, mistakes = MarkdownFile.parse(data, path, _KEYS, self.WORD)
         if file is None:
             return None, mistakes
         definition = _definition(file, place)

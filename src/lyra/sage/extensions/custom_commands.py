@@ -132,7 +132,7 @@ class CustomCommands(ExtensionFiles[CustomCommand]):
         return cls(places, reserved=reserved)
 
     def _read(self, data: bytes, path: str, place: ExtensionPlace) -> tuple[CustomCommand | None, list[Mistake]]:
-        file, mistakes = MarkdownFile.of(data, path, _KEYS, self.WORD)
+        file, mistakes = MarkdownFile.parse(data, path, _KEYS, self.WORD)
         if file is None:
             return None, mistakes
         command = self._command(file, place)

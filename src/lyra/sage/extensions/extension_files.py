@@ -274,12 +274,12 @@ class MarkdownFile:
         self.report = report
 
     @classmethod
-    def of(cls, data: bytes, path: str, known: Collection[str], what: str) -> tuple[Self | None, list[Mistake]]:
+    def parse(cls, data: bytes, path: str, known: Collection[str], what: str) -> tuple[Self | None, list[Mistake]]:
         """Return the file, or what is wrong with it as a whole. `what` is the file's kind in sentences: "a command"."""
         try:
             head = read_front_matter(data, path)
         except ParseError as error:
-            return None, [Mistake.of(error)]
+            return None, [Mistake.from_error(error)]
         except ConfigError as error:
             return None, [Mistake(path, 1, 1, error.message, error.hint)]
         report = Report(path, head.places)
@@ -312,7 +312,7 @@ class MarkdownFile:
         value = self.keys[key]
         if type(value) is int and least <= value <= most:
             return value
-        self.report.add((key,), f"{key} is a whole number between {least} and {most}, not {_shown(value)}")
+        self.report.add((key,), f"{key} is a whole number between {least} and {most}, not {_render_value(value)}")
         return None
 
     def word(self, key: str, words: Sequence[str]) -> str:
@@ -333,7 +333,7 @@ class MarkdownFile:
             return ()
         for index, item in enumerate(value):
             if not isinstance(item, str) or not fits(item):
-                self.report.add((key, index), f"{_shown(item)} is not {what}")
+                self.report.add((key, index), f"{_render_value(item)} is not {what}")
         return tuple(dict.fromkeys(item for item in value if isinstance(item, str)))
 
     def tools(self, key: str) -> tuple[str, ...] | None:
@@ -341,7 +341,7 @@ class MarkdownFile:
         return self.texts(key, _is_rule, "the name of a tool, such as Read or Bash(git diff *)")
 
 
-def _shown(value: Any) -> str:
+def _render_value(value: Any) -> str:
     return repr(one_line(str(value))[:60])
 
 

@@ -205,39 +205,39 @@ def extension_asks(folder: str) -> Iterator[AskingFile]:
     place = ExtensionPlace("project", os.path.join(folder, PROJECT_FOLDER))
     if os.path.islink(place.folder):
         return
-    for kind, read in (("commands", _of_command), ("agents", _of_agent)):
+    for kind, read in (("commands", _read_command), ("agents", _read_agent)):
         for path in markdown_files(place, kind)[0]:
             yield AskingFile(folder, os.path.relpath(path, folder), read)
     for path in markdown_files(place, "skills")[0]:
         if not is_skill(os.path.relpath(path, os.path.join(place.folder, "skills"))):
             continue
-        yield AskingFile(folder, os.path.relpath(path, folder), _of_skill)
+        yield AskingFile(folder, os.path.relpath(path, folder), _read_skill)
         if os.path.basename(path) == SKILL_FILE:
             home = os.path.dirname(path)
             for name in files_beside(home):
-                yield AskingFile(folder, os.path.relpath(os.path.join(home, name), folder), _of_file_beside)
+                yield AskingFile(folder, os.path.relpath(os.path.join(home, name), folder), _read_file_beside)
 
 
-def _of_command(data: bytes, name: str) -> Iterator[Ask]:
+def _read_command(data: bytes, name: str) -> Iterator[Ask]:
     keys = read_front_matter(data, name).keys
     command = "/" + os.path.splitext(name)[0].split(os.sep, 2)[-1].replace(os.sep, ":")
     yield Ask(on_one_line(command), f"adds the command {on_one_line(command)}{_with(keys)}")
 
 
-def _of_skill(data: bytes, name: str) -> Iterator[Ask]:
+def _read_skill(data: bytes, name: str) -> Iterator[Ask]:
     keys = read_front_matter(data, name).keys
     skill = on_one_line(keys.get("name") or _named(name))
     yield Ask(f"skill {skill}", f"adds the skill {skill}, which gives the model instructions{_with(keys)}")
 
 
-def _of_agent(data: bytes, name: str) -> Iterator[Ask]:
+def _read_agent(data: bytes, name: str) -> Iterator[Ask]:
     keys = read_front_matter(data, name).keys
     agent = on_one_line(keys.get("name") or _named(name))
     tools = f" with the tools {on_one_line(keys['tools'])}" if "tools" in keys else ""
     yield Ask(f"agent {agent}", f"adds the sub-agent {agent}{tools}{_with(keys)}")
 
 
-def _of_file_beside(data: bytes, name: str) -> Iterator[Ask]:
+def _read_file_beside(data: bytes, name: str) -> Iterator[Ask]:
     skill = on_one_line(name.split(os.sep)[2])
     yield Ask(on_one_line(os.path.basename(name)), f"adds a file of {len(data)} bytes to the skill {skill}")
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from lyra.agents.declaration.memory import Memory
-from lyra.core.checking.check import sendable_text, short_text, whole
+from lyra.core.checking.check import check_integer, sendable_text, short_text
 from lyra.core.clock import Clock, SystemClock
 from lyra.core.limits import MEMORY_TEXT_MAX, NAME_LENGTH_MAX
 from lyra.core.own_files import add_own_path, has_no_room, make_folder
@@ -111,7 +111,7 @@ class SharedMemories:
 
     def search(self, scope: str, question: str, *, most: int = 8, kind: str | None = None) -> list[MemoryItem]:
         """Return the items that share words with the question, the best first."""
-        whole(most, "most", least=1)
+        check_integer(most, "most", least=1)
         items = {item.id: item for item in self.items(scope, kind=kind)}
         index = TextIndex()
         for item in items.values():

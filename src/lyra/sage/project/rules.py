@@ -54,7 +54,7 @@ class FileStamp(NamedTuple):
     inode: int
 
     @classmethod
-    def of(cls, state: os.stat_result) -> FileStamp:
+    def from_stat(cls, state: os.stat_result) -> FileStamp:
         return cls(state.st_mtime_ns, state.st_size, state.st_ino)
 
 
@@ -178,7 +178,7 @@ class _Reading:
             return problem(f"it is larger than {FILE_BYTES_MAX} bytes", real)
         if b"\0" in data:
             return problem("it is not text", real)
-        return RuleFile(self._folder.root, real, data, "", imported_by, FileStamp.of(state))
+        return RuleFile(self._folder.root, real, data, "", imported_by, FileStamp.from_stat(state))
 
 
 def imports_in(text: str) -> list[str]:
@@ -203,10 +203,10 @@ def rule_asks(folder: str) -> Iterator[AskingFile]:
     for place in folders_above(folder):
         for file in rule_files(place):
             if not file.problem and is_own(file.path, folder):
-                yield AskingFile(file.root, file.name, _of_rules)
+                yield AskingFile(file.root, file.name, _read_rules)
 
 
-def _of_rules(data: bytes, _name: str) -> Iterator[Ask]:
+def _read_rules(data: bytes, _name: str) -> Iterator[Ask]:
     text = data.decode()
     lines = sum(1 for line in text.splitlines() if line.strip())
     if lines:
@@ -285,7 +285,7 @@ class ProjectRules:
         files = [] if own is None else [(file, True) for file in rule_files(own, names=_OWN_NAMES, rules_folder="")]
         files += [(file, self._is_trusted(file)) for folder in folders for file in rule_files(folder)]
         self._stamps.update((file.path, file.stamp) for file, _ in files if file.stamp is not None)
-        parts, self._sources = _given(files, self._shown, TOTAL_CHARS_MAX)
+        parts, self._sources = _given(files, self._render_path, TOTAL_CHARS_MAX)
         return "\n\n".join(parts)
 
     def _is_trusted(self, file: RuleFile) -> bool:
@@ -296,7 +296,7 @@ class ProjectRules:
         # Trust of the whole folder for one run covers its subfolders, and the folders above that count for it.
         return self._trust.is_whole(self.folder) and is_own(file.path, self.folder)
 
-    def _shown(self, file: RuleFile) -> str:
+    def _render_path(self, file: RuleFile) -> str:
         inside = f"{self.folder}/"
         path = file.path
         return visible(path[len(inside) :] if path.startswith(inside) else path).replace("\n", " ")
@@ -345,7 +345,7 @@ class ProjectRules:
             return _Nested(folder, stamps)
         files = [(file, self._is_trusted(file)) for file in rule_files(folder)]
         stamps.update((file.path, file.stamp) for file, _ in files if file.stamp is not None)
-        parts, sources = _given(files, self._shown, FILE_CHARS_MAX)
+        parts, sources = _given(files, self._render_path, FILE_CHARS_MAX)
         return _Nested(folder, stamps, "\n\n".join(parts), tuple(sources))
 
 
@@ -397,7 +397,7 @@ def _stamps(paths: Iterable[str]) -> _Stamps:
     stamps: _Stamps = {}
     for path in paths:
         try:
-            stamps[path] = FileStamp.of(os.stat(path))
+            stamps[path] = FileStamp.from_stat(os.stat(path))
         except OSError:
             stamps[path] = None
     return stamps

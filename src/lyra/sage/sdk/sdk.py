@@ -25,7 +25,7 @@ from lyra.agents.declaration.output import Content
 from lyra.agents.headless.options import TURNS_MAX, HeadlessOptions
 from lyra.agents.session.events import ResultLine
 from lyra.config import Config
-from lyra.core.checking.check import sendable_text, whole
+from lyra.core.checking.check import check_integer, sendable_text
 from lyra.core.tool import Tool
 from lyra.errors import ConfigError, LyraError
 from lyra.sage.agent.live import LiveSession, SessionStart
@@ -102,7 +102,7 @@ class SageAgentSDK:
             deny=tuple(disallowed_tools),
             tools=tuple(tool_given(given) for given in tools),
             budget=budget,
-            max_turns=whole(max_steps, "max_steps", least=1, most=10**6),
+            max_turns=check_integer(max_steps, "max_steps", least=1, most=10**6),
             system=system,
             trusted=trusted,
         )
@@ -137,7 +137,7 @@ class SageAgentSDK:
 
     def with_max_steps(self, steps: int) -> Self:
         """At most so many calls of the model in a run."""
-        return self._with(max_turns=whole(steps, "steps", least=1, most=10**6))
+        return self._with(max_turns=check_integer(steps, "steps", least=1, most=10**6))
 
     def with_step_limit(self, steps: int | None) -> Self:
         """Return the same; None is the default of 100."""
@@ -241,14 +241,14 @@ class SageAgentSDK:
         return await self.run_with_options(task, RunOptions())
 
     async def run_with_options(self, task: Content, options: RunOptions) -> ExecutionResult:
-        return await self._whole(task, options, interactive=options.is_interactive)
+        return await self._run_to_end(task, options, interactive=options.is_interactive)
 
     async def execute_unified(self, task: Content, options: UnifiedRunOptions | None = None) -> ExecutionResult:
         return await self.run_with_options(task, options or UnifiedRunOptions())
 
     async def execute_non_interactive(self, task: Content) -> ExecutionResult:
         """Do a task without asking: what no rule allows is denied."""
-        return await self._whole(task, RunOptions(), interactive=False)
+        return await self._run_to_end(task, RunOptions(), interactive=False)
 
     def run_sync(self, task: Content, options: RunOptions | None = None) -> ExecutionResult:
         """Return the same for a program without an event loop."""
@@ -265,7 +265,7 @@ class SageAgentSDK:
         """Stop the run that is under way in the open session."""
         return self._live is not None and await self._live.interrupt()
 
-    async def _whole(self, task: Content, options: RunOptions, *, interactive: bool) -> ExecutionResult:
+    async def _run_to_end(self, task: Content, options: RunOptions, *, interactive: bool) -> ExecutionResult:
         events: list[SageEvent] = []
         result: ExecutionResult | None = None
         async with contextlib.aclosing(self._events(task, options, interactive=interactive)) as source:

@@ -145,7 +145,7 @@ class Snapshots:
             path = read_name(begun.path)
             self._append(self._files.look(path, begun.by) if path else self._files.scan(begun.by))
             self._append([Settled(token)])
-            return self._shown(self._history.since(position))
+            return self._list_changes(self._history.since(position))
 
     def end_turn(self, *, still_running: Collection[int] = ()) -> None:
         """Close the calls that have no `after` yet, such as one that was cancelled, but not those that go on in the
@@ -167,7 +167,7 @@ class Snapshots:
         with self._lock:
             with suppress(Conflict):  # another process writes: then what it has written so far
                 self._settle_doubt()
-            return self._shown(self._history.in_turn(turn) if turn is not None else self._history.since(0))
+            return self._list_changes(self._history.in_turn(turn) if turn is not None else self._history.since(0))
 
     def notes(self) -> list[str]:
         """Sentences about what cannot be undone because of the bounds."""
@@ -383,7 +383,7 @@ class Snapshots:
         prefix = self._files.roots[0].rstrip("/") + "/"
         return path.removeprefix(prefix)
 
-    def _shown(self, histories: dict[str, PathHistory]) -> list[FileChange]:
+    def _list_changes(self, histories: dict[str, PathHistory]) -> list[FileChange]:
         changes = [
             FileChange(path, before, after, self._contents, name=self._name(path))
             for path, history in sorted(histories.items())

@@ -13,7 +13,7 @@ from prompt_toolkit.utils import get_cwidth
 from lyra.sage.terminal.facts import TerminalFacts
 from lyra.sage.terminal.text.diff_view import diff_lines
 from lyra.sage.terminal.text.markdown_view import markdown_lines
-from lyra.sage.terminal.text.styled_lines import MARGIN, Line, clip_text, exact, indented, shown, shown_lines, wrap_text
+from lyra.sage.terminal.text.styled_lines import MARGIN, Line, clip_text, exact, indented, scrub, scrub_lines, wrap_text
 
 if TYPE_CHECKING:
     from lyra.sage.commands.result import SlashResult
@@ -88,13 +88,13 @@ def _text(block: Mapping[str, Any], width: int, facts: TerminalFacts) -> list[Li
 def _lines(block: Mapping[str, Any], width: int, _facts: TerminalFacts) -> list[Line]:
     value = block.get("lines", block.get("text", ""))
     texts = value.split("\n") if isinstance(value, str) else [str(text) for text in value]
-    rows = [row for text in texts for part in shown_lines(text) or [""] for row in wrap_text(part, width - MARGIN)]
+    rows = [row for text in texts for part in scrub_lines(text) or [""] for row in wrap_text(part, width - MARGIN)]
     return indented([[("", row)] for row in rows], MARGIN)
 
 
 def _table(block: Mapping[str, Any], width: int, _facts: TerminalFacts) -> list[Line]:
-    titles = [shown(str(title)) for title in block.get("columns", ())]
-    rows = [[shown(str(cell)).replace("\n", " ") for cell in row] for row in block.get("rows", ())]
+    titles = [scrub(str(title)) for title in block.get("columns", ())]
+    rows = [[scrub(str(cell)).replace("\n", " ") for cell in row] for row in block.get("rows", ())]
     return indented(table_lines(titles, rows, width - MARGIN), MARGIN)
 
 
@@ -102,14 +102,14 @@ def _bars(block: Mapping[str, Any], width: int, facts: TerminalFacts) -> list[Li
     """Rows of (name, value, words): a bar as long as the value's share of the largest, or of `of`."""
     rows = [tuple(row) for row in block.get("rows", ())]
     most = float(block.get("of") or max((float(row[1]) for row in rows), default=0.0) or 1.0)
-    names = max((get_cwidth(shown(str(row[0]))) for row in rows), default=0)
+    names = max((get_cwidth(scrub(str(row[0]))) for row in rows), default=0)
     room = max(5, min(_BAR_COLUMNS, width - MARGIN - names - 20))
     lines: list[Line] = []
     for row in rows:
-        name, value = shown(str(row[0])), float(row[1])
+        name, value = scrub(str(row[0])), float(row[1])
         filled = round(room * min(1.0, max(0.0, value / most)))
         bar = facts.marks.bar * filled + " " * (room - filled)
-        words = shown(str(row[2])) if len(row) > 2 else f"{value:g}"
+        words = scrub(str(row[2])) if len(row) > 2 else f"{value:g}"
         head = f"{' ' * MARGIN}{name}{' ' * (names - get_cwidth(name))}  "
         lines.append(
             [("", head), ("spinner", bar), ("faint", clip_text(f"  {words}", max(8, width - get_cwidth(head) - room)))]

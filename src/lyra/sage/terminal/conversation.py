@@ -36,7 +36,7 @@ from lyra.sage.terminal.echo import (
 )
 from lyra.sage.terminal.question import TerminalQuestion
 from lyra.sage.terminal.question_desk import QuestionDesk
-from lyra.sage.terminal.text.styled_lines import MARGIN, Line, clip, indented, shown, shown_lines, wrap_text
+from lyra.sage.terminal.text.styled_lines import MARGIN, Line, clip, indented, scrub, scrub_lines, wrap_text
 from lyra.sage.terminal.turn_view import TurnView
 
 _LINES_AT_ONCE: Final = 16  # lines of a turn that are shown before the keyboard has its chance
@@ -162,7 +162,7 @@ class Conversation:
         number = text.partition("/expand")[2].strip()
         if not number:
             recent = self.folds.recent(20)
-            lines: list[Line] = [[("", f"{' ' * MARGIN}{fold.number:>4}  {shown(fold.title)[:80]}")] for fold in recent]
+            lines: list[Line] = [[("", f"{' ' * MARGIN}{fold.number:>4}  {scrub(fold.title)[:80]}")] for fold in recent]
             self.sheet.print("fold", lines or note_lines("nothing was folded", self.sheet.width))
             return
         fold = self.folds.get(int(number)) if number.isascii() and number.isdecimal() else None
@@ -263,7 +263,7 @@ class Conversation:
         if view.status == "interrupted":
             self.note("interrupted; what was said stays in the conversation", "waits")
         elif view.status not in ("success", "") and not view.has_failed:
-            self.note(f"ended: {shown(view.status)}", "failed")
+            self.note(f"ended: {scrub(view.status)}", "failed")
 
     async def _show_turn(self, view: TurnView, content: Any, send_with: dict[str, Any]) -> None:
         count = 0
@@ -335,7 +335,7 @@ class ShellView:
     async def run(self) -> UserCommandOutcome:
         outcome = await self._command.run(self._tell)
         width = self._sheet.width
-        lines = shown_lines(outcome.output)
+        lines = scrub_lines(outcome.output)
         printed: list[Line] = []
         if len(lines) > _ROWS_MAX:
             fold = self._folds.add(f"!{self._title}", outcome.output)
@@ -355,7 +355,7 @@ class ShellView:
         self._sheet.paper.changed()
 
     def live_lines(self, width: int, rows: int) -> list[Line]:
-        lines: list[Line] = [[("faint", f"{' ' * MARGIN}{text}")] for text in shown_lines(self._last)]
+        lines: list[Line] = [[("faint", f"{' ' * MARGIN}{text}")] for text in scrub_lines(self._last)]
         return [clip(line, width) for line in lines[-min(rows, _LIVE_ROWS) :]]
 
 

@@ -12,7 +12,7 @@ from lyra.errors import LyraError
 from lyra.sage.agent.tasks.state import TaskRecord
 from lyra.sage.terminal.facts import TerminalFacts
 from lyra.sage.terminal.text.diff_view import diff_lines
-from lyra.sage.terminal.text.styled_lines import MARGIN, Line, indented, shown, shown_lines, wrap_text
+from lyra.sage.terminal.text.styled_lines import MARGIN, Line, indented, scrub, scrub_lines, wrap_text
 
 _ECHO_ROWS_MAX: Final = 40
 _TASK_CHARS_MAX: Final = 200
@@ -20,7 +20,7 @@ _TASK_CHARS_MAX: Final = 200
 
 def prompt_lines(text: str, width: int, facts: TerminalFacts) -> list[Line]:
     """Return what the person sent, as it stays in the scrollback."""
-    rows = [row for part in shown(text).rstrip().split("\n") for row in wrap_text(part, width - MARGIN)]
+    rows = [row for part in scrub(text).rstrip().split("\n") for row in wrap_text(part, width - MARGIN)]
     if len(rows) > _ECHO_ROWS_MAX:
         left_out = len(rows) - _ECHO_ROWS_MAX
         rows = [*rows[:_ECHO_ROWS_MAX], f"{facts.marks.ellipsis} {left_out} more lines"]
@@ -29,7 +29,7 @@ def prompt_lines(text: str, width: int, facts: TerminalFacts) -> list[Line]:
 
 
 def note_lines(text: str, width: int, style: str = "faint", *, indent: int = MARGIN) -> list[Line]:
-    rows = [row for part in shown(text).split("\n") for row in wrap_text(part, max(10, width - indent))]
+    rows = [row for part in scrub(text).split("\n") for row in wrap_text(part, max(10, width - indent))]
     return indented([[(style, row)] for row in rows], indent)
 
 
@@ -42,15 +42,15 @@ def error_lines(error: LyraError, width: int) -> list[Line]:
 
 def task_words(task: TaskRecord) -> str:
     """Return a task in the background, in a few words."""
-    return shown(f"{task.name} {task.description} ({task.id})")[:_TASK_CHARS_MAX]
+    return scrub(f"{task.name} {task.description} ({task.id})")[:_TASK_CHARS_MAX]
 
 
 def expanded_lines(fold: FoldedText, width: int, facts: TerminalFacts) -> list[Line]:
     """Return a fold, whole."""
-    title: Line = [("strong", f"{' ' * MARGIN}{fold.number}  {shown(fold.title)[: max(10, width - 8)]}")]
+    title: Line = [("strong", f"{' ' * MARGIN}{fold.number}  {scrub(fold.title)[: max(10, width - 8)]}")]
     if fold.title == "diff":
         return [title, *diff_lines(fold.text, width, marks=facts.marks)]
-    rows = [row for part in shown_lines(fold.text) for row in wrap_text(part, max(10, width - 4))]
+    rows = [row for part in scrub_lines(fold.text) for row in wrap_text(part, max(10, width - 4))]
     return [title, *indented([[("", row)] for row in rows], 4)]
 
 

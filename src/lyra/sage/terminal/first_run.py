@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lyra.core.providers import USUAL
 from lyra.sage.terminal.facts import TerminalFacts, size_of
-from lyra.sage.terminal.text.styled_lines import MARGIN, Line, exact, for_output, plain_text, wrap
+from lyra.sage.terminal.text.styled_lines import MARGIN, Line, exact, for_output, strip_style, wrap
 
 if TYPE_CHECKING:
     from lyra.sage.agent.live import LiveSession
@@ -48,7 +48,7 @@ def choose_model(model: str, providers: Mapping[str, Mapping[str, Any]]) -> str 
     width = size_of(sys.stdout)[0]
     for line in _set_up_lines(model, missing):
         for row in wrap(line, width, hanging=4):
-            sys.stdout.write(for_output(plain_text(row), unicode=facts.unicode) + "\n")
+            sys.stdout.write(for_output(strip_style(row), unicode=facts.unicode) + "\n")
     try:
         answer = input(f"{' ' * MARGIN}s  try it with the simulated model    enter  leave    ")
     except (EOFError, KeyboardInterrupt):

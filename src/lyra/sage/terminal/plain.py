@@ -18,7 +18,7 @@ from typing import Final
 from lyra.sage.terminal.completion import PromptHistory
 from lyra.sage.terminal.conversation import Conversation, Submission
 from lyra.sage.terminal.facts import COLUMNS_MAX, TerminalFacts, size_of
-from lyra.sage.terminal.text.styled_lines import Line, for_output, plain_text
+from lyra.sage.terminal.text.styled_lines import Line, for_output, strip_style
 
 _READ_BYTES: Final = 1 << 16
 _TWICE_S: Final = 2.0
@@ -40,7 +40,7 @@ class PlainScreen:
 
     def show(self, lines: Sequence[Line]) -> None:
         for line in lines:
-            sys.stdout.write(for_output(plain_text(line), unicode=self.facts.unicode) + "\n")
+            sys.stdout.write(for_output(strip_style(line), unicode=self.facts.unicode) + "\n")
         sys.stdout.flush()
 
     def changed(self) -> None:

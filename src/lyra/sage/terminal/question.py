@@ -11,7 +11,7 @@ import re
 from typing import Any, Final, NamedTuple
 
 from lyra.agents.session.events import QuestionLine
-from lyra.sage.terminal.text.styled_lines import exact, exact_lines, shown
+from lyra.sage.terminal.text.styled_lines import exact, exact_lines, scrub
 from lyra.sage.terminal.tool_lines import main_argument
 from lyra.tools.edit_preview import edit_preview
 
@@ -149,7 +149,7 @@ class TerminalQuestion:
         """Why it is asked, in one line."""
         reason = self.line.get("reason")
         first = f"asked because {reason}" if reason else next(iter(self.why), "")
-        return shown(first).rstrip(".").replace("Asked", "asked", 1).split("\n")[0]
+        return scrub(first).rstrip(".").replace("Asked", "asked", 1).split("\n")[0]
 
     # ------------------------------------------------------------ answering
     @property

@@ -28,7 +28,7 @@ from lyra.sage.terminal.text.styled_lines import (
     exact_lines,
     indented,
     row,
-    shown,
+    scrub,
     width_of,
     wrap,
     wrap_text,
@@ -157,7 +157,7 @@ class QuestionDesk:
     def _decide(self, question: TerminalQuestion, decision: Decision) -> None:
         words = _WORDS.get(decision.word, "answered")
         words = f"{words}, as edited" if decision.arguments is not None else words
-        words = f"{words}: {shown(decision.text)}" if decision.text else words
+        words = f"{words}: {scrub(decision.text)}" if decision.text else words
         style = "removed" if decision.word in ("deny", "fail") else "faint"
         self._sheet.print("tool", note_lines(words, self._sheet.width, style, indent=OBJECT_COLUMN))
         if self._view is not None:
@@ -273,7 +273,7 @@ class AboutSetting(NamedTuple):
 def about_lines(question: TerminalQuestion, setting: AboutSetting) -> list[Line]:
     """Return the lines above the keys of a question."""
     if not question.is_permission or not question.tool:
-        return _bounded(_asked_text(question, setting.width), "\n".join(question.body), setting)
+        return _bounded(_render_question(question, setting.width), "\n".join(question.body), setting)
     words = describe(question.tool, question.arguments, setting.folder)
     diff = _diff(question)
     figures: Line = []
@@ -355,7 +355,7 @@ def _faint(texts: Sequence[str], width: int) -> list[Line]:
     return lines
 
 
-def _asked_text(question: TerminalQuestion, width: int) -> list[Line]:
+def _render_question(question: TerminalQuestion, width: int) -> list[Line]:
     lines: list[Line] = []
     for text in question.body:
         lines += [[("", part)] for part in wrap_text(text, width - MARGIN)]

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from lyra.sage.terminal.text.styled_lines import exact, shown, shown_lines
+from lyra.sage.terminal.text.styled_lines import exact, scrub, scrub_lines
 
 _OBJECT_CHARS_MAX: Final = 400
 _VERBS: Final = {
@@ -82,7 +82,7 @@ def _one_line(value: Any) -> str:
     return exact(lines[0][:_OBJECT_CHARS_MAX]) + more
 
 
-def _of(name: str) -> Callable[[Mapping[str, Any]], str]:
+def _show_argument(name: str) -> Callable[[Mapping[str, Any]], str]:
     def about(arguments: Mapping[str, Any]) -> str:
         return _one_line(arguments.get(name, ""))
 
@@ -112,7 +112,7 @@ def _any_call(arguments: Mapping[str, Any]) -> str:
 
 
 _DESCRIBED: Final[dict[str, Callable[[Mapping[str, Any]], str]]] = {
-    **{tool: _of(name) for tool, name in _MAIN.items()},
+    **{tool: _show_argument(name) for tool, name in _MAIN.items()},
     "Glob": _grep,
     "Grep": _grep,
     "Task": _task,
@@ -157,7 +157,7 @@ def _count(number: int, noun: str) -> str:
 
 def _lines_read(_arguments: Mapping[str, Any], output: str) -> str:
     numbered = sum(1 for line in output.split("\n") if "\t" in line[:8] and line[:6].strip().isdecimal())
-    return _count(numbered or len(shown_lines(output)), "line")
+    return _count(numbered or len(scrub_lines(output)), "line")
 
 
 def _searched(arguments: Mapping[str, Any], output: str) -> str:
@@ -179,14 +179,14 @@ def _ran(_arguments: Mapping[str, Any], output: str) -> str:
     text = _NOTE.sub("", output)
     if output.startswith("started in the background"):
         return "in the background"
-    count = len(shown_lines(text))
+    count = len(scrub_lines(text))
     return _tests(text) or (_count(count, "line") if count else "no output")
 
 
 def _tests(output: str) -> str:
     """Return the summary line of a test run, if the output ends with one."""
     for line in reversed(output.strip().split("\n")[-4:]):
-        summary = _TESTS.search(shown(line))
+        summary = _TESTS.search(scrub(line))
         if summary is not None:
             return summary[0]
     return ""
@@ -199,7 +199,7 @@ def _written(arguments: Mapping[str, Any], output: str) -> str:
 
 
 def _todos_done(_arguments: Mapping[str, Any], output: str) -> str:
-    last = shown_lines(output)[-1:]
+    last = scrub_lines(output)[-1:]
     return last[0] if last and "done" in last[0] else ""
 
 

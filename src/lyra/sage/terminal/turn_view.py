@@ -34,8 +34,8 @@ from lyra.sage.terminal.text.styled_lines import (
     Line,
     indented,
     row,
-    shown,
-    shown_lines,
+    scrub,
+    scrub_lines,
     to_ascii,
     wrap,
     wrap_text,
@@ -181,7 +181,7 @@ class TurnView:
     def _tool_progress(self, line: ToolProgressLine) -> None:
         call = self._calls.get(line["id"])
         if call is not None:
-            call.report(shown(line["text"]), line["fraction"])
+            call.report(scrub(line["text"]), line["fraction"])
 
     def _tool_end(self, line: ToolEndLine) -> None:
         self._end_text()
@@ -209,7 +209,7 @@ class TurnView:
         if line["level"] != "status":
             self.hold()
             style = "waits" if line["level"] == "warning" else "faint"
-            texts = wrap_text(shown(line["text"]), self._sheet.width - MARGIN)
+            texts = wrap_text(scrub(line["text"]), self._sheet.width - MARGIN)
             self._sheet.print("notice", indented([[(style, text)] for text in texts], MARGIN))
 
     def _error(self, line: ErrorLine) -> None:
@@ -220,7 +220,7 @@ class TurnView:
         style = "faint" if line["code"] == "restart" else "failed"
         rows: list[Line] = []
         for part in parts:
-            rows += indented([[(style, text)] for text in wrap_text(shown(part), self._sheet.width - MARGIN)], MARGIN)
+            rows += indented([[(style, text)] for text in wrap_text(scrub(part), self._sheet.width - MARGIN)], MARGIN)
             style = "faint"
         self._print("error", rows)
 
@@ -276,7 +276,7 @@ class TurnView:
         if call.diff:
             figures, below = self.diff_figures(call.diff), self._first_rows(call.diff)
         elif call.tool in _LISTS:
-            below = [[("", f"{' ' * OBJECT_COLUMN}{text}")] for text in shown_lines(output)[:-1]]
+            below = [[("", f"{' ' * OBJECT_COLUMN}{text}")] for text in scrub_lines(output)[:-1]]
         elif self._output == "verbose":
             below = self._last_rows(call, output, _VERBOSE_ROWS)
         self._print_call(call, figures, below=below)
@@ -301,7 +301,7 @@ class TurnView:
 
     def _last_rows(self, call: RunningCall, output: str, count: int) -> list[Line]:
         """Return the last lines of an output, and how many are folded."""
-        lines = shown_lines(output)
+        lines = scrub_lines(output)
         below: list[Line] = []
         if len(lines) > count:
             fold = self._folds.add(f"{call.words.verb} {call.words.about}", output)
@@ -364,12 +364,12 @@ class TurnView:
 
     def _laid_out_tail(self, tail: str, width: int) -> list[Line]:
         if self._text.tail_is_code:
-            code = shown(tail).rstrip().split("\n")[1:][-_TAIL_ROWS_MAX:]
+            code = scrub(tail).rstrip().split("\n")[1:][-_TAIL_ROWS_MAX:]
             return [[("", f"{' ' * (MARGIN + 2)}{text[: width - 2]}")] for text in code]
         if len(tail) <= _TAIL_RENDERED_CHARS_MAX:
             return indented(markdown_lines(tail, width, colour=self._facts.colour), MARGIN)
         rows = [
-            text for part in shown(tail[-4 * _TAIL_RENDERED_CHARS_MAX :]).split("\n") for text in wrap_text(part, width)
+            text for part in scrub(tail[-4 * _TAIL_RENDERED_CHARS_MAX :]).split("\n") for text in wrap_text(part, width)
         ]
         return indented([[("", text)] for text in rows[-_TAIL_ROWS_MAX:]], MARGIN)
 

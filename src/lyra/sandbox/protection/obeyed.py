@@ -3,8 +3,8 @@
 `obeyed_part` answers it for a real path: by its name (`protected_names`), by its place (`protected_places`), because
 its folder would be a git repository, because git's settings name it (`git_repositories`), or because a link of a
 protected name leads there. The decision on a call asks it, and the tool asks again when it writes. A decision may take
-an answer about links and repositories that is a second old; a tool that writes looks at the disk. `asked_part` answers
-for files that ordinary work edits though a program obeys them: a person is asked about those.
+an answer about links and repositories that is a second old; a tool that writes looks at the disk. `find_asked_part`
+answers for files that ordinary work edits though a program obeys them: a person is asked about those.
 
 `search` finds the links and git repositories in a workspace, the folders near the root first, within a bound. A folder
 is listed again only where it has changed since; what it lists is kept for the process. The sandbox has a search of its
@@ -64,7 +64,7 @@ def obeyed_part(path: str, roots: Sequence[str], *, exact: bool = True) -> str |
     return f"{path}, {why}," if why is not None else None
 
 
-def asked_part(path: str, roots: Sequence[str], *, exact: bool = True) -> str | None:
+def find_asked_part(path: str, roots: Sequence[str], *, exact: bool = True) -> str | None:
     """Return the part of an absolute path without links because of which a person is asked before it is written; None:
     it is written as any other. The roots are real paths. Not `exact`: an answer of the last second will do."""
     part = protected_part(path, roots, table=ASKED_NAMES)

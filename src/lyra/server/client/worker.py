@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from lyra.core.checking.check import real, whole
+from lyra.core.checking.check import check_integer, real
 from lyra.core.clock import RunningClock
 from lyra.core.effect import Charged
 from lyra.core.envelope import Envelope
@@ -86,7 +86,7 @@ class Worker:
         """`connection` as in `lyra.connect`; `kernel` runs the Agents, by default one in memory."""
         self.id = worker_id or f"{socket.gethostname()}-{os.getpid()}-{unique_id()[:6]}"
         self.address = address
-        self._concurrency = whole(concurrency, "concurrency", least=1, most=WORK_SLOTS_MAX)
+        self._concurrency = check_integer(concurrency, "concurrency", least=1, most=WORK_SLOTS_MAX)
         self._lease_s = real(lease_s, "lease_s", least=WORK_LEASE_S_MIN, most=WORK_LEASE_S_MAX)
         self._connection = ServerConnection(ConnectionSettings.of(address, **connection))
         self._work = LocalWork(kernel)

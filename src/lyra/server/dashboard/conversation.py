@@ -98,7 +98,7 @@ def _cost_line(calls: list[ModelCalled]) -> Html | None:
 
 def tool_part(call: ToolCall, result: ToolResult | None) -> Html:
     """A call of a tool, folded: its name, its arguments in short, how it ended."""
-    arguments = _plain(call.arguments)
+    arguments = _render_value(call.arguments)
     if result is None:
         mark = state("waiting", "no result")
     else:
@@ -106,11 +106,11 @@ def tool_part(call: ToolCall, result: ToolResult | None) -> Html:
     head = tag("summary", tag("code", call.name), " ", tag("code", _short(arguments), class_="note"), " ", mark)
     body: list[Child] = [tag("h4", "Arguments"), tag("pre", tag("code", arguments))]
     if result is not None:
-        body += [tag("h4", "Result"), tag("pre", tag("code", _plain(result.output)))]
+        body += [tag("h4", "Result"), tag("pre", tag("code", _render_value(result.output)))]
     return tag("details", head, *body, class_="tool")
 
 
-def _plain(value: Any) -> str:
+def _render_value(value: Any) -> str:
     if isinstance(value, str):
         return value
     return msgspec.json.format(msgspec.json.encode(value, enc_hook=to_plain), indent=2).decode()

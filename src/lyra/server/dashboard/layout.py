@@ -215,7 +215,7 @@ def document(
     return RawAnswer(content, _HTML, status, {**PAGE_HEADERS, **(headers or {})})
 
 
-def plain_nav(root: str) -> Html:
+def render_plain_nav(root: str) -> Html:
     """The navigation of a page of which it is not known who looks at it."""
     home = tag("a", "Lyra", href=root, class_="brand")
     links = [tag("a", item.label, href=root + item.path.lstrip("/")) for item in NAV]
@@ -286,7 +286,7 @@ def figures_bar(figures: FiguresNow) -> Html:
         _figure(
             "spend",
             _amount(figures.spent_micro_usd),
-            _of_budget(figures),
+            _describe_budget(figures),
             sparkline(figures.hours_micro_usd),
             title=f"{money(figures.spent_micro_usd)} for model calls since midnight UTC",
         ),
@@ -307,7 +307,7 @@ def _amount(micro_usd: int) -> str:
     return f"${micro_usd / 1_000_000:,.0f}" if micro_usd >= _THOUSAND_USD else f"${micro_usd / 1_000_000:.2f}"
 
 
-def _of_budget(figures: FiguresNow) -> str:
+def _describe_budget(figures: FiguresNow) -> str:
     """Return what stands behind the spend of today. The budget of the kernel also counts earlier days: then what is
     left of it is told."""
     limit, left = figures.limit_micro_usd, figures.left_micro_usd

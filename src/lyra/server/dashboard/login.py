@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from lyra.core.limits import SERVER_LOGIN_S
 from lyra.errors import Unauthenticated
 from lyra.server.dashboard.html import Html, join, tag
-from lyra.server.dashboard.layout import NAV, document, plain_nav
+from lyra.server.dashboard.layout import NAV, document, render_plain_nav
 from lyra.server.http.endpoint import Endpoint, HttpCall, PageRequest, RawAnswer, to_root
 from lyra.server.http.guard import LOG_OUT, check_same_origin
 from lyra.server.http.logins import begin_login
@@ -122,7 +122,7 @@ def problem_page(problem: HttpProblem, request: PageRequest) -> RawAnswer:
     root = to_root(request.path)
     hint = "" if problem.status == 404 else problem.hint  # where nothing is, the lists say what there is
     body = join(
-        tag("header", plain_nav(root), class_="site"),
+        tag("header", render_plain_nav(root), class_="site"),
         tag(
             "main",
             tag("h1", title),

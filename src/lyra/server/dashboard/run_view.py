@@ -353,12 +353,12 @@ def _amount(scope: Mapping[str, Any], name: str) -> Html:
     limit, used, held = scope["limits"].get(name), scope["used"].get(name, 0), scope["reserved"].get(name, 0)
     recorded = scope.get("recorded", {}).get(name, 0)
 
-    def shown(amount: Any) -> str:
+    def render_amount(amount: Any) -> str:
         return money(amount) if name == "usd" and isinstance(amount, int) else f"{amount:,}"
 
-    words = f"{shown(used)} of {shown(limit)}" if limit is not None else shown(used)
-    words += f", {shown(held)} set aside" if held else ""
-    words += f", {shown(recorded)} recorded" if recorded else ""
+    words = f"{render_amount(used)} of {render_amount(limit)}" if limit is not None else render_amount(used)
+    words += f", {render_amount(held)} set aside" if held else ""
+    words += f", {render_amount(recorded)} recorded" if recorded else ""
     bar = None
     if isinstance(limit, (int, float)) and limit > 0:
         bar = tag("meter", words, min=0, max=limit, value=min(limit, used + held), aria_label=f"{name}: {words}")

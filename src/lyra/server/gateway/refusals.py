@@ -10,7 +10,7 @@ import msgspec
 
 from lyra.core.budgets.money import Money
 from lyra.errors import LyraError, ModelError, RateLimited
-from lyra.models.wire.faults import UNREADABLE, of_status, retry_after
+from lyra.models.wire.faults import UNREADABLE, from_status, retry_after
 from lyra.models.wire.http import usual_sentence
 from lyra.server.gateway.targets import answer_headers
 from lyra.server.http.endpoint import RawAnswer
@@ -69,7 +69,7 @@ async def read_refusal(
     except UNREADABLE:
         data = None
     code, sentence = provider.sentence(status, data) if data is not None else usual_sentence(0, None)
-    error = of_status(
+    error = from_status(
         status,
         provider.http.clean(sentence) or f"{provider.name} answered with status {status}",
         code=provider.http.clean(code),

@@ -97,11 +97,11 @@ class ModelTargets:
             provider.load()
             self._loaded.add(resolved.provider)
         prices = runtime.settings.prices
-        price = own_price or (prices.of(name) if wire.limits else prices.of_embeddings(name))
+        price = own_price or (prices.of(name) if wire.limits else prices.find_for_embeddings(name))
         keys = runtime.keys.prepared
         if provider not in client.key_holders:  # its keys are not among the known ones
             secrets = [secret for secret in provider.secrets() if len(secret) >= _SECRET_LEAST]
-            keys = KnownKeys.of((*runtime.known, *secrets))
+            keys = KnownKeys.prepare((*runtime.known, *secrets))
         breaker = self._breakers.get(name)
         if breaker is None:
             if len(self._breakers) >= _BREAKERS_MAX:

@@ -165,7 +165,7 @@ class HttpApp:
             raise store_lost()
         if self.parts.is_draining and not _may_finish(endpoint):
             raise Overloaded("the server is stopping", hint="ask again when it is back")
-        cookie = CookiePlace.of(headers, scope.get("scheme", "http"), scope.get("root_path", ""))
+        cookie = CookiePlace.from_headers(headers, scope.get("scheme", "http"), scope.get("root_path", ""))
         is_page = endpoint.group == "pages"
         if is_page and not path:
             return RawAnswer(b"", "text/plain", 303, {"location": with_slash(scope)})

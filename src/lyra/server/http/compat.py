@@ -23,15 +23,7 @@ from lyra.core.message import Message
 from lyra.errors import ConfigError
 from lyra.models.answers import AnswerHead, VendorAnswerWriter, vendor_writer
 from lyra.models.requests import READERS, RequestFace
-from lyra.models.stream import (
-    CUT_BY_PROVIDER,
-    Completion,
-    Finished,
-    Started,
-    TextDelta,
-    TokenUsage,
-    UsageSeen,
-)
+from lyra.models.stream import CUT_BY_PROVIDER, Completion, Finished, Started, TextDelta, TokenUsage, UsageSeen
 from lyra.server.http.directory import KnownAgent, refuse_if_draining
 from lyra.server.http.endpoint import Endpoint, HttpCall, RequestQuery, Streamed
 from lyra.server.http.problems import error_body, problem_of, vendor_of

@@ -116,7 +116,7 @@ class HttpGuard:
         if login is None:
             caller = tokens.caller(token, user_id=user_id, session_id=headers.get("x-session-id", ""))
             return RequestIdentity(caller, _caller_key(caller, headers), cookie, self.logins)
-        caller = Caller.of_holder(login.holder).acting_for(user_id)
+        caller = Caller.for_holder(login.holder).acting_for(user_id)
         key = f"user:{caller.user_id}" if caller.is_bound else f"{login.caller_key}:{caller.user_id}"
         return RequestIdentity(caller, key, cookie, self.logins, login.form_token, needs_form=True, login_id=login_id)
 

@@ -51,7 +51,7 @@ class CookiePlace(NamedTuple):
     is_secure: bool
 
     @classmethod
-    def of(cls, headers: Mapping[str, str], scheme: str, root_path: str) -> CookiePlace:
+    def from_headers(cls, headers: Mapping[str, str], scheme: str, root_path: str) -> CookiePlace:
         # A proxy that does TLS says so. A client that lies gets a cookie that its browser does not send back.
         is_secure = scheme == "https" or headers.get("x-forwarded-proto", "").strip().lower() == "https"
         port = headers.get("host", "").rpartition(":")[2]
@@ -98,7 +98,7 @@ class LoginTable:
         self._make_room(caller_key, now_s)
         login_id = self._entropy.token()
         self._logins[_hashed(login_id)] = PersonLogin(holder, caller_key, self._entropy.token(), now_s + SERVER_LOGIN_S)
-        return Caller.of_holder(holder), login_id
+        return Caller.for_holder(holder), login_id
 
     def _make_room(self, caller_key: str, now_s: float) -> None:
         for known in [known for known, login in self._logins.items() if login.ends_s <= now_s]:

@@ -173,14 +173,14 @@ class NodeNews:
         self._is_open = True
         loop = asyncio.get_running_loop()
 
-        def heard(event: Any) -> None:
+        def on_event(event: Any) -> None:
             data = {name: event.data[name] for name in _TOLD if name in event.data}
             try:
                 loop.call_soon_threadsafe(self._publish, event.kind, data)
             except RuntimeError:
                 return  # the served kernel's loop is closed; the runtime is the application's and lives on
 
-        await asyncio.to_thread(mounted.runtime.on_event, heard, _KINDS)
+        await asyncio.to_thread(mounted.runtime.on_event, on_event, _KINDS)
 
     def _publish(self, kind: str, data: dict[str, Any]) -> None:
         if not self._kernel.stopping:

@@ -211,7 +211,7 @@ class WorkDesk:
     async def _answer_question(self, piece: PieceOfWork, value: Any, error: Exception | None) -> bool:
         """A result that came after a person was asked answers the question, if it is still open."""
         interrupt_id = self._questions.pop(piece.id, "")
-        answer = {"decision": "fail"} if error is not None else {"decision": "skip", "data": _plain_result(value)}
+        answer = {"decision": "fail"} if error is not None else {"decision": "skip", "data": _result_to_json(value)}
         try:
             await self._kernel.resolve_interrupt(interrupt_id, answer)
         except LyraError:  # it is answered, or its process has ended
@@ -317,7 +317,7 @@ _BECOMES: Final = {
 }
 
 
-def _plain_result(value: Any) -> Any:
+def _result_to_json(value: Any) -> Any:
     """The result of an agent as the data of an answer."""
     output = getattr(value, "output", None)
     return value if output is None else {"output": output, "metrics": dict(value.metrics)}

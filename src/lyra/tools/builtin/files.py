@@ -35,7 +35,7 @@ class TextFile(NamedTuple):
     crlf: bool = False
 
     @classmethod
-    def of(cls, data: bytes, path: str) -> TextFile:
+    def decode(cls, data: bytes, path: str) -> TextFile:
         mark, encoding = next(((mark, name) for mark, name in _MARKS if data.startswith(mark)), (b"", ""))
         body = data[len(mark) :]
         if encoding != "utf-16-le" and encoding != "utf-16-be" and b"\0" in body:
@@ -180,7 +180,7 @@ class _Files:
                 return f"wrote {workspace.named(file_path)}: new, {_lines(content)}"
             opened = workspace.read(file_path)
             self._log.check(opened.path, opened.data, file_path)
-            file = TextFile.of(opened.data, file_path) if opened.data else TextFile("")
+            file = TextFile.decode(opened.data, file_path) if opened.data else TextFile("")
             self._save(opened, file, content, file_path)
             return f"wrote {workspace.named(file_path)}: {_lines(content)}"
 
@@ -216,7 +216,7 @@ class _Files:
 
     def _load(self, path: str) -> _Loaded:
         opened = self._workspace.read(path)
-        return _Loaded(opened, TextFile.of(opened.data, path))
+        return _Loaded(opened, TextFile.decode(opened.data, path))
 
     def _save(self, opened: OpenedFile, file: TextFile, text: str, path: str) -> None:
         data = file.encode(text, path)
@@ -352,7 +352,7 @@ class _Notebooks:
         with self._workspace.lock:
             opened = self._workspace.read(notebook_path)
             self._log.check(opened.path, opened.data, notebook_path)
-            file = TextFile.of(opened.data, notebook_path)
+            file = TextFile.decode(opened.data, notebook_path)
             notebook = _parsed(file.text, notebook_path)
             note = _changed(notebook, cell, new_source, cell_type, edit_mode)
             text = json.dumps(notebook, ensure_ascii=False, indent=_indent(file.text)) + "\n" * file.text.endswith("\n")

@@ -170,7 +170,7 @@ class _SearchTools:
     def _hidden(self, root: str, name: str) -> bool:
         return self._workspace.hides(os.path.join(root, name))
 
-    def _shown(self, root: str, name: str) -> str:
+    def _render_path(self, root: str, name: str) -> str:
         shown = self._workspace.shown(os.path.join(root, name))
         return (
             shown if shown.isascii() else os.fsencode(shown).decode("utf-8", "replace")
@@ -197,7 +197,7 @@ class _SearchTools:
                 await asyncio.sleep(0)  # rules are checked for each file: let other tasks run in between
             name = row if isinstance(row, str) else row[0]
             if name not in names:
-                names[name] = None if self._hidden(root, name) else self._shown(root, name)
+                names[name] = None if self._hidden(root, name) else self._render_path(root, name)
             shown = names[name]
             if shown is None:
                 continue

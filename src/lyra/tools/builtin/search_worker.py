@@ -318,7 +318,7 @@ def by_ripgrep(program: str, job: Job) -> list[Row] | None:
                 del rows[begun:]
         elif message["type"] in ("match", "context") and len(rows) < ROWS_KEPT:
             path = name_of(data["path"]).removeprefix("./")
-            for offset, text in enumerate(lines_of(plain(data["lines"]))):
+            for offset, text in enumerate(lines_of(decode_part(data["lines"]))):
                 rows.append((path, data["line_number"] + offset, text, message["type"] == "match"))
     if wait() == 2 and not rows:
         return None
@@ -353,7 +353,7 @@ def name_of(part: dict[str, str]) -> str:
     return part["text"] if "text" in part else os.fsdecode(base64.b64decode(part["bytes"]))
 
 
-def plain(part: dict[str, str]) -> str:
+def decode_part(part: dict[str, str]) -> str:
     return part["text"] if "text" in part else base64.b64decode(part["bytes"]).decode("utf-8", "replace")
 
 

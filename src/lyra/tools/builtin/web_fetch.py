@@ -22,7 +22,7 @@ from lyra.core.rights.capability import Capability, Grant
 from lyra.core.secrets.visible import without_invisible
 from lyra.core.tool import Tool, rights
 from lyra.errors import CapabilityDenied, ToolError
-from lyra.sandbox.addresses import Lookup, after_redirect, literal, plain_host, target_of
+from lyra.sandbox.addresses import Lookup, after_redirect, literal, normalize_host, target_of
 from lyra.sandbox.proxy import system_lookup
 from lyra.tools.function import tool
 from lyra.tools.http_guard import Dial, HttpAnswer, fetch, host_and_port
@@ -111,7 +111,7 @@ class _Web:
         except TimeoutError:
             if not scope.expired():
                 raise
-            raise ToolError(f"{_shown(url)} did not answer within {FETCH_S:g} s", reason="timeout") from None
+            raise ToolError(f"{_shorten_url(url)} did not answer within {FETCH_S:g} s", reason="timeout") from None
         return _part(answer, text, offset)
 
     async def _answer(self, url: str) -> HttpAnswer | str:
@@ -119,7 +119,7 @@ class _Web:
         grant = rights.get()
         if grant is None:
             raise CapabilityDenied(
-                f"{_shown(url)} is refused: no process calls it, so there are no rights",
+                f"{_shorten_url(url)} is refused: no process calls it, so there are no rights",
                 hint="WebFetch is called by an agent's process",
             )
         answer = await self._once(url, grant)
@@ -133,16 +133,16 @@ class _Web:
                 following, _target = after_redirect(answer.url, location)
                 if not self._follow(answer.url, following):
                     where = "elsewhere on its host" if _same_place(answer.url, following) else "to another host"
-                    redirect = f"{_shown(answer.url)} redirects {where}: {following[:_URL_CHARS_MAX]}"
+                    redirect = f"{_shorten_url(answer.url)} redirects {where}: {following[:_URL_CHARS_MAX]}"
                     return f"{redirect}\n(not followed)"
                 answer = await self._once(following, grant)
             except CapabilityDenied as error:  # not a CapabilityDenied: the server chose the target
                 raise ToolError(
-                    f"{_shown(answer.url)} redirects to where it may not: {error.message}",
+                    f"{_shorten_url(answer.url)} redirects to where it may not: {error.message}",
                     hint=error.hint,
                     reason="permission_denied",
                 ) from None
-        raise ToolError(f"{_shown(url)}: more than {REDIRECTS_MAX} redirects", reason="io_error")
+        raise ToolError(f"{_shorten_url(url)}: more than {REDIRECTS_MAX} redirects", reason="io_error")
 
     async def _once(self, url: str, grant: Grant) -> HttpAnswer:
         _check(url)
@@ -162,19 +162,19 @@ def _check(url: str) -> None:
     """Refuse a URL that parsers could read differently, and an IP address in an unusual form."""
     if len(url) > _URL_CHARS_MAX or not url.isascii():
         raise CapabilityDenied(
-            f"{_shown(url)} is refused: it is longer than {_URL_CHARS_MAX} characters or not in ASCII",
+            f"{_shorten_url(url)} is refused: it is longer than {_URL_CHARS_MAX} characters or not in ASCII",
             hint="write the host in punycode and the rest with %",
         )
     host = target_of(url).host
     address = literal(host)
-    if address is not None and str(address) != plain_host(host):
-        raise CapabilityDenied(f"{_shown(url)} is refused: an address is written as {address}")
+    if address is not None and str(address) != normalize_host(host):
+        raise CapabilityDenied(f"{_shorten_url(url)} is refused: an address is written as {address}")
 
 
 def _same_place(url: str, following: str) -> bool:
     """Return whether two addresses have one host and port; from http to https of one host counts as the same."""
     first, second = target_of(url), target_of(following)
-    return plain_host(first.host) == plain_host(second.host) and (
+    return normalize_host(first.host) == normalize_host(second.host) and (
         first.port == second.port or (first.port, second.port) == (80, 443)
     )
 
@@ -183,12 +183,14 @@ def _same_place(url: str, following: str) -> bool:
 async def _text(answer: HttpAnswer) -> str:
     if not 200 <= answer.status < 300:
         reason = "not_found" if answer.status in _GONE else "io_error"
-        raise ToolError(f"{_shown(answer.url)} answered with status {answer.status}", reason=reason)
+        raise ToolError(f"{_shorten_url(answer.url)} answered with status {answer.status}", reason=reason)
     if answer.truncated:
-        raise ToolError(f"{_shown(answer.url)} has more than {FETCH_BYTES_MAX} bytes", reason="too_large")
+        raise ToolError(f"{_shorten_url(answer.url)} has more than {FETCH_BYTES_MAX} bytes", reason="too_large")
     kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
     if (kind and not _TEXT_KINDS.fullmatch(kind)) or b"\0" in answer.body[:_INLINE_BYTES_MAX]:
-        raise ToolError(f"{_shown(answer.url)} is {kind[:80] or 'no text'}, and only text is read", reason="binary")
+        raise ToolError(
+            f"{_shorten_url(answer.url)} is {kind[:80] or 'no text'}, and only text is read", reason="binary"
+        )
     if len(answer.body) <= _INLINE_BYTES_MAX:
         return _words(answer, kind)
     return await asyncio.to_thread(_words, answer, kind)
@@ -224,19 +226,19 @@ def _codec(name: str) -> str:
 
 def _part(answer: HttpAnswer, text: str, offset: int) -> str:
     if not text:
-        return f"{_shown(answer.url)} has no text"
+        return f"{_shorten_url(answer.url)} has no text"
     if offset >= len(text):
         raise ToolError(
-            f"the text of {_shown(answer.url)} has {len(text)} characters; offset {offset} is past them",
+            f"the text of {_shorten_url(answer.url)} has {len(text)} characters; offset {offset} is past them",
             reason="invalid_arguments",
         )
     shown = text[offset : offset + _SHOWN_CHARS_MAX]
     left = len(text) - offset - len(shown)
     more = f"\n… {left} more characters; go on with offset={offset + len(shown)}" if left else ""
-    return f"[{_shown(answer.url)}]\n{shown}{more}"
+    return f"[{_shorten_url(answer.url)}]\n{shown}{more}"
 
 
-def _shown(url: str) -> str:
+def _shorten_url(url: str) -> str:
     return url.partition("?")[0][:200]
 
 
@@ -314,7 +316,7 @@ class _Page:
     def text(self, raw: str) -> None:
         if not raw:
             return
-        text = _plain(raw)
+        text = _unescape(raw)
         if not self._pre:
             text = re.sub(r"[ \t\r\n\f]+", " ", text)
             if not self._out or self._out[-1].endswith((" ", "\n")):
@@ -349,7 +351,7 @@ class _Page:
         if link is None:
             return ""
         try:
-            address = urljoin(self._url, _plain(link[1] or link[2] or link[3] or "").strip())
+            address = urljoin(self._url, _unescape(link[1] or link[2] or link[3] or "").strip())
         except ValueError:
             return ""
         return address if address.startswith(_SHOWN_SCHEMES) else ""
@@ -367,7 +369,7 @@ class _Page:
         return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip("\n")
 
 
-def _plain(raw: str) -> str:
+def _unescape(raw: str) -> str:
     try:
         return unescape(raw) if "&" in raw else raw
     except ValueError:  # a character reference with thousands of digits

@@ -27,7 +27,7 @@ from lyra.core.checking.check import one_of
 from lyra.core.own_files import own_paths
 from lyra.core.rights.capability import Capability, Grant
 from lyra.errors import ApprovalRefused, ConfigError
-from lyra.sandbox.protection.obeyed import asked_part, obeyed_part
+from lyra.sandbox.protection.obeyed import find_asked_part, obeyed_part
 from lyra.sandbox.protection.protected_names import HIDDEN
 from lyra.tools.permissions.answers import config_folder
 from lyra.tools.permissions.rules import Effect, Rule
@@ -196,7 +196,7 @@ class Permissions:
             return None
         roots = (self.workspace, *self.extra_folders, *self._helpers)
         for path in dict.fromkeys(filter(None, (subject.value, subject.called))):
-            part = asked_part(path, roots, exact=False)
+            part = find_asked_part(path, roots, exact=False)
             if part is not None:
                 return f"other programs obey {part}"
         return None

@@ -25,7 +25,7 @@ from lyra.core.checking.check import known_keys
 from lyra.core.limits import RULE_LENGTH_MAX
 from lyra.core.rights.scope import Glob
 from lyra.errors import ConfigError
-from lyra.tools.permissions.subjects import FAMILIES, Subject, absolute, facts_of, subject_of, whole_of
+from lyra.tools.permissions.subjects import FAMILIES, Subject, absolute, facts_of, subject_of, to_canonical_json
 from lyra.tools.shell.text_glob import TextGlob
 
 Effect = Literal["allow", "ask", "deny"]
@@ -101,7 +101,7 @@ class Rule:
 
     def _compile(self, pattern: str, workspace: str, home: str) -> None:
         kind = facts_of(self.tool).kind
-        whole = _whole(pattern)
+        whole = _read_json_arguments(pattern)
         if whole is not None:
             self._whole = (self.text.partition("(")[0], whole)
             self.exact = True
@@ -260,12 +260,12 @@ def read_rules(value: Any, effect: Effect, *, source: str, workspace: str = "/",
     return rules
 
 
-def _whole(pattern: str) -> str | None:
+def _read_json_arguments(pattern: str) -> str | None:
     """All arguments of a call, where the pattern is a JSON object."""
     if not pattern.startswith("{"):
         return None
     try:
-        return whole_of(json.loads(pattern))
+        return to_canonical_json(json.loads(pattern))
     except (ValueError, RecursionError):
         return None
 

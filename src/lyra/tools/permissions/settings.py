@@ -211,7 +211,7 @@ def _section_of(data: bytes, shown: str) -> tuple[Mapping[str, Any], Mapping[str
     return section, {key[1]: line for key, line in lines.items() if key[:1] == (_SECTION,) and len(key) == 2}
 
 
-def _whole_of(data: bytes, path: str) -> tuple[Mapping[str, Any], Mapping[str, int]]:
+def _read_toml(data: bytes, path: str) -> tuple[Mapping[str, Any], Mapping[str, int]]:
     """The keys of a file of permissions, and their lines."""
     import tomllib
 
@@ -225,7 +225,7 @@ def _whole_of(data: bytes, path: str) -> tuple[Mapping[str, Any], Mapping[str, i
 
 def _load(name: str, path: str, of_project: tuple[FolderTrust, str] | None = None) -> Layer | None:
     """The layer of one file of permissions."""
-    return _read(name, path, path, _whole_of, of_project)
+    return _read(name, path, path, _read_toml, of_project)
 
 
 def _read(name: str, path: str, shown: str, parse: _Parse, of_project: tuple[FolderTrust, str] | None) -> Layer | None:

@@ -141,10 +141,10 @@ def _unknown_tool(tool: str, arguments: Mapping[str, Any], *, borrowed: bool) ->
     """The subject of an unknown tool. `borrowed`: it has the name of a tool of Lyra, whose patterns do not match it."""
     doubt = f"it is not Lyra's own {facts_of(tool).name}" if borrowed else None
     value, alone = _only_text(arguments), len(arguments) == 1
-    return Subject(tool, "text", "other", value, doubt=doubt, alone=alone, whole=whole_of(arguments))
+    return Subject(tool, "text", "other", value, doubt=doubt, alone=alone, whole=to_canonical_json(arguments))
 
 
-def whole_of(arguments: Mapping[str, Any]) -> str | None:
+def to_canonical_json(arguments: Mapping[str, Any]) -> str | None:
     """All arguments as canonical JSON, so that equal arguments give equal texts. None if they are not JSON."""
     try:
         whole = json.dumps(arguments, ensure_ascii=False, separators=(",", ":"), sort_keys=True)

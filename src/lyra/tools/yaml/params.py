@@ -177,7 +177,7 @@ class Params:
         self._incomplete = incomplete
         self.schema: dict[str, Any] = {
             "type": "object",
-            "properties": {param.name: _shown_schema(param) for param in params},
+            "properties": {param.name: _render_schema(param) for param in params},
             "required": [param.name for param in params if param.required],
             "additionalProperties": False,
         }
@@ -208,7 +208,7 @@ class Params:
         return values
 
 
-def _shown_schema(param: Param) -> dict[str, Any]:
+def _render_schema(param: Param) -> dict[str, Any]:
     extra: dict[str, Any] = {}
     if param.default is not None:
         extra["default"] = param.default

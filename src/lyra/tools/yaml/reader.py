@@ -17,7 +17,7 @@ from lyra.core.checking.document import Path, form_of, parse, text_of
 from lyra.core.rights.capability import Capability, Grant
 from lyra.core.tool import CONCURRENCY, Tool, admitted, check_tool_name
 from lyra.errors import ConfigError, ParseError, ToolError
-from lyra.sandbox.protection.obeyed import asked_part, obeyed_part
+from lyra.sandbox.protection.obeyed import find_asked_part, obeyed_part
 from lyra.sandbox.protection.protected_names import COMMAND_NAMES, HIDDEN, NameTable
 from lyra.tools.builtin.workspace import Workspace
 from lyra.tools.yaml import command, http
@@ -120,7 +120,9 @@ class FileWrite(_FileTool):
 
     def _protected_part(self, path: str, real: str) -> str | None:
         roots = self._workspace.roots
-        return obeyed_part(real, roots) or asked_part(real, roots) or _name_in(COMMAND_NAMES, self._workspace, path)
+        return (
+            obeyed_part(real, roots) or find_asked_part(real, roots) or _name_in(COMMAND_NAMES, self._workspace, path)
+        )
 
     async def run(self, values: Mapping[str, Any]) -> str:
         path, real = self._allowed(values)
@@ -222,7 +224,7 @@ def read_tools(data: bytes, file: str, environment: ToolEnvironment) -> tuple[li
     try:
         document, places = parse(text_of(data, file), form_of(file, what="tool"), file)
     except ParseError as error:
-        return [], [Mistake.of(error)]
+        return [], [Mistake.from_error(error)]
     except ConfigError as error:
         return [], [Mistake(file, 1, 1, error.message, error.hint)]
     report = Report(file, places)

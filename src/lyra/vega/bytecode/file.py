@@ -21,7 +21,7 @@ from lyra.core.limits import VEGA_BYTECODE_BYTES_MAX
 from lyra.errors import BytecodeError, LyraError
 from lyra.vega.bytecode.opcodes import OPCODES
 from lyra.vega.bytecode.program import Function, Program
-from lyra.vega.values.values import INT_MAX, INT_MIN, UNSET, Duration, shown
+from lyra.vega.values.values import INT_MAX, INT_MIN, UNSET, Duration, render
 
 MAGIC: Final = b"VGB\x00"
 VERSION: Final = 2
@@ -172,4 +172,4 @@ def _constant(value: Any) -> str:
         return "(left out)"
     if isinstance(value, str):
         return repr(value if len(value) <= 40 else value[:39] + "…")
-    return shown(value)
+    return render(value)

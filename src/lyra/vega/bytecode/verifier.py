@@ -33,11 +33,11 @@ def verify(program: Program) -> None:
         raise _refused(None, 0, "it is empty")
     if len(functions) > VEGA_FUNCTIONS_MAX or len(program.globals) > VEGA_GLOBALS_MAX:
         raise _refused(None, 0, "it has too many functions or globals")
-    _plain_function(program, program.entry, "entry")
+    _check_no_parameters(program, program.entry, "entry")
     if program.main != -1:
         _function_index(program, program.main, "main")
     for agent in program.agents.values():
-        _plain_function(program, agent.configuration, f"agent {agent.name}")
+        _check_no_parameters(program, agent.configuration, f"agent {agent.name}")
         if not 0 <= agent.file < len(program.files):
             raise _refused(None, 0, f"agent {agent.name} has no file")
         for tool in agent.tools:
@@ -45,9 +45,9 @@ def verify(program: Program) -> None:
     for tool in program.tools.values():
         _tool(program, tool)
         if tool.configuration != -1:
-            _plain_function(program, tool.configuration, f"tool {tool.name}")
+            _check_no_parameters(program, tool.configuration, f"tool {tool.name}")
     for test in program.tests:
-        _plain_function(program, test.function, f"test {test.name}")
+        _check_no_parameters(program, test.function, f"test {test.name}")
     if any(len(row) != 3 and (len(row) < 5 or row[0] != "node") for row in program.imports):
         raise _refused(None, 0, "an import is not kind, target and name")
     for function in functions:
@@ -68,7 +68,7 @@ def _function_index(program: Program, index: int, what: str) -> Function:
     return function
 
 
-def _plain_function(program: Program, index: int, what: str) -> None:
+def _check_no_parameters(program: Program, index: int, what: str) -> None:
     """One that is called without arguments."""
     if _function_index(program, index, what).parameters:
         raise _refused(None, 0, f"{what} has parameters")

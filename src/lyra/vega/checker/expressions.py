@@ -10,7 +10,16 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, Final
 
-from lyra.vega.checker.scope import ROLES, Binding, CheckContext, CheckScope, ModuleCheck, Signature, nearest, of_entry
+from lyra.vega.checker.scope import (
+    ROLES,
+    Binding,
+    CheckContext,
+    CheckScope,
+    ModuleCheck,
+    Signature,
+    nearest,
+    read_entry,
+)
 from lyra.vega.checker.types import (
     ANY,
     BOOL,
@@ -18,9 +27,9 @@ from lyra.vega.checker.types import (
     STR,
     ValueKind,
     an,
+    kind_from_operator,
+    kind_from_word,
     kind_of_literal,
-    of_operator,
-    of_word,
 )
 from lyra.vega.stdlib.table import GLOBALS, LIBRARY, METHODS
 from lyra.vega.syntax import ast
@@ -95,7 +104,7 @@ def member_of(check: ModuleCheck, node: ast.Path) -> Binding | None:
         check.error(node.end - len(node.name), node.end, f"`{node.module}` has no `{node.name}`", hint)
         return None
     entry = known[node.name]
-    return entry if isinstance(entry, Binding) else Binding("function", ValueKind("function"), of_entry(entry))
+    return entry if isinstance(entry, Binding) else Binding("function", ValueKind("function"), read_entry(entry))
 
 
 def _kind_of_list(check: ModuleCheck, node: ast.ListLiteral) -> ValueKind:
@@ -148,7 +157,7 @@ def _kind_of_binary(check: ModuleCheck, node: ast.Binary) -> ValueKind:
 
 
 def _kind_of_operation(check: ModuleCheck, node: ast.Binary, left: ValueKind, right: ValueKind) -> ValueKind:
-    kind = of_operator(node.operator, left, right)
+    kind = kind_from_operator(node.operator, left, right)
     if kind is None:
         hint = _mix_hint(node.operator, left, right)
         check.fault(node, f"`{node.operator}` cannot join {an(left)} and {an(right)}", hint)
@@ -212,7 +221,7 @@ def _kind_of_call(check: ModuleCheck, node: ast.Call) -> ValueKind:
     if isinstance(callee, ast.Name):
         name, binding = callee.name, check.scope.find(callee.name)
         if binding is None and name in GLOBALS:
-            signature = of_entry(GLOBALS[name])
+            signature = read_entry(GLOBALS[name])
         elif binding is not None and binding.role in NOT_CALLED:
             check.error_on(callee, f"`{name}` is {ROLES[binding.role]} and cannot be called", f"`spawn {name}`")
         else:
@@ -295,7 +304,7 @@ def check_function_body(
     check.scope, check.context = outer, context
 
 
-_ANYHOW: Final = Signature((), frozenset(), of_word("any"))
+_ANYHOW: Final = Signature((), frozenset(), kind_from_word("any"))
 
 
 @cache
@@ -303,11 +312,11 @@ def methods_of(kind: str) -> Mapping[str, Signature]:
     """Return what may stand behind the dot of a value of that kind; nothing when that is not known."""
     if kind not in METHODS:
         return {}
-    rows = {name: of_entry(entry, is_method=True) for name, entry in LIBRARY.get(kind, {}).items()}
+    rows = {name: read_entry(entry, is_method=True) for name, entry in LIBRARY.get(kind, {}).items()}
     for name, target in METHODS[kind].items():
         module, _, function = target.partition("::")
         entry = LIBRARY.get(module, {}).get(function)
-        rows[name] = of_entry(entry, is_method=True) if entry is not None else _ANYHOW
+        rows[name] = read_entry(entry, is_method=True) if entry is not None else _ANYHOW
     return rows
 
 

@@ -16,7 +16,7 @@ import msgspec
 
 from lyra.core.checking.check import did_you_mean
 from lyra.core.limits import VEGA_PROBLEMS_MAX
-from lyra.vega.checker.types import ANY, ValueKind, accepts, an, kind_of_literal, of_type, of_word
+from lyra.vega.checker.types import ANY, ValueKind, accepts, an, kind_from_type, kind_from_word, kind_of_literal
 from lyra.vega.stdlib.table import GLOBALS, LIBRARY, LibraryEntry
 from lyra.vega.syntax.ast import Argument, Import, ListLiteral, Literal, MapLiteral, Parameter, SyntaxNode, Type
 from lyra.vega.syntax.source import Diagnostic, Source
@@ -180,13 +180,13 @@ class ModuleCheck:
     def kind_of_type(self, written: Type | None) -> ValueKind:
         if written is None:
             return ANY
-        return of_type(written, self.agents, self._type_problem)
+        return kind_from_type(written, self.agents, self._type_problem)
 
     def _type_problem(self, written: Type, message: str, hint: str | None) -> None:
         self.error(written.at, written.at + len(written.name), message, hint)
 
     def signature(self, parameters: list[Parameter], result: Type | None) -> Signature:
-        return of_parameters(parameters, self.kind_of_type(result), self.kind_of_type)
+        return signature_from_parameters(parameters, self.kind_of_type(result), self.kind_of_type)
 
     # ---------------------------------------------------------------- calls
 
@@ -293,16 +293,16 @@ def _heading(name: str, order: list[str]) -> str:
 
 
 @cache
-def of_entry(entry: LibraryEntry, *, is_method: bool = False) -> Signature:
+def read_entry(entry: LibraryEntry, *, is_method: bool = False) -> Signature:
     """Return how a library function is called; as a method its first parameter is the value before the dot."""
     rows = entry.parameters[1:] if is_method else entry.parameters
     first_optional = entry.required - (1 if is_method else 0)
-    parameters = tuple((name, of_word(kind)) for name, kind in rows)
+    parameters = tuple((name, kind_from_word(kind)) for name, kind in rows)
     optional = frozenset(name for name, _ in rows[max(0, first_optional) :])
-    return Signature(parameters, optional, of_word(entry.result), is_library=True)
+    return Signature(parameters, optional, kind_from_word(entry.result), is_library=True)
 
 
-def of_parameters(
+def signature_from_parameters(
     parameters: list[Parameter], result: ValueKind, kind_of: Callable[[Type | None], ValueKind]
 ) -> Signature:
     return Signature(

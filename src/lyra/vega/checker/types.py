@@ -90,16 +90,18 @@ FOREIGN_METHODS: Final[dict[str, tuple[str, ...]]] = {
 _INNER_MOST: Final = {"list": 1, "map": 2, "result": 2, "stream": 1, "future": 1}
 
 
-def of_word(word: str) -> ValueKind:
+def kind_from_word(word: str) -> ValueKind:
     """The kind a library table names."""
     return ValueKind(TYPES.get(word, "any"))
 
 
-def of_type(written: Type, agents: Collection[str], complain: Callable[[Type, str, str | None], None]) -> ValueKind:
+def kind_from_type(
+    written: Type, agents: Collection[str], complain: Callable[[Type, str, str | None], None]
+) -> ValueKind:
     """The kind a type in the source means; `agents` are types too: the processes they run in."""
     word = TYPES.get(written.name)
-    inner = tuple(of_type(part, agents, complain) for part in written.parameters)
-    fields = tuple((name, of_type(part, agents, complain)) for name, part in written.fields.items())
+    inner = tuple(kind_from_type(part, agents, complain) for part in written.parameters)
+    fields = tuple((name, kind_from_type(part, agents, complain)) for name, part in written.fields.items())
     if word is None:
         if written.name in agents:
             return ValueKind("process")
@@ -166,7 +168,7 @@ _NUMBERS: Final = ("int", "float")
 _ORDERED: Final = ("str", "money", "duration")
 
 
-def of_operator(sign: str, left: ValueKind, right: ValueKind) -> ValueKind | None:
+def kind_from_operator(sign: str, left: ValueKind, right: ValueKind) -> ValueKind | None:
     """The kind of `left sign right`; None if the operator does not join them."""
     if sign in ("==", "!="):
         return BOOL
@@ -199,7 +201,7 @@ def _multiplied(left: ValueKind, right: ValueKind) -> ValueKind | None:
 
 
 def _divided(_left: ValueKind, _right: ValueKind) -> ValueKind | None:
-    return None  # numbers are handled in `of_operator`, and no other kind can be divided
+    return None  # numbers are handled in `kind_from_operator`, and no other kind can be divided
 
 
 _COMPARISONS: Final = ("<", "<=", ">", ">=")

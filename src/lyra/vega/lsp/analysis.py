@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from lyra.core.limits import VEGA_SOURCE_CHARS_MAX
 from lyra.vega.checker.checker import RULES, Checker, Load
 from lyra.vega.checker.scope import Binding, KindRule, ModuleCheck
-from lyra.vega.checker.types import ANY, STR, ValueKind, of_type
+from lyra.vega.checker.types import ANY, STR, ValueKind, kind_from_type
 from lyra.vega.lsp.index import SourceSymbol, SymbolIndex
 from lyra.vega.syntax import ast
 from lyra.vega.syntax.cursor import Cursor
@@ -159,7 +159,7 @@ class Analysis:
 
     def _kind_of_type(self, written: ast.Type) -> ValueKind:
         agents = {node.name for node in self.module.statements if isinstance(node, ast.Agent)}
-        return of_type(written, agents, lambda *_: None)
+        return kind_from_type(written, agents, lambda *_: None)
 
     def imports(self) -> list[ast.Import]:
         """The Vega files this one names."""

@@ -132,7 +132,7 @@ def _member(project: Project, path: str, member: MemberReference) -> str | None:
 def describe(project: Project, known: Analysis, symbol: SourceSymbol) -> str:
     """A symbol of the program."""
     kind = str(known.kind_of(symbol))
-    asked = _asked(project, known, symbol.node.value) if isinstance(symbol.node, ast.Let) else None
+    asked = _find_asked_agent(project, known, symbol.node.value) if isinstance(symbol.node, ast.Let) else None
     if asked is not None and kind == "any":
         kind = texts.answer_type(*asked)
     parts = [texts.code(texts.heading(known.source, symbol, kind))]
@@ -187,7 +187,7 @@ def _arrow(project: Project, known: Analysis, offset: int) -> Hover | None:
         start = known.text.find("<", node.target.end, node.message.at)
         if not 0 <= start <= offset <= start + 2:
             continue
-        asked = _asked(project, known, node)
+        asked = _find_asked_agent(project, known, node)
         if asked is None:
             return Hover(start, start + 2, "Sends a message to a process, and waits for its answer.")
         answer = "a stream of its text" if node.is_stream else f"`{texts.answer_type(*asked)}`"
@@ -196,7 +196,9 @@ def _arrow(project: Project, known: Analysis, offset: int) -> Hover | None:
     return None
 
 
-def _asked(project: Project, known: Analysis, value: ast.Expression | None) -> tuple[Source, ast.Agent] | None:
+def _find_asked_agent(
+    project: Project, known: Analysis, value: ast.Expression | None
+) -> tuple[Source, ast.Agent] | None:
     """The agent that a call asks, where its process is a variable that was spawned as one."""
     if not isinstance(value, ast.Send):
         return None

@@ -214,7 +214,7 @@ def _prices(folder: str) -> Prices:
     from lyra.models.pricing import Prices
 
     try:
-        return Prices.of_config(Config.load(folder if os.path.isdir(folder) else None))
+        return Prices.from_config(Config.load(folder if os.path.isdir(folder) else None))
     except ConfigError:  # `lyra config` and every run say what is wrong with the settings
         return Prices()
 

@@ -53,7 +53,7 @@ from lyra.vega.values.values import (
     Stream,
     copied,
     kind_of,
-    shown,
+    render,
 )
 
 __all__ = ["kind_of", "unwind"]
@@ -148,7 +148,7 @@ def member(value: dict[Any, Any], name: str) -> Any:
 
 
 def joined(parts: list[Any]) -> str:
-    text = "".join([part if type(part) is str else shown(part) for part in parts])
+    text = "".join([part if type(part) is str else render(part) for part in parts])
     if len(text) > VEGA_STRING_CHARS_MAX:
         raise Fault("LimitExceeded", f"a string may have at most {VEGA_STRING_CHARS_MAX} characters")
     WORK.units += len(text) >> CHARS
@@ -259,7 +259,7 @@ def _set_field(fiber: Fiber, code: Code, a: int, b: int, c: int, r: list[Any]) -
 
 
 def _no_match(fiber: Fiber, code: Code, a: int, b: int, c: int, r: list[Any]) -> None:
-    text = shown(r[a])
+    text = render(r[a])
     raise Fault("MatchError", f"no arm of the match fits {text if len(text) <= 80 else text[:79] + '…'}")
 
 
@@ -307,7 +307,7 @@ def _process(kind: str) -> Callable[..., VmEffect]:
 
 
 def _exit(fiber: Fiber, code: Code, a: int, b: int, c: int, r: list[Any]) -> VmEffect:
-    return VmEffect("exit", (shown(r[a]),))
+    return VmEffect("exit", (render(r[a]),))
 
 
 def _budget_enter(fiber: Fiber, code: Code, a: int, b: int, c: int, r: list[Any]) -> VmEffect:
@@ -343,7 +343,7 @@ def _par_spawn(fiber: Fiber, code: Code, a: int, b: int, c: int, r: list[Any]) -
         check_call(fiber, r[a + 1], r[a + 2])
         return VmEffect("parallel_call", (r[a], r[a + 1], r[a + 2]))
     what = "send" if kind == "ahead" else "call"
-    call = EarlyCall(site, what, _asked(r, a, what, flags), in_order=bool(in_order))
+    call = EarlyCall(site, what, _read_call(r, a, what, flags), in_order=bool(in_order))
     if kind == "ahead call" and flags & 2 and not _is_fixed(fiber, call.arguments):
         call.state = (
             REFUSED  # the process of the early call would return a copy of a value that belongs to this process
@@ -357,7 +357,7 @@ def _group(value: Any) -> EarlyCallGroup:
     return value
 
 
-def _asked(r: list[Any], first: int, kind: str, flags: int) -> list[Any]:
+def _read_call(r: list[Any], first: int, kind: str, flags: int) -> list[Any]:
     """Return what a call in a run of registers, behind its group, asks."""
     if kind == "send":
         return list(send("send", r, first + 1, flags).arguments)

@@ -135,12 +135,12 @@ def _asking(module: ModuleScope, summaries: Summaries) -> Iterator[tuple[Any, An
         around, node = todo.pop()
         if isinstance(node, (ast.Statement, ast.Lambda)):
             around = node
-        if isinstance(node, ast.Send) or _asked_by(node, module, summaries):
+        if isinstance(node, ast.Send) or _find_asking_function(node, module, summaries):
             yield around, node
         todo.extend((around, part) for part in children(node))
 
 
-def _asked_by(node: Any, module: ModuleScope, summaries: Summaries) -> Symbol | None:
+def _find_asking_function(node: Any, module: ModuleScope, summaries: Summaries) -> Symbol | None:
     """The function that asks and that a call calls, itself or by way of a library function."""
     if not isinstance(node, (ast.Call, ast.MethodCall)):
         return None
@@ -161,7 +161,7 @@ def _why_left(around: Any, node: Any, module: ModuleScope, summaries: Summaries)
         why = "its answer comes in pieces" if node.is_stream else summaries.why_ordered(node, module)
         if why:
             return why
-    function = _asked_by(node, module, summaries)
+    function = _find_asking_function(node, module, summaries)
     if function is not None:
         if module.meanings.get(id(getattr(node, "callee", None))) is not function:
             return f"it calls `{function.name}` for one item after the other"

@@ -22,7 +22,7 @@ from lyra.vega.durable.durable_run import agent_from_row
 from lyra.vega.machine.fiber import Fiber, VmEffect
 from lyra.vega.replay.agents import AgentHistory
 from lyra.vega.replay.timeline import Replies, TimelineStep, brief, questions
-from lyra.vega.values.values import Process, shown, shown_with_id
+from lyra.vega.values.values import Process, render, render_with_id
 
 if TYPE_CHECKING:
     from lyra.store.protocol import Record
@@ -237,13 +237,13 @@ def described(journal: RunJournal, pid: str, fiber: Fiber, effect: VmEffect) -> 
         target, message = arguments[-4], arguments[-3]
         step.agent, step.target = _whom(journal, target)
         step.message = _whole(message)
-        step.what = f"{step.agent or shown_with_id(target)} {_SENDS[effect.kind]} {brief(message, 120, program)}"
+        step.what = f"{step.agent or render_with_id(target)} {_SENDS[effect.kind]} {brief(message, 120, program)}"
     elif effect.kind == "ahead_take":
         call = arguments[1]
         if call.kind == "send":
             step.agent, step.target = _whom(journal, call.arguments[0])
             step.message = _whole(call.arguments[1])
-            step.what = f"{step.agent or shown_with_id(call.arguments[0])} <- {brief(call.arguments[1], 120, program)}"
+            step.what = f"{step.agent or render_with_id(call.arguments[0])} <- {brief(call.arguments[1], 120, program)}"
         else:
             given = ", ".join(brief(value, 40, program) for value in call.arguments[1])
             step.what = f"{brief(call.arguments[0], 60, program)[10:-1]}({given})"
@@ -257,7 +257,7 @@ def described(journal: RunJournal, pid: str, fiber: Fiber, effect: VmEffect) -> 
             f"({', '.join(brief(value, 40, program) for value in given)})" if given else ""
         )
     elif effect.kind == "receive":
-        step.what = "receive" if arguments[0] is None else f"receive, at most {shown(arguments[0])}"
+        step.what = "receive" if arguments[0] is None else f"receive, at most {render(arguments[0])}"
     else:
         step.what = f"{effect.kind} {', '.join(brief(value, 80, program) for value in arguments)}".strip()
     return step
@@ -272,7 +272,7 @@ def _whom(journal: RunJournal, target: Any) -> tuple[str, str]:
 
 def _whole(message: Any) -> str:
     try:
-        return shown(message)
+        return render(message)
     except Exception:  # noqa: BLE001 - a value too large to show is no message that a breakpoint can match
         return ""
 

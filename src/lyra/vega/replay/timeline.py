@@ -26,7 +26,7 @@ from lyra.vega.durable.record import MAIN
 from lyra.vega.durable.runs import DurableRun
 from lyra.vega.machine.snapshot import value_from_data
 from lyra.vega.replay.agents import AgentHistory
-from lyra.vega.values.values import Closure, ErrorValue, Fault, shown_with_id
+from lyra.vega.values.values import Closure, ErrorValue, Fault, render_with_id
 
 if TYPE_CHECKING:
     from lyra.kernel.journal import rows
@@ -182,7 +182,7 @@ def brief(value: Any, limit: int = _CUT, program: Program | None = None) -> str:
         text = _listed(first, "{}", limit, program, is_more=len(value) > _SHOWN_ITEMS)
     else:
         try:
-            text = shown_with_id(value)[:_LOOKED]
+            text = render_with_id(value)[:_LOOKED]
         except Fault:
             text = "<a value too large to show>"
     text = " ".join(text.split()) if "\n" in text else text

@@ -26,7 +26,7 @@ from lyra.vega.values.values import (
     Process,
     Response,
     kind_of,
-    shown,
+    render,
 )
 
 _DEPTH_MAX: Final = 200
@@ -43,7 +43,7 @@ def to_python(value: Any, depth: int = 0) -> Any:
     if kind is list:
         return [to_python(item, depth + 1) for item in value]
     if kind is dict:
-        return {key if type(key) is int else shown(key): to_python(item, depth + 1) for key, item in value.items()}
+        return {key if type(key) is int else render(key): to_python(item, depth + 1) for key, item in value.items()}
     if kind is Duration:
         return value.seconds
     if kind is Ok or kind is Err:
@@ -56,7 +56,7 @@ def to_python(value: Any, depth: int = 0) -> Any:
         return value.pid
     if kind is Closure:
         raise Fault("TypeError", "a function cannot be handed over")
-    return shown(value)
+    return render(value)
 
 
 def from_python(value: Any, depth: int = 0) -> Any:

@@ -182,7 +182,7 @@ async def _run_call(
         ):  # a call from before the restart already has its reservation, and the calls before it wait for that
             await early.scope.wait_for_those_before()
         early.began_s = now_s()
-        early.value = await (_asked(job, early, group_calls) if early.call.kind == "send" else _called(job, early))
+        early.value = await (_ask(job, early, group_calls) if early.call.kind == "send" else _called(job, early))
     except asyncio.CancelledError as error:
         early.error = error
         raise
@@ -194,7 +194,7 @@ async def _run_call(
         early.scope.end()
 
 
-async def _asked(job: VegaJob, early: SpeculativeCall, group_calls: SpeculativeCalls) -> Any:
+async def _ask(job: VegaJob, early: SpeculativeCall, group_calls: SpeculativeCalls) -> Any:
     """The answer, or the error as it is: what it means for the agent is decided when its turn comes."""
     target, message, timeout, budget = early.call.arguments
     slot = _slot(job, group_calls, target.pid)

@@ -229,7 +229,7 @@ class JobState:
         self.told: tuple[Any, int] = (None, 0)  # the effect before which it last told its trace something, how often
         self.mocked: dict[str, list[str]] = {}  # streams of mocks: their words, last first
 
-    def told_at(self, key: Any) -> int:
+    def count_trace_entry(self, key: Any) -> int:
         """Count how often the program has told its trace something since the effect before this one."""
         self.told = (key, self.told[1] + 1 if self.told[0] == key else 1)
         return self.told[1]

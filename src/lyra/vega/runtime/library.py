@@ -222,7 +222,7 @@ def _tell(job: VegaJob, kind: str, record: dict[str, Any], **kept: Any) -> None:
         job.world.kernel.publish(job.ctx.pid, kind, record)
     elif not job.ctx.replaying:
         key = str(upcoming_key(process))
-        row = job.world.runtime.clean_data({**record, **kept, "place": [key, job.state.told_at(key)]})
+        row = job.world.runtime.clean_data({**record, **kept, "place": [key, job.state.count_trace_entry(key)]})
         journal.write(job.ctx.pid, kind, codec.encode(row))
 
 

@@ -47,7 +47,7 @@ class Rights:
         declared += undeclared([name for settings in every for name in settings.get("tools") or ()])
         self.grant = Grant(allow=list(dict.fromkeys([*self.base, *declared])))
 
-    def of_tool(self, settings: Mapping[str, Any], agent: Mapping[str, Any]) -> Grant:
+    def grant_for_tool(self, settings: Mapping[str, Any], agent: Mapping[str, Any]) -> Grant:
         """The Grant of one tool: its own capabilities, else its agent's, else those of any program."""
         declares = next((declaration for declaration in (settings, agent) if "capabilities" in declaration), None)
         if declares is None:

@@ -17,7 +17,7 @@ from lyra.agents.session.open_questions import scopes
 from lyra.agents.session.shared import AgentRuntime, runtime_of
 from lyra.core import codec
 from lyra.core.budgets.budget import NOTHING, Budget, Usage
-from lyra.core.checking.check import whole
+from lyra.core.checking.check import check_integer
 from lyra.core.effect import canonical_hash
 from lyra.core.naming import old_names
 from lyra.core.rights.capability import Capability, Grant
@@ -107,7 +107,7 @@ class RunOptions:
         self.picture = picture
         self.servers = servers
         self.nodes = nodes
-        self.workers = whole(workers, "workers", least=1, most=WORKERS_MAX)
+        self.workers = check_integer(workers, "workers", least=1, most=WORKERS_MAX)
 
 
 class Worlds(dict[str, "World"]):

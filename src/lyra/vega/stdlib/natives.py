@@ -19,7 +19,7 @@ from lyra.vega.stdlib import lists, strings
 from lyra.vega.stdlib.strings import limited, need, needed
 from lyra.vega.stdlib.table import GLOBALS, LIBRARY
 from lyra.vega.values.operators import less, negate
-from lyra.vega.values.values import INT_MAX, INT_MIN, WORK, Duration, Err, Fault, Ok, checked, kind_of, shown
+from lyra.vega.values.values import INT_MAX, INT_MIN, WORK, Duration, Err, Fault, Ok, checked, kind_of, render
 
 # ---------------- `regex::…`: patterns as in Python, matched in time that grows with the text, never exponentially
 # Back references and look-around cannot be matched so and are refused. A bound on steps keeps even a large text short.
@@ -140,7 +140,7 @@ def _float(name: str, operation: Callable[[float], float]) -> Callable[[Any], fl
     return apply
 
 
-def _whole(name: str, operation: Callable[[float], int]) -> Callable[[Any], int]:
+def _make_rounding(name: str, operation: Callable[[float], int]) -> Callable[[Any], int]:
     def apply(value: Any) -> int:
         if type(_number(value, name)) is int:
             return int(value)
@@ -178,10 +178,10 @@ _MATHS: Final[dict[str, Callable[..., Any]]] = {
     "math::max": lambda left, right: right if less(left, right) else left,
     "math::sqrt": _float("math::sqrt", math.sqrt),
     "math::pow": _pow,
-    "math::floor": _whole("math::floor", math.floor),
-    "math::ceil": _whole("math::ceil", math.ceil),
-    "math::round": _whole("math::round", _rounded),
-    "math::int": _whole("math::int", int),
+    "math::floor": _make_rounding("math::floor", math.floor),
+    "math::ceil": _make_rounding("math::ceil", math.ceil),
+    "math::round": _make_rounding("math::round", _rounded),
+    "math::int": _make_rounding("math::int", int),
     "math::float": _float("math::float", lambda value: value),
     "math::log": _float("math::log", math.log),
     "math::exp": _float("math::exp", math.exp),
@@ -227,7 +227,7 @@ def _stringify(value: Any, indent: Any = None) -> str:
     if indent is not None:
         need(indent, "int", "json::stringify")
     left = [_NODES_MAX]
-    plain = _plain(value, 0, left)
+    plain = _to_json(value, 0, left)
     WORK.units += _NODES_MAX - left[0]
     text = json.dumps(plain, ensure_ascii=False, indent=None if indent is None else max(0, min(indent, 16)))
     if len(text) > VEGA_STRING_CHARS_MAX:
@@ -235,7 +235,7 @@ def _stringify(value: Any, indent: Any = None) -> str:
     return text
 
 
-def _plain(value: Any, depth: int, left: list[int]) -> Any:
+def _to_json(value: Any, depth: int, left: list[int]) -> Any:
     left[0] -= 1
     if depth > _DEPTH_MAX or left[0] < 0:
         raise Fault("ValueError", "json::stringify: nested too deeply, or a list that holds itself")
@@ -244,12 +244,12 @@ def _plain(value: Any, depth: int, left: list[int]) -> Any:
         return value
     if kind is float:
         if value - value != 0:
-            raise Fault("ValueError", f"json::stringify: {shown(value)} is not JSON")
+            raise Fault("ValueError", f"json::stringify: {render(value)} is not JSON")
         return int(value) if value.is_integer() and abs(value) < 1 << 53 else value
     if kind is list:
-        return [_plain(item, depth + 1, left) for item in value]
+        return [_to_json(item, depth + 1, left) for item in value]
     if kind is dict:
-        return {shown(name): _plain(item, depth + 1, left) for name, item in value.items()}
+        return {render(name): _to_json(item, depth + 1, left) for name, item in value.items()}
     if kind is Money:
         return float(value.usd)
     if kind is Duration:
@@ -279,7 +279,7 @@ def _assert(condition: Any, message: Any = None) -> None:
     if type(condition) is not bool:
         raise Fault("TypeError", f"assert needs a bool, got {kind_of(condition)}")
     if not condition:
-        raise Fault("AssertionFailed", "this does not hold" if message is None else shown(message))
+        raise Fault("AssertionFailed", "this does not hold" if message is None else render(message))
 
 
 _OTHERS: Final[dict[str, Callable[..., Any]]] = {

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from lyra.core.limits import VEGA_STRING_CHARS_MAX
-from lyra.vega.values.values import BULK, CHARS, WORK, Builder, Fault, checked, kind_of, shown
+from lyra.vega.values.values import BULK, CHARS, WORK, Builder, Fault, checked, kind_of, render
 
 _INT = re.compile(r"[+-]?[0-9]{1,40}\Z")
 _FLOAT = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?\Z")
@@ -59,7 +59,7 @@ def _split(text: Any, separator: Any) -> list[str]:
 
 def _join(items: Any, separator: Any = "") -> str:
     needed("str::join", (items, "list"), (separator, "str"))
-    texts = [item if type(item) is str else shown(item) for item in items]
+    texts = [item if type(item) is str else render(item) for item in items]
     size = sum(map(len, texts)) + len(separator) * max(0, len(texts) - 1)
     limited(size)
     WORK.units += (len(texts) >> 1) + (size >> CHARS)
@@ -143,7 +143,7 @@ def _to_float(text: Any) -> float:
 
 def _builder_add(builder: Any, value: Any) -> Any:
     need(builder, "builder", "add")
-    text = value if type(value) is str else shown(value)
+    text = value if type(value) is str else render(value)
     builder.length += len(text)
     limited(builder.length)
     builder.parts.append(text)
@@ -163,7 +163,7 @@ def _lines(text: Any) -> list[str]:
     return lines
 
 
-def _whole(function: str, change: Callable[[str], str]) -> Callable[[Any], str]:
+def _make_text_change(function: str, change: Callable[[str], str]) -> Callable[[Any], str]:
     """A function that goes over all of a text."""
 
     def apply(text: Any) -> str:
@@ -183,19 +183,19 @@ FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "str::split": _split,
     "str::join": _join,
     "str::lines": _lines,
-    "str::upper": _whole("str::upper", str.upper),
-    "str::lower": _whole("str::lower", str.lower),
-    "str::trim": _whole("str::trim", str.strip),
+    "str::upper": _make_text_change("str::upper", str.upper),
+    "str::lower": _make_text_change("str::lower", str.lower),
+    "str::trim": _make_text_change("str::trim", str.strip),
     "str::replace": _replace,
     "str::starts_with": _starts_with,
     "str::ends_with": _ends_with,
     "str::repeat": _repeat,
     "str::slice": _slice,
-    "str::reverse": _whole("str::reverse", lambda text: text[::-1]),
+    "str::reverse": _make_text_change("str::reverse", lambda text: text[::-1]),
     "str::pad_left": _pad_left,
     "str::pad_right": _pad_right,
-    "str::from": shown,
-    "str::from_int": lambda value: shown(need(value, "int", "str::from_int")),
+    "str::from": render,
+    "str::from_int": lambda value: render(need(value, "int", "str::from_int")),
     "str::to_int": _to_int,
     "str::to_float": _to_float,
     "str::builder": Builder,

@@ -62,11 +62,11 @@ def names_in_use(statements: Sequence[ast.Statement]) -> NamesInUse:
     thrown: set[str] = set()
     for node in every_node(statements):
         if type(node) is ast.Assign:
-            whole = _whole(node.target)
+            whole = _find_root(node.target)
             if type(whole) is ast.Name:
                 (assigned if whole is node.target else changed).add(whole.name)
         elif type(node) is ast.MethodCall and node.name in _CHANGING_METHODS:
-            whole = _whole(node.target)
+            whole = _find_root(node.target)
             if type(whole) is ast.Name:
                 changed.add(whole.name)
         elif type(node) is ast.Throw:
@@ -74,7 +74,7 @@ def names_in_use(statements: Sequence[ast.Statement]) -> NamesInUse:
     return NamesInUse(frozenset(assigned), frozenset(changed), frozenset(thrown))
 
 
-def _whole(target: ast.SyntaxNode) -> ast.SyntaxNode:
+def _find_root(target: ast.SyntaxNode) -> ast.SyntaxNode:
     """`a` of `a.b[0].c`."""
     while isinstance(target, ast.Field | ast.Index):
         target = target.target

@@ -28,7 +28,7 @@ from lyra.vega.values.values import (
     Stream,
     checked,
     kind_of,
-    shown,
+    render,
 )
 
 Operation = Callable[[Any, Any], Any]
@@ -134,7 +134,7 @@ _REMAINDER: Final[dict[tuple[type, type], Operation]] = {(int, int): _signed_rem
 _ORDERED: Final = frozenset({(kind, kind) for kind in (int, float, str, Money, Duration)} | set(_FLOATS))
 
 
-def _of(table: dict[tuple[type, type], Operation], sign: str) -> Operation:
+def _make_operation(table: dict[tuple[type, type], Operation], sign: str) -> Operation:
     def apply(left: Any, right: Any) -> Any:
         operation = table.get((type(left), type(right)))
         if operation is None:
@@ -151,19 +151,19 @@ def _hint(left: Any, right: Any) -> str:
     return ""
 
 
-_add: Final = _of(_ADD, "+")
-subtract: Final = _of(_SUBTRACT, "-")
-multiply: Final = _of(_MULTIPLY, "*")
-divide: Final = _of(_DIVIDE, "/")
-remainder: Final = _of(_REMAINDER, "%")
+_add: Final = _make_operation(_ADD, "+")
+subtract: Final = _make_operation(_SUBTRACT, "-")
+multiply: Final = _make_operation(_MULTIPLY, "*")
+divide: Final = _make_operation(_DIVIDE, "/")
+remainder: Final = _make_operation(_REMAINDER, "%")
 
 
 def add(left: Any, right: Any) -> Any:
     """`+`; beside a string anything becomes its text."""
     if type(left) is str:
-        return _joined(left, right if type(right) is str else shown(right))
+        return _joined(left, right if type(right) is str else render(right))
     if type(right) is str:
-        return _joined(shown(left), right)
+        return _joined(render(left), right)
     return _add(left, right)
 
 
@@ -230,7 +230,7 @@ def index(whole: Any, position: Any) -> Any:
     if kind is dict:
         value = whole.get(key(position), whole)
         if value is whole and position not in whole:
-            raise Fault("KeyError", f"the map has no key {shown(position)}")
+            raise Fault("KeyError", f"the map has no key {render(position)}")
         return value
     if kind is str:
         return whole[_position(position, len(whole), "string")]

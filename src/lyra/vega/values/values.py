@@ -2,7 +2,7 @@
 
 Python's own null, bool, int, float, str, list and dict stand for Vega's; the rest is here. An int has 64 bits and is
 checked: leaving them is an Overflow, never a wrap. A Duration is whole nanoseconds and a Money whole micro-dollars, so
-both are exact. `shown` is what `print` writes, `equal` is `==`, `copied` is what a message carries. All three walk
+both are exact. `render` is what `print` writes, `equal` is `==`, `copied` is what a message carries. All three walk
 with a stack of their own, so neither depth nor a list that holds itself can break them. Next: `operators`.
 """
 
@@ -43,12 +43,12 @@ class Fault(Exception):
 
 
 class Duration(msgspec.Struct, frozen=True, order=True):
-    """A span of time in whole nanoseconds. `Duration.of("1.5", "s")` is what the source `1.5s` means."""
+    """A span of time in whole nanoseconds. `Duration.parse("1.5", "s")` is what the source `1.5s` means."""
 
     nanoseconds: int
 
     @classmethod
-    def of(cls, number: str, unit: str) -> Duration:
+    def parse(cls, number: str, unit: str) -> Duration:
         """The duration that a literal writes; Overflow if it does not fit, ValueError if finer than a nanosecond."""
         whole, _, fraction = number.partition(".")
         digits = int(whole + fraction) * UNITS[unit]
@@ -241,7 +241,7 @@ _SCALARS_SHOWN: Final[dict[type, Any]] = {
 }
 
 
-def shown(value: Any) -> str:
+def render(value: Any) -> str:
     """The text that `print` writes for a value and that `+` with a string joins."""
     scalar = _SCALARS_SHOWN.get(type(value))
     if scalar is not None:
@@ -270,13 +270,13 @@ def shown(value: Any) -> str:
     return "".join(parts)
 
 
-def shown_with_id(value: Any) -> str:
+def render_with_id(value: Any) -> str:
     """Render a value for a reader of a run's records, who tells processes, futures and streams apart by their ids."""
     if type(value) is Process:
         return f"<process {value.pid}>"
     if type(value) is Future or type(value) is Stream:
         return f"<{kind_of(value)} {value.id}>"
-    return shown(value)
+    return render(value)
 
 
 def _pieces(item: Any) -> list[tuple[str, Any]]:
@@ -290,7 +290,7 @@ def _pieces(item: Any) -> list[tuple[str, Any]]:
     elif type(item) is dict:
         pieces.append(("text", "{"))
         for index, (key, part) in enumerate(item.items()):
-            pieces.append(("text", f"{', ' if index else ''}{shown(key)}: "))
+            pieces.append(("text", f"{', ' if index else ''}{render(key)}: "))
             pieces.append(("value", part))
         pieces.append(("text", "}"))
     elif type(item) is Ok or type(item) is Err:

@@ -183,10 +183,10 @@ class Constraints:
             check = self._constraint(value, path, subject, own_name=field.name)
             if check is not None:
                 checks.append(check)
-        return checks + self._of_type(field.type, subject, depth, field.path)
+        return checks + self._check_type(field.type, subject, depth, field.path)
 
     # ------------------------------------------------------------ custom types
-    def _of_type(
+    def _check_type(
         self, text: str, subject: ir.TypedExpression, depth: int, path: Path
     ) -> list[tuple[str, ir.TypedExpression]]:
         if depth > TYPE_DEPTH_MAX or without_null(subject.type) == ANY:
@@ -194,10 +194,10 @@ class Constraints:
         inner = _INNER.match(text)
         item = element_of(subject.type)
         if inner is not None and item is not None and subject.type != ANY:
-            return self._of_elements(inner[1], item, subject, depth, path)
+            return self._check_elements(inner[1], item, subject, depth, path)
         declaration = self.types.declarations.get(text.strip())
         if declaration is not None:
-            return self._of_custom(declaration, subject, depth)
+            return self._check_custom(declaration, subject, depth)
         if text.strip().startswith("map") and any(name in text for name in self._constrained()):
             self.state.info("unchecked", "constraints of the values of a map are not checked", path)
         return []
@@ -205,13 +205,13 @@ class Constraints:
     def _constrained(self) -> list[str]:
         return [name for name, declared in self.types.declarations.items() if declared.constraints]
 
-    def _of_elements(
+    def _check_elements(
         self, text: str, item: ValueType, subject: ir.TypedExpression, depth: int, path: Path
     ) -> list[tuple[str, ir.TypedExpression]]:
         name = f"item_{depth}"
         element = ir.NodeVariable(type=item, name=name, place=subject.place)
         checks: list[tuple[str, ir.TypedExpression]] = []
-        for label, body in self._of_type(text, element, depth + 1, path):
+        for label, body in self._check_type(text, element, depth + 1, path):
             inner = self._unless_null(element, body)
             checks.append(
                 (
@@ -223,12 +223,12 @@ class Constraints:
             )
         return checks
 
-    def _of_custom(
+    def _check_custom(
         self, declaration: TypeDeclaration, subject: ir.TypedExpression, depth: int
     ) -> list[tuple[str, ir.TypedExpression]]:
         checks: list[tuple[str, ir.TypedExpression]] = []
         if declaration.base is not None:
-            checks += self._of_type(declaration.base.type, subject, depth + 1, declaration.path)
+            checks += self._check_type(declaration.base.type, subject, depth + 1, declaration.path)
         for field in declaration.fields:
             kind = field_type(subject.type, field.name)
             if kind is None:

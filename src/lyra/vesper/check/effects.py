@@ -79,7 +79,7 @@ class EffectLowering:
         guards = self.steps.guards(step, scope)
         request, capabilities, output_type = self._request(kind, step, scope)
         capability = self._covered(capabilities, step)
-        rules = self.rules.of_step(step, scope)
+        rules = self.rules.read_step(step, scope)
         retry = self.rules.policy_of(step, rules)
         output = self.steps.bind(step, output_type, scope)
         extract = self._extract(step, output, output_type, kind, scope)

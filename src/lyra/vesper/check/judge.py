@@ -135,7 +135,7 @@ class _Lowering:
         flow = steps.block(self.node.flow, scope)
         self.state.flow = flow
         self.state.end_names = dict(scope.names)
-        node_rules = rules.of_node(NameScope(names=dict(names), inputs=names))
+        node_rules = rules.read_node(NameScope(names=dict(names), inputs=names))
         preconditions, postconditions, invariants = self._contracts(names, success, error)
         program = ir.NodeProgram(
             node_id=self.node.node_id,
@@ -263,21 +263,23 @@ def holds_sensitive(field: FieldDeclaration, types: tuple[TypeDeclaration, ...])
 
 def digest_of(program: ir.NodeProgram) -> str:
     """Return a hash over everything that decides what a program does."""
-    plain = _plain(program)
+    plain = _to_digestible(program)
     return hashlib.sha256(json.dumps(plain, sort_keys=True, ensure_ascii=True).encode()).hexdigest()
 
 
-def _plain(value: Any) -> Any:
+def _to_digestible(value: Any) -> Any:
     """Plain data that differs where values differ: a decimal is not the text of it."""
     if isinstance(value, msgspec.Struct):
-        fields = {name: _plain(getattr(value, name)) for name in value.__struct_fields__ if name not in _NOT_DIGESTED}
+        fields = {
+            name: _to_digestible(getattr(value, name)) for name in value.__struct_fields__ if name not in _NOT_DIGESTED
+        }
         return {"is": type(value).__name__, **fields}
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [_to_digestible(item) for item in value]
     if isinstance(value, frozenset):
-        return {"set": sorted((_plain(item) for item in value), key=repr)}
+        return {"set": sorted((_to_digestible(item) for item in value), key=repr)}
     if isinstance(value, dict):
-        return {"map": [[key, _plain(item)] for key, item in value.items()]}
+        return {"map": [[key, _to_digestible(item)] for key, item in value.items()]}
     if value is None or isinstance(value, (bool, int, str, float)):
         return value
     text = value.isoformat() if isinstance(value, datetime) else str(value)

@@ -56,7 +56,7 @@ class ErrorRules:
         self.state = state
         self.steps = steps
 
-    def of_node(self, scope: NameScope) -> tuple[ErrorRule, ...]:
+    def read_node(self, scope: NameScope) -> tuple[ErrorRule, ...]:
         rules = []
         for declared in self.state.node.error_handling:
             compensation = self.steps.block(declared.compensation, scope.changed())
@@ -66,7 +66,7 @@ class ErrorRules:
                 rules.append(rule)
         return tuple(rules)
 
-    def of_step(self, step: StepDeclaration, scope: NameScope) -> tuple[ErrorRule, ...]:
+    def read_step(self, step: StepDeclaration, scope: NameScope) -> tuple[ErrorRule, ...]:
         """Return the rules of `on_error` in order, `*` last."""
         rules: list[ErrorRule] = []
         for index, (error, entry, path) in enumerate(self._entries(step)):

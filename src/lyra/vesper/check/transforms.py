@@ -104,10 +104,10 @@ class Transforms:
     ) -> ir.TypedExpression:
         setting = step.settings.get("function")
         if setting is not None and "aggregations" not in step.settings and "group_by" not in step.settings:
-            return self._whole(step, setting, scope, collection, item)
+            return self._aggregate_all(step, setting, scope, collection, item)
         return self._group_by(step, scope, collection, item)
 
-    def _whole(
+    def _aggregate_all(
         self, step: StepDeclaration, setting: Setting, scope: NameScope, collection: ir.TypedExpression, item: ValueType
     ) -> ir.TypedExpression:
         """Return one aggregate over the whole collection: a function's name, with a field, or an expression."""

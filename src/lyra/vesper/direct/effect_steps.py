@@ -223,7 +223,7 @@ async def _result(part: RunAsync, frame: Frame) -> Any:
 def compile_async_rule(rule: ir.ErrorRule, program: ir.NodeProgram, scope: Scope) -> ObeyRule:
     """Runs the compensations that the rule asks for, and gives its answer, if it has one."""
     inner, slot = rule_scope(scope)
-    compensation = compile_async_steps(rule.compensation, program, inner.of_compensation())
+    compensation = compile_async_steps(rule.compensation, program, inner.for_compensation())
     answer = compile_failure(rule.answer, program, inner) if rule.answer is not None else None
 
     async def obey(frame: Frame, error: NodeError) -> Answer | None:
@@ -270,7 +270,7 @@ def _effect(step: ir.EffectStep, program: ir.NodeProgram, scope: Scope) -> RunAs
     inner, slots = _response_scope(step, scope)
     extracts = [(scope.names[name], compile_expression(value, inner)) for name, value in step.extract]
     compensations = [
-        compile_async_steps(rule.compensation, program, rule_scope(scope)[0].of_compensation())
+        compile_async_steps(rule.compensation, program, rule_scope(scope)[0].for_compensation())
         for rule in step.rules
         if rule.action == "compensate" and rule.compensation
     ]

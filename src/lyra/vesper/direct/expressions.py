@@ -235,7 +235,7 @@ def _not(expression: ir.Not, scope: Scope) -> Evaluate:
     return lambda frame: not operand(frame)
 
 
-def _plain_slot(expression: ir.TypedExpression, scope: Scope) -> int | None:
+def _find_plain_slot(expression: ir.TypedExpression, scope: Scope) -> int | None:
     """Return the slot of a variable that can be read without a look at what stands there."""
     slot = scope.slot(expression.name) if isinstance(expression, ir.NodeVariable) else None
     return None if slot in scope.guarded else slot
@@ -287,7 +287,7 @@ def _add(left: Evaluate, right: Evaluate, text_max: int) -> Evaluate:
 
 
 def _arithmetic(expression: ir.Arithmetic, scope: Scope) -> Evaluate:
-    slots = _plain_slot(expression.left, scope), _plain_slot(expression.right, scope)
+    slots = _find_plain_slot(expression.left, scope), _find_plain_slot(expression.right, scope)
     if expression.operator == "+" and slots[0] is not None and slots[1] is not None:
         return _add_slots(slots[0], slots[1], scope.text_max)
     left, right = compile_expression(expression.left, scope), compile_expression(expression.right, scope)
@@ -316,7 +316,7 @@ def _compare(expression: ir.Compare, scope: Scope) -> Evaluate:
     if expression.operator == "!=":
         return lambda frame: not equal(left(frame), right(frame))
     order = ORDERS[expression.operator]
-    slot, bound = _plain_slot(expression.left, scope), _integer_constant(expression.right)
+    slot, bound = _find_plain_slot(expression.left, scope), _integer_constant(expression.right)
     if slot is not None and bound is not None:
         decimal_bound = Decimal(bound)
 
@@ -424,7 +424,7 @@ def _round(value: Any, scale: Any) -> Any:
     return round_number(value, scale, "half_even")
 
 
-def _of_text(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+def _require_texts(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """Return the function, for texts only."""
 
     def call(*values: Any) -> Any:
@@ -454,12 +454,12 @@ FUNCTIONS_OF_VALUES: Final[dict[str, Callable[..., Any]]] = {
     "len": length_of,
     "round": _round,
     "abs": absolute,
-    "lower": _of_text("lower", str.lower),
-    "upper": _of_text("upper", str.upper),
-    "trim": _of_text("trim", str.strip),
-    "starts_with": _of_text("starts_with", str.startswith),
-    "ends_with": _of_text("ends_with", str.endswith),
-    "matches": _of_text("matches", _matches),
+    "lower": _require_texts("lower", str.lower),
+    "upper": _require_texts("upper", str.upper),
+    "trim": _require_texts("trim", str.strip),
+    "starts_with": _require_texts("starts_with", str.startswith),
+    "ends_with": _require_texts("ends_with", str.endswith),
+    "matches": _require_texts("matches", _matches),
 }
 
 

@@ -143,7 +143,7 @@ class Scope:
         """Return a scope in which the name stands for a slot that is there already."""
         return Scope(self._slots, {**self.names, name: slot}, self.guarded, in_compensation=self.in_compensation)
 
-    def of_compensation(self) -> Scope:
+    def for_compensation(self) -> Scope:
         """This scope, for steps that take something back."""
         return Scope(self._slots, self.names, self.guarded, in_compensation=True)
 

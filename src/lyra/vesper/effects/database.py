@@ -75,7 +75,7 @@ class Database:
             cursor.close()
         if len(rows) > ROWS_MAX:
             raise EffectError("too_many_rows", f"the query gave more than {ROWS_MAX} rows")
-        return [{name: _plain(value) for name, value in zip(names, row, strict=True)} for row in rows]
+        return [{name: _from_database(value) for name, value in zip(names, row, strict=True)} for row in rows]
 
     def write(self, table: str, data: Mapping[str, Any], key: str) -> dict[str, Any]:
         """Add a row."""
@@ -239,7 +239,7 @@ def _kept(value: Any) -> Any:
     return value
 
 
-def _plain(value: Any) -> Any:
+def _from_database(value: Any) -> Any:
     """Return a value of a row as nodes know values: floats are decimals by their shortest text, days and ids are
     texts."""
     match value:
@@ -252,9 +252,9 @@ def _plain(value: Any) -> Any:
         case datetime():
             return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
         case list() | tuple():
-            return [_plain(item) for item in value]
+            return [_from_database(item) for item in value]
         case dict():
-            return {str(key): _plain(item) for key, item in value.items()}
+            return {str(key): _from_database(item) for key, item in value.items()}
     return str(value)  # days, times of day, ids
 
 

@@ -40,7 +40,7 @@ from lyra.vesper.sql.tables import query_tables
 from lyra.vesper.sql.tokens import SqlRefused
 from lyra.vesper.values.json_values import from_json, to_json
 from lyra.vesper.values.limits import RETRY_DELAY_S_MAX
-from lyra.vesper.values.plain import UnreadableInputs, is_larger, plain_value
+from lyra.vesper.values.plain import UnreadableInputs, is_larger, to_plain_value
 
 if TYPE_CHECKING:
     from lyra.kernel.programs.context import Context
@@ -144,7 +144,7 @@ class DoorEffects:
         do = perform if self._private is None else self._private.perform
         work = do(self._world, request, self._ctx.grant, key)
         try:
-            response = plain_value(await in_time(self._ctx.own_process.core.clock, work, limit_s, request.step))
+            response = to_plain_value(await in_time(self._ctx.own_process.core.clock, work, limit_s, request.step))
         except DeadlineExceeded as error:
             raise EffectError("timeout", error.message) from error
         except UnreadableInputs:

@@ -33,10 +33,10 @@ class EffectRecord(msgspec.Struct, frozen=True):
 def request_digest(request: EffectRequest) -> str:
     """Return a digest that equal requests share: the order of a map's keys and the sign of zero do not count."""
     parts = [getattr(request, name) for name in request.__struct_fields__]
-    return blake2b(msgspec.json.encode(_plain(parts)), digest_size=16).hexdigest()
+    return blake2b(msgspec.json.encode(_to_tagged_json(parts)), digest_size=16).hexdigest()
 
 
-def _plain(value: Any) -> Any:
+def _to_tagged_json(value: Any) -> Any:
     """Return the value as JSON in which values of unlike kinds never look alike."""
     match value:
         case None | bool() | int() | str():
@@ -50,13 +50,13 @@ def _plain(value: Any) -> Any:
         case datetime():
             return ["timestamp", value.astimezone(UTC).isoformat()]
         case list() | tuple():
-            return ["list", *map(_plain, value)]
+            return ["list", *map(_to_tagged_json, value)]
         case set() | frozenset():
-            return ["set", *sorted((_plain(item) for item in value), key=msgspec.json.encode)]
+            return ["set", *sorted((_to_tagged_json(item) for item in value), key=msgspec.json.encode)]
         case dict():
-            return ["map", *sorted([key, _plain(item)] for key, item in value.items())]
+            return ["map", *sorted([key, _to_tagged_json(item)] for key, item in value.items())]
         case msgspec.Struct():
-            return [type(value).__name__, *(_plain(getattr(value, name)) for name in value.__struct_fields__)]
+            return [type(value).__name__, *(_to_tagged_json(getattr(value, name)) for name in value.__struct_fields__)]
     return ["other", repr(value)]
 
 

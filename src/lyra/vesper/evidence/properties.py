@@ -246,11 +246,11 @@ _MISSING = object()
 
 def problems_of(expected: Mapping[str, Any], outcome: Outcome) -> list[str]:
     """Return what is not as expected, a sentence each."""
-    shown = _shown(outcome)
+    shown = _render_outcome(outcome)
     return [problem for name, value in expected.items() for problem in _differences(name, value, _find(shown, name))]
 
 
-def _shown(outcome: Outcome) -> dict[str, Any]:
+def _render_outcome(outcome: Outcome) -> dict[str, Any]:
     fields: dict[str, Any] = dict(json_shape(outcome.outputs))
     failure = outcome.error
     if failure is not None:

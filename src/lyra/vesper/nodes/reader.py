@@ -43,7 +43,7 @@ class SectionReader:
     def wrong(self, what: str, value: Any, path: Path) -> None:
         words = [part for part in path if isinstance(part, str)] or ["the file"]
         name = f"an item of `{words[-1]}`" if path and isinstance(path[-1], int) else f"`{words[-1]}`"
-        self.error("wrong_form", f"{name} must be {what}, not {_shown(value)}", path, value=True)
+        self.error("wrong_form", f"{name} must be {what}, not {_describe_value(value)}", path, value=True)
 
     # ------------------------------------------------------------ forms
     def text(self, value: Any, path: Path) -> str:
@@ -131,7 +131,7 @@ class SectionReader:
         self.warn("unknown_key", f"`{key}` is not known here and has no effect", path, hint=close_to(key, known))
 
 
-def _shown(value: Any) -> str:
+def _describe_value(value: Any) -> str:
     if value is None:
         return "nothing"
     if isinstance(value, bool):

@@ -83,7 +83,7 @@ class FlowWriter:
                 *(step.rules for step in parts(program) if isinstance(step, ir.EffectStep)),
             )
         )
-        early |= _shared(program.steps) | _of_several_types(acts, kinds)
+        early |= _shared(program.steps) | _find_mixed_types(acts, kinds)
         for variable in variables:
             if variable in draft.parameters:
                 value: ast.expr = name(draft.parameters[variable])
@@ -229,7 +229,7 @@ def _shared(steps: tuple[ir.Step, ...]) -> set[str]:
     return shared
 
 
-def _of_several_types(steps: tuple[ir.Step, ...], kinds: dict[str, ValueType]) -> set[str]:
+def _find_mixed_types(steps: tuple[ir.Step, ...], kinds: dict[str, ValueType]) -> set[str]:
     """Variables with more than one assignment whose values have no single Python type."""
     sites = [step.target for step in parts(steps) if isinstance(step, ir.AssignStep)]
     plain = (STRING, INTEGER, BOOLEAN, TIMESTAMP, BYTES)

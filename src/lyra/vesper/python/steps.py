@@ -93,14 +93,14 @@ class StepWriter:
 
     def step(self, step: ir.Step) -> list[ast.stmt]:
         if not step.guards or isinstance(step, ir.ValidateStep):
-            return self._plain(step)
+            return self._write_unguarded(step)
         statements: list[ast.stmt] = []
         test = self.checks.all_true(step.guards, self.scope, statements, in_loop=self._in_loop)
         self.uses_run |= self.checks.uses_run
         self.may_raise = True
-        return [*statements, if_(test, self._plain(step))]
+        return [*statements, if_(test, self._write_unguarded(step))]
 
-    def _plain(self, step: ir.Step) -> list[ast.stmt]:
+    def _write_unguarded(self, step: ir.Step) -> list[ast.stmt]:
         match step:
             case ir.ValidateStep():
                 return self._validate(step)

@@ -281,7 +281,7 @@ def computed(declared: ValueType, value: Any) -> Any:
             return value
         case Scalar():
             if declared == ANY:
-                return _plain(value)
+                return _normalize_decimals(value)
             is_integer = kind(value) == "number" and isinstance(value, int)
             if (kind(value) if kind(value) != "number" else "integer" if is_integer else "decimal") == declared.kind:
                 return value
@@ -306,16 +306,16 @@ def _computed_record(record: RecordType, value: dict[str, Any]) -> dict[str, Any
     return result
 
 
-def _plain(value: Any) -> Any:
+def _normalize_decimals(value: Any) -> Any:
     """Decimals plus zero, also inside."""
     if isinstance(value, Decimal):
         return arithmetic("+", value, 0)
     if isinstance(value, list):
-        return [_plain(item) for item in value]
+        return [_normalize_decimals(item) for item in value]
     if isinstance(value, frozenset):
-        return frozenset(_plain(item) for item in value)
+        return frozenset(_normalize_decimals(item) for item in value)
     if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: _normalize_decimals(item) for key, item in value.items()}
     return value
 
 

@@ -134,7 +134,7 @@ class HttpEntry:
             inputs = self._inputs(node, given, query, headers or {}, body or b"")
         except _Refused as refused:
             return refused.reply
-        return _told(self._runtime.execute(node, inputs))
+        return _reply_with(self._runtime.execute(node, inputs))
 
     def _find(self, method: str, target: str) -> tuple[Node, dict[str, str], str]:
         path, _, query = target.partition("?")
@@ -211,7 +211,7 @@ def _read(text: str, kind: ValueType | None) -> Any:
     return text
 
 
-def _told(outcome: Outcome) -> HttpReply:
+def _reply_with(outcome: Outcome) -> HttpReply:
     failure = outcome.error
     if failure is None:
         return _reply(200, {"status": "success", "outputs": outcome.outputs, "trace_id": outcome.trace_id})

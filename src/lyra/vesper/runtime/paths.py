@@ -10,7 +10,7 @@ from lyra.errors import ConfigError, ContractViolation
 from lyra.vesper.check.judge import program_of
 from lyra.vesper.runtime.privacy import redacted_outcome
 from lyra.vesper.values.outcome import failed, new_execution
-from lyra.vesper.values.plain import UnreadableInputs, plain_inputs
+from lyra.vesper.values.plain import UnreadableInputs, to_plain_inputs
 
 if TYPE_CHECKING:
     from lyra.vesper.effects.request import Effects
@@ -59,7 +59,7 @@ _programs: Final[dict[str, NodeProgram]] = {}  # by the text of the node
 def execute_once(node: Node, inputs: Mapping[str, Any], path: str) -> Outcome:
     program = _program(node)
     try:
-        inputs = plain_inputs(inputs)
+        inputs = to_plain_inputs(inputs)
     except UnreadableInputs as error:
         return failed("invalid_input", str(error), phase="input")
     outcome: Outcome = importlib.import_module(_MODULES[path]).run(program, inputs, new_execution())
@@ -75,7 +75,7 @@ def function_of(node: Node, path: str) -> Callable[..., dict[str, Any]]:
 
     def call(*args: Any, **inputs: Any) -> dict[str, Any]:
         try:
-            given = plain_inputs({**dict(zip(names, args, strict=False)), **inputs})
+            given = to_plain_inputs({**dict(zip(names, args, strict=False)), **inputs})
         except UnreadableInputs as error:
             raise ContractViolation(str(error), kind="invalid_input", expression="input", values={}) from None
         outcome: Outcome = run(program, given, new_execution())

@@ -46,19 +46,13 @@ from lyra.vesper.runtime.entries import EventEntry, ScheduleState
 from lyra.vesper.runtime.kernel_thread import KernelThread
 from lyra.vesper.runtime.node_process import PART, ExecutionOrder, broken, execution_of, inputs_digest, node_process
 from lyra.vesper.runtime.paths import DirectPath, ExecutionPath, PythonPath
-from lyra.vesper.runtime.privacy import (
-    Privacy,
-    redacted_fields,
-    redacted_outcome,
-    redaction_of,
-    sensitive_inputs,
-)
+from lyra.vesper.runtime.privacy import Privacy, redacted_fields, redacted_outcome, redaction_of, sensitive_inputs
 from lyra.vesper.runtime.recording import ExecutionRecords
 from lyra.vesper.runtime.results import ResultStore, open_results
 from lyra.vesper.runtime.watch import NodeWatch, over_rate, watch_of
 from lyra.vesper.values.json_values import from_json, to_json
 from lyra.vesper.values.outcome import Execution, Outcome, failed, outcome_from
-from lyra.vesper.values.plain import UnreadableInputs, plain_answers, plain_inputs
+from lyra.vesper.values.plain import UnreadableInputs, to_plain_inputs, wrap_plain_answers
 
 if TYPE_CHECKING:
     from lyra.vesper.effects.replay import EffectRecord
@@ -95,7 +89,7 @@ class Runtime:
         self._store = store if store is not None else "memory"
         self.grant = Grant.none() if grant is None else Grant.of(grant)
         self.paths: dict[str, ExecutionPath] = {"python": PythonPath(), "direct": direct or DirectPath()}
-        self.predicates = {name: plain_answers(predicate) for name, predicate in (predicates or {}).items()}
+        self.predicates = {name: wrap_plain_answers(predicate) for name, predicate in (predicates or {}).items()}
         self.world = NodeWorld(
             database=None if database is None else open_database(database),
             providers=providers,
@@ -145,8 +139,8 @@ class Runtime:
         self._thread.check_open()
         program = self.program(node)
         try:
-            inputs = plain_inputs(inputs)
-            ambient = plain_inputs(ambient) if ambient else {}
+            inputs = to_plain_inputs(inputs)
+            ambient = to_plain_inputs(ambient) if ambient else {}
         except UnreadableInputs as error:
             return failed("invalid_input", str(error), phase="input")
         name = mode if mode is not None else self._comparisons.mode(program)

@@ -80,7 +80,7 @@ def _token(text: str, start: int) -> SqlToken:
     if text[start] == '"':
         return _quoted(text, start, "name")
     if text[start] == "`":
-        return _plain_name(text, _quoted(text, start, "name"))
+        return _require_plain_name(text, _quoted(text, start, "name"))
     if text[start] == "[":
         return _bracketed(text, start)
     mark = PLACEHOLDER_MARK.match(text, start)
@@ -123,7 +123,7 @@ def _escaped_text(text: str, start: int) -> SqlToken:
     return SqlToken("text", text[start + 2 : end - 1], start, end)
 
 
-def _plain_name(text: str, token: SqlToken) -> SqlToken:
+def _require_plain_name(text: str, token: SqlToken) -> SqlToken:
     if not _PLAIN_NAME.fullmatch(token.value):
         raise SqlRefused(f"{text[token.start : token.end][:80]} is no plain name", token.start, "use double quotes")
     return token

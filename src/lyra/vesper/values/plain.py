@@ -2,9 +2,9 @@
 
 A member of an enumeration over str or int, a float of an array library, an OrderedDict or a str subclass becomes the
 str, int, float or dict that it stands for, so that all paths are given equal values and outputs hold no object of the
-caller. An object of any other type is left as it is, and the paths refuse it. `plain_inputs` is called once, where an
-execution begins. Inputs that are plain already are handed on without a copy. A mapping or a value that raises when it
-is read, or that is nested too deeply for any type, is `UnreadableInputs`; the text tells nothing of its content.
+caller. An object of any other type is left as it is, and the paths refuse it. `to_plain_inputs` is called once, where
+an execution begins. Inputs that are plain already are handed on without a copy. A mapping or a value that raises when
+it is read, or that is nested too deeply for any type, is `UnreadableInputs`; the text tells nothing of its content.
 `is_larger` estimates memory: the characters of texts, and a fixed number of bytes for each element.
 """
 
@@ -26,7 +26,7 @@ class UnreadableInputs(ValueError):
     """Inputs of which no path could read a value."""
 
 
-def plain_inputs(inputs: Any) -> Any:
+def to_plain_inputs(inputs: Any) -> Any:
     """Return the inputs of an execution with plain names and values; what is no mapping is left to the paths to
     refuse."""
     if type(inputs) is dict:
@@ -38,21 +38,21 @@ def plain_inputs(inputs: Any) -> Any:
     elif not isinstance(inputs, Mapping):
         return inputs
     try:
-        return _plain_map(inputs, 0)
+        return _to_plain_map(inputs, 0)
     except UnreadableInputs:
         raise
     except Exception as error:  # noqa: BLE001 - the caller's own code
         raise UnreadableInputs(f"the inputs cannot be read: {type(error).__name__}") from None
 
 
-def plain_value(value: Any) -> Any:
+def to_plain_value(value: Any) -> Any:
     """Return one value, such as a response, with plain values in it."""
-    return value if type(value) in _SCALARS else plain_inputs({"value": value})["value"]
+    return value if type(value) in _SCALARS else to_plain_inputs({"value": value})["value"]
 
 
-def plain_answers(function: Callable[..., Any]) -> Callable[..., Any]:
+def wrap_plain_answers(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return the function of the embedding program, its answers plain."""
-    return lambda *arguments: plain_value(function(*arguments))
+    return lambda *arguments: to_plain_value(function(*arguments))
 
 
 def _has_scalars(values: dict[Any, Any]) -> bool:
@@ -63,41 +63,41 @@ def _has_scalars(values: dict[Any, Any]) -> bool:
     return True
 
 
-def _plain(value: Any, depth: int) -> Any:
+def _to_plain(value: Any, depth: int) -> Any:
     kind = type(value)
     if kind in _SCALARS:
         return value
     if depth > _DEPTH_MAX:
         raise UnreadableInputs("the inputs are nested too deeply")
     if kind is dict:
-        return value if _has_scalars(value) else _plain_map(value, depth + 1)
+        return value if _has_scalars(value) else _to_plain_map(value, depth + 1)
     if kind is list:
-        return _plain_list(value, depth + 1)
+        return _to_plain_list(value, depth + 1)
     for base, convert in _CONVERSIONS:
         if isinstance(value, base):
             return convert(value, depth + 1)
     return value
 
 
-def _plain_map(value: Mapping[Any, Any], depth: int) -> dict[Any, Any]:
-    return {_plain(name, depth): _plain(item, depth) for name, item in value.items()}
+def _to_plain_map(value: Mapping[Any, Any], depth: int) -> dict[Any, Any]:
+    return {_to_plain(name, depth): _to_plain(item, depth) for name, item in value.items()}
 
 
-def _plain_list(value: list[Any], depth: int) -> list[Any]:
+def _to_plain_list(value: list[Any], depth: int) -> list[Any]:
     if type(value) is list and _SCALARS.issuperset(map(type, value)):
         return value
-    return [_plain(item, depth) for item in value]
+    return [_to_plain(item, depth) for item in value]
 
 
-def _plain_tuple(value: tuple[Any, ...], depth: int) -> tuple[Any, ...]:
-    return tuple(_plain(item, depth) for item in value)
+def _to_plain_tuple(value: tuple[Any, ...], depth: int) -> tuple[Any, ...]:
+    return tuple(_to_plain(item, depth) for item in value)
 
 
-def _plain_set(value: set[Any] | frozenset[Any], depth: int) -> frozenset[Any]:
-    return frozenset(_plain(item, depth) for item in value)
+def _to_plain_set(value: set[Any] | frozenset[Any], depth: int) -> frozenset[Any]:
+    return frozenset(_to_plain(item, depth) for item in value)
 
 
-def _plain_time(value: datetime, _: int) -> datetime:
+def _to_plain_time(value: datetime, _: int) -> datetime:
     """Return the time; with a zone of the caller's own making it is told in UTC."""
     if type(value) is not datetime:
         value = datetime.combine(value.date(), value.timetz())
@@ -111,11 +111,11 @@ _CONVERSIONS: Final[tuple[tuple[Any, Callable[[Any, int], Any]], ...]] = (
     (float, lambda value, _: float.__float__(value)),
     (Decimal, lambda value, _: Decimal(value)),
     (bytes, lambda value, _: b"".join((value,))),
-    (datetime, _plain_time),
-    (list, _plain_list),
-    (dict, _plain_map),
-    (tuple, _plain_tuple),
-    ((set, frozenset), _plain_set),
+    (datetime, _to_plain_time),
+    (list, _to_plain_list),
+    (dict, _to_plain_map),
+    (tuple, _to_plain_tuple),
+    ((set, frozenset), _to_plain_set),
 )
 
 

@@ -14,7 +14,7 @@ def outlines(changed: str = "", **files: str) -> dict[str, CachedOutline]:
     for name, text in files.items():
         path = name.replace("__", "/")
         time = 10 * DAY_NS if path == changed else DAY_NS
-        rows[path] = CachedOutline.of(time, len(text), outline_of(path, text.encode()))
+        rows[path] = CachedOutline.from_outline(time, len(text), outline_of(path, text.encode()))
     return rows
 
 

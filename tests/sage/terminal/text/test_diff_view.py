@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lyra.sage.terminal.text.diff_view import count_changes, diff_lines, diff_of
-from lyra.sage.terminal.text.styled_lines import MARKS, plain_text
+from lyra.sage.terminal.text.styled_lines import MARKS, strip_style
 
 BEFORE = "import os\n\n@click.command()\ndef export(path):\n    pass\n"
 AFTER = "import os\n\n@click.command()\n@json_option\ndef export(path, as_json):\n    pass\n"
@@ -12,7 +12,7 @@ AFTER = "import os\n\n@click.command()\n@json_option\ndef export(path, as_json):
 def test_a_diff_reads_as_numbered_lines_with_signs() -> None:
     """Removed lines have the old number, added and unchanged ones the new."""
     lines = diff_lines(diff_of(BEFORE, AFTER), 80, marks=MARKS, indent=2)
-    assert [plain_text(line).rstrip() for line in lines] == [
+    assert [strip_style(line).rstrip() for line in lines] == [
         "  1   import os",
         "  2",
         "  3   @click.command()",
@@ -40,19 +40,19 @@ def test_lines_that_share_little_are_not_compared_word_by_word() -> None:
 def test_invisible_characters_of_a_diff_are_seen() -> None:
     """A direction mark in an edit is shown before the edit is allowed."""
     lines = diff_lines(diff_of("a\n", "a\u202eb\x1b[0m\n"), 80, marks=MARKS)
-    assert "a⟨U+202E⟩b⟨U+001B⟩[0m" in plain_text(lines[-1])
+    assert "a⟨U+202E⟩b⟨U+001B⟩[0m" in strip_style(lines[-1])
 
 
 def test_distant_hunks_are_set_apart() -> None:
     """Between two hunks a mark says that lines were left out."""
     before = "".join(f"{number}\n" for number in range(40))
     after = before.replace("3\n", "x\n", 1).replace("35\n", "y\n")
-    texts = [plain_text(line).strip() for line in diff_lines(diff_of(before, after), 80, marks=MARKS)]
+    texts = [strip_style(line).strip() for line in diff_lines(diff_of(before, after), 80, marks=MARKS)]
     assert "…" in texts
 
 
 def test_a_new_file_is_all_added_and_long_lines_are_wrapped() -> None:
     """Nothing of an edit is cut off."""
     lines = diff_lines(diff_of("", "x" * 100 + "\n"), 40, marks=MARKS, indent=2)
-    assert sum(plain_text(line).count("x") for line in lines) == 100
-    assert max(len(plain_text(line)) for line in lines) <= 40
+    assert sum(strip_style(line).count("x") for line in lines) == 100
+    assert max(len(strip_style(line)) for line in lines) <= 40

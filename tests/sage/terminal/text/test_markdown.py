@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lyra.sage.terminal.text.markdown_view import MarkdownStream, markdown_lines
-from lyra.sage.terminal.text.styled_lines import plain_text
+from lyra.sage.terminal.text.styled_lines import strip_style
 
 TEXT = """# Title
 Some *text*
@@ -60,7 +60,7 @@ def blocks_of(text: str, size: int) -> list[str]:
 
 
 def lines_of(text: str, width: int = 60, *, colour: bool = False) -> list[str]:
-    return [plain_text(line) for line in markdown_lines(text, width, colour=colour)]
+    return [strip_style(line) for line in markdown_lines(text, width, colour=colour)]
 
 
 @pytest.mark.parametrize("size", [1, 3, 7, 1000])
@@ -109,7 +109,7 @@ def test_code_is_highlighted_where_there_is_colour_and_only_there() -> None:
     assert any("ansi" in style for line in coloured for style, _ in line)
     plain = markdown_lines(code, 60, colour=False)
     assert not any("ansi" in style for line in plain for style, _ in line)
-    assert [plain_text(line) for line in plain] == ["  def f():", "      return 'x'"]
+    assert [strip_style(line) for line in plain] == ["  def f():", "      return 'x'"]
 
 
 def test_a_character_reference_cannot_bring_in_a_direction_mark_unseen_by_the_last_check() -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from prompt_toolkit.utils import get_cwidth
 
 from lyra.sage.terminal.text.markdown_view import MarkdownStream, markdown_lines
-from lyra.sage.terminal.text.styled_lines import clip, for_output, plain_text, row, shown, width_of, wrap, wrap_text
+from lyra.sage.terminal.text.styled_lines import clip, for_output, row, scrub, strip_style, width_of, wrap, wrap_text
 from tests.cases import cases
 
 MARKS = ("# a", "- b", "  - c", "1. d", "```", "```py", "~~~", "> e", "| f | g |", "|---|---|", "", "", "---", "**h")
@@ -34,13 +34,13 @@ def test_every_line_of_a_streamed_text_is_in_one_block(text: str, size: int) -> 
 @given(MARKDOWN, st.integers(20, 90))
 def test_a_laid_out_text_fits_its_width(text: str, width: int) -> None:
     for line in markdown_lines(text, width, colour=True):
-        assert get_cwidth(for_output(plain_text(line), unicode=True)) <= max(width, 20) + 2
+        assert get_cwidth(for_output(strip_style(line), unicode=True)) <= max(width, 20) + 2
 
 
 @settings(max_examples=cases(200), deadline=None)
 @given(st.text(max_size=200), st.integers(1, 40))
 def test_wrapped_text_keeps_its_characters(text: str, width: int) -> None:
-    text = for_output(shown(text), unicode=True)
+    text = for_output(scrub(text), unicode=True)
     lines = wrap_text(text, width)
     assert "".join("".join(lines).split()) == "".join(text.split())
     assert all(get_cwidth(line) <= max(width, 2) for line in lines)
@@ -51,8 +51,8 @@ def test_wrapped_text_keeps_its_characters(text: str, width: int) -> None:
 def test_styled_lines_fit_when_wrapped_or_cut(line: list[tuple[str, str]], width: int) -> None:
     assert all(width_of(part) <= width for part in wrap(line, width, hanging=3))
     assert width_of(clip(line, width)) <= width
-    wrapped = "".join(plain_text(part) for part in wrap(line, width))
-    assert "".join(wrapped.split()) == "".join(plain_text(line).split())
+    wrapped = "".join(strip_style(part) for part in wrap(line, width))
+    assert "".join(wrapped.split()) == "".join(strip_style(line).split())
 
 
 @settings(max_examples=cases(200), deadline=None)
@@ -68,7 +68,7 @@ def test_nothing_that_acts_on_a_terminal_passes(text: str) -> None:
     for clean in (
         for_output(text, unicode=True),
         for_output(text, unicode=False),
-        for_output(shown(text), unicode=True),
+        for_output(scrub(text), unicode=True),
     ):
         assert all(char.isprintable() or ord(char) > 0x9F for char in clean)
         assert "\x1b" not in clean

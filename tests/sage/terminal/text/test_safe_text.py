@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lyra.sage.terminal.text.styled_lines import exact, exact_lines, for_output, shown, shown_lines
+from lyra.sage.terminal.text.styled_lines import exact, exact_lines, for_output, scrub, scrub_lines
 
 HOSTILE = [
     "\x1b[31mred\x1b[0m",
@@ -23,7 +23,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-@pytest.mark.parametrize("clean", [shown, exact])
+@pytest.mark.parametrize("clean", [scrub, exact])
 def test_no_control_character_is_left(text: str, clean: object) -> None:
     """Escape sequences, control characters and direction marks do not reach the terminal."""
     cleaned = clean(text)  # type: ignore[operator]
@@ -33,13 +33,13 @@ def test_no_control_character_is_left(text: str, clean: object) -> None:
 
 def test_sequences_are_left_out_of_output_and_text_stays() -> None:
     """What a program printed in colour reads as without it."""
-    assert shown("\x1b[1;32mok\x1b[0m and \x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\.") == "ok and link."
+    assert scrub("\x1b[1;32mok\x1b[0m and \x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\.") == "ok and link."
 
 
 def test_of_a_line_that_was_overwritten_the_last_state_is_shown() -> None:
     """A progress bar is its last state; Windows line ends are line ends."""
-    assert shown("10 %\r55 %\r100 %\r\nnext\ttab") == "100 %\nnext    tab"
-    assert shown_lines("a\nb\n\n") == ["a", "b"]
+    assert scrub("10 %\r55 %\r100 %\r\nnext\ttab") == "100 %\nnext    tab"
+    assert scrub_lines("a\nb\n\n") == ["a", "b"]
 
 
 def test_what_is_decided_on_shows_every_character() -> None:

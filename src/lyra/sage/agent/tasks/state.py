@@ -100,7 +100,7 @@ class TaskState:
         if task is None:  # forgotten since
             return
         if kind == "task.asked":
-            self._asked(task, data["request"], time, background=bool(data["background"]))
+            self._add_request(task, data["request"], time, background=bool(data["background"]))
         elif kind == "task.ended":
             self._ended(task, time, data)
         elif kind == "task.worktree":
@@ -108,7 +108,7 @@ class TaskState:
         else:
             del self.tasks[task.id]
 
-    def _asked(self, task: StoredTask, request_id: str, time: float, *, background: bool) -> None:
+    def _add_request(self, task: StoredTask, request_id: str, time: float, *, background: bool) -> None:
         if request_id not in task.requests:
             for known_id in [known_id for known_id, known in task.requests.items() if "end" in known.told]:
                 del task.requests[known_id]

@@ -111,15 +111,15 @@ def hook_from(mapping: Mapping[str, Any], *, source: str, base: str = "") -> Hoo
     setting = read_hook(event, entry, name=f"the hook for {event} ({source})")
     if not setting.sandbox and source not in _TRUSTED:
         raise ConfigError(f"a hook of {source} runs in the sandbox", hint="take out sandbox", key="sandbox")
-    return _of_setting(setting._replace(base=base), source)
+    return _from_setting(setting._replace(base=base), source)
 
 
 def hook_of(setting: HookSetting) -> Hook:
     """Return the hook of a settings file."""
-    return _of_setting(setting, setting.origin)
+    return _from_setting(setting, setting.origin)
 
 
-def _of_setting(setting: HookSetting, source: str) -> Hook:
+def _from_setting(setting: HookSetting, source: str) -> Hook:
     command = HookCommand(setting.command, in_sandbox=setting.sandbox, base=setting.base)
     return Hook(
         setting.event,

@@ -57,7 +57,7 @@ class Hooks:
             self.put(source, [hook for hook in hooks if hook.source == source])
 
     @classmethod
-    def of_session(
+    def for_session(
         cls,
         hooks: AgentHooks | None,
         config: Config,

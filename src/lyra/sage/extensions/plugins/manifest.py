@@ -195,7 +195,7 @@ def read_manifest(folder: str) -> tuple[PluginManifest | None, list[Mistake]]:
     except OSError as error:
         return None, [Mistake(path, 1, 1, f"it cannot be read: {error.strerror}")]
     except ParseError as error:
-        return None, [Mistake.of(error)]
+        return None, [Mistake.from_error(error)]
     except ConfigError as error:
         return None, [Mistake(path, 1, 1, error.message, error.hint)]
     report = Report(path, places)

@@ -176,7 +176,7 @@ def read_plugin_hooks(
     try:
         document, places = parse(text_of(data, path), "toml", path)
     except ParseError as error:
-        return [], [Mistake.of(error)]
+        return [], [Mistake.from_error(error)]
     except ConfigError as error:
         return [], [Mistake(path, 1, 1, error.message, error.hint)]
     report = Report(path, places)
@@ -218,7 +218,7 @@ def read_plugin_servers(
     try:
         document, places = parse(text_of(data, path), "toml", path)
     except ParseError as error:
-        return [], [Mistake.of(error)]
+        return [], [Mistake.from_error(error)]
     except ConfigError as error:
         return [], [Mistake(path, 1, 1, error.message, error.hint)]
     report = Report(path, places)

@@ -105,7 +105,7 @@ class PluginStore:
             if plugin is not None and plugin.id == name:
                 plugins[name] = plugin
                 continue
-            told[name] = _told(mistakes)
+            told[name] = _describe_mistakes(mistakes)
             if name in last_good:
                 plugins[name] = last_good[name]
                 told[name] += "; its last good version is used"
@@ -215,7 +215,9 @@ class PluginStore:
     def _read(self, folder: Path) -> Plugin:
         plugin, mistakes = read_plugin(str(folder), env=self._env)
         if plugin is None:
-            raise ConfigError(f"this is no plugin that can be used: {_told(mistakes, folder)}", key="plugin")
+            raise ConfigError(
+                f"this is no plugin that can be used: {_describe_mistakes(mistakes, folder)}", key="plugin"
+            )
         return plugin
 
     # ------------------------------------------------------------ the state
@@ -274,7 +276,7 @@ def _clash(plugin: Plugin, others: Mapping[str, Plugin]) -> str:
     return ""
 
 
-def _told(mistakes: list[Mistake], folder: Path | None = None) -> str:
+def _describe_mistakes(mistakes: list[Mistake], folder: Path | None = None) -> str:
     """Return the mistakes as one text; paths in a temporary copy are shown relative to it."""
     texts = [one_line(str(mistake)) for mistake in mistakes[:_MISTAKES_SHOWN]]
     if folder is not None:

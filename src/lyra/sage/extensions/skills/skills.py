@@ -325,7 +325,7 @@ class Skills(ExtensionFiles[Skill]):
         return [path for path in paths if is_skill(os.path.relpath(path, base))], mistakes
 
     def _read(self, data: bytes, path: str, place: ExtensionPlace) -> tuple[Skill | None, list[Mistake]]:
-        file, mistakes = MarkdownFile.of(data, path, _KEYS, self.WORD)
+        file, mistakes = MarkdownFile.parse(data, path, _KEYS, self.WORD)
         if file is None:
             return None, mistakes
         skill = _skill(file, place)

@@ -129,7 +129,7 @@ class Diagnostics:
         if not command.is_server:
             return await run_check(command, edited.path, root=edited.root, sandbox=self._sandbox)
         try:
-            text = TextFile.of(data, edited.path).text
+            text = TextFile.decode(data, edited.path).text
         except LyraError as error:
             return CheckReport(command.program, failure=error.message)
         return await self._servers.check(command, edited.path, text, root=edited.root)

@@ -67,12 +67,12 @@ class _Query:
         self.files = {path.strip("./") for path in _PATH.findall(text)}
         self.is_about_tests = "test" in text.lower()
 
-    def of_file(self, path: str) -> float:
+    def weigh_file(self, path: str) -> float:
         if any(path == name or path.endswith(f"/{name}") or path.startswith(f"{name}/") for name in self.files):
             return _ASKED_FILE
         return _ASKED_WORD if self.words and not self.words.isdisjoint(re.split(r"[/._-]", path.lower())) else 1.0
 
-    def of_name(self, name: str) -> float:
+    def weigh_name(self, name: str) -> float:
         if name in self.names:
             return _ASKED_NAME
         return _ASKED_WORD if name.lower() in self.words else 1.0
@@ -166,7 +166,7 @@ def _scored(
     for path, outline in outlines.items():
         if not outline.names or (within and not path.startswith(within)):
             continue
-        factor = asked.of_file(path) * (_RECENT if path in recent else 1.0)
+        factor = asked.weigh_file(path) * (_RECENT if path in recent else 1.0)
         is_asked = factor > 1.0
         if not asked.is_about_tests and is_test(path):
             factor *= _TESTS
@@ -175,7 +175,7 @@ def _scored(
         for index, marked in enumerate(outline.names.split(" ")):
             name = marked.removeprefix(MEMBER_MARK)
             if name not in shapes:
-                shapes[name] = _shape(name, folders) * asked.of_name(name)
+                shapes[name] = _shape(name, folders) * asked.weigh_name(name)
             is_member = name != marked
             weight = counts.of(path, name, is_member=is_member)
             if is_member:
@@ -233,7 +233,7 @@ class CachedOutline(msgspec.Struct, array_like=True):
     encoded: bytes = b""
 
     @classmethod
-    def of(cls, modified_ns: int, size_bytes: int, outline: FileOutline) -> CachedOutline:
+    def from_outline(cls, modified_ns: int, size_bytes: int, outline: FileOutline) -> CachedOutline:
         symbols = outline.symbols
         return cls(
             modified_ns,

@@ -139,11 +139,11 @@ class RepoMap:
 
     # ------------------------------------------------------------ the text
     def _rendered(self, answer: dict[str, Any], root: str, tokens: int) -> str:
-        def shown(path: str) -> str:
+        def render_path(path: str) -> str:
             return visible(self._workspace.shown(os.path.join(root, path)))
 
-        files = [(shown(path), symbols) for path, symbols in answer["files"] if not self._hides(root, path)]
-        plain = [shown(path) for path in answer["plain"] if not self._hides(root, path)]
+        files = [(render_path(path), symbols) for path, symbols in answer["files"] if not self._hides(root, path)]
+        plain = [render_path(path) for path in answer["plain"] if not self._hides(root, path)]
         answer["folders"] = [row for row in answer["folders"] if not self._hides(root, os.path.join(row[0], "file"))]
         if not answer["count"]:
             return "there are no files here that a map is made of"
@@ -151,7 +151,7 @@ class RepoMap:
             [] if answer["complete"] else ["Not all files are in it yet: they are many. Ask again, or name a folder."]
         )
         room = int(tokens / WORDY)
-        head = list(_fitting(_head(answer, shown, plain), int(room * _HEAD_SHARE)))
+        head = list(_fitting(_head(answer, render_path, plain), int(room * _HEAD_SHARE)))
         room -= _size([*head, *notes])
         lines = [*head, *(line for block in _blocks(files, room) for line in block), *notes]
         while len(lines) > 1 and text_tokens("\n".join(lines)) > tokens:

@@ -42,7 +42,7 @@ def make_map(job: dict[str, Any], *, is_over: Any = lambda: False) -> dict[str, 
     shown = {file.path for file in ranked}
     return {
         "files": [[file.path, [list(symbol) for symbol in file.symbols]] for file in ranked],
-        "plain": _plain(inside, shown),
+        "plain": _list_files_without_symbols(inside, shown),
         "count": len(inside),
         "endings": Counter(os.path.splitext(path)[1][1:] or "other" for path in inside).most_common(_ENDINGS_SHOWN),
         "folders": _folders(inside, within),
@@ -68,7 +68,7 @@ def _refresh(cache: OutlineCache, root: str, listing: FileListing, is_over: Any,
             if is_over():
                 break
             data = _content(folder, file.path)
-            outlines[file.path] = CachedOutline.of(
+            outlines[file.path] = CachedOutline.from_outline(
                 file.modified_ns, file.size_bytes, outline_of(file.path, data, parsers=parsers)
             )
             read += 1
@@ -93,7 +93,7 @@ def _content(folder: Beneath, path: str) -> bytes:
         os.close(descriptor)
 
 
-def _plain(paths: list[str], shown: set[str]) -> list[str]:
+def _list_files_without_symbols(paths: list[str], shown: set[str]) -> list[str]:
     """Files without symbols, those near the top first."""
     rest = [path for path in paths if path not in shown and not language_of(path)]
     return sorted(rest, key=lambda path: (path.count("/"), path))[:_PLAIN_FILES]

@@ -11,7 +11,7 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from lyra.sage.terminal.text.styled_lines import Line, shown, wrap_text
+from lyra.sage.terminal.text.styled_lines import Line, scrub, wrap_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -50,7 +50,7 @@ def load() -> None:
 
 def markdown_lines(text: str, width: int, *, colour: bool) -> list[Line]:
     """Return the lines of one block."""
-    text = shown(text)
+    text = scrub(text)
     try:
         return _rendered(text, width, colour=colour)
     except Exception:  # noqa: BLE001 - a text that the layout cannot take is shown as it is

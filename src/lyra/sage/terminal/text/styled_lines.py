@@ -2,8 +2,8 @@
 
 A line is a list of (style, text) pairs without line ends. Tool calls have a column for the verb, one for its object and
 figures at the right edge; on a narrow terminal the figures are moved below. Widths are counted in cells of the
-terminal. All text from models, tools and files is made harmless here first (`exact`, `shown`). Styles and marks are
-one table each; only `encoded` and the screen turn them into escape sequences.
+terminal. All text from models, tools and files is made harmless here first (`exact`, `scrub`). Styles and marks
+are one table each; only `encoded` and the screen turn them into escape sequences.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def width_of(line: Line) -> int:
     return sum(get_cwidth(text) for _, text in line)
 
 
-def plain_text(line: Line) -> str:
+def strip_style(line: Line) -> str:
     return "".join(text for _, text in line)
 
 
@@ -282,7 +282,7 @@ _ASCII: Final = {
 }
 
 
-def shown(text: str) -> str:
+def scrub(text: str) -> str:
     """Prose or output without sequences, control characters and invisible characters; line ends stay, tabs become
     blanks, and of a line that was overwritten in place only the last state is left."""
     if text.isascii() and text.isprintable():
@@ -293,9 +293,9 @@ def shown(text: str) -> str:
     return without_invisible(text).expandtabs(_TAB_COLUMNS)
 
 
-def shown_lines(text: str) -> list[str]:
-    """Return the lines of `shown`; blank lines at the end are left out."""
-    return shown(text).rstrip().split("\n") if text.strip() else []
+def scrub_lines(text: str) -> list[str]:
+    """Return the lines of `scrub`; blank lines at the end are left out."""
+    return scrub(text).rstrip().split("\n") if text.strip() else []
 
 
 def exact(text: str) -> str:

@@ -355,9 +355,9 @@ def costs_csv(sums: Iterable[CostSum]) -> str:
     for total in sorted(sums, key=lambda row: (row.day, row.agent, row.model)):
         usd = f"{total.cost_micro_usd / 1_000_000:.6f}"
         values = [usd if name == "cost_usd" else getattr(total, name) for name in _CSV_COLUMNS]
-        writer.writerow([_plain(value) for value in values])
+        writer.writerow([_escape_formula(value) for value in values])
     return text.getvalue()
 
 
-def _plain(value: str | int) -> str | int:
+def _escape_formula(value: str | int) -> str | int:
     return f"'{value}" if isinstance(value, str) and _FORMULA.match(value) else value

@@ -91,7 +91,7 @@ def _seen(call: HttpCall) -> list[Interrupt]:
 
 
 # ---------------------------------------------------------------- one question
-def _shown(text: str) -> str:
+def _render_visible(text: str) -> str:
     """Text that a person decides by: characters that cannot be seen, or turn the text around, as their codes."""
     return "\n".join(map(visible, text.split("\n")))
 
@@ -175,8 +175,10 @@ def question_card(call: HttpCall, interrupt: Interrupt, now: float) -> Html:
             tag("span", "asked ", moment(interrupt.created_at, now), class_="note"),
             class_="bar spread top",
         ),
-        tag("h2", _shown(interrupt.question or interrupt.message or interrupt.kind), id=heading),
-        tag("p", _shown(interrupt.message), class_="about") if interrupt.question and interrupt.message else None,
+        tag("h2", _render_visible(interrupt.question or interrupt.message or interrupt.kind), id=heading),
+        tag("p", _render_visible(interrupt.message), class_="about")
+        if interrupt.question and interrupt.message
+        else None,
         _facts(call, interrupt, way, now),
         _data(interrupt),
         form,
@@ -200,7 +202,7 @@ def _ended_row(call: HttpCall, interrupt: Interrupt, now: float) -> Html:
     return tag(
         "tr",
         tag("td", state(interrupt.status)),
-        tag("td", _shown(interrupt.question or interrupt.message)),
+        tag("td", _render_visible(interrupt.question or interrupt.message)),
         tag("td", _answer_words(interrupt)),
         tag("td", _asker(call, interrupt)),
         tag("td", moment(interrupt.resolved_at, now), class_="figure-cell"),

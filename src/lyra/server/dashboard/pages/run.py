@@ -69,7 +69,7 @@ async def _run(call: HttpCall) -> RawAnswer:
     timelines = call.parts.shared(Timelines)
     look = await timelines.read(pid, lambda run: RunLook.read(run, place, query.process))
     if look.summary["run_id"] is not None:
-        look = look._replace(vega=await timelines.of_vega(pid, VegaRunFacts.read))
+        look = look._replace(vega=await timelines.look_at_vega(pid, VegaRunFacts.read))
     name = look.names.get(look.summary["pid"]) if look.vega is None else ""
     return page(
         call,
@@ -226,7 +226,7 @@ def _to_step(call: HttpCall, word: str, look: RunLook, number: int, sign: str, w
 
 async def _plan(call: HttpCall, pid: str) -> Html | None:
     """The picture of a Vega program's plan, where its source is in the store."""
-    plan = await call.parts.shared(Timelines).of_vega(pid, plan_of_run)
+    plan = await call.parts.shared(Timelines).look_at_vega(pid, plan_of_run)
     return None if plan is None else tag("section", tag("h2", "Plan"), plan_picture(plan))
 
 

@@ -218,11 +218,11 @@ def _call(call: HttpCall, span: Span | None, content: CallContent | None) -> Htm
         ("Agent", span.agent),
         ("Process", tag("a", span.pid, href=link(call, "processes", span.pid)) if span.pid else "–"),
     ]
-    facts += [(_words(name), _plain(value)) for name, value in span.data.items() if name not in _SHOWN_ELSEWHERE]
+    facts += [(_words(name), _render_value(value)) for name, value in span.data.items() if name not in _SHOWN_ELSEWHERE]
     if span.kind == "model":
         facts.append(("Cache", _cache_words(span, content)))
     if content is not None and content.decision:
-        facts += [(f"Permission: {name}", _plain(value)) for name, value in content.decision.items()]
+        facts += [(f"Permission: {name}", _render_value(value)) for name, value in content.decision.items()]
     elif span.kind == "tool" and content is not None:
         facts.append(("Permission", "no rule was asked: the agent has no permissions"))
     sandbox = "" if content is None else _sandbox_words(span, content)
@@ -274,7 +274,7 @@ def _words(name: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _plain(value: Any) -> str:
+def _render_value(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 

@@ -27,13 +27,7 @@ from lyra.server.grpc.fields import (
     text,
 )
 from lyra.server.grpc.messages import answer_fields, fields_of, fill, json_envelope, message_from
-from lyra.server.grpc.services.kernel import (
-    SERVICE_OWNER,
-    ServiceCalls,
-    owned_envelope,
-    require_process,
-    service_owner,
-)
+from lyra.server.grpc.services.kernel import SERVICE_OWNER, ServiceCalls, owned_envelope, require_process, service_owner
 from lyra.server.owners import interrupt_owner, require_question
 from lyra.server.work.names import is_offered, service_for
 

@@ -47,7 +47,7 @@ async def read(call: HttpCall) -> HistoryAnswer:
     kind = one_of(query.kind, KINDS, "an event's kind") if query.kind else None
     pid = call.require_process(query.pid) if query.pid else None
     page = await call.parts.history.page(query.after, query.limit, pid=pid, kind=kind)
-    shown = [_plain(event) for event in page.events if _is_owned(call, event)]
+    shown = [_to_history_event(event) for event in page.events if _is_owned(call, event)]
     return HistoryAnswer(shown, page.last_seq, page.more)
 
 
@@ -57,7 +57,7 @@ def _is_owned(call: HttpCall, event: Event) -> bool:
     return bool(event.pid) and call.caller.owns(owner_if_known(call.kernel, event.pid))
 
 
-def _plain(event: Event) -> HistoryEvent:
+def _to_history_event(event: Event) -> HistoryEvent:
     data = msgspec.to_builtins(event.data, enc_hook=to_plain, str_keys=True)
     return HistoryEvent(event.seq, event.time, event.pid, event.kind, data)
 

@@ -127,7 +127,7 @@ class Records:
                 return
             past = await self._threads.call(read_past, store, self._until_seq, self._pace)
             for time, pid in past.restarts:
-                self.series.add_restart(self._shown_at(time), owner_if_known(self._kernel, pid))
+                self.series.add_restart(self._clamp_to_now(time), owner_if_known(self._kernel, pid))
             for number, span in enumerate(past.spans):
                 owner = owner_if_known(self._kernel, span.pid)
                 self._past.append((owner, span))
@@ -191,7 +191,7 @@ class Records:
         total.output_tokens += called.output_tokens
         total.cached_tokens += called.cache_read_tokens
         self.series.add_call(
-            self._shown_at(span.time),
+            self._clamp_to_now(span.time),
             owner,
             latency_ms=span.latency_ms,
             is_error=span.status != "ok",
@@ -201,7 +201,7 @@ class Records:
             cached_tokens=called.cache_read_tokens,
         )
 
-    def _shown_at(self, time: float) -> float:
+    def _clamp_to_now(self, time: float) -> float:
         """Return where figures over time have what was stamped: what has happened is not later than now."""
         return time if self._kernel is None else min(time, self._kernel.core.now())
 

@@ -175,7 +175,7 @@ class Timelines:
             self._replayed.pop(oldest, None)
         return run
 
-    async def of_vega(self, name: str, look: Callable[[DurableRun], T]) -> T | None:
+    async def look_at_vega(self, name: str, look: Callable[[DurableRun], T]) -> T | None:
         """Return what `look` gives for a durable Vega run as it stands now; None where there is none of that name."""
         return await self._threads.call(self._look_at_vega, name, look)
 

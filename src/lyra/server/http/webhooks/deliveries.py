@@ -160,7 +160,7 @@ class Deliveries:
         elif len(process.inbox or ()) >= min(SERVER_WEBHOOK_WAITING_MAX, self._kernel.mailboxes.limit):
             state.dropped += 1
         else:
-            self._kernel.send_to(process, _plain(event))
+            self._kernel.send_to(process, _event_to_json(event))
 
     async def post(self, pid: str, event: dict[str, Any], /, *, idempotency_key: str) -> int:
         """Post one event; the status of the answer. EffectFailed where the receiver does not take it."""
@@ -178,6 +178,6 @@ class Deliveries:
         return await post(state.url, body, headers, inside=self.inside)
 
 
-def _plain(event: Event) -> dict[str, Any]:
+def _event_to_json(event: Event) -> dict[str, Any]:
     data: dict[str, Any] = msgspec.to_builtins(event.data, enc_hook=to_plain)
     return {"kind": event.kind, "pid": event.pid, "time": event.time, "seq": event.seq, "data": data}

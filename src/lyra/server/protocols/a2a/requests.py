@@ -152,22 +152,22 @@ class EarlierMethod(NamedTuple):
         return _RESULTS[self.from_core](value, request_id)
 
 
-def _plain(model: Any) -> Any:
+def _dump_model(model: Any) -> Any:
     return model.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 def _sent(value: Any, _request_id: Any) -> Any:
     if value.HasField("task"):
-        return _plain(compat().to_compat_task(value.task))
-    return _plain(compat().to_compat_message(value.message))
+        return _dump_model(compat().to_compat_task(value.task))
+    return _dump_model(compat().to_compat_message(value.message))
 
 
 def _task(value: Any, _request_id: Any) -> Any:
-    return _plain(compat().to_compat_task(value))
+    return _dump_model(compat().to_compat_task(value))
 
 
 def _config(value: Any, _request_id: Any) -> Any:
-    return _plain(compat().to_compat_task_push_notification_config(value))
+    return _dump_model(compat().to_compat_task_push_notification_config(value))
 
 
 def _configs(value: Any, _request_id: Any) -> Any:
@@ -175,11 +175,11 @@ def _configs(value: Any, _request_id: Any) -> Any:
 
 
 def _card(value: Any, _request_id: Any) -> Any:
-    return _plain(compat().to_compat_agent_card(value))
+    return _dump_model(compat().to_compat_agent_card(value))
 
 
 def _event(value: Any, request_id: Any) -> Any:
-    return _plain(compat().to_compat_stream_response(value, request_id))["result"]
+    return _dump_model(compat().to_compat_stream_response(value, request_id))["result"]
 
 
 def _nothing(_value: Any, _request_id: Any) -> Any:

@@ -181,10 +181,10 @@ def take_up_turn(kernel: Kernel, process: AgentProcess[Any]) -> AguiTurn | None:
         return None
     turn = AguiTurn()
 
-    def heard(_event: Any) -> None:
+    def on_question(_event: Any) -> None:
         turn.put(Interrupted("", "", ""))  # perhaps of another process: the run looks which questions are open
 
-    stop_hearing = kernel.on_event(heard, ["interrupt.created"])
+    stop_hearing = kernel.on_event(on_question, ["interrupt.created"])
     kernel.tasks.start(_follow(turn, process, current, stop_hearing), name="lyra-agui")
     return turn
 

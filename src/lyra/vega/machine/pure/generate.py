@@ -285,7 +285,7 @@ def namespace() -> dict[str, Any]:
         "__builtins__": {"len": len, "list": list, "type": type, "int": int, "GiveUp": GiveUp},
         "give_up": _gave_up,
         "equal": values.equal,
-        "shown": values.shown,
+        "shown": values.render,
         "joined": machinery.joined,
         "sure": _sure,
         "walked": _walked,

@@ -418,7 +418,7 @@ class _Outer(_Body):
         self.switch.add_case(ir.Constant(_INT, self.pauses), again)
         self.builder.position_at_end(again)
         for number, (slot, kind) in enumerate(zip(self.slots, self.facts.slots, strict=True), 1):
-            self.builder.store(self.of_bits(self.builder.load(self.slot_address(number)), kind), slot)
+            self.builder.store(self.from_bits(self.builder.load(self.slot_address(number)), kind), slot)
         self.builder.branch(on)
         self.builder.position_at_end(on)
 
@@ -430,7 +430,7 @@ class _Outer(_Body):
             return self.builder.bitcast(value, _INT)
         return self.builder.zext(value, _INT) if value.type == _BOOL else value
 
-    def of_bits(self, value: Any, kind: str) -> Any:
+    def from_bits(self, value: Any, kind: str) -> Any:
         if kind == "float":
             return self.builder.bitcast(value, _FLOAT)
         return self.builder.trunc(value, _BOOL) if kind == "bool" else value

@@ -42,7 +42,7 @@ from lyra.vega.runtime.agents.plan import plan_of_call
 from lyra.vega.runtime.agents.slot import CRASH, AgentSlot, AgentTurn, in_time, now_s
 from lyra.vega.runtime.convert import from_python, typed
 from lyra.vega.runtime.early_budget import RecordedBudget
-from lyra.vega.values.values import Duration, Fault, fault_of, shown
+from lyra.vega.values.values import Duration, Fault, fault_of, render
 
 if TYPE_CHECKING:
     from lyra.kernel.process.process import Exit
@@ -212,7 +212,7 @@ def _typed(answer: Any, written: Type) -> Any:
 
 
 def content_text(message: Any) -> str:
-    return shown(message)
+    return render(message)
 
 
 def was_asked(job: VegaJob, slot: AgentSlot, effect: str, *content: str) -> bool:
@@ -432,7 +432,7 @@ def mocked_reply(job: VegaJob, slot: AgentSlot, message: Any) -> tuple[Any] | No
     replies = job.world.mocks.get(slot.plan.name)
     if replies is None:
         return None
-    text = shown(message)
+    text = render(message)
     for pattern, reply in replies:
         if re.search(pattern, text):
             return (reply,)

@@ -168,7 +168,7 @@ def _shared_settings(world: AgentEnvironment, info: ToolInfo) -> Mapping[str, An
 def _tool(
     world: AgentEnvironment, info: ToolInfo, closure: Closure, settings: Mapping[str, Any], agent: Mapping[str, Any]
 ) -> Tool:
-    run = ToolRun(world, info, closure, world.rights.of_tool(settings, agent))
+    run = ToolRun(world, info, closure, world.rights.grant_for_tool(settings, agent))
     description = str(settings.get("description", "")) or info.name.replace("_", " ")
     return Tool(info.name, description, run.schema, run=run, harmless=True)
 

@@ -33,7 +33,7 @@ from lyra.vega.runtime.agents.calls import (
 from lyra.vega.runtime.agents.plan import plan_of_call
 from lyra.vega.runtime.agents.slot import AgentSlot, AgentTurn, in_time, leave_turn
 from lyra.vega.runtime.processes import reaches_heir
-from lyra.vega.values.values import STREAM_IS_OVER, Duration, Fault, Future, Process, Stream, shown
+from lyra.vega.values.values import STREAM_IS_OVER, Duration, Fault, Future, Process, Stream, render
 
 if TYPE_CHECKING:
     from lyra.kernel.process.process import Process as KernelProcess
@@ -206,7 +206,7 @@ async def _send_stream(
     stream = Stream(f"{job.ctx.own_process.pid}/{job.state.number()}")
     mocked = mocked_reply(job, slot, message)
     if mocked is not None:
-        job.state.mocked[stream.id] = re.findall(r"\S+\s*|\s+", shown(mocked[0]))[::-1]
+        job.state.mocked[stream.id] = re.findall(r"\S+\s*|\s+", render(mocked[0]))[::-1]
         return stream
     await _allowed(job, target.pid)
     plan = slot.plan
