@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lyra.core.naming import OLD_NAMES, named_thing
+from lyra.core.naming import OLD_NAMES, find_thing
 from lyra.kernel import Kernel
 from lyra.testing.clock import SimClock
 
@@ -58,7 +58,7 @@ def an_earlier_version(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Lyra's own functions and classes have the names that earlier versions wrote."""
     with monkeypatch.context() as patch:
         for name, (old, *_) in ((name, olds) for name, olds in OLD_NAMES.items() if olds):
-            thing = named_thing(name)
+            thing = find_thing(name)
             if thing is not None:
                 patch.setattr(thing, "__lyra_name__", old)
         yield

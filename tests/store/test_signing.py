@@ -22,7 +22,7 @@ from lyra.store.signature import BEGINNING, ChainReader, ChapterWriter, Signatur
 from lyra.store.signing import SigningStore
 from lyra.store.space import Space
 from lyra.store.sqlite import SqliteStore
-from lyra.store.standing import STANDINGS, adopt, is_known, known_ids, open_signed, remember, standing_of, vouch
+from lyra.store.standing import STANDINGS, adopt, is_known, open_signed, read_store_ids, remember, standing_of, vouch
 from lyra.testing.conformance import records
 
 KEY = Signer(bytes(32))
@@ -497,11 +497,11 @@ def test_stores_in_memory_are_out_of_reach() -> None:
 
 def test_known_stores_count_with_their_key(home: Path) -> None:
     remember("/a/run.db", "id-1", "key-1")
-    assert known_ids("/a/run.db", "key-1") == {"id-1"}
-    assert known_ids("/a/run.db", "key-2") == {None}
-    assert known_ids("/b/run.db", "key-1") == {None}
+    assert read_store_ids("/a/run.db", "key-1") == {"id-1"}
+    assert read_store_ids("/a/run.db", "key-2") == {None}
+    assert read_store_ids("/b/run.db", "key-1") == {None}
     remember("/a/run.db", "id-2", "key-1")
-    assert known_ids("/a/run.db", "key-1") == {"id-2"}
+    assert read_store_ids("/a/run.db", "key-1") == {"id-2"}
     assert is_known("id-2", "key-1")
     assert not is_known("id-2", "key-2")
     files = list((home / ".config" / "lyra" / "stores").iterdir())
@@ -509,7 +509,7 @@ def test_known_stores_count_with_their_key(home: Path) -> None:
     for file in files:
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
         file.write_text("{")
-    assert known_ids("/a/run.db", "key-1") == {None}
+    assert read_store_ids("/a/run.db", "key-1") == {None}
     assert not is_known("id-2", "key-1")
 
 
@@ -527,9 +527,9 @@ def test_records_of_files_that_are_gone_are_dropped_when_there_are_many(
     for number, file in enumerate(sorted(folder.iterdir(), key=lambda file: file.stat().st_mtime_ns)):
         os.utime(file, (number, number))
     remember("/gone/4.db", "id", "key")
-    assert known_ids(str(here), "key") == {"id"}
-    assert known_ids("postgresql://host/db", "key") == {"id"}
-    assert known_ids("/gone/1.db", "key") == {None}
+    assert read_store_ids(str(here), "key") == {"id"}
+    assert read_store_ids("postgresql://host/db", "key") == {"id"}
+    assert read_store_ids("/gone/1.db", "key") == {None}
 
 
 def test_postgresql_is_signed_too(postgres_url: str) -> None:

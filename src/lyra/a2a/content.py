@@ -48,13 +48,13 @@ def _readable(part: Any) -> dict[str, Any]:
     if kind == "url" and media in (*IMAGE_TYPES, ANY_IMAGE) and part.url.startswith("https://"):
         return Image.from_url(part.url).to_data()
     if kind == "raw" and (media.startswith("text/") or media == "application/json"):
-        return {"type": "text", "text": _named(part, bytes(part.raw).decode("utf-8", "replace"))}
+        return {"type": "text", "text": _prefix_file_name(part, bytes(part.raw).decode("utf-8", "replace"))}
     raise ConfigError(
         f"a part of type {media or 'unknown'!r} cannot be read", hint="send text, JSON or an image", key=UNREADABLE_PART
     )
 
 
-def _named(part: Any, text: str) -> str:
+def _prefix_file_name(part: Any, text: str) -> str:
     return f"{part.filename}:\n{text}" if part.filename else text
 
 

@@ -30,7 +30,7 @@ def folder(cwd: str | os.PathLike[str] | None) -> str:
         raise ConfigError("the working folder no longer exists", hint="change to a folder that does") from None
 
 
-def same_file(path: str, other: str | None) -> bool:
+def is_same_file(path: str, other: str | None) -> bool:
     return other is not None and os.path.exists(other) and os.path.exists(path) and os.path.samefile(path, other)
 
 
@@ -38,7 +38,7 @@ def project_file(cwd: str, user: str | None) -> str | None:
     """Return the nearest `lyra.toml` from a folder up; the user's own file and the machine's are no project's."""
     while True:
         path = os.path.join(cwd, FILE_NAME)
-        if os.path.lexists(path) and not same_file(path, user) and path != MANAGED_FILE:
+        if os.path.lexists(path) and not is_same_file(path, user) and path != MANAGED_FILE:
             return path
         above = os.path.dirname(cwd)
         if above == cwd:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from lyra.config.keys import HOOKS
 from lyra.config.values import shape, to_number
-from lyra.core.checking.check import known_keys, one_of, real
+from lyra.core.checking.check import check_keys, one_of, real
 from lyra.core.hook_events import HOOK_EVENTS
 from lyra.errors import ConfigError
 
@@ -76,7 +76,7 @@ def read_hook(event: str, entry: Any, *, name: str) -> HookSetting:
     one_of(event, HOOK_EVENTS, f"the event of {name}")
     if not isinstance(entry, Mapping):
         raise ConfigError(f"{name} is a table, not {shape(entry)}", key=name)
-    known_keys(entry, HOOK_KEYS, name)
+    check_keys(entry, HOOK_KEYS, name)
     if "command" not in entry:
         raise ConfigError(f"{name} has no command", hint='such as command = "./check.sh"', key=f"{name}.command")
     setting = HookSetting(

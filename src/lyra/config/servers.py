@@ -19,7 +19,7 @@ import msgspec
 
 from lyra.config.tables import AUTH_KINDS, TABLES, TRANSPORTS, UNSPOKEN, Column, TableCell
 from lyra.config.values import SettingSource, number_of, shape, to_number
-from lyra.core.checking.check import check_integer, known_keys, one_of, real
+from lyra.core.checking.check import check_integer, check_keys, one_of, real
 from lyra.core.providers import TIMEOUTS, USUAL
 from lyra.core.secrets.secret import Secret, is_reference
 from lyra.errors import ConfigError
@@ -120,7 +120,7 @@ def _transport(_column: Column, value: Any, name: str, _source: SettingSource) -
 def _auth(column: Column, value: Any, name: str, source: SettingSource) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise ConfigError(f"{name} is a table, not {shape(value)}", hint='such as {kind = "oauth"}')
-    known_keys(value, _AUTH, name)
+    check_keys(value, _AUTH, name)
     settings: dict[str, Any] = {"kind": one_of(value.get("kind", "none"), AUTH_KINDS, f"{name}.kind")}
     for key in (key for key in _AUTH_VARIABLES if key in value):
         variable = value[key]
@@ -237,7 +237,7 @@ def _flag(_column: Column, value: Any, name: str, _source: SettingSource) -> boo
 def _timeouts(_column: Column, value: Any, name: str, _source: SettingSource) -> dict[str, float]:
     if not isinstance(value, Mapping):
         raise ConfigError(f"{name} is a table of seconds, not {shape(value)}", hint="such as {first_s = 30}")
-    known_keys(value, TIMEOUTS, name)
+    check_keys(value, TIMEOUTS, name)
     return {key: real(to_number(seconds), f"{name}.{key}", above=0.0) for key, seconds in value.items()}
 
 

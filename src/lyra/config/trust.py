@@ -82,7 +82,7 @@ class TrustAnswers:
         """Keep the answers for files of a folder; those of its other files stay."""
         from lyra.core.clock import SystemClock  # imports asyncio, which reading needs not
 
-        real = _named(folder)
+        real = _resolve_folder(folder)
         with self._change() as kept:
             before = kept.folders.pop(real, None)
             together = {**(before.files if before is not None else {}), **files}
@@ -141,7 +141,7 @@ class TrustAnswers:
             write_private(self.path, msgspec.json.format(msgspec.json.encode(kept)))
 
 
-def _named(folder: str) -> str:
+def _resolve_folder(folder: str) -> str:
     """Return the real path of a folder, which has to be text that a file can hold."""
     real = os.path.realpath(folder)
     try:

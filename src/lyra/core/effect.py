@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypedDict, Type
 import msgspec
 
 from lyra.core.budgets.budget import NOTHING, Amount, Usage, declared_cost
-from lyra.core.checking.check import known_keys, sendable_text
+from lyra.core.checking.check import check_keys, sendable_text
 from lyra.core.codec import canonical, decode, decoder_for
 from lyra.core.hints import Parameters, Result_co, resolve_hint
 from lyra.core.naming import qualified_name
@@ -232,7 +232,7 @@ class Effect(Generic[Parameters, Result_co]):
         return declared, {key: value for key, value in keywords.items() if key not in OPTIONS}
 
     def with_options(self, **options: Any) -> Effect[Parameters, Result_co]:
-        known_keys(options, tuple(OPTIONS), "an effect")
+        check_keys(options, tuple(OPTIONS), "an effect")
         settings: dict[str, Any] = {
             "name": self.name,
             "idempotent": self.idempotent,
@@ -291,7 +291,7 @@ def effect(function: None = None, /, **options: Unpack[EffectOptions]) -> _Decla
 
 def effect(function: Any = None, /, **options: Any) -> Any:
     """Declare an async function as an Effect: `@effect` or `@effect(cost="$0.01", …)`."""
-    known_keys(options, tuple(OPTIONS), "an effect")
+    check_keys(options, tuple(OPTIONS), "an effect")
     if function is None:
         return lambda wrapped: Effect(wrapped, **options)
     return Effect(function, **options)

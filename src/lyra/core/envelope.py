@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Self
 
 import msgspec
 
-from lyra.core.checking.check import is_nested_deeper, known_keys
+from lyra.core.checking.check import check_keys, is_nested_deeper
 from lyra.core.limits import (
     ENVELOPE_AGENT_HOPS_MAX,
     ENVELOPE_ITERATIONS_MAX,
@@ -270,7 +270,7 @@ class Envelope(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         """Read untrusted plain data; a value that does not fit is a ConfigError that names the field."""
         if not isinstance(data, Mapping):
             raise ConfigError(f"an envelope is a mapping of fields, not {type(data).__name__}")
-        known_keys(data, cls.__struct_fields__, "an envelope")
+        check_keys(data, cls.__struct_fields__, "an envelope")
         _check_depth(data)
         try:
             return msgspec.convert(_to_plain(data), cls)
@@ -303,8 +303,8 @@ class Envelope(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
             llm_calls_remaining=max(self.max_llm_calls - self.llm_call_count, 0),
             agent_hops_remaining=max(self.max_agent_hops - self.agent_hop_count, 0),
             iterations_remaining=max(self.max_iterations - self.iteration, 0),
-            tokens_in_remaining=_left(self.max_input_tokens, self.tokens_in),
-            tokens_out_remaining=_left(self.max_output_tokens, self.tokens_out),
+            tokens_in_remaining=_subtract_used(self.max_input_tokens, self.tokens_in),
+            tokens_out_remaining=_subtract_used(self.max_output_tokens, self.tokens_out),
         )
 
     def terminate(self, reason: TerminalReason | str, *, now: float, message: str = "") -> None:
@@ -420,7 +420,7 @@ class Envelope(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
                 return
 
 
-def _left(most: int | None, used: int) -> int | None:
+def _subtract_used(most: int | None, used: int) -> int | None:
     return None if most is None else max(most - used, 0)
 
 

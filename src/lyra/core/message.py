@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from lyra.core.checking.check import known_keys, one_of
+from lyra.core.checking.check import check_keys, one_of
 from lyra.core.tool import ToolCall, ToolResult
 from lyra.errors import ConfigError
 
@@ -69,7 +69,7 @@ class Message(msgspec.Struct, frozen=True):
     def from_data(cls, data: Any) -> Message:
         if not isinstance(data, Mapping):
             raise ConfigError(f"a message is a mapping with a role and content, not {data!r}")
-        known_keys(data, cls.__struct_fields__, "a message")
+        check_keys(data, cls.__struct_fields__, "a message")
         if "role" not in data:
             raise ConfigError("a message has a role", key="role")
         return cls(

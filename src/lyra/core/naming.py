@@ -88,7 +88,7 @@ def named(name: str) -> Callable[[T], T]:
     return give
 
 
-def named_thing(name: str) -> Any:
+def find_thing(name: str) -> Any:
     """The function or class with this fixed or old name; None while its module is not imported."""
     return _named.get(_FIXED.get(name, name))
 

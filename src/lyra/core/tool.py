@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, P
 
 import msgspec
 
-from lyra.core.checking.check import check_integer, is_nested_deeper, known_keys, one_of, real, short_text
+from lyra.core.checking.check import check_integer, check_keys, is_nested_deeper, one_of, real, short_text
 from lyra.core.hints import Parameters, Result_co
 from lyra.core.limits import NAME_LENGTH_MAX, VALUE_DEPTH_MAX
 from lyra.core.rights.capability import Capability, Grant
@@ -319,7 +319,7 @@ class ToolResult(msgspec.Struct, frozen=True):
 def _fields(data: Any, cls: type[msgspec.Struct], what: str) -> dict[str, Any]:
     if not isinstance(data, Mapping):
         raise ConfigError(f"{what} is a mapping, not {data!r}")
-    known_keys(data, cls.__struct_fields__, what)
+    check_keys(data, cls.__struct_fields__, what)
     for name in ("id", "name"):
         if name not in data:
             raise ConfigError(f"{what} has a {name!r}", key=name)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 import msgspec
 
 from lyra.core import limits
-from lyra.core.checking.check import known_keys, real
+from lyra.core.checking.check import check_keys, real
 from lyra.core.codec import to_plain
 from lyra.core.envelope import Envelope
 from lyra.errors import NoSuchProcess
@@ -90,7 +90,7 @@ class WorkerApi:
 
     def record_usage(self, /, pid: str, **amounts: int) -> ResourceUsage:
         """Add to what a process has used: llm_calls, tool_calls, agent_hops, iterations, tokens_in, tokens_out, …"""
-        known_keys(amounts, COUNTED, "usage")
+        check_keys(amounts, COUNTED, "usage")
         return self._resources.record_usage(pid, **amounts)
 
     # ------------------------------------------------------------------ questions
@@ -99,7 +99,7 @@ class WorkerApi:
         self, /, pid: str, kind: str, message: str = "", *, question: str = "", data: Any = None, **more: Any
     ) -> Interrupt:
         """Put a question about a process to a human; `more` as in `InterruptService.create_interrupt`."""
-        known_keys(more, _QUESTION, "a question")
+        check_keys(more, _QUESTION, "a question")
         return self._interrupts.create_interrupt(pid, kind, message, question=question, data=data, **more)
 
     def resolve_interrupt(
@@ -147,12 +147,12 @@ class WorkerApi:
 
     async def dispatch(self, /, service: str, request: Any = None, **options: Any) -> ServiceResponse:
         """Have a service do a piece of work (`timeout_s`, `max_retries`, `backoff`)."""
-        known_keys(options, _DISPATCH, "a dispatch")
+        check_keys(options, _DISPATCH, "a dispatch")
         return await self._services.dispatch(service, request, **options)
 
     async def dispatch_inference(self, /, model: str, input: Any, **options: Any) -> InferenceResponse:  # noqa: A002
         """Ask the least busy inference service that has this model (`pid`, `timeout_s`, `max_retries`)."""
-        known_keys(options, _INFERENCE, "an inference request")
+        check_keys(options, _INFERENCE, "an inference request")
         return await self._services.dispatch_inference(model, input, **options)
 
     # ------------------------------------------------------------------ pipelines

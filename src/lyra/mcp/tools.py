@@ -101,7 +101,7 @@ def output_of(result: Any, tool: str) -> Any:
 
 def resource_of(result: Any) -> Any:
     """The content of a resource."""
-    return _joined([_held(content) for content in result.contents])
+    return _joined([_read_resource(content) for content in result.contents])
 
 
 def prompt_of(result: Any) -> str:
@@ -181,10 +181,10 @@ def _link(part: Any) -> str:
 
 
 def _embedded(part: Any) -> str | Image:
-    return _held(part.resource)
+    return _read_resource(part.resource)
 
 
-def _held(resource: Any) -> str | Image:
+def _read_resource(resource: Any) -> str | Image:
     text = getattr(resource, "text", None)
     if text is not None:
         return str(text)

@@ -17,7 +17,7 @@ from decimal import ROUND_CEILING, Decimal, InvalidOperation
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from lyra.core.checking.check import known_keys
+from lyra.core.checking.check import check_keys
 from lyra.core.clock import Clock, loop_clock
 from lyra.core.providers import COMPATIBLE, USUAL
 from lyra.errors import ConfigError
@@ -153,7 +153,7 @@ class Price:
         cache."""
         if not isinstance(data, Mapping):
             raise ConfigError(f"a price is a mapping of dollars for a million tokens, not {data!r}")
-        known_keys(data, _KEYS, "a price")
+        check_keys(data, _KEYS, "a price")
         for key in _KEYS[:2]:
             if key not in data:
                 raise ConfigError(f"a price has {key!r}", key=key)

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from lyra.core.checking.check import FrozenSettings, known_keys, one_of, real
+from lyra.core.checking.check import FrozenSettings, check_keys, one_of, real
 from lyra.core.providers import APIS, COMPATIBLE, SETTINGS, USUAL, Usual, is_loopback
 from lyra.core.secrets.secret import Secret
 from lyra.errors import ConfigError
@@ -89,7 +89,7 @@ def settings_of(
             hint='write {"api_key": "env:NAME"}',
             key=f"providers.{name}",
         )
-    known_keys(given, SETTINGS, f"providers.{name}")
+    check_keys(given, SETTINGS, f"providers.{name}")
     if env is None:
         import os
 
@@ -245,7 +245,7 @@ def _timeouts(given: Any) -> Timeouts:
         return given
     if not isinstance(given, Mapping):
         raise ConfigError("timeouts is a mapping of connect_s, first_s, idle_s and total_s", key="timeouts")
-    known_keys(given, Timeouts.__struct_fields__, "timeouts")
+    check_keys(given, Timeouts.__struct_fields__, "timeouts")
     return Timeouts(**{key: None if value is None else real(value, key, above=0.0) for key, value in given.items()})
 
 

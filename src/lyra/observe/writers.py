@@ -199,7 +199,7 @@ class JsonLines:
         secrets: Callable[[], Iterable[Any]] = _no_secrets,
     ) -> None:
         self.path = Path(path)
-        self._kinds = None if kinds is None else _known(kinds)
+        self._kinds = None if kinds is None else _check_kinds(kinds)
         self._secrets = secrets
         try:
             self._file = self.path.open("ab", buffering=0)
@@ -233,7 +233,7 @@ class JsonLines:
         self._file.close()
 
 
-def _known(kinds: Iterable[str]) -> frozenset[str]:
+def _check_kinds(kinds: Iterable[str]) -> frozenset[str]:
     wanted = frozenset((kinds,) if isinstance(kinds, str) else kinds)
     if "*" in wanted:
         return frozenset()

@@ -28,7 +28,7 @@ from lyra.core.rights.capability import Capability
 from lyra.sandbox.paths import links_on_the_way, real_path, reopen
 from lyra.sandbox.profile import Profile
 from lyra.sandbox.protection.forbidden_names import is_placeholder, set_aside
-from lyra.sandbox.protection.git_repositories import HEAD, PARTS, SHAPE, is_repository, named_places
+from lyra.sandbox.protection.git_repositories import HEAD, PARTS, SHAPE, find_named_places, is_repository
 from lyra.sandbox.protection.linked_folders import (
     OBEYED,
     LinkedFolder,
@@ -245,7 +245,7 @@ class _Search:
         named = NOTHING  # after a command the settings may be those of a repository that it has made
         if self.before is None:
             beside = [search.profile.workspace for search in self.others if search is not self]
-            named = named_places(root, [path for search in self.others for path in search.git_folders()], beside)
+            named = find_named_places(root, [path for search in self.others for path in search.git_folders()], beside)
         for group in (places, named):
             self.read_only += group.read_only
             self.hidden += group.hidden

@@ -120,10 +120,10 @@ def owner_of(kernel: Kernel, pid: str) -> str:
     owner = kernel.lifecycle.owner(pid)
     if owner.user_id and owner.user_id != ANONYMOUS:
         return owner.user_id
-    return named_owner(kernel, pid, kernel.processes.get(pid))
+    return find_owner_by_pid(kernel, pid, kernel.processes.get(pid))
 
 
-def named_owner(kernel: Kernel, pid: str, process: Process | None) -> str:
+def find_owner_by_pid(kernel: Kernel, pid: str, process: Process | None) -> str:
     """The user of a process that the kernel knows no user of: the one that its pid, or one above it, names."""
     while True:
         session = kernel.orchestrator.state.sessions.get(pid)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from lyra.agents.session.models import known_to
+from lyra.agents.session.models import collect_keys
 from lyra.core.address import Address
 from lyra.core.secrets.process_keys import add_key_source
 from lyra.errors import ConfigError
@@ -58,7 +58,7 @@ class Server:
         self._faces: list[Face] = []
         self.grpc: Address | None = None  # where it listens, once it does
         self.http: Address | None = None
-        add_key_source(self, lambda server: known_to(server.kernel.config))
+        add_key_source(self, lambda server: collect_keys(server.kernel.config))
 
     async def __aenter__(self) -> Server:
         _require_extra(self.settings)

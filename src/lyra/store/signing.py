@@ -204,7 +204,7 @@ class SigningStore(SqlStore):
 
     def _code_at(self, seq: int) -> bytes:
         """The code of the batch that ends with row `seq`; with an unknown one the store does not pass the next time."""
-        known = self._known_code(seq)
+        known = self._find_code(seq)
         if known is not None:
             return known
         signature = self._signature()
@@ -212,7 +212,7 @@ class SigningStore(SqlStore):
             return signature.link
         return b"".join(bytes(batch[4] or b"") for batch in self._page(seq, seq))[-len(BEGINNING) :]
 
-    def _known_code(self, seq: int) -> bytes | None:
+    def _find_code(self, seq: int) -> bytes | None:
         """The code of the batch that ends with row `seq`, where this object has read or written it."""
         if self._end is not None and self._end.last == seq:
             return self._end.code
@@ -245,7 +245,7 @@ class SigningStore(SqlStore):
         head, states = self._snapshot()
         link = self._link_of(head.snapshot_seq, states)
         if seq != head.snapshot_seq:
-            code = self._known_code(seq) if seq == self._boundary else None
+            code = self._find_code(seq) if seq == self._boundary else None
             link = self._begin_chapter_after(seq, head, link) if code is None else code
         new = {pid: data for pid, data in {**states, **changes}.items() if data is not None}
         self._put_signature(seq, link, new)

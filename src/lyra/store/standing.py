@@ -47,7 +47,7 @@ class _KnownStore(msgspec.Struct):
     key_id: str
 
 
-def known_ids(location: str, key_id: str) -> set[str | None]:
+def read_store_ids(location: str, key_id: str) -> set[str | None]:
     """Return the ids of the stores that this key signs at this place; None in it where none is known."""
     ids: set[str | None] = set()
     for place in _places(location):
@@ -165,7 +165,7 @@ def standing_of(store: Store | SigningStore, *, make_key: bool = False) -> Store
     signed_by = store.signed_by()
     if signer is None:
         return StoreStanding("no_key", signed_by=signed_by)
-    is_here, is_another = _known(store, signer)
+    is_here, is_another = _compare_with_record(store, signer)
     if is_another:
         name = "replaced"
     elif is_empty:
@@ -179,14 +179,16 @@ def standing_of(store: Store | SigningStore, *, make_key: bool = False) -> Store
     return StoreStanding(name, signer, is_here, signed_by)
 
 
-def _known(store: SigningStore, signer: Signer) -> tuple[bool, bool]:
+def _compare_with_record(store: SigningStore, signer: Signer) -> tuple[bool, bool]:
     """Whether this place is known to have this store, and whether it is known to have another one. A file in which
     nothing is written is a new one: the one that was here was deleted."""
     own, unknown = {store.file_id()}, {None}
-    known = known_ids(store.location, signer.key_id)
+    known = read_store_ids(store.location, signer.key_id)
     if known - own - unknown:
         is_new = not store.keys_of_file()
-        known = {None} if is_new else known_ids(store.location, signer.key_id)  # its owner may have begun meanwhile
+        known = (
+            {None} if is_new else read_store_ids(store.location, signer.key_id)
+        )  # its owner may have begun meanwhile
     return known == own, bool(known - own - unknown)
 
 

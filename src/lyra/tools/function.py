@@ -26,7 +26,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from lyra.core.checking.check import known_keys
+from lyra.core.checking.check import check_keys
 from lyra.core.hints import resolve_hint
 from lyra.core.rights.capability import Capability, Grant
 from lyra.core.tool import FunctionTool, Tool
@@ -166,7 +166,7 @@ def _make(
         raise ConfigError(
             f"tool {own_name!r} is a generator; a tool gives one value", hint="return a list, or one text", key="tools"
         )
-    known_keys(options, (*_OPTIONS, *BOUNDS), f"tool {own_name!r}")
+    check_keys(options, (*_OPTIONS, *BOUNDS), f"tool {own_name!r}")
     if options.get("timeout_s") is not None and "ctx" in inspect.signature(function).parameters:
         raise ConfigError(
             f"tool {own_name!r} takes ctx, so timeout_s is not allowed; set time-outs on its effects",

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lyra.core.checking.schema import same
+from lyra.core.checking.schema import is_equal_json
 from lyra.core.limits import PIPELINE_EXPRESSION_DEPTH_MAX
 from lyra.kernel.pipelines.routing import (
     OPS,
@@ -135,7 +135,7 @@ def test_deciding_never_raises(op, content, value):
     facts = FACTS._replace(current={"k": content})
     outcome = holds(normal_expression({"op": op, "field": {"key": "k"}, "value": value}), facts)
     assert isinstance(outcome, bool)
-    assert same(content, content)
+    assert is_equal_json(content, content)
     if op == "eq":
         assert outcome is not holds({"op": "neq", "field": {"scope": "current", "key": "k"}, "value": value}, facts)
 

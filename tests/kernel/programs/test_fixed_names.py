@@ -18,7 +18,7 @@ import pytest
 import lyra
 from lyra import Agent, tool, vega
 from lyra.core import naming
-from lyra.core.naming import OLD_NAMES, fixed_name, named_thing, old_names, qualified_name
+from lyra.core.naming import OLD_NAMES, find_thing, fixed_name, old_names, qualified_name
 from lyra.errors import LyraError
 from lyra.kernel import Child, Kernel
 from lyra.kernel.journal import rows
@@ -61,11 +61,11 @@ def test_every_fixed_name_has_its_thing():
     for module in own_modules():
         importlib.import_module(module)
     for name, olds in OLD_NAMES.items():
-        thing = named_thing(name)
+        thing = find_thing(name)
         assert thing is not None, name
         assert qualified_name(thing) == fixed_name(name) == name
         assert olds == old_names(name)
-        assert all(fixed_name(old) == name and named_thing(old) is thing for old in olds)
+        assert all(fixed_name(old) == name and find_thing(old) is thing for old in olds)
     every_old = [old for names in OLD_NAMES.values() for old in names]
     assert len(every_old) == len(set(every_old))
     assert not set(every_old) & set(OLD_NAMES)
@@ -133,7 +133,7 @@ def test_a_kernel_finds_a_program_by_its_old_names(program):
 
 
 def test_a_subclass_has_a_name_of_its_own():
-    fault = named_thing("lyra:vega.Fault") or importlib.import_module("lyra.vega.values.values").Fault
+    fault = find_thing("lyra:vega.Fault") or importlib.import_module("lyra.vega.values.values").Fault
     other = type("Other", (fault,), {"__module__": "elsewhere"})
     assert qualified_name(fault) == "lyra:vega.Fault"
     assert qualified_name(other) == "elsewhere:Other"
@@ -158,7 +158,7 @@ def test_exceptions_of_earlier_versions_come_back_as_their_class(monkeypatch, na
     """An `except` clause of Lyra's own meets the same class after its file has moved."""
     importlib.import_module("lyra.vega.values.values")
     importlib.import_module("lyra.cli.demo.team")
-    kind: Any = named_thing(name)
+    kind: Any = find_thing(name)
     error = kind("Overflow", "too large") if name == "lyra:vega.Fault" else kind(503)
     with an_earlier_version(monkeypatch):
         before = error_to_row(error)

@@ -138,6 +138,6 @@ def test_what_a_process_spent_is_its_own_after_it_was_put_away(store: str, monke
     asyncio.run(main())
     rows = open_to_read(store)
     assert not {"above", "below"} & rows.load_snapshots().states.keys()
-    _, states = StoredRows(rows).kept_states()
+    _, states = StoredRows(rows).read_kept_states()
     assert {pid: state["spent"] for pid, state in states.items()} == {"above": {}, "below": {"usd": 10_000}}
     rows.close()

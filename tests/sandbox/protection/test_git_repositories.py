@@ -12,7 +12,7 @@ import pytest
 
 from lyra.sandbox import Profile, Sandbox
 from lyra.sandbox.protected import find
-from lyra.sandbox.protection.git_repositories import is_repository, made_repository, named_paths
+from lyra.sandbox.protection.git_repositories import find_named_paths, is_repository, made_repository
 
 CONFIG = "[core]\n\trepositoryformatversion = 0\n\tbare = false\n\tworktree = .\n\tfsmonitor = touch {mark}; false\n"
 PLANT = "mkdir -p {0}/objects {0}/refs; echo 'ref: refs/heads/x' > {0}/HEAD; printf '%s' \"$CONFIG\" > {0}/config"
@@ -47,7 +47,7 @@ def status(folder) -> None:
 
 
 def named(*repositories: str) -> set[str]:
-    return {os.path.normpath(path) for path in named_paths(repositories).paths}
+    return {os.path.normpath(path) for path in find_named_paths(repositories).paths}
 
 
 def test_the_planted_repository_is_real(tmp_path):

@@ -96,7 +96,7 @@ def test_without_targets_attempts_succeed(tier, monkeypatch):
     from lyra.sandbox.protection.protected_places import NOTHING
 
     monkeypatch.setattr(obeyed_files, "_look", lambda roots: obeyed_files._Targets({}, (), ()))
-    monkeypatch.setattr(protected, "named_places", lambda *given: NOTHING)
+    monkeypatch.setattr(protected, "find_named_places", lambda *given: NOTHING)
     failures = obeyed.run(("named files",), (tier,), every=2).failures
     assert len([failure for failure in failures if "by Write" in failure]) > 20
     assert len([failure for failure in failures if "by a command" in failure]) > 18

@@ -29,9 +29,9 @@ from lyra.vesper.expressions.terms import (
     StarTerm,
     Term,
     UnaryTerm,
+    is_same,
     names_in,
     printed,
-    same,
 )
 
 
@@ -229,7 +229,7 @@ _TERMS: st.SearchStrategy[Term] = st.recursive(
 def test_the_printed_form_parses_to_the_same_tree(term: Term) -> None:
     text = printed(term)
     parsed = parse_expression(text)
-    assert same(parsed, term), text
+    assert is_same(parsed, term), text
     assert printed(parsed) == text
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lyra.errors import ParseError
 from lyra.vesper.check.judge import lowered
-from lyra.vesper.format.layout import KEY_ORDER, format_text, same_data
+from lyra.vesper.format.layout import KEY_ORDER, format_text, is_same_data
 from lyra.vesper.format.tree import read_tree
 from lyra.vesper.loading import read_document
 from lyra.vesper.nodes.sections import NODE_KEYS, read_node
@@ -32,7 +32,7 @@ def assert_holds(text: str) -> str:
     """The promises of the formatter, on one text."""
     result = format_text(text)
     assert format_text(result) == result
-    assert same_data(read_document(text).data, read_document(result).data)
+    assert is_same_data(read_document(text).data, read_document(result).data)
     assert comments_of(result) == comments_of(text)
     assert not any(line != line.rstrip() for line in result.split("\n") if "#" in line[:1])
     return result

@@ -43,13 +43,13 @@ class AnswerType:
             return wanted
         if isinstance(wanted, Mapping):
             checked = CheckedSchema(wanted, "output", key="output")
-            return cls._named("answer", dict(wanted), lambda data: checked.check(msgspec.json.decode(data)))
+            return cls._make("answer", dict(wanted), lambda data: checked.check(msgspec.json.decode(data)))
         if wanted is str:
-            return cls._named("answer", {"type": "string"}, _words)
+            return cls._make("answer", {"type": "string"}, _words)
         name = getattr(wanted, "__name__", "answer")
         wanted = with_constraints(wanted)
         if is_model(wanted):
-            return cls._named(name, wanted.model_json_schema(), wanted.model_validate_json)
+            return cls._make(name, wanted.model_json_schema(), wanted.model_validate_json)
         try:
             reference, parts = schema_of(wanted)
             decoder = msgspec.json.Decoder(wanted, dec_hook=read_foreign)
@@ -62,7 +62,7 @@ class AnswerType:
                 "a union inside of another type has at most one of them",
                 key="output",
             ) from None
-        return cls._named(name, _inlined(reference, parts), decoder.decode)
+        return cls._make(name, _inlined(reference, parts), decoder.decode)
 
     @classmethod
     def _either(cls, wanted: Any) -> AnswerType:
@@ -87,10 +87,10 @@ class AnswerType:
                     misfits.append(f"as {member.name}: {in_short(misfit)}")
             raise ValueError("; ".join(misfits))
 
-        return cls._named("answer", whole, read)
+        return cls._make("answer", whole, read)
 
     @classmethod
-    def _named(cls, name: str, schema: dict[str, Any], read: Callable[[bytes], Any]) -> AnswerType:
+    def _make(cls, name: str, schema: dict[str, Any], read: Callable[[bytes], Any]) -> AnswerType:
         clean = re.sub(r"[^A-Za-z0-9_-]", "_", name)[:60] or "answer"
         if schema.get("type") == "object" or "properties" in schema:
             return cls(clean, schema, read, wrapped=False)

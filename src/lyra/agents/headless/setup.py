@@ -19,7 +19,7 @@ from lyra.agents.agent import Agent
 from lyra.agents.declaration.memory import Memory
 from lyra.agents.headless.options import HeadlessOptions, default_prompt
 from lyra.agents.helpers.task import task_tool
-from lyra.agents.session.models import check_model_name, known_to
+from lyra.agents.session.models import check_model_name, collect_keys
 from lyra.config import KEYS, Config
 from lyra.core.checking.check import check_integer, did_you_mean
 from lyra.core.rights.capability import Capability, Grant
@@ -281,7 +281,7 @@ def model_of(options: HeadlessOptions, config: Config, *, how: str = "say --mode
             hint=f'{how}, set LYRA_AGENT_MODEL, or write model = "…" under [agent] in lyra.toml',
             key="model",
         )
-    check_model_name(model, known_to(config))
+    check_model_name(model, collect_keys(config))
     return model
 
 

@@ -128,9 +128,9 @@ def fitted_agent(
     if stage.token_stream is not TokenStream.OFF and stage.streaming_prompt_key:
         key = stage.streaming_prompt_key
     if key and prompts is not None:
-        fitted.system = _named(prompts, key, "prompt", "prompt_key")
+        fitted.system = _find(prompts, key, "prompt", "prompt_key")
     if stage.model_role and models is not None:
-        fitted.model = _named(models, stage.model_role, "model", "model_role")
+        fitted.model = _find(models, stage.model_role, "model", "model_role")
         fitted.models = (fitted.model, *agent.fallback)
     if stage.output_schema is not None and agent.output is None and stage.output_mode is OutputMode.STRUCTURED:
         fitted.output = AnswerType.of(stage.output_schema)
@@ -140,7 +140,7 @@ def fitted_agent(
     return fitted
 
 
-def _named(table: Mapping[str, Any], key: str, what: str, setting: str) -> Any:
+def _find(table: Mapping[str, Any], key: str, what: str, setting: str) -> Any:
     if key not in table:
         known = ", ".join(sorted(table)) or "none"
         raise ConfigError(f"there is no {what} {key!r}", hint=f"register_agent was given: {known}", key=setting)

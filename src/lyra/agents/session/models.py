@@ -183,7 +183,7 @@ def keys_in_environment() -> tuple[str, ...]:
     return tuple([value for value in values if len(value) >= _KEY_LEAST])
 
 
-def known_to(config: Config | None) -> tuple[str, ...]:
+def collect_keys(config: Config | None) -> tuple[str, ...]:
     """Return the keys of providers and those in the kernel's configuration, if it was made with one."""
     providers = {} if config is None else config.providers
     written = (secret for name, given in providers.items() for secret in secrets_of(name, given))

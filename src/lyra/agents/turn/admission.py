@@ -208,7 +208,7 @@ class Case:
 
     def _decision(self, tainted: bool) -> PermissionDecision:
         permissions = self.permissions
-        given = _given_path(self.tool, self.call.arguments, permissions)
+        given = _find_path(self.tool, self.call.arguments, permissions)
         real = os.path.realpath(given) if given is not None else None
         self._linked = real is not None and real != os.path.normpath(given or "")
         subject = self._subject = self._about(real)
@@ -334,7 +334,7 @@ def _stricter(
     return decision
 
 
-def _given_path(tool: Tool, arguments: dict[str, Any], permissions: Permissions) -> str | None:
+def _find_path(tool: Tool, arguments: dict[str, Any], permissions: Permissions) -> str | None:
     """The absolute path that a file tool is given, with its links unresolved."""
     facts = facts_of(tool.name)
     if facts.kind != "path" or not tool.builtin:

@@ -66,11 +66,11 @@ def reason_text(case: Case, row: dict[str, Any]) -> str:
         text = visible_text(case.runtime.clean(_short_first(rest)))
         more = f" … {len(text) - _REST_CHARS_MAX} characters more" if len(text) > _REST_CHARS_MAX else ""
         parts.append(f"With {text[:_REST_CHARS_MAX]}{more}")
-    parts.append(f"Answer allow or deny{_kept_answers(case)}.")
+    parts.append(f"Answer allow or deny{_describe_lasting_answers(case)}.")
     return "\n".join(parts)
 
 
-def _kept_answers(case: Case) -> str:
+def _describe_lasting_answers(case: Case) -> str:
     """Return what an answer of `always` and of `never` would cover."""
     rules = [case.permissions.rule_for(case.subject, answer) for answer in ("always", "never")]
     always, never = (visible(case.runtime.clean(rule)) if rule is not None else "" for rule in rules)

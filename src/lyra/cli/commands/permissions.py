@@ -66,7 +66,7 @@ def explain(
     layers = [*load_layers(workspace, home=home, trusted=ctx.ensure_object(Invocation).trust), flags]
     kept = Answers(workspace).rules()
     rules = permissions_of(layers, workspace=workspace, home=home, mode=mode, answers=kept)
-    facts = facts_of(_known(tool))
+    facts = facts_of(_check_tool_name(tool))
     for sentence in () if as_json else passed_over(layers):
         note(sentence)
     path = os.path.realpath(os.path.expanduser(value)) if facts.kind == "path" and value else None
@@ -105,7 +105,7 @@ def test_rules(ctx: click.Context, *, as_json: bool) -> None:
     ctx.exit(1 if failed else 0)
 
 
-def _known(tool: str) -> str:
+def _check_tool_name(tool: str) -> str:
     """A tool's name; a rule in its place is a mistake, and a name of no built-in tool is told."""
     if "(" in tool:
         name, _, rest = tool.partition("(")

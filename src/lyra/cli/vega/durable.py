@@ -237,7 +237,7 @@ def _ending(invocation: Invocation, space: Space, output: ProgramOutput, lives: 
         _stopped(invocation, space)
         raise
     except Conflict as conflict:
-        refusal = _taken(invocation, space, conflict)
+        refusal = _name_runner(invocation, space, conflict)
         if refusal is None and not any(life.is_held for life in lives):  # the other process has just finished the run
             is_over = False
             raise Overtaken from None
@@ -269,7 +269,7 @@ def _superseded(invocation: Invocation, space: Space) -> Conflict:
     return Conflict(f"another process has gone on with run {space.name}, and it is over", hint=hint)
 
 
-def _taken(invocation: Invocation, space: Space, conflict: Conflict) -> Conflict | None:
+def _name_runner(invocation: Invocation, space: Space, conflict: Conflict) -> Conflict | None:
     """The error that names the process which runs the run; None where the run is over by now."""
     from lyra.vega.durable.runs import DurableRun
 

@@ -62,7 +62,7 @@ class Files:
         path = os.path.normpath(os.path.join(os.path.dirname(importing), target))
         if not os.path.isfile(path):
             return None
-        name = self.name if _same(path, self.name) else path
+        name = self.name if _is_same_file(path, self.name) else path
         text = self._text(name, read(path))
         if path.endswith(NODE_FILES):
             from lyra.vesper.runtime.faces import read_file
@@ -113,7 +113,7 @@ def _stdin() -> bytes:
     return sys.stdin.buffer.read(_BYTES_MAX + 1)
 
 
-def _same(path: str, other: str) -> bool:
+def _is_same_file(path: str, other: str) -> bool:
     return os.path.realpath(path) == os.path.realpath(other)
 
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeAlias
 import msgspec
 
 from lyra.core.budgets.money import Money, money
-from lyra.core.checking.check import check_integer, known_keys, one_of, real, short_text
+from lyra.core.checking.check import check_integer, check_keys, one_of, real, short_text
 from lyra.core.limits import MONEY_MICRO_USD_MAX, NAME_LENGTH_MAX
 from lyra.errors import BudgetExceeded, ConfigError, InternalError
 
@@ -103,7 +103,7 @@ class Usage:
     def from_data(cls, data: Any) -> Usage:
         if not isinstance(data, Mapping):
             raise ConfigError(f"a usage is a mapping of dimensions, not {data!r}")
-        known_keys(data, DIMENSIONS, "a usage")
+        check_keys(data, DIMENSIONS, "a usage")
         return cls(**data)
 
     def to_data(self) -> dict[str, int]:
@@ -296,7 +296,7 @@ class Budget:
         if value is None:
             return {}
         if isinstance(value, Mapping):
-            known_keys(value, (*DIMENSIONS, "seconds", "on_exceed", "name"), "a budget")
+            check_keys(value, (*DIMENSIONS, "seconds", "on_exceed", "name"), "a budget")
             return dict(value)
         _refuse_plain_int(value, "budget")
         return {"usd": money(value)}
@@ -306,7 +306,7 @@ class Budget:
         if isinstance(value, Budget):
             value = value._limit_data()
         settings = {**self._settings(value), **limits}
-        known_keys(settings, (*DIMENSIONS, "seconds", "on_exceed", "name"), "a budget")
+        check_keys(settings, (*DIMENSIONS, "seconds", "on_exceed", "name"), "a budget")
         return Budget(parent=self, **settings)
 
     def within_parent(self) -> Budget:
@@ -458,7 +458,7 @@ class Budget:
         """The scope `to_data` described. Its spending is not charged to `parent`, which has its own."""
         if not isinstance(data, Mapping):
             raise ConfigError(f"a saved budget is a mapping, not {data!r}")
-        known_keys(data, ("limits", "used"), "a saved budget")
+        check_keys(data, ("limits", "used"), "a saved budget")
         limits = data.get("limits", {})
         budget = cls(parent=parent, **cls._settings(limits if limits is not None else {}))
         for index, amount in Usage.from_data(data.get("used", {})).items:

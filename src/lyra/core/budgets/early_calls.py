@@ -99,7 +99,7 @@ class EarlyBudget(Budget):
         before = [scope for scope in before if not scope.is_over]
         if any(scope.was_refused or not scope.has_asked for scope in before):
             return False  # its cost is not known, nor whether the program goes on behind it
-        return self._fits(self._taken_with(usage), [scope for scope in before if not scope.is_joined])
+        return self._fits(self._add_to_taken(usage), [scope for scope in before if not scope.is_joined])
 
     def note(self) -> None:
         """Raise the peak to what is used and reserved now."""
@@ -115,7 +115,7 @@ class EarlyBudget(Budget):
         marked: dict[str, Any] = {NO_ROOM: True}
         return BudgetExceeded("there is no room for a call that is made early", **marked)
 
-    def _taken_with(self, usage: Usage) -> list[int]:
+    def _add_to_taken(self, usage: Usage) -> list[int]:
         asked = dict(usage.items)
         return [taken + asked.get(index, 0) for index, taken in enumerate(self._taken)]
 

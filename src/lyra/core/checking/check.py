@@ -65,7 +65,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str | None:
     return best[1] if best[0] <= limit else None
 
 
-def known_keys(value: Mapping[Any, Any], known: Iterable[str], what: str) -> None:
+def check_keys(value: Mapping[Any, Any], known: Iterable[str], what: str) -> None:
     """Raise ConfigError for the first key that is not known."""
     if not value:
         return
@@ -129,7 +129,7 @@ class FrozenSettings(msgspec.Struct, frozen=True):
     def from_data(cls, data: Any) -> Self:
         if not isinstance(data, Mapping):
             raise ConfigError(f"{cls.WORD} is a mapping of settings, not {data!r}")
-        known_keys(data, cls.__struct_fields__, cls.WORD)
+        check_keys(data, cls.__struct_fields__, cls.WORD)
         return cls(**data)
 
     def to_data(self) -> dict[str, Any]:

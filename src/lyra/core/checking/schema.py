@@ -77,14 +77,14 @@ def map_parts(keyword: str, value: Any, change: Callable[[Any], Any]) -> Any:
     return change(value) if keyword in _IN_ONE else value
 
 
-def same(left: Any, right: Any) -> bool:
+def is_equal_json(left: Any, right: Any) -> bool:
     """JSON equality: 1 and 1.0 are equal, True and 1 are not."""
     if isinstance(left, bool) or isinstance(right, bool):
         return left is right
     if isinstance(left, Mapping) and isinstance(right, Mapping):
-        return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
+        return left.keys() == right.keys() and all(is_equal_json(left[key], right[key]) for key in left)
     if isinstance(left, (list, tuple)) and isinstance(right, (list, tuple)):
-        return len(left) == len(right) and all(map(same, left, right))
+        return len(left) == len(right) and all(map(is_equal_json, left, right))
     return bool(left == right)
 
 
@@ -168,13 +168,13 @@ def _bounds(value: Any, schema: Mapping[str, Any], place: str) -> str | None:
 
 
 def _enum(value: Any, schema: Mapping[str, Any], place: str) -> str | None:
-    if any(same(value, choice) for choice in schema["enum"]):
+    if any(is_equal_json(value, choice) for choice in schema["enum"]):
         return None
     return f"{place or 'the value'} is none of {', '.join(map(repr, schema['enum']))}"
 
 
 def _const(value: Any, schema: Mapping[str, Any], place: str) -> str | None:
-    return None if same(value, schema["const"]) else f"{place or 'the value'} is not {schema['const']!r}"
+    return None if is_equal_json(value, schema["const"]) else f"{place or 'the value'} is not {schema['const']!r}"
 
 
 def _all_of(value: Any, schema: Mapping[str, Any], place: str) -> str | None:

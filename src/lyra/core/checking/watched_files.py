@@ -72,7 +72,7 @@ class WatchedFiles(Generic[Value]):
         file = self._files.get(path)
         if file is None:
             return ()
-        return tuple(_kept(mistake) for mistake in file.mistakes) if file.value is not None else file.mistakes
+        return tuple(_note_last_good(mistake) for mistake in file.mistakes) if file.value is not None else file.mistakes
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -116,7 +116,7 @@ def _broken(known: _WatchedFile[Value], mistake: Mistake) -> bool:
     return before != known.mistakes
 
 
-def _kept(mistake: Mistake) -> Mistake:
+def _note_last_good(mistake: Mistake) -> Mistake:
     return mistake._replace(message=f"{mistake.message}; its last good version is used")
 
 

@@ -347,7 +347,7 @@ def _runner_in(words: Sequence[str], runners: frozenset[str]) -> int:
     return 0
 
 
-def named_words(words: Sequence[str]) -> int:
+def count_named_words(words: Sequence[str]) -> int:
     """Return how many words of a call a rule with a wildcard has to name: up to the inner command or the last reach."""
     start = through = 0
     while start < len(words) and (name := program_name(words[start])) in _RUNS_WORDS:

@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple, Self, TypeAlias
 
 import msgspec
 
-from lyra.core.checking.check import did_you_mean, distance, known_keys
+from lyra.core.checking.check import check_keys, did_you_mean, distance
 from lyra.core.limits import (
     CAPABILITY_LENGTH_MAX,
     COMMANDS_MAX,
@@ -36,7 +36,7 @@ from lyra.core.rights.scope import (
     Glob,
     commands_in,
     covers,
-    named_in,
+    find_named_part,
     normal,
     overlaps,
     pattern_of,
@@ -350,7 +350,7 @@ class _Request:
         self.pattern = None if cap.scope == EVERYTHING else pattern_of(self.kind, cap.scope, rule=rule)
         # Exact requests need a rule of the same text: lines that are not one plain command, and long ones with
         # wildcards. words that a rule has to name before its first wildcard
-        self.named = named_in(cap.scope) if self.kind == "command" else ""
+        self.named = find_named_part(cap.scope) if self.kind == "command" else ""
         self.exact = self._too_long() or self.named is None
         self._parts: list[Glob] | None = None
 
@@ -447,7 +447,7 @@ class Grant:
     def from_data(cls, data: Any) -> Grant:
         if not isinstance(data, Mapping):
             raise ConfigError(f"a grant is a mapping with 'allow' and 'deny', not {data!r}")
-        known_keys(data, _DATA_KEYS, "a grant")
+        check_keys(data, _DATA_KEYS, "a grant")
         if ("allow" in data) == ("layers" in data):
             raise ConfigError(
                 "a grant has 'allow' or 'layers', not both: give the allowed capabilities once",

@@ -316,7 +316,7 @@ _QUOTING: Final = re.compile(r"""'([^']*)'|"((?:[^"\\]|\\.)*)"|\\(.)""", re.DOTA
 _FILE_WILDCARDS: Final = frozenset("*?[")
 
 
-def named_in(line: str) -> str | None:
+def find_named_part(line: str) -> str | None:
     """The beginning of a line that a rule with a wildcard has to name: `git -C sub`, `timeout 5 make`; often "".
 
     None when the line is not one simple command whose words are certain: then only a rule with the same text allows it.
@@ -326,7 +326,11 @@ def named_in(line: str) -> str | None:
     raw = line.split(" ") if not _QUOTES_OR_BRACES.intersection(line) else _WORD.findall(line)
     if " ".join(raw) != line:
         return None
-    from lyra.core.commands.programs import INERT, can_reach, named_words  # large tables; many programs run no command
+    from lyra.core.commands.programs import (  # large tables; many programs run no command
+        INERT,
+        can_reach,
+        count_named_words,
+    )
 
     words = [_QUOTING.sub(lambda quoted: quoted[1] or quoted[2] or quoted[3] or "", word) for word in raw]
     name = words[0].rpartition("/")[2]
@@ -338,7 +342,7 @@ def named_in(line: str) -> str | None:
             continue  # no file wildcard, or one in quotes, or a program without options that matter
         if known[:1] in ("", "-") or (can_reach(name) and "/" not in known):
             return None
-    return " ".join(words[: named_words(words)])
+    return " ".join(words[: count_named_words(words)])
 
 
 _QUOTES_OR_BRACES: Final = frozenset("\"'\\{")

@@ -99,12 +99,12 @@ _FIELDS: Final = (
 
 def redact(text: str, secrets: Iterable[str | Secret] = (), *, forms: bool = True) -> str:
     """`text` with `***` in place of the secrets and, with `forms`, of everything that has the form of a key."""
-    return _clean(text, _known(secrets), forms)
+    return _clean(text, _prepare(secrets), forms)
 
 
 def redact_data(value: Any, secrets: Iterable[str | Secret] = (), *, fields: bool = True) -> Any:
     """Plain data with every text in it redacted, keys of mappings too; with `fields`, also by the names of fields."""
-    return _walk(value, _known(secrets), fields)
+    return _walk(value, _prepare(secrets), fields)
 
 
 _BEFORE_OPERATOR: Final = r"(?=[;|&<>(){}`\n])"
@@ -117,7 +117,7 @@ def redact_command(line: str, secrets: Iterable[str | Secret] = ()) -> str:
     contains an operator stays visible."""
     pieces: list[str] = []
     in_key = False
-    for piece in _compiled(_BEFORE_OPERATOR).split(_known(secrets).mask(line)):
+    for piece in _compiled(_BEFORE_OPERATOR).split(_prepare(secrets).mask(line)):
         edges: list[str] = _compiled(_KEY_EDGE).findall(piece)
         if in_key or edges:
             pieces.append(_compiled(_KEY_LINE).sub(_masked, piece))
@@ -178,7 +178,7 @@ def _field(key: Any, value: Any, known: KnownKeys, fields: bool) -> Any:
     return _walk(value, known, fields)
 
 
-def _known(secrets: Iterable[str | Secret]) -> KnownKeys:
+def _prepare(secrets: Iterable[str | Secret]) -> KnownKeys:
     return KnownKeys.prepare(secret.reveal() if isinstance(secret, Secret) else secret for secret in secrets)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from lyra.core.checking.check import known_keys, one_of, sendable_text
+from lyra.core.checking.check import check_keys, one_of, sendable_text
 from lyra.core.clock import Clock
 from lyra.core.envelope import Trust
 from lyra.core.limits import NAME_LENGTH_MAX
@@ -176,7 +176,7 @@ class CircuitBreakerMiddleware:
     ) -> None:
         if circuit_breaker is not None and settings:
             raise ConfigError("give a circuit breaker or its settings, not both", key=next(iter(settings)))
-        known_keys(settings, CircuitBreaker.__struct_fields__, "circuit_breaker")
+        check_keys(settings, CircuitBreaker.__struct_fields__, "circuit_breaker")
         self.circuit_breaker = CircuitBreaker.of(settings if circuit_breaker is None else circuit_breaker)
         self.exclude = frozenset([exclude] if isinstance(exclude, str) else exclude)
         self._clock = clock

@@ -144,7 +144,7 @@ class Interrupt(DurableValue, msgspec.Struct, dict=True):
 FlowInterrupt = Interrupt  # its name in the worker API
 
 
-def known_word(word: Any, words: Iterable[str], what: str) -> str:
+def check_word(word: Any, words: Iterable[str], what: str) -> str:
     """One of the known words, in lower case; capitals are accepted."""
     return one_of(word.lower() if isinstance(word, str) else word, words, what)
 

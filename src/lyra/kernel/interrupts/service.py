@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from lyra.core import codec
-from lyra.core.checking.check import known_keys, real, sendable_text
+from lyra.core.checking.check import check_keys, real, sendable_text
 from lyra.core.effect import canonical_hash
 from lyra.core.faultpoint import SimulatedCrash
 from lyra.errors import (
@@ -46,7 +46,7 @@ from lyra.kernel.interrupts.interrupt import (
     InterruptConfig,
     InterruptKind,
     InterruptStatus,
-    known_word,
+    check_word,
 )
 from lyra.kernel.interrupts.program_questions import OutsideQuestions, ProgramQuestions
 from lyra.kernel.interrupts.state import InterruptState, Line
@@ -190,7 +190,7 @@ class InterruptService(Subsystem):
             self._expire(interrupt)
         self._raise_if_over(interrupt)
         if isinstance(response, Mapping):
-            known_keys(response, _OF_AN_ANSWER, "an answer")
+            check_keys(response, _OF_AN_ANSWER, "an answer")
         answer = Answer.of(response)
         if user_id and interrupt.user_id and interrupt.user_id != user_id:
             raise Denied(
@@ -273,7 +273,7 @@ class InterruptService(Subsystem):
         the kind's unless said. A running entry of the lifecycle waits until it is answered."""
         core = self._core
         core.raise_if_closed()
-        word = known_word(kind, KINDS, "an interrupt's kind")
+        word = check_word(kind, KINDS, "an interrupt's kind")
         require("human.ask", word)
         owner = self.owner_of(pid)  # a pipeline without a process keeps its questions in its envelope
         if owner.terminal:
@@ -340,7 +340,7 @@ class InterruptService(Subsystem):
         if pid is not None:
             _text(pid)
         if status is not None:
-            status = known_word(status, STATUSES, "an interrupt's status")
+            status = check_word(status, STATUSES, "an interrupt's status")
         asked = self._all(None if pid is None else self._known(pid))
         chosen = [interrupt for interrupt in asked if status is None or interrupt.status == status]
         return [
@@ -389,7 +389,7 @@ class InterruptService(Subsystem):
     def set_config(self, kind: str, config: InterruptConfig | Mapping[str, Any]) -> None:
         """Change how questions of this kind behave, also after a restart; those already asked keep their time to
         live."""
-        word = known_word(kind, KINDS, "an interrupt's kind")
+        word = check_word(kind, KINDS, "an interrupt's kind")
         row = {"kind": word, **msgspec.to_builtins(InterruptConfig.of(config))}
         self._core.setting(self.state, "pcb.interrupt_config", row)
 
@@ -457,7 +457,7 @@ class InterruptService(Subsystem):
             if journal is not None:
                 await journal.durable(process, interrupt.seq)
         except BaseException as error:
-            self._given_up(process, key, kind, digest, interrupt, error)
+            self._take_back(process, key, kind, digest, interrupt, error)
             raise
         if interrupt.status != "resolved":
             raise DeadlineExceeded(
@@ -466,7 +466,7 @@ class InterruptService(Subsystem):
         assert interrupt.response is not None
         return interrupt.response
 
-    def _given_up(
+    def _take_back(
         self, process: Process, key: rows.Key, kind: str, digest: bytes, interrupt: Interrupt, error: BaseException
     ) -> None:
         """Take the question back: the process that asked was cancelled and may go on without an answer."""

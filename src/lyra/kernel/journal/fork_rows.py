@@ -101,7 +101,7 @@ def copied_rows(run: list[Record], point: ForkPoint) -> list[CopiedRow]:
         if copy.seq in point.changed:
             kept.append(copy._replace(row=point.changed[copy.seq]))
         elif copy.kind == "effect.started" and copy.seq < point.cut:
-            kept += _kept_start(copy, ends.get((copy.pid, copy.row.key)), point, decoded)
+            kept += _keep_start(copy, ends.get((copy.pid, copy.row.key)), point, decoded)
         elif copy.seq < point.cut:
             kept.append(copy)
     if point.last is not None:
@@ -134,7 +134,7 @@ def _place(key: rows.Key) -> tuple[str, int]:
     return line, int(number) if number.isdecimal() else -1
 
 
-def _kept_start(start: CopiedRow, end: CopiedRow | None, point: ForkPoint, decoded: list[CopiedRow]) -> list[CopiedRow]:
+def _keep_start(start: CopiedRow, end: CopiedRow | None, point: ForkPoint, decoded: list[CopiedRow]) -> list[CopiedRow]:
     """The beginning of an act, if the fork does not make it itself; with its end, where that comes later."""
     is_answered = point.last is not None and (start.pid, start.row.key) == (point.pid, point.last.key)
     if is_answered or (end is not None and end.seq < point.cut):
@@ -254,7 +254,7 @@ def _rename_question(names: NewNames, copy: CopiedRow, fork: str) -> Any:
     return _replaced(copy.row, id=names.question(copy.row.id, fork), **hashless)
 
 
-def _same(_names: NewNames, copy: CopiedRow, _: str) -> Any:
+def _copy_unchanged(_names: NewNames, copy: CopiedRow, _: str) -> Any:
     return copy.row
 
 
@@ -273,10 +273,10 @@ RENAMERS: Final[dict[str, Renamer]] = {
     "process.unlinked": _tie,
     "process.monitored": _tie,
     "process.demonitored": _tie,
-    "process.trapping": _same,
-    "program.checkpoint": _same,
-    "process.stopping": _same,
-    "process.terminated": _same,
+    "process.trapping": _copy_unchanged,
+    "program.checkpoint": _copy_unchanged,
+    "process.stopping": _copy_unchanged,
+    "process.terminated": _copy_unchanged,
 }
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol, Self, TypeVar
 import msgspec
 
 from lyra.core.codec import to_plain
-from lyra.core.naming import fixed_name, main_name, named_thing, qualified_name
+from lyra.core.naming import find_thing, fixed_name, main_name, qualified_name
 from lyra.core.policies.retry import error_text
 from lyra.core.secrets.process_keys import mask_process_keys
 from lyra.errors import EffectFailed, LyraError, error_from_data, error_to_data
@@ -408,7 +408,7 @@ def _plain(value: Any, depth: int = 0) -> Any:
 
 
 def _known_exception(module: str, name: str) -> type[Exception] | None:
-    candidate: Any = _local.get((module, name)) or named_thing(f"{module}:{name}")
+    candidate: Any = _local.get((module, name)) or find_thing(f"{module}:{name}")
     if candidate is None:
         candidate = sys.modules.get("__main__" if module == main_name() else module)
         for part in name.split("."):

@@ -94,10 +94,10 @@ class EndedStates:
                     yield segment
 
     def states(self, segment: Segment) -> dict[str, bytes]:
-        return _held(self._states, segment.digest, lambda: states_of(self._get_blob, segment))
+        return _read_once(self._states, segment.digest, lambda: states_of(self._get_blob, segment))
 
     def list_at(self, digest: str, level: int) -> SegmentList:
-        return _held(self._lists, digest, lambda: list_of(self._get_blob, digest, level))
+        return _read_once(self._lists, digest, lambda: list_of(self._get_blob, digest, level))
 
     def oldest_of(self, level: int) -> list[str]:
         """Return the keys of so many of one level that they make a list; of none where there are fewer."""
@@ -105,7 +105,7 @@ class EndedStates:
         return keys[:_SEGMENTS_A_LIST] if len(keys) >= _SEGMENTS_A_LIST else []
 
 
-def _held(held: dict[str, T], digest: str, read: Callable[[], T]) -> T:
+def _read_once(held: dict[str, T], digest: str, read: Callable[[], T]) -> T:
     """Return what was read before, or read it; the last few are held."""
     content = held.pop(digest, None)
     held[digest] = content = read() if content is None else content

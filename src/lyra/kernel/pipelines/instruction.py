@@ -13,10 +13,10 @@ from typing import Any, Final
 import msgspec
 
 from lyra.core import codec
-from lyra.core.checking.check import check_integer, known_keys, sendable_text
+from lyra.core.checking.check import check_integer, check_keys, sendable_text
 from lyra.core.envelope import Envelope, OpenQuestion, TerminalReason
 from lyra.errors import ConfigError
-from lyra.kernel.interrupts.interrupt import KINDS, known_word
+from lyra.kernel.interrupts.interrupt import KINDS, check_word
 from lyra.kernel.journal.rows import DurableValue
 from lyra.kernel.pipelines.declaration import AgentConfig
 from lyra.kernel.pipelines.session import Session, Token
@@ -121,7 +121,7 @@ def run_instruction(session: Session, token: Token, lease: WorkerLease | None = 
     )
 
 
-def held_instruction(session: Session, lease: WorkerLease) -> Instruction:
+def make_wait_instruction(session: Session, lease: WorkerLease) -> Instruction:
     """The instruction for a worker where all that may run has been given to others: wait, and ask again."""
     return Instruction(kind=InstructionKind.WAIT_INTERRUPT, envelope=session.envelope.copy(), lease=lease)
 
@@ -169,7 +169,7 @@ def report_row(result: Mapping[str, Any]) -> dict[str, Any]:
     """A result as a row."""
     if not isinstance(result, Mapping):
         raise ConfigError(f"a result is a mapping with agent_name and output, not {result!r}")
-    known_keys(result, _REPORT_KEYS, "a result")
+    check_keys(result, _REPORT_KEYS, "a result")
     agent, run = result.get("agent_name") or "", result.get("run_id") or 0
     if not isinstance(agent, str) or not (agent or run):
         raise ConfigError("a result needs agent_name, the agent that ran", key="agent_name")
@@ -206,7 +206,7 @@ def metrics_data(metrics: Any) -> dict[str, int]:
     used = dict(_NOTHING_USED)
     for name, value in metrics.items():
         if name not in used:
-            known_keys(metrics, _NOTHING_USED, "an agent's metrics")
+            check_keys(metrics, _NOTHING_USED, "an agent's metrics")
         used[name] = check_integer(_rounded(value), name)
     return used
 
@@ -225,7 +225,7 @@ def check_question(interrupt: Any) -> dict[str, Any] | None:
     if not isinstance(interrupt, Mapping):
         raise ConfigError(f"an interrupt is a mapping with kind and question, not {interrupt!r}", key="interrupt")
     asked: dict[str, Any] = codec.decode(codec.encode(dict(interrupt)))
-    asked["kind"] = known_word(asked.get("kind") or "clarification", KINDS, "an interrupt's kind")
+    asked["kind"] = check_word(asked.get("kind") or "clarification", KINDS, "an interrupt's kind")
     return asked
 
 
@@ -238,6 +238,6 @@ def interrupt_data(interrupt: Any) -> dict[str, Any]:
 
 def response_data(response: Any) -> dict[str, Any]:
     if isinstance(response, Mapping):
-        known_keys(response, (*_RESPONSE_KEYS, "received_at"), "an answer")
+        check_keys(response, (*_RESPONSE_KEYS, "received_at"), "an answer")
         return {name: response.get(name) for name in _RESPONSE_KEYS}
     return {name: getattr(response, name, None) for name in _RESPONSE_KEYS}

@@ -31,7 +31,7 @@ from lyra.kernel.pipelines.instruction import (
     Instruction,
     SessionState,
     WorkerLease,
-    held_instruction,
+    make_wait_instruction,
     other_instruction,
     report_row,
     run_instruction,
@@ -264,7 +264,7 @@ class Orchestrator(Subsystem):
             held = session.first("running")
             lease = self.leases.lease_of(session, held) if held is not None else None
             if lease is not None:
-                return held_instruction(session, lease)
+                return make_wait_instruction(session, lease)
         return other_instruction(session)
 
     def _run_instruction(self, session: Session, token: Token, wanted: LeaseRequest | None) -> Instruction:

@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 from lyra.core.checking.check import did_you_mean
-from lyra.core.checking.schema import same
+from lyra.core.checking.schema import is_equal_json
 from lyra.core.limits import (
     COUNTED_MAX,
     ENVELOPE_AGENT_HOPS_MAX,
@@ -82,7 +82,7 @@ def condition_holds(condition: str | None, value: Any, output: Mapping[str, Any]
     if condition is None:
         return True
     actual = _value_at(output, condition)
-    return actual is not _MISSING and same(actual, value)
+    return actual is not _MISSING and is_equal_json(actual, value)
 
 
 def holds(expression: Mapping[str, Any], facts: Facts) -> bool:
@@ -112,13 +112,13 @@ def _contains(actual: Any, value: Any) -> bool:
     if isinstance(actual, str):
         return isinstance(value, str) and value in actual
     if isinstance(actual, (list, tuple)):
-        return any(same(item, value) for item in actual)
+        return any(is_equal_json(item, value) for item in actual)
     return isinstance(actual, Mapping) and isinstance(value, str) and value in actual
 
 
 _COMPARISONS: Final[dict[str, Callable[[Any, Any], bool]]] = {
-    "eq": same,
-    "neq": lambda actual, value: not same(actual, value),
+    "eq": is_equal_json,
+    "neq": lambda actual, value: not is_equal_json(actual, value),
     "gt": lambda actual, value: _number(actual) and _number(value) and actual > value,
     "lt": lambda actual, value: _number(actual) and _number(value) and actual < value,
     "gte": lambda actual, value: _number(actual) and _number(value) and actual >= value,

@@ -160,7 +160,7 @@ class Session(msgspec.Struct, kw_only=True):
             copy.outputs = {name: output for name, output in copy.outputs.items() if name in token.sees}
         most = self.pipeline_config.by_name[token.stage].max_context_tokens if token.stage else None
         if most is not None:
-            left_out_until_it_fits(copy, most, self._own_names)
+            drop_outputs_until_it_fits(copy, most, self._own_names)
         copy.current_stage = token.stage or copy.current_stage
         copy.interrupt_pending = self.held_up
         if token.asked is not None and token.asked is not self.envelope.interrupt:
@@ -216,7 +216,7 @@ def _once(outputs: dict[str, dict[str, Any]], own: Container[str]) -> dict[str, 
     return {name: output for name, output in outputs.items() if name in own or output not in stages}
 
 
-def left_out_until_it_fits(envelope: Envelope, most: int, own: Container[str]) -> None:
+def drop_outputs_until_it_fits(envelope: Envelope, most: int, own: Container[str]) -> None:
     """Remove outputs, the oldest first, until the rest fits."""
     room = most * _TOKEN_CHARACTERS - len(envelope.raw_input)
     kept: dict[str, dict[str, Any]] = {}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import msgspec
 
-from lyra.core.checking.check import FrozenSettings, check_integer, known_keys, one_of, printable, short_text
+from lyra.core.checking.check import FrozenSettings, check_integer, check_keys, one_of, printable, short_text
 from lyra.core.envelope import Envelope
 from lyra.core.limits import NAME_LENGTH_MAX, SERVICE_CONCURRENT_DEFAULT
 from lyra.errors import ConfigError, DeadlineExceeded
@@ -126,7 +126,7 @@ class ServiceRequest(msgspec.Struct, kw_only=True):
             return cls(envelope=value)
         if not isinstance(value, Mapping):
             raise ConfigError(f"a service request is a ServiceRequest or a mapping, not {type(value).__name__}")
-        known_keys(value, cls.__struct_fields__, "a service request")
+        check_keys(value, cls.__struct_fields__, "a service request")
         return cls(**{**value, "envelope": _envelope(value.get("envelope"), envelope_of)})
 
 
@@ -357,7 +357,7 @@ def has_model(service: Mapping[str, Any], model: str) -> bool:
 
 def texts_of(value: Any) -> list[str]:
     if isinstance(value, Mapping):
-        known_keys(value, ("text", "texts"), "an inference input")
+        check_keys(value, ("text", "texts"), "an inference input")
         text, texts = value.get("text"), value.get("texts", ())
         if not isinstance(texts, (list, tuple)):
             raise ConfigError(f"texts is a list of texts, not {type(texts).__name__}", key="texts")

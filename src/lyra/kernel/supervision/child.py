@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import msgspec
 
 from lyra.core.budgets.budget import Budget
-from lyra.core.checking.check import check_integer, known_keys, one_of, real
+from lyra.core.checking.check import check_integer, check_keys, one_of, real
 from lyra.core.limits import NAME_LENGTH_MAX
 from lyra.core.naming import old_names
 from lyra.core.policies.policy import OTP, STRATEGIES, Supervision
@@ -168,7 +168,7 @@ class Child:
     ) -> Self:
         """A supervisor as a child: it gets all the time it needs to stop, and counts as started when its own are."""
         settings: dict[str, Any] = {key: flags.pop(key) for key in _FLAGS if key in flags}
-        known_keys(flags, _CHILD_FLAGS, "supervisor")
+        check_keys(flags, _CHILD_FLAGS, "supervisor")
         child = cls(id, None, shutdown_s=flags.pop("shutdown_s", INFINITY), wait_ready=True, **flags)
         child.children = tuple(cls.of(child_spec) for child_spec in children)
         child.flags = settings
@@ -180,7 +180,7 @@ class Child:
             return value
         if not isinstance(value, Mapping):
             raise ConfigError(f"a child is a Child or a mapping, not {value!r}", hint="Child(id, program)")
-        known_keys(value, (slot for slot in cls.__slots__ if slot not in ("children", "flags")), "a child")
+        check_keys(value, (slot for slot in cls.__slots__ if slot not in ("children", "flags")), "a child")
         missing = [key for key in ("id", "program") if key not in value]
         if missing:
             raise ConfigError(f"a child needs {missing[0]!r}", key=missing[0])
@@ -194,7 +194,7 @@ def make_plan(
     programs: Programs, supervise: Program, children: Iterable[Any], *, nested: bool = False, **flags: Any
 ) -> Plan:
     """Check a supervisor's settings and children, and make plain data of them; programs become known by name."""
-    known_keys(flags, _FLAGS, "a supervisor")
+    check_keys(flags, _FLAGS, "a supervisor")
     strategy = flags.get("strategy", "restart")
     one_of(strategy, (*STRATEGIES, *OTP, DYNAMIC), "strategy")
     if strategy == DYNAMIC:

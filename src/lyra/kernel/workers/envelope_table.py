@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import msgspec
 
 from lyra.core import codec
-from lyra.core.checking.check import known_keys, sendable_text
+from lyra.core.checking.check import check_keys, sendable_text
 from lyra.core.envelope import ANONYMOUS, BoundsResult, Envelope
 from lyra.core.limits import CLEANUP_ENVELOPES_S, ENVELOPES_MAX
 from lyra.errors import ConfigError, Denied, InvalidTransition, NameTaken, NoSuchEnvelope, Overloaded
@@ -118,7 +118,7 @@ class EnvelopeTable(Subsystem):
         given = changes.to_data() if isinstance(changes, Envelope) else changes
         if not isinstance(given, Mapping):
             raise ConfigError(f"an update is a mapping of fields, not {type(given).__name__}", key="envelope")
-        known_keys(given, Envelope.__struct_fields__, "an envelope")
+        check_keys(given, Envelope.__struct_fields__, "an envelope")
         before = self._owned(given.get("envelope_id"), user_id)
         fields = _changed(before, given)
         if fields:
@@ -256,7 +256,7 @@ def envelope_of(
     if value is not None and not isinstance(value, Mapping):
         raise ConfigError(f"an envelope is a mapping of fields, not {type(value).__name__}", key="envelope")
     fields = dict(value or {})
-    known_keys(fields, Envelope.__struct_fields__, "an envelope")
+    check_keys(fields, Envelope.__struct_fields__, "an envelope")
     for name in _OWNED if owner is not None and not owner.pipeline else ():
         if not fields.get(name) and getattr(owner, name):
             fields[name] = getattr(owner, name)

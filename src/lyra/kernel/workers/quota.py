@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 import msgspec
 
-from lyra.core.checking.check import FrozenSettings, check_integer, known_keys, real, sendable_text, short_text
+from lyra.core.checking.check import FrozenSettings, check_integer, check_keys, real, sendable_text, short_text
 from lyra.core.limits import (
     COUNTED_MAX,
     INFERENCE_INPUT_CHARS_MAX,
@@ -96,7 +96,7 @@ class ResourceQuota(DurableValue, FrozenSettings, frozen=True, dict=True):
         """This quota with the named fields changed; 0 leaves a field unchanged."""
         if not isinstance(changes, Mapping):
             raise ConfigError(f"{self.WORD} is a mapping of settings, not {changes!r}")
-        known_keys(changes, self.__struct_fields__, self.WORD)
+        check_keys(changes, self.__struct_fields__, self.WORD)
         return ResourceQuota(**{**self.to_data(), **{name: value for name, value in changes.items() if value != 0}})
 
 

@@ -103,7 +103,7 @@ class ResourceState:
             del self.accounts[pid]
 
     def _quota(self, pid: str, data: dict[str, Any]) -> None:
-        quota = self._known_quota(data["quota"])
+        quota = self._read_quota(data["quota"])
         account = self.accounts.get(pid)
         if account is None:
             self.accounts[pid] = _Account(quota, data["user_id"], at=data["at"])
@@ -113,7 +113,7 @@ class ResourceState:
             account.quota = quota
             account.said = {}  # under a new quota everything may be reported again
 
-    def _known_quota(self, data: dict[str, Any]) -> ResourceQuota:
+    def _read_quota(self, data: dict[str, Any]) -> ResourceQuota:
         """The quota of a row; the cached last one if it is equal, as it is for most pids."""
         if data != self._last[0]:
             self._last = data, ResourceQuota(**data)

@@ -21,7 +21,7 @@ from lyra.models.schemas import worded
 from lyra.models.stream import REDACTED, Finished, Started, StreamEvent, TextDelta, ThinkingDelta, TokenUsage, UsageSeen
 from lyra.models.toolcalls import ToolCalls
 from lyra.models.wire.faults import from_code, malformed, truncated, unknown_stop
-from lyra.models.wire.remote import RemoteProvider, fit_id, known_event, result_parts, result_text
+from lyra.models.wire.remote import RemoteProvider, decode_event, fit_id, result_parts, result_text
 from lyra.models.wire.sse import ServerEvent, ServerEventReader
 
 # ---------------------------------------------------------------- what goes out
@@ -310,7 +310,7 @@ class AnthropicReader(ServerEventReader):
         for server_event in sent:
             if self.done:
                 break
-            event = known_event(_EVENT, server_event.data, _HANDLERS)
+            event = decode_event(_EVENT, server_event.data, _HANDLERS)
             if event is None:
                 continue
             delta = event.delta

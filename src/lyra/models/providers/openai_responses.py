@@ -21,7 +21,7 @@ from lyra.models.providers.openai_chat import common_options, effort, json_schem
 from lyra.models.stream import Finished, Started, StreamEvent, TextDelta, ThinkingDelta, TokenUsage, UsageSeen
 from lyra.models.toolcalls import ToolCalls
 from lyra.models.wire.faults import from_code, truncated
-from lyra.models.wire.remote import fit_id, image_url, known_event, result_parts, result_text
+from lyra.models.wire.remote import decode_event, fit_id, image_url, result_parts, result_text
 from lyra.models.wire.sse import ServerEvent, ServerEventReader
 
 # Prefix of the signatures of these thoughts. Then come the item's id, the number of calls before it (`@1`, left out
@@ -228,7 +228,7 @@ class ResponsesReader(ServerEventReader):
                 break
             if server_event.data == "[DONE]":  # sent by compatible servers
                 continue
-            event = known_event(_EVENT, server_event.data, _HANDLERS)
+            event = decode_event(_EVENT, server_event.data, _HANDLERS)
             if event is None:
                 continue
             handler = _HANDLERS.get(event.type)

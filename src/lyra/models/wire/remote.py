@@ -231,7 +231,7 @@ class _Kind(msgspec.Struct):
 _KIND: Final = msgspec.json.Decoder(_Kind)
 
 
-def known_event(decoder: msgspec.json.Decoder[_Event], data: str, known: Container[str]) -> _Event | None:
+def decode_event(decoder: msgspec.json.Decoder[_Event], data: str, known: Container[str]) -> _Event | None:
     """One event whose `type` says what it is; None for an unknown type, which may hold anything."""
     try:
         return decoder.decode(data)

@@ -40,7 +40,7 @@ class RowReader(Protocol):
         """A value of a row as a person reads it, where programs write theirs in a form of their own."""
         ...
 
-    def kept_states(self) -> tuple[int, dict[str, Any]]:
+    def read_kept_states(self) -> tuple[int, dict[str, Any]]:
         """Return what is kept of processes whose first rows were dropped, by pid, and the last row that it covers."""
         ...
 
@@ -69,7 +69,7 @@ class StoredRows:
     def blob(self, digest: str) -> bytes:
         return self._store.get_blob(digest)
 
-    def kept_states(self) -> tuple[int, dict[str, Any]]:
+    def read_kept_states(self) -> tuple[int, dict[str, Any]]:
         first_seq = self._store.first_seq()
         if first_seq <= 1:
             return 0, {}
@@ -97,7 +97,7 @@ class RunRows:
         self.pids: dict[str, None] = {pid: None}
         self.first_seq = 0  # of the first row that was read
         self.kept: dict[str, Any] = {}  # what is left of processes whose rows were dropped
-        self._kept_seq, states = reader.kept_states()
+        self._kept_seq, states = reader.read_kept_states()
         if states:
             self._take_kept(states)
 

@@ -58,7 +58,7 @@ class RunMoment(ProcessTable):
         if process.is_agent:
             conversation = self.conversations.setdefault(pid, AgentConversation())
             conversation.restored(value_of(self._reader, {"v": kept.get("restored")}, "v"))
-            for entry in _kept_answers(kept.get("effects")):
+            for entry in _list_answers(kept.get("effects")):
                 self._take_entry(conversation, entry)
 
     def _take_entry(self, conversation: AgentConversation, entry: list[Any]) -> None:
@@ -187,7 +187,7 @@ class RunMoment(ProcessTable):
         return {**known, "shared": shared} if shared else known
 
 
-def _kept_answers(effects: Any) -> list[list[Any]]:
+def _list_answers(effects: Any) -> list[list[Any]]:
     if not isinstance(effects, Mapping):
         return []
     keys = sorted(key for key in effects if isinstance(key, int))

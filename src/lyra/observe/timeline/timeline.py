@@ -59,7 +59,7 @@ class RunTimeline:
     @classmethod
     def named(cls, reader: RowReader, word: str, **options: Any) -> RunTimeline:
         """The run of a process by pid, or by the name that a process had last."""
-        _, kept = reader.kept_states()
+        _, kept = reader.read_kept_states()
         pid = next((pid for pid, state in kept.items() if (state.get("created") or {}).get("name") == word), word)
         for event in reader.rows(wanted=_is_creation):
             if event.pid == word:
@@ -283,7 +283,7 @@ class RunTimeline:
         }
 
     def _unknown(self, pid: str) -> NoSuchProcess:
-        _, kept = self._reader.kept_states()
+        _, kept = self._reader.read_kept_states()
         known = list(dict.fromkeys((*kept, *(event.pid for event in self._reader.rows(wanted=_is_creation)))))
         near = did_you_mean(pid, known)
         hint = f"did you mean {near!r}?" if near else "`lyra ps -a` lists the processes of a store"

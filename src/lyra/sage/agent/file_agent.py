@@ -86,7 +86,7 @@ class FileAgent:
             options,
             model=definition.model or options.model,
             more_tools=lambda workspace: _more_tools(workspace, extensions),
-            wrap=lambda tools: _named_tools(tools, definition.tools),
+            wrap=lambda tools: _select_tools(tools, definition.tools),
         )
         self._logs = AuditLogs(options, config)
         self._setup = setup_of(options, logs=self._logs.paths)
@@ -155,7 +155,7 @@ def _more_tools(workspace: Workspace, extensions: Extensions) -> list[Tool | Too
     return [repo_map_tool(workspace, repo_map), extensions.tools(workspace)]
 
 
-def _named_tools(tools: Iterable[Tool | ToolSource], names: tuple[str, ...] | None) -> list[Tool | ToolSource]:
+def _select_tools(tools: Iterable[Tool | ToolSource], names: tuple[str, ...] | None) -> list[Tool | ToolSource]:
     """Return the tools that the rules `names` speak of; None: all of them."""
     if names is None:
         return list(tools)

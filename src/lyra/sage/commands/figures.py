@@ -227,7 +227,7 @@ async def read_prompts(session: LiveSession) -> dict[str, dict[str, Any]]:
     return listed
 
 
-def known_prompts(session: LiveSession) -> Mapping[str, dict[str, Any]]:
+def get_prompts(session: LiveSession) -> Mapping[str, dict[str, Any]]:
     """Return the prompts as servers last listed them; nothing is asked."""
     return _known.get(session, {})
 
@@ -237,7 +237,7 @@ async def prompt_result(session: LiveSession, name: str, rest: str) -> SlashResu
     server = name.partition(":")[0]
     if not any(state.name == server for servers in servers_of(session) for state in servers.states()):
         return None
-    prompt = known_prompts(session).get(name) or (await read_prompts(session)).get(name)
+    prompt = get_prompts(session).get(name) or (await read_prompts(session)).get(name)
     if prompt is None:
         return None
     names = [str(argument["name"]) for argument in prompt.get("arguments") or ()]

@@ -173,7 +173,7 @@ def command_list(session: LiveSession, elsewhere: Mapping[str, str] = _NOTHING) 
     listed = [(command.name, command.help) for command in COMMANDS.values() if command.name not in elsewhere]
     files = custom_commands(session)
     listed += [(name, visible(command.description)) for name, command in sorted(files.items())]
-    prompts = figures.known_prompts(session)
+    prompts = figures.get_prompts(session)
     return listed + [(name, visible(str(about.get("description") or ""))) for name, about in sorted(prompts.items())]
 
 

@@ -29,7 +29,7 @@ async def tasks(session: LiveSession, arguments: SlashArguments) -> SlashResult:
     action = arguments.choice(words[0], _ACTIONS)
     if len(words) < 2:
         raise arguments.mistake("the id of the task is missing")
-    return await _ACTIONS[action](session.tasks, _named(records, words[1]), words[2:], arguments)
+    return await _ACTIONS[action](session.tasks, _find_record(records, words[1]), words[2:], arguments)
 
 
 # ---------------------------------------------------------------- what can be done with one
@@ -83,12 +83,12 @@ async def _diff(listed: TaskList, record: TaskRecord, rest: list[str], arguments
 async def _take(listed: TaskList, record: TaskRecord, rest: list[str], arguments: SlashArguments) -> SlashResult:
     if not rest:
         raise arguments.mistake("the files to take over are missing", "/tasks merge takes all;")
-    return _taken(await listed.worktrees.take(record.id, rest))
+    return _show_taken_paths(await listed.worktrees.take(record.id, rest))
 
 
 async def _merge(listed: TaskList, record: TaskRecord, rest: list[str], arguments: SlashArguments) -> SlashResult:
     _nothing(rest, arguments)
-    return _taken(await listed.worktrees.merge(record.id))
+    return _show_taken_paths(await listed.worktrees.merge(record.id))
 
 
 async def _discard(listed: TaskList, record: TaskRecord, rest: list[str], arguments: SlashArguments) -> SlashResult:
@@ -117,7 +117,7 @@ def _nothing(rest: list[str], arguments: SlashArguments) -> None:
         raise arguments.mistake(f"{rest[0][:40]!r} is not expected here")
 
 
-def _taken(paths: list[str]) -> SlashResult:
+def _show_taken_paths(paths: list[str]) -> SlashResult:
     if not paths:
         return SlashResult.from_blocks("there was nothing to take over")
     return SlashResult.from_blocks(lines([visible(path) for path in paths], title="taken over; /undo brings them back"))
@@ -128,7 +128,7 @@ def _row(record: TaskRecord) -> tuple[Any, ...]:
     return (record.id, record.state, record.name, age(record.began_at), *figures, short(record.description))
 
 
-def _named(records: Iterable[TaskRecord], prefix: str) -> TaskRecord:
+def _find_record(records: Iterable[TaskRecord], prefix: str) -> TaskRecord:
     fitting = [record for record in records if record.id.startswith(prefix)]
     exact = [record for record in fitting if record.id == prefix]
     if len(exact or fitting) != 1:

@@ -226,13 +226,13 @@ def _read_command(data: bytes, name: str) -> Iterator[Ask]:
 
 def _read_skill(data: bytes, name: str) -> Iterator[Ask]:
     keys = read_front_matter(data, name).keys
-    skill = on_one_line(keys.get("name") or _named(name))
+    skill = on_one_line(keys.get("name") or _name_from_path(name))
     yield Ask(f"skill {skill}", f"adds the skill {skill}, which gives the model instructions{_with(keys)}")
 
 
 def _read_agent(data: bytes, name: str) -> Iterator[Ask]:
     keys = read_front_matter(data, name).keys
-    agent = on_one_line(keys.get("name") or _named(name))
+    agent = on_one_line(keys.get("name") or _name_from_path(name))
     tools = f" with the tools {on_one_line(keys['tools'])}" if "tools" in keys else ""
     yield Ask(f"agent {agent}", f"adds the sub-agent {agent}{tools}{_with(keys)}")
 
@@ -242,7 +242,7 @@ def _read_file_beside(data: bytes, name: str) -> Iterator[Ask]:
     yield Ask(on_one_line(os.path.basename(name)), f"adds a file of {len(data)} bytes to the skill {skill}")
 
 
-def _named(name: str) -> str:
+def _name_from_path(name: str) -> str:
     """Return the name that a path says."""
     inside = os.path.basename(name)
     return os.path.basename(os.path.dirname(name)) if inside == SKILL_FILE else os.path.splitext(inside)[0]

@@ -285,7 +285,7 @@ class ProjectRules:
         files = [] if own is None else [(file, True) for file in rule_files(own, names=_OWN_NAMES, rules_folder="")]
         files += [(file, self._is_trusted(file)) for folder in folders for file in rule_files(folder)]
         self._stamps.update((file.path, file.stamp) for file, _ in files if file.stamp is not None)
-        parts, self._sources = _given(files, self._render_path, TOTAL_CHARS_MAX)
+        parts, self._sources = _join_texts(files, self._render_path, TOTAL_CHARS_MAX)
         return "\n\n".join(parts)
 
     def _is_trusted(self, file: RuleFile) -> bool:
@@ -345,7 +345,7 @@ class ProjectRules:
             return _Nested(folder, stamps)
         files = [(file, self._is_trusted(file)) for file in rule_files(folder)]
         stamps.update((file.path, file.stamp) for file, _ in files if file.stamp is not None)
-        parts, sources = _given(files, self._render_path, FILE_CHARS_MAX)
+        parts, sources = _join_texts(files, self._render_path, FILE_CHARS_MAX)
         return _Nested(folder, stamps, "\n\n".join(parts), tuple(sources))
 
 
@@ -358,7 +358,7 @@ class _Nested(NamedTuple):
     sources: tuple[RuleSource, ...] = ()
 
 
-def _given(
+def _join_texts(
     files: Iterable[tuple[RuleFile, bool]], shown: Callable[[RuleFile], str], most: int
 ) -> tuple[list[str], list[RuleSource]]:
     """Return the texts of the trusted files with a heading each, and what became of every file. `most` bounds all of

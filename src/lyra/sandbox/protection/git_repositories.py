@@ -6,9 +6,9 @@ where those are; no `.git` is needed (a bare repository). From there it obeys `c
 for, whatever the folder is called and in whatever order its parts came. A folder that lacks one of the parts harms
 nothing: `HEAD` is the one that is taken away.
 
-`named_paths` reads the settings of repositories and of the user: further settings, hooks and programs may lie where
-an agent writes. Of a command line the files count that it runs, not those that it only reads. `read_settings` follows
-every include, also one under a condition (`includeIf`): which branch is checked out does not matter to what is
+`find_named_paths` reads the settings of repositories and of the user: further settings, hooks and programs may lie
+where an agent writes. Of a command line the files count that it runs, not those that it only reads. `read_settings`
+follows every include, also one under a condition (`includeIf`): which branch is checked out does not matter to what is
 protected. The syntax is git's own; what git would refuse is skipped up to the end of its line.
 """
 
@@ -129,7 +129,7 @@ def enclosing_repositories(root: str) -> list[str]:
     return repositories
 
 
-def named_paths(repositories: Iterable[str], roots: Sequence[str] = ()) -> NamedPaths:
+def find_named_paths(repositories: Iterable[str], roots: Sequence[str] = ()) -> NamedPaths:
     """Return what the settings of these repositories and of the user name. A repository is its `.git`, which is a
     folder or a file that says where that is, or the folder of a bare one. Where the folder of hooks contains one of the
     `roots`, the hooks in it are named one by one."""
@@ -137,7 +137,7 @@ def named_paths(repositories: Iterable[str], roots: Sequence[str] = ()) -> Named
     paths: dict[str, None] = dict.fromkeys(user.files)
     files: dict[str, None] = dict.fromkeys(user.files)
     for file, setting in user.settings:
-        paths.update(dict.fromkeys(_named(file, setting, (), roots)))
+        paths.update(dict.fromkeys(_resolve_setting(file, setting, (), roots)))
     for dot_git in repositories:
         folders = list(_folders(dot_git))
         files.update(dict.fromkeys((dot_git, *(f"{folder}/{name}" for folder in folders for name in _MARKS))))
@@ -148,7 +148,7 @@ def named_paths(repositories: Iterable[str], roots: Sequence[str] = ()) -> Named
         bases = tuple(dict.fromkeys((*_trees(dot_git, own.settings), *folders)))
         paths.update(dict.fromkeys(path for folder in folders for path in _linked_parts(folder)))
         for file, setting in (*own.settings, *user.settings):
-            paths.update(dict.fromkeys(_named(file, setting, bases, roots)))
+            paths.update(dict.fromkeys(_resolve_setting(file, setting, bases, roots)))
     return NamedPaths(tuple(paths), tuple(files))
 
 
@@ -201,7 +201,7 @@ def _links_in(folder: str) -> Iterator[str]:
 
 
 # ---------------------------------------------------------------- the files that one setting names
-def _named(file: str, setting: GitSetting, bases: Sequence[str], roots: Sequence[str]) -> Iterator[str]:
+def _resolve_setting(file: str, setting: GitSetting, bases: Sequence[str], roots: Sequence[str]) -> Iterator[str]:
     """Absolute paths that a setting names; programs start at one of the `bases`."""
     key, value = setting.key, setting.value
     if value.lower() in _NO_PATHS:
@@ -282,7 +282,7 @@ def _readings(word: str, home: str, folders: Sequence[str] = ("",)) -> Iterator[
 
 
 # ---------------------------------------------------------------- as places of a folder
-def named_places(root: str, repositories: Iterable[str], others: Sequence[str] = ()) -> Places:
+def find_named_places(root: str, repositories: Iterable[str], others: Sequence[str] = ()) -> Places:
     """Return what git's settings name inside a folder, which is a real path. Besides the repositories found in it those
     count that it lies in, and those of the other folders that a command may write. Paths that are protected by their
     names are left out."""
@@ -293,7 +293,7 @@ def named_places(root: str, repositories: Iterable[str], others: Sequence[str] =
     read_only: dict[str, None] = {}
     missing: dict[str, None] = {}
     links: dict[str, None] = {}
-    for path in named_paths(dict.fromkeys(counted), (root,)).paths:
+    for path in find_named_paths(dict.fromkeys(counted), (root,)).paths:
         real, exists = real_path(path)
         real = os.path.normpath(real)
         inside = _unnamed(root, real)

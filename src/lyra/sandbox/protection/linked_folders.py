@@ -63,7 +63,7 @@ class LinkFollower:
             return None
         key = (target, name if beside else "")
         if key not in self._seen:
-            obeyed, complete = list(_named(target, beside)), True
+            obeyed, complete = list(_list_entries(target, beside)), True
             if exists and self._is_installed(target):
                 obeyed, complete = self._search(target, beside)
             self._seen[key] = LinkedFolder("", target, tuple(obeyed), complete)
@@ -116,7 +116,7 @@ class LinkFollower:
         return target if exists and self._is_installed(target) and os.path.isdir(target) else None
 
 
-def _named(folder: str, names: Mapping[str, Kind]) -> Iterator[str]:
+def _list_entries(folder: str, names: Mapping[str, Kind]) -> Iterator[str]:
     """Yield the entries of a folder that have one of these names."""
     try:
         with os.scandir(folder) as entries:

@@ -22,7 +22,12 @@ from typing import Final, NamedTuple
 
 from lyra.core.clock import SystemClock
 from lyra.sandbox.paths import real_path
-from lyra.sandbox.protection.git_repositories import enclosing_repositories, is_repository, made_repository, named_paths
+from lyra.sandbox.protection.git_repositories import (
+    enclosing_repositories,
+    find_named_paths,
+    is_repository,
+    made_repository,
+)
 from lyra.sandbox.protection.protected_names import ASKED_NAMES, INSTALLED, NAMES, protected_part
 from lyra.sandbox.protection.protected_places import is_own, is_protected_at_home, program_folders
 
@@ -118,7 +123,7 @@ def _look(roots: Sequence[str]) -> _Targets:
             by_name.append((os.path.realpath(link), names))
             paths.update((os.path.realpath(f"{link}/{name}"), _LINK) for name in names)
         paths.update(dict.fromkeys(program_folders(root), _PROGRAMS))
-    named = named_paths(repositories, roots)
+    named = find_named_paths(repositories, roots)
     for path in named.paths:
         paths.setdefault(os.path.realpath(path), _SETTINGS)
     kept = {path: why for path, why in paths.items() if not any(_within(root, path) for root in roots)}

@@ -301,12 +301,12 @@ async def ask_agent(call: HttpCall, key: GatewayKey, agent: str) -> Any:
     try:
         return await compat.handler(call)
     except BudgetExceeded as error:
-        if held := _held(error, key.process.budget):
+        if held := _find_held_money(error, key.process.budget):
             raise money_held(held) from error
         raise
 
 
-def _held(error: BudgetExceeded, budget: Budget) -> int:
+def _find_held_money(error: BudgetExceeded, budget: Budget) -> int:
     """Return what calls in flight hold of a key's budget, where that alone is why the money is not there; else 0."""
     asked, limit = error.fields.get("asked"), error.fields.get("limit")
     if error.fields.get("dimension") != "usd" or not isinstance(asked, int) or not isinstance(limit, int):

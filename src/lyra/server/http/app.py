@@ -33,8 +33,8 @@ from lyra.server.http.endpoint import (
     RawAnswer,
     RouteMatch,
     Streamed,
+    link_to_itself,
     query_text,
-    same_page,
     wants_page,
     with_slash,
 )
@@ -244,7 +244,7 @@ class HttpApp:
         token = next(value for name, value in query if name == "token")
         login_id = begin_login(self.parts.kernel, self.guard.logins, token, client, cookie.value(headers))
         rest = urlencode([(name, value) for name, value in query if name != "token"])
-        location = same_page(path) + (f"?{rest}" if rest else "")
+        location = link_to_itself(path) + (f"?{rest}" if rest else "")
         answer = {"location": location, "set-cookie": cookie.set_line(login_id, int(SERVER_LOGIN_S))}
         return RawAnswer(b"", "text/plain", 303, answer)
 

@@ -340,7 +340,7 @@ def to_root(path: str) -> str:
     return "../" * max(0, path.count("/") - 1) or "./"
 
 
-def same_page(path: str) -> str:
+def link_to_itself(path: str) -> str:
     """The relative address of a page from itself. It never names another host."""
     last = path.rpartition("/")[2]
     return f"./{last}"

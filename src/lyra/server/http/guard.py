@@ -104,7 +104,7 @@ class HttpGuard:
         self, headers: Mapping[str, str], query: Iterable[tuple[str, str]], cookie: CookiePlace
     ) -> RequestIdentity:
         """Who asks. Unauthenticated for a stranger, Denied for a user that is not the token's."""
-        user_id = _named_user(headers, query)
+        user_id = _read_user(headers, query)
         tokens = self.logins.tokens
         if tokens is None:
             caller = await self._authenticated(headers)
@@ -256,7 +256,7 @@ def _caller_key(caller: Caller, headers: Mapping[str, str]) -> str:
     return f"{hashlib.sha256(token.encode()).hexdigest()[:32]}:{caller.user_id}"
 
 
-def _named_user(headers: Mapping[str, str], query: Iterable[tuple[str, str]]) -> str:
+def _read_user(headers: Mapping[str, str], query: Iterable[tuple[str, str]]) -> str:
     """The user that the request names outside its body."""
     names = {headers.get("x-user-id", ""), *(value for name, value in query if name == "user_id")} - {""}
     if len(names) > 1:

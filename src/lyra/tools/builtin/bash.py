@@ -402,7 +402,7 @@ def _new(known: _Background) -> str:
     half = _SHOWN_BYTES_MAX // 2
     head = known.job.since(start, most_bytes=half)
     tail = known.job.since(output.total_bytes - half, most_bytes=half)
-    note = _left_out(length - 2 * half, output)
+    note = _describe_cut(length - 2 * half, output)
     return f"{head.decode('utf-8', 'replace')}\n{note}\n{tail.decode('utf-8', 'replace')}"
 
 
@@ -412,7 +412,7 @@ def ended(result: Result) -> str:
     output = result.output
     text = output.head.decode("utf-8", "replace")
     if output.left_out_bytes:
-        text += f"\n{_left_out(output.left_out_bytes, output)}\n"
+        text += f"\n{_describe_cut(output.left_out_bytes, output)}\n"
     text = _with_note(text + output.tail.decode("utf-8", "replace"), _how(result))
     if result.ok:
         return text
@@ -420,7 +420,7 @@ def ended(result: Result) -> str:
     raise ToolError(text, reason=reason, exit_code=result.exit_code, limits_hit=list(result.limits_hit))
 
 
-def _left_out(count: int, output: Output) -> str:
+def _describe_cut(count: int, output: Output) -> str:
     where = f"all of it is in {output.file}" if output.file else "no file could be written for them"
     return f"… {count} bytes left out; {where} …"
 

@@ -62,7 +62,7 @@ _CODECS: Final = frozenset(
 def web_tools(*, follow: Follow | None = None, lookup: Lookup = system_lookup, dial: Dial | None = None) -> list[Tool]:
     """`follow(url, to)` decides whether a redirect needs no question; by default those on one host need none. Tests
     replace `lookup` and `dial`."""
-    family = _Web(follow or _same_place, lookup, dial)
+    family = _Web(follow or _is_same_place, lookup, dial)
     return [tool(family.fetch, name="WebFetch", needs_of=_needs, idempotent=True, untrusted=True, guarded=True)]
 
 
@@ -72,7 +72,7 @@ def follows(permissions: Permissions) -> Follow:
 
     def follow(url: str, to: str) -> bool:
         subject = subject_of("WebFetch", {"url": to})
-        return permissions.decide(subject, tainted=not _same_place(url, to)).allowed
+        return permissions.decide(subject, tainted=not _is_same_place(url, to)).allowed
 
     return follow
 
@@ -132,7 +132,7 @@ class _Web:
             try:
                 following, _target = after_redirect(answer.url, location)
                 if not self._follow(answer.url, following):
-                    where = "elsewhere on its host" if _same_place(answer.url, following) else "to another host"
+                    where = "elsewhere on its host" if _is_same_place(answer.url, following) else "to another host"
                     redirect = f"{_shorten_url(answer.url)} redirects {where}: {following[:_URL_CHARS_MAX]}"
                     return f"{redirect}\n(not followed)"
                 answer = await self._once(following, grant)
@@ -171,7 +171,7 @@ def _check(url: str) -> None:
         raise CapabilityDenied(f"{_shorten_url(url)} is refused: an address is written as {address}")
 
 
-def _same_place(url: str, following: str) -> bool:
+def _is_same_place(url: str, following: str) -> bool:
     """Return whether two addresses have one host and port; from http to https of one host counts as the same."""
     first, second = target_of(url), target_of(following)
     return normalize_host(first.host) == normalize_host(second.host) and (

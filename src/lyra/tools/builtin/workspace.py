@@ -194,11 +194,11 @@ class Workspace:
         if named_in_full:
             part = path if is_own(real) or made_repository(self._root_of(real), real) is not None else None
         else:
-            part = obeyed_part(real, self.roots) or self._named_part(path)
+            part = obeyed_part(real, self.roots) or self._find_protected_part(path)
         if part is not None:
             raise ToolError(f"{self.shown(part)} is protected from being written", reason="permission_denied")
 
-    def _named_part(self, path: str) -> str | None:
+    def _find_protected_part(self, path: str) -> str | None:
         """The protected name in a path as the call names it: a link of that name may lead to a file of another."""
         whole = os.path.normpath(self.absolute(path))
         return protected_part(whole, self.roots) if self.covers(whole) else None

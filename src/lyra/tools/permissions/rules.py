@@ -21,7 +21,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
 
-from lyra.core.checking.check import known_keys
+from lyra.core.checking.check import check_keys
 from lyra.core.limits import RULE_LENGTH_MAX
 from lyra.core.rights.scope import Glob
 from lyra.errors import ConfigError
@@ -248,7 +248,7 @@ def read_rules(value: Any, effect: Effect, *, source: str, workspace: str = "/",
         not_match: Any = ()
         if isinstance(entry, Mapping):
             try:
-                known_keys(entry, ("rule", "match", "not_match"), "a rule")
+                check_keys(entry, ("rule", "match", "not_match"), "a rule")
             except ConfigError as error:
                 error.place = source
                 raise

@@ -22,7 +22,7 @@ from lyra.config.asks import TIGHT_MODES
 from lyra.config.files import parse_toml, read_bytes
 from lyra.config.sources import Loading
 from lyra.config.trust import FolderTrust, trust_for
-from lyra.core.checking.check import known_keys, one_of
+from lyra.core.checking.check import check_keys, one_of
 from lyra.core.checking.toml_positions import TooDeep, key_lines
 from lyra.core.rights.capability import ANY_NAME
 from lyra.core.secrets.visible import visible
@@ -256,7 +256,7 @@ def _check(layer: Layer) -> None:
             place=layer.place("allow"),
         )
     try:
-        known_keys(layer.settings, known, "permissions")
+        check_keys(layer.settings, known, "permissions")
     except ConfigError as error:
         error.place = layer.place(str(error.fields.get("key", "")))
         raise

@@ -24,7 +24,7 @@ from lyra.tools.shell.shells import feeds
 from lyra.tools.shell.stdin_programs import runs_unnamed_input
 from lyra.tools.shell.text_glob import PATH, UNKNOWN, TextGlob, calculates, decides_what_runs, names_program
 from lyra.tools.shell.wrappers import RUNS_OTHERS, basename, nested_commands, wraps
-from lyra.tools.shell.written_files import FIFOS, WrittenFile, same_file, written_by
+from lyra.tools.shell.written_files import FIFOS, WrittenFile, may_be_same_file, written_by
 
 _NESTED_MAX: Final = 12  # wrappers within wrappers
 _QUOTED_FOLDER: Final = re.compile(r'"[^"]*"[A-Za-z0-9_./-]*')  # "$HOME/bin"/tool: the folder is not known, the name is
@@ -295,7 +295,7 @@ class _Texts:
             script.run_files += [(target.text, program) for _, _, target in command.redirects]
         for path, program in islice(script.run_files, _RUN_FILES_MAX) if written else ():  # scripts add to the list
             for file in written:
-                if script.unsure is None and same_file(file.name, path):
+                if script.unsure is None and may_be_same_file(file.name, path):
                     self._read_written(file, program)
         if written and len(script.run_files) > _RUN_FILES_MAX:
             script.doubt("it writes files and runs too many")
@@ -304,7 +304,7 @@ class _Texts:
         script = self.script
         if file.copy_of:
             name = basename(file.copy_of)
-            for text in [text for text in self.texts if same_file(text.partition(" ")[0], file.name)]:
+            for text in [text for text in self.texts if may_be_same_file(text.partition(" ")[0], file.name)]:
                 self._add(" ".join((name, text.partition(" ")[2])).rstrip())
         elif file.text is None:
             if not program or file.is_fifo:

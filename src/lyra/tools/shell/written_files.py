@@ -43,7 +43,7 @@ def written_by(commands: Iterable[ShellCommand]) -> list[WrittenFile]:
     ]
 
 
-def same_file(left: str, right: str) -> bool:
+def may_be_same_file(left: str, right: str) -> bool:
     """Whether two names may be those of one file; folders that a line goes to are not followed."""
     if left.rpartition("/")[2] != right.rpartition("/")[2]:
         return False

@@ -16,7 +16,7 @@ import msgspec
 
 from lyra.core.checking.check import Report, did_you_mean
 from lyra.core.checking.document import Path
-from lyra.core.checking.schema import mismatch, same, schema_problems
+from lyra.core.checking.schema import is_equal_json, mismatch, schema_problems
 from lyra.core.linear_regex import BadPattern, RegexProgram
 from lyra.errors import ToolError
 
@@ -319,7 +319,7 @@ def _enum(kind: str, value: Any, path: Path, report: Report) -> list[Any]:
         wrong = mismatch(choice, {"type": kind}, "it")
         if wrong:
             report.add((*path, index), f"{choice!r} cannot be a value of the enum: {wrong}")
-        elif any(same(choice, other) for other in value[:index]):
+        elif any(is_equal_json(choice, other) for other in value[:index]):
             report.add((*path, index), f"{choice!r} is in the enum twice")
     return value
 

@@ -116,13 +116,13 @@ def _check_let(check: ModuleCheck, node: ast.Let) -> None:
     elif node.name in check.assigned or kind.name == "null":  # one that is null is asked before it is used
         binding = Binding("variable")
     else:
-        binding = Binding("variable", _kept_kind(check, node, kind))
+        binding = Binding("variable", _find_lasting_kind(check, node, kind))
     if isinstance(node.value, ast.Lambda) and node.name not in check.assigned:
         binding.signature = check.signature(node.value.parameters, None)  # it holds this function for good
     check.declare(node, node.name, binding)
 
 
-def _kept_kind(check: ModuleCheck, node: ast.Let | ast.Const, kind: ValueKind) -> ValueKind:
+def _find_lasting_kind(check: ModuleCheck, node: ast.Let | ast.Const, kind: ValueKind) -> ValueKind:
     """The kind of a variable as it stays. What a list or map holds may change without an assignment, so only that it is
     one is kept; the answer of a node has its fields as long as no statement assigns one."""
     value = node.value
@@ -137,7 +137,7 @@ def _check_const(check: ModuleCheck, node: ast.Const) -> None:
     kind = kind_of(check, node.value)
     declared = check.kind_of_type(node.type)
     check.wanted(node.value, declared, kind, f"`{node.name}`")
-    kept = declared if node.type is not None else _kept_kind(check, node, kind)
+    kept = declared if node.type is not None else _find_lasting_kind(check, node, kind)
     check.declare(node, node.name, Binding("constant", kept))
 
 

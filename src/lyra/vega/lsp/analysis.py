@@ -61,7 +61,7 @@ class ImportingChecker(Checker):
         if self.imports is None or self.outer & texts.keys():
             return super().imported(source)
         known = self.imports.kept.get(source.name)
-        if known is None or not _same(known.texts, texts):
+        if known is None or not _is_same_text(known.texts, texts):
             known = self.imports.kept[source.name] = self._checked(source, texts)
         self.check.thrown |= known.thrown
         self.check.has_foreign_tools |= known.has_foreign_tools
@@ -79,7 +79,7 @@ class ImportingChecker(Checker):
         return _Imported(texts, members, alone.others, check.thrown, check.has_foreign_tools, check.has_foreign_errors)
 
 
-def _same(before: dict[str, Any], now: dict[str, Any]) -> bool:
+def _is_same_text(before: dict[str, Any], now: dict[str, Any]) -> bool:
     """Whether these are the very same texts; equal ones in other places are read again, which is harmless."""
     return before.keys() == now.keys() and all(before[name] is now[name] for name in before)
 

@@ -301,7 +301,7 @@ def _anything(asked: _CompletionRequest) -> list[Item]:
         if not context.opened:
             items += _snippets(TOP_SNIPPETS)
     if context.opened and context.opened[-1].what == "call":
-        items += _named_arguments(asked)
+        items += _complete_arguments(asked)
     return items
 
 
@@ -309,7 +309,7 @@ def _snippets(table: dict[str, tuple[str, str]]) -> Iterable[Item]:
     return [Item(name, "snippet", text, "", insert) for name, (text, insert) in table.items()]
 
 
-def _named_arguments(asked: _CompletionRequest) -> list[Item]:
+def _complete_arguments(asked: _CompletionRequest) -> list[Item]:
     """`name: ` for the parameters of a function of this file."""
     place = asked.context.opened[-1].place
     callee = asked.context.tokens[place - 1].value

@@ -51,7 +51,7 @@ def _cursor(ls: VegaLanguageServer, params: Any) -> _At | None:
     return _At(document, document.lines.offset((params.position.line, params.position.character)))
 
 
-def _known(ls: VegaLanguageServer, params: Any) -> tuple[Document, Analysis] | None:
+def _find_analysis(ls: VegaLanguageServer, params: Any) -> tuple[Document, Analysis] | None:
     document = _document(ls, params)
     known = ls.project.analysis(document.path) if document is not None else None
     return (document, known) if document is not None and known is not None else None
@@ -122,13 +122,13 @@ def _highlights(ls: VegaLanguageServer, params: types.DocumentHighlightParams) -
 
 
 def _symbols(ls: VegaLanguageServer, params: types.DocumentSymbolParams) -> list[types.DocumentSymbol]:
-    opened = _known(ls, params)
+    opened = _find_analysis(ls, params)
     return [wire.symbol(opened[0].lines, entry) for entry in outline(opened[1])] if opened is not None else []
 
 
 async def _tokens(ls: VegaLanguageServer, params: types.SemanticTokensParams) -> types.SemanticTokens:
     await ls.rest(path_of(params.text_document.uri))
-    opened = _known(ls, params)
+    opened = _find_analysis(ls, params)
     if opened is None:
         return types.SemanticTokens([])
     document, known = opened
@@ -215,7 +215,7 @@ def _rename(ls: VegaLanguageServer, params: types.RenameParams) -> types.Workspa
 
 def _actions(ls: VegaLanguageServer, params: types.CodeActionParams) -> list[types.CodeAction]:
     """Return what would mend the mistakes in a range."""
-    opened = _known(ls, params)
+    opened = _find_analysis(ls, params)
     if opened is None:
         return []
     document, known = opened

@@ -244,7 +244,7 @@ def signature_help(project: Project, path: str, offset: int) -> Help | None:
     context = context_at(text, offset)
     for opened in reversed(context.opened):
         if opened.sign == "(" and opened.what == "call":
-            named = _named(context, opened.place)
+            named = _find_argument_name(context, opened.place)
             callee = _callee(project, known, context, opened.place, offset)
             return callee._replace(active=_active(callee, opened.commas, named)) if callee is not None else None
         if opened.sign == "{":
@@ -252,7 +252,7 @@ def signature_help(project: Project, path: str, offset: int) -> Help | None:
     return None
 
 
-def _named(context: CursorContext, index: int) -> str:
+def _find_argument_name(context: CursorContext, index: int) -> str:
     """The name of the argument that is being written, if it is given by name."""
     inside = context.tokens[index + 1 :]
     for token_index in range(len(inside) - 1, 0, -1):

@@ -117,7 +117,7 @@ class Walk:
             node, scope = self._later.pop()
             self._body(node, scope)
         for call, callee in self._calls:
-            self._named_arguments(call, callee)
+            self._visit_arguments(call, callee)
         self.uses.sort(key=lambda use: use.at)
         self.members.sort(key=lambda member: member.at)
 
@@ -408,7 +408,7 @@ class Walk:
         self.sends.append(node)
         self._walk([node.target, node.message, node.timeout, node.budget], scope)
 
-    def _named_arguments(self, call: ast.Call, callee: SourceSymbol | MemberReference | None) -> None:
+    def _visit_arguments(self, call: ast.Call, callee: SourceSymbol | MemberReference | None) -> None:
         for argument in call.arguments:
             if not argument.name or callee is None:
                 continue

@@ -138,7 +138,7 @@ class _Case:
         if not fragile:
             return
         for pid, state in self.live.items():
-            for index in self._held(state) & fragile:
+            for index in self._find_held_functions(state) & fragile:
                 problem = f"process {pid} holds `{self.before.functions[index].name}` as a value"
                 self.troubles.append(_Trouble(problem, self._owner(index), pid))
 
@@ -146,11 +146,11 @@ class _Case:
         old, new = self.before.functions[index], self.newer.functions[index]
         return not is_gone(new) and old.parameters == new.parameters and not old.captures and not new.captures
 
-    def _held(self, state: ProcessState) -> set[int]:
+    def _find_held_functions(self, state: ProcessState) -> set[int]:
         """The functions that what the journal keeps for a process names."""
         functions: set[int] = set()
         for data in self._kept(state):
-            functions.update(_named(data))
+            functions.update(_find_functions(data))
         return functions
 
     def _kept(self, state: ProcessState) -> Iterator[Any]:
@@ -173,7 +173,9 @@ class _Case:
             is_agent = state.created.program == VEGA_AGENT or state.created.program.startswith("agent:")
             if is_agent or (pid == MAIN and pid not in self._saved):
                 continue
-            roots = self._held(state) | {frame[0] for frame in self._saved.get(pid, {"frames": ()})["frames"]}
+            roots = self._find_held_functions(state) | {
+                frame[0] for frame in self._saved.get(pid, {"frames": ()})["frames"]
+            }
             if pid == MAIN:
                 roots |= set(_offered(self.newer))
             for index in reached(self.newer, roots):
@@ -238,7 +240,7 @@ class _Case:
             for entry in state.effects.values():
                 is_ours = entry.kind == "spawn" and entry.name == VEGA_PROCESS
                 ran = self.run.processes.get(entry.link) if is_ours else None
-                indexes = set() if ran is None else _named(arguments_of(self.run, ran))
+                indexes = set() if ran is None else _find_functions(arguments_of(self.run, ran))
                 for index in reached(self.before, indexes) & self.changed:
                     problem = f"process {pid}, a call under way, has run it as a tool"
                     self.troubles.append(_Trouble(problem, self._owner(index), pid))
@@ -268,11 +270,13 @@ class _Case:
             if pid in new.diverged:
                 self._differs(pid, *new.diverged[pid])
             elif not asked <= new.taken.get(pid, set()):
-                self._differs(pid, new.stands.get(pid, ""), self._left(state, new.taken.get(pid, set())))
+                self._differs(
+                    pid, new.stands.get(pid, ""), self._describe_left_effect(state, new.taken.get(pid, set()))
+                )
             else:
                 self._lines(pid)
 
-    def _left(self, state: ProcessState, taken: set[Any]) -> str:
+    def _describe_left_effect(self, state: ProcessState, taken: set[Any]) -> str:
         entry = next((entry for key, entry in state.effects.items() if key not in taken), None)
         return "comes to something else than the run did" + (
             f", which {describe_effect(entry.kind, entry.name)}" if entry else ""
@@ -366,7 +370,7 @@ class _Case:
         return ["", *lines[:_LINES_MAX], *more] if lines else []
 
 
-def _named(data: Any) -> set[int]:
+def _find_functions(data: Any) -> set[int]:
     """The functions that values in a journal's form name: `["function", index, captured]`, however deep."""
     functions: set[int] = set()
     todo = [data]

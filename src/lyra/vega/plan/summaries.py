@@ -159,7 +159,7 @@ class Summaries:
                 effects, reads = set(summaries[key].effects), dict.fromkeys(summaries[key].reads)
                 for callee, is_given in local.calls:
                     inner = summaries.get(id(callee.node)) or self._functions[id(callee.node)]
-                    effects |= _given_effects(inner.effects) if is_given else inner.effects
+                    effects |= _order_effects(inner.effects) if is_given else inner.effects
                     reads |= dict.fromkeys(inner.reads)
                 for tool in local.tools:
                     reads |= dict.fromkeys((summaries.get(id(tool.node)) or self._functions[id(tool.node)]).reads)
@@ -238,7 +238,7 @@ class Summaries:
 
     def _called(self, symbol: Symbol, is_given: bool) -> frozenset[str]:
         effects = self.function(symbol).effects
-        return _given_effects(effects) if is_given else effects
+        return _order_effects(effects) if is_given else effects
 
     def _walk(self, root: Any, module: ModuleScope, function: _Called) -> list[EffectSite]:
         effect_sites: list[EffectSite] = []
@@ -333,7 +333,7 @@ class Summaries:
         for effect_site in inside:
             if effect_site.effect in _INSIDE:
                 continue
-            (effect,) = _given_effects([effect_site.effect])
+            (effect,) = _order_effects([effect_site.effect])
             place = effect_site.node
             if effect_site.effect == "change" and not effect_site.through:
                 root = changed(place)
@@ -474,7 +474,7 @@ def _code(function: Any) -> list[Any]:
     return [*function.parameters, function.body]
 
 
-def _given_effects(effects: Iterable[str]) -> frozenset[str]:
+def _order_effects(effects: Iterable[str]) -> frozenset[str]:
     """The effects of a function that a library function calls: questions in it are asked there, one after the other."""
     return frozenset("ordered" if effect in ("ask", "asks") else effect for effect in effects)
 

@@ -165,7 +165,7 @@ def remainder(left: Any, right: Any) -> Any:
     if type(left) is int and type(right) is int:
         rest = abs(left) % abs(right)
         return -rest if left < 0 else rest
-    (scaled_dividend, scaled_divisor), exponent = _same_exponent(dividend, divisor)
+    (scaled_dividend, scaled_divisor), exponent = _align_exponents(dividend, divisor)
     rest = abs(scaled_dividend) % abs(scaled_divisor)
     return _scaled(-rest if scaled_dividend < 0 else rest, exponent)
 
@@ -194,7 +194,7 @@ def _parts(value: Decimal) -> tuple[int, int]:
     return (-coefficient if sign else coefficient), exponent
 
 
-def _same_exponent(left: Decimal, right: Decimal) -> tuple[tuple[int, int], int]:
+def _align_exponents(left: Decimal, right: Decimal) -> tuple[tuple[int, int], int]:
     (left_number, left_exponent), (right_number, right_exponent) = _parts(left), _parts(right)
     exponent = min(left_exponent, right_exponent)
     numbers = left_number * 10 ** (left_exponent - exponent), right_number * 10 ** (right_exponent - exponent)

@@ -225,10 +225,10 @@ def _renamed(part: Mapping[str, Any], values: dict[str, Any]) -> str:
 
 
 def _bound(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: _kept(value) for name, value in values.items()}
+    return {name: _to_database(value) for name, value in values.items()}
 
 
-def _kept(value: Any) -> Any:
+def _to_database(value: Any) -> Any:
     """Return a value as both databases take it: decimals as text in SQLite keep every digit."""
     if isinstance(value, Decimal):
         return format(value, "f")

@@ -77,7 +77,7 @@ class DoorEffects:
 
     async def _perform(self, request: EffectRequest) -> Any:
         try:
-            response = await self._done(request)
+            response = await self._do(request)
         except CapabilityDenied as error:
             failure = EffectError("capability_denied", error.message)
         except DeadlineExceeded as error:
@@ -96,7 +96,7 @@ class DoorEffects:
         self.log.add(request, error=failure)
         raise failure
 
-    async def _done(self, request: EffectRequest) -> Any:
+    async def _do(self, request: EffectRequest) -> Any:
         private, act, options = self._private, self._act(request), self._options(request)
         if private is None:
             return from_json(await self._ctx.do(act, request.payload, **options))

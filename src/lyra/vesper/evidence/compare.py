@@ -28,14 +28,14 @@ def compare(python: Outcome, direct: Outcome) -> Rows:
     if python.status == direct.status and python.unverifiable == direct.unverifiable:
         first, second = python.error, direct.error
         if first is None or second is None:
-            if first is second and same(python.outputs, direct.outputs):
+            if first is second and is_same(python.outputs, direct.outputs):
                 return []
         elif (
             first.code == second.code
             and first.phase == second.phase
             and (first.message == second.message or first.code in _OWN_CODES)
-            and same(first.fields, second.fields)
-            and same(python.outputs, direct.outputs)
+            and is_same(first.fields, second.fields)
+            and is_same(python.outputs, direct.outputs)
         ):
             return []
     rows: Rows = []
@@ -66,7 +66,7 @@ def _failures(rows: Rows, python: NodeFailure | None, direct: NodeFailure | None
     _values(rows, "root.error", python.fields, direct.fields)
 
 
-def same(first: Any, second: Any) -> bool:
+def is_same(first: Any, second: Any) -> bool:
     """Return whether two values agree in every respect."""
     kind = type(first)
     if kind is not type(second):
@@ -79,7 +79,7 @@ def same(first: Any, second: Any) -> bool:
             if type(value) in _PLAIN:
                 if type(value) is not type(other) or value != other:
                     return False
-            elif not same(value, other):
+            elif not is_same(value, other):
                 return False
         return True
     if kind in _PLAIN:
@@ -87,7 +87,7 @@ def same(first: Any, second: Any) -> bool:
     if kind is Decimal:
         return bool(first.compare_total(second) == 0)
     if kind is list:
-        return len(first) == len(second) and all(map(same, first, second))
+        return len(first) == len(second) and all(map(is_same, first, second))
     if kind is frozenset:
         return {_exact(item) for item in first} == {_exact(item) for item in second}
     if isinstance(first, datetime):
@@ -101,7 +101,7 @@ def _exact(item: Any) -> tuple[type, Any]:
 
 
 def _values(rows: Rows, path: str, python: Any, direct: Any) -> None:
-    if len(rows) >= DIFFERENCES_MAX or same(python, direct):
+    if len(rows) >= DIFFERENCES_MAX or is_same(python, direct):
         return
     if python is None or direct is None:
         _add(rows, path, "null_mismatch", python, direct)

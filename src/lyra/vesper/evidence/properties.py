@@ -101,7 +101,7 @@ class _PropertyRun:
         return {
             "idempotency": self._twice,
             "state_machine_correctness": self._walked,
-            "invariants": self._kept_invariants,
+            "invariants": self._find_broken_invariants,
             "expression": self._holds,
         }
 
@@ -194,7 +194,7 @@ class _PropertyRun:
                 return []
         return world.problems
 
-    def _kept_invariants(self, path: RunPath, walk: list[dict[str, Any]]) -> list[str]:
+    def _find_broken_invariants(self, path: RunPath, walk: list[dict[str, Any]]) -> list[str]:
         """Return the invariants that hold at the start and not at the end."""
         ends_at_once = ReturnStep(name="entry", success=())
         entry = msgspec.structs.replace(

@@ -1,6 +1,6 @@
 """The syntax tree of an expression, before anything is known about types, and the table of built-in functions.
 
-Each term has the offsets of its text. `printed` writes a term so that it parses to the same tree; `same` compares
+Each term has the offsets of its text. `printed` writes a term so that it parses to the same tree; `is_same` compares
 two trees and passes over offsets. `FUNCTIONS` has the functions that take values and give a value; `AGGREGATES` those
 over a collection; `old`, `all` and `any` are forms of the language. Kinds of parameters: `number`, `text`, `integer`,
 `sized` (text, bytes or a collection). The paths have the code; here is what the checker must know.
@@ -172,16 +172,16 @@ def names_in(term: Term) -> set[str]:
     return names.union(*(names_in(child) for child in children(term)))
 
 
-def same(left: Any, right: Any) -> bool:
+def is_same(left: Any, right: Any) -> bool:
     """Return whether two trees are equal but for their offsets."""
     if isinstance(left, Term) and isinstance(right, Term):
         return type(left) is type(right) and all(
-            same(getattr(left, name), getattr(right, name))
+            is_same(getattr(left, name), getattr(right, name))
             for name in left.__struct_fields__
             if name not in ("start", "end", "sign")
         )
     if isinstance(left, tuple) and isinstance(right, tuple):
-        return len(left) == len(right) and all(map(same, left, right))
+        return len(left) == len(right) and all(map(is_same, left, right))
     return type(left) is type(right) and bool(left == right) and str(left) == str(right)
 
 

@@ -328,26 +328,26 @@ def format_text(text: str, file: str = TEXT_NAME) -> str:
 
 def _compare(data: dict[str, Any], result: str, file: str) -> None:
     try:
-        is_same = same_data(data, read_document(result, file).data)
+        is_same = is_same_data(data, read_document(result, file).data)
     except ParseError:
         is_same = False
     if not is_same:
         raise ParseError("the file uses YAML that cannot be laid out without changing it", file=file, line=1, column=1)
 
 
-def same_data(first: Any, second: Any) -> bool:
+def is_same_data(first: Any, second: Any) -> bool:
     """Return whether two documents say the same: equal values of equal kinds, numbers with equal digits. The order of
     the keys at the top has no meaning."""
     if not isinstance(first, dict) or not isinstance(second, dict):
-        return _same(first, second)
-    return first.keys() == second.keys() and all(_same(first[key], second[key]) for key in first)
+        return _is_same(first, second)
+    return first.keys() == second.keys() and all(_is_same(first[key], second[key]) for key in first)
 
 
-def _same(first: Any, second: Any) -> bool:
+def _is_same(first: Any, second: Any) -> bool:
     if type(first) is not type(second):
         return False
     if isinstance(first, dict):
-        return list(first) == list(second) and all(_same(first[key], second[key]) for key in first)
+        return list(first) == list(second) and all(_is_same(first[key], second[key]) for key in first)
     if isinstance(first, list):
-        return len(first) == len(second) and all(map(_same, first, second))
+        return len(first) == len(second) and all(map(_is_same, first, second))
     return str(first) == str(second) if isinstance(first, Decimal) else bool(first == second)

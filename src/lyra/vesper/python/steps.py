@@ -546,7 +546,7 @@ class StepWriter:
     def _immediate(self, steps: tuple[ir.Step, ...], scope: PythonScope) -> tuple[str, ast.stmt]:
         """Return a function for the steps of a rule that runs now. It reads and assigns the variables of the flow."""
         function = self.module.names.fresh("take_back")
-        body = self._taken_back(scope, steps)
+        body = self._write_compensation(scope, steps)
         written = sorted(scope.python[variable] for variable in assigned(steps))
         current: list[ast.stmt] = [ast.Nonlocal(written)] if written else []
         is_async = not self.program.pure
@@ -565,10 +565,10 @@ class StepWriter:
                 parameters.append((python, self.module.any(), name(scope.python[variable])))
             else:
                 first.append(ast.AnnAssign(store(python), self.module.any(), ast.Constant(None), 1))
-        body = [*first, *self._taken_back(inner, steps)]
+        body = [*first, *self._write_compensation(inner, steps)]
         return function, new_function(function, parameters, body, ast.Constant(None), is_async=True)
 
-    def _taken_back(self, scope: PythonScope, steps: tuple[ir.Step, ...]) -> list[ast.stmt]:
+    def _write_compensation(self, scope: PythonScope, steps: tuple[ir.Step, ...]) -> list[ast.stmt]:
         kept, self._in_compensation = self._in_compensation, True
         body = self.inside(scope, steps)
         self._in_compensation = kept

@@ -210,7 +210,7 @@ class ImportableNodes:
 
     def _mode(self, program: NodeProgram) -> str | None:
         if self._modes is None:
-            self._modes = {} if self._modes_of is None else _kept_modes(str(self._modes_of))
+            self._modes = {} if self._modes_of is None else _read_modes(str(self._modes_of))
         return self._modes.get(program.digest)
 
     def close(self) -> None:
@@ -302,7 +302,7 @@ def _short(key: str) -> str:
     return hashlib.sha256(key.encode()).hexdigest()[:32]
 
 
-def _kept_modes(store: str) -> dict[str, str]:
+def _read_modes(store: str) -> dict[str, str]:
     """Return the modes that a store has, by the digest of the node; none where there is no such store."""
     from lyra.store.space import Space
     from lyra.store.standing import refuse_foreign, vouch

@@ -11,7 +11,7 @@ from lyra.core.rights.capability import Grant
 from lyra.core.tool import Tool, rights
 from lyra.errors import CapabilityDenied
 from lyra.sage.extensions.plugins.manifest import PluginPermissions
-from lyra.sage.extensions.plugins.plugin import held_to, plugin_tools
+from lyra.sage.extensions.plugins.plugin import limit_rights, plugin_tools
 from lyra.tools.builtin.workspace import Workspace
 from lyra.tools.wrapped import layered
 from tests.agents.support import run
@@ -79,7 +79,7 @@ def test_rights_during_a_call_are_those_of_both(tmp_path: Path) -> None:
         held_rights.append(rights.get())
 
     declared = PluginPermissions(commands=("git *",), files="read").grant("/work")
-    tool = layered(Tool("look", run=look), [held_to(declared)])
+    tool = layered(Tool("look", run=look), [limit_rights(declared)])
     call(tool, Grant(["fs.read", "fs.write"]))
     call(tool, None)
     both, alone = held_rights

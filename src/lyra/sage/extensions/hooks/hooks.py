@@ -172,12 +172,12 @@ class _AnswerRow:
             return
         if not decision or (decision == "allow" and self._decision == "ask"):
             if answer.ends_turn:
-                self._reason = self._named(hook, answer.reason)
+                self._reason = self._describe_hook(hook, answer.reason)
             return
-        self._decision, self._reason = decision, self._named(hook, answer.reason)
+        self._decision, self._reason = decision, self._describe_hook(hook, answer.reason)
 
     @staticmethod
-    def _named(hook: Hook, reason: str) -> str:
+    def _describe_hook(hook: Hook, reason: str) -> str:
         return f"hook {hook.name}: {reason}" if reason else f"hook {hook.name}"
 
     def outcome(self) -> HookOutcome:

@@ -340,13 +340,13 @@ def plugin_tools(path: str, workspace: Workspace, permissions: PluginPermissions
     from lyra.tools.yaml.folder import DynamicTools
 
     source = DynamicTools(path, workspace=workspace, secrets=permissions.variables)
-    return part_of(source, lambda tool: not is_reserved(tool.name), [held_to(permissions.grant(workspace.root))])
+    return part_of(source, lambda tool: not is_reserved(tool.name), [limit_rights(permissions.grant(workspace.root))])
 
 
-def held_to(grant: Grant) -> Middleware:
+def limit_rights(grant: Grant) -> Middleware:
     """Return a layer in which a tool has no more rights than the grant."""
 
-    async def held(call: ToolCall, next: Next) -> Any:  # noqa: A002 - the name that layers have
+    async def call_limited(call: ToolCall, next: Next) -> Any:  # noqa: A002 - the name that layers have
         needs_of = next.tool.needs_of
         for need in needs_of(dict(call.arguments)) if needs_of is not None else ():
             grant.check(need)
@@ -357,4 +357,4 @@ def held_to(grant: Grant) -> Middleware:
         finally:
             rights.reset(token)
 
-    return held
+    return call_limited

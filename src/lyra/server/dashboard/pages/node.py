@@ -232,7 +232,7 @@ def _list(call: HttpCall, known: list[NodeFacts]) -> Html:
 def _row(call: HttpCall, facts: NodeFacts) -> TableRow:
     step = "highest mode" if facts.next_mode is None else facts.lack or f"{facts.next_mode} is allowed"
     cells = (
-        _named(call, facts),
+        _render_name(call, facts),
         mode_words(facts),
         traffic_bar(facts),
         f"≥ {facts.low * 100:.3f} %" if facts.compared else "–",
@@ -245,7 +245,7 @@ def _row(call: HttpCall, facts: NodeFacts) -> TableRow:
     return TableRow(facts.node_id, cells)
 
 
-def _named(call: HttpCall, facts: NodeFacts) -> Html:
+def _render_name(call: HttpCall, facts: NodeFacts) -> Html:
     name = tag("a", facts.node_id, href=link(call, "nodes", facts.node_id))
     return tag("span", name, " ", tag("span", facts.intent, class_="note"), class_="named")
 

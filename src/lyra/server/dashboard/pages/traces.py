@@ -21,7 +21,7 @@ from lyra.server.dashboard.html import Child, Html, TableColumn, TableRow, facts
 from lyra.server.dashboard.layout import link, nothing_yet, page, past_note, region
 from lyra.server.dashboard.waterfall import WATERFALL_SCRIPT, span_cost, waterfall
 from lyra.server.dashboard.words import copied_id, duration, empty, moment, money, state
-from lyra.server.http.api.traces import TraceView, known_spans, own_spans, spans_by_trace, trace_line
+from lyra.server.http.api.traces import TraceView, list_spans, own_spans, spans_by_trace, trace_line
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer, RequestQuery
 from lyra.server.http.problems import HttpRefusal
 
@@ -59,7 +59,7 @@ async def _traces(call: HttpCall) -> RawAnswer:
     query: TracePageQuery = call.query
     one_of(query.order, _ORDERS, "order")
     note = await past_note(call)
-    by_trace = spans_by_trace(known_spans(call))
+    by_trace = spans_by_trace(list_spans(call))
     agents = sorted({span.agent for spans in by_trace.values() for span in spans if span.agent})
     fitting = {trace_id: spans for trace_id, spans in by_trace.items() if _fits(query, trace_id, spans)}
     shown = _ordered(fitting, query)

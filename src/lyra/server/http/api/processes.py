@@ -12,7 +12,7 @@ from lyra.errors import ConfigError, InvalidTransition
 from lyra.kernel.workers.entry import ProcessControlBlock, ProcessState
 from lyra.server.http.endpoint import Endpoint, HttpCall, RequestBody, RequestQuery
 from lyra.server.http.live_tree import LiveTree, ProcessRow
-from lyra.server.owners import named_owner, owner_if_known
+from lyra.server.owners import find_owner_by_pid, owner_if_known
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
@@ -95,7 +95,7 @@ def process_view(call: HttpCall, block: ProcessControlBlock) -> ProcessView:
         priority=block.priority,
         name=None if process is None else process.name,
         program=block.current_service,
-        user_id=block.user_id or named_owner(kernel, block.pid, process),
+        user_id=block.user_id or find_owner_by_pid(kernel, block.pid, process),
         session_id=block.session_id,
         request_id=block.request_id,
         parent_pid=block.parent_pid,

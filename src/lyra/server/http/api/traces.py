@@ -91,10 +91,10 @@ class CostReport(msgspec.Struct, kw_only=True):
 async def own_spans(call: HttpCall) -> list[Span]:
     """The spans of the caller's processes, also of the time before the server began, the oldest first."""
     await call.parts.records.load_past()
-    return known_spans(call)
+    return list_spans(call)
 
 
-def known_spans(call: HttpCall) -> list[Span]:
+def list_spans(call: HttpCall) -> list[Span]:
     """Return the spans, as far as the time before the server began has been read."""
     return [span for owner, span in call.parts.records.spans() if call.caller.owns(owner)]
 

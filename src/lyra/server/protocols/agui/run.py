@@ -370,7 +370,7 @@ class EventTranslator:
             self._turn.call_of[event.id] = call_id
         return []
 
-    def _done(self, event: AnswerDone) -> list[Any]:
+    def _on_done(self, event: AnswerDone) -> list[Any]:
         """Tell an answer that was cut off; how any other ended is in the end of the run."""
         is_cut = event.status in (CUT_BY_PROVIDER, CUT_BY_BUDGET) and event.text
         return [self._types.CustomEvent(name="lyra.cut_off", value={"status": event.status})] if is_cut else []
@@ -380,7 +380,7 @@ class EventTranslator:
 
 
 _FEEDS: Final[dict[type[AgentEvent], Callable[[EventTranslator, Any], list[Any]]]] = {
-    AnswerDone: EventTranslator._done,
+    AnswerDone: EventTranslator._on_done,
     Text: EventTranslator._text,
     Thinking: EventTranslator._thinking,
     Restart: EventTranslator._restart,

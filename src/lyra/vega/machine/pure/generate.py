@@ -81,13 +81,13 @@ class Values:
         if node[0] in ("slot", "constant"):
             return self.value(node), self.value(node)
         name = self._temporary()
-        return ast.NamedExpr(ast.Name(name, STORE), self.value(node)), named(name)
+        return ast.NamedExpr(ast.Name(name, STORE), self.value(node)), load_name(name)
 
     def _constant(self, value: Any) -> ast.expr:
         return constant(value)
 
     def _slot(self, slot: int) -> ast.expr:
-        return named(f"v{slot}")
+        return load_name(f"v{slot}")
 
     def _plain(self, node: list[Any]) -> ast.expr:
         return ast.BinOp(self.value(node[2]), ARITHMETIC[node[1]](), self.value(node[3]))
@@ -120,10 +120,10 @@ class Values:
         result = ast.NamedExpr(ast.Name(name, STORE), ast.BinOp(again, ARITHMETIC[operator](), once_more))
         small = compare(constant(-SMALL), (ast.Lt, result), (ast.Lt, constant(SMALL)))
         test = ast.BoolOp(ast.And(), [both, small])
-        return ast.IfExp(test, named(name), call(GENERAL[operator], again, once_more))
+        return ast.IfExp(test, load_name(name), call(GENERAL[operator], again, once_more))
 
     def _is_int(self, value: ast.expr) -> ast.expr:
-        return compare(call("type", value), (ast.Is, named("int")))
+        return compare(call("type", value), (ast.Is, load_name("int")))
 
     def _ints(self, operator: str, left: list[Any], right: list[Any]) -> ast.expr:
         node = ["binary", operator, left, right]
@@ -132,7 +132,9 @@ class Values:
                 return self._plain(node)
             name = self._temporary()
             result = ast.NamedExpr(ast.Name(name, STORE), self._plain(node))
-            return ast.IfExp(fitting(result, named(name), self._is_positive(node)), named(name), call("give_up"))
+            return ast.IfExp(
+                fitting(result, load_name(name), self._is_positive(node)), load_name(name), call("give_up")
+            )
         # `/` and `%` truncate: Python's do too where nothing is negative.
         python: ast.operator = ast.FloorDiv() if operator == "/" else ast.Mod()
         divisor_fits = right[0] == "constant" and right[1] > 0
@@ -196,13 +198,13 @@ class Values:
         return call("joined", ast.List([self.value(part) for part in parts], LOAD))
 
     def _append(self, node: list[Any]) -> ast.expr:
-        return ast.Call(ast.Attribute(named(f"v{node[1]}"), "append", LOAD), [self.value(node[2])], [])
+        return ast.Call(ast.Attribute(load_name(f"v{node[1]}"), "append", LOAD), [self.value(node[2])], [])
 
     def _push(self, slot: int, value: list[Any]) -> ast.expr:
         """`push` gives the list itself."""
         if self.facts.slots[slot] != "list":
             raise GiveUp
-        pair = ast.Tuple([self._append(["push", slot, value]), named(f"v{slot}")], LOAD)
+        pair = ast.Tuple([self._append(["push", slot, value]), load_name(f"v{slot}")], LOAD)
         return ast.Subscript(pair, constant(1), LOAD)
 
     def _variant(self, is_error: bool, value: list[Any]) -> ast.expr:
@@ -226,7 +228,7 @@ SMALL: Final = 0x3FFFFFFF  # one digit of a Python int
 LOAD, STORE = ast.Load(), ast.Store()
 
 
-def named(name: str) -> ast.Name:
+def load_name(name: str) -> ast.Name:
     return ast.Name(name, LOAD)
 
 
@@ -235,7 +237,7 @@ def constant(value: Any) -> ast.expr:
 
 
 def call(name: str, *arguments: ast.expr) -> ast.expr:
-    return ast.Call(named(name), list(arguments), [])
+    return ast.Call(load_name(name), list(arguments), [])
 
 
 def compare(left: ast.expr, *rest: tuple[type[ast.cmpop], ast.expr]) -> ast.expr:
@@ -243,7 +245,7 @@ def compare(left: ast.expr, *rest: tuple[type[ast.cmpop], ast.expr]) -> ast.expr
 
 
 def give_up() -> ast.stmt:
-    return ast.Raise(named("GiveUp"), None)
+    return ast.Raise(load_name("GiveUp"), None)
 
 
 def assigned(name: str, value: ast.expr) -> ast.stmt:
@@ -330,7 +332,7 @@ class _GeneratedFunction(Values):
         return [self._poll()]
 
     def _poll(self) -> ast.stmt:
-        return ast.If(named("STOP"), [give_up()], [])
+        return ast.If(load_name("STOP"), [give_up()], [])
 
     # ------------------------------------------------------------ statements
 
@@ -370,16 +372,16 @@ class _GeneratedFunction(Values):
             )
         if value[0] == "binary" and value[1] == "+" and self._kinds(value) == ("str", "str"):
             assignment = assigned(name, self._plain(value))
-            over = compare(call("len", named(name)), (ast.Gt, constant(VEGA_STRING_CHARS_MAX)))
+            over = compare(call("len", load_name(name)), (ast.Gt, constant(VEGA_STRING_CHARS_MAX)))
             return [assignment, ast.If(over, [give_up()], [])]
         return [assigned(name, self.value(value))]
 
     def _check(self, name: str, is_positive: bool) -> ast.stmt:
-        fits = fitting(named(name), named(name), is_positive)
+        fits = fitting(load_name(name), load_name(name), is_positive)
         return ast.If(ast.UnaryOp(ast.Not(), fits), [give_up()], [])
 
     def _store_statement(self, slot: int, index: list[Any], value: list[Any]) -> list[ast.stmt]:
-        whole, kinds = named(f"v{slot}"), (self.facts.slots[slot], self.kind(index))
+        whole, kinds = load_name(f"v{slot}"), (self.facts.slots[slot], self.kind(index))
         is_plain = (kinds == ("list", "int") and self._is_positive(index)) or (
             kinds[0] == "map" and kinds[1] in ("str", "int")
         )
@@ -454,7 +456,7 @@ class _Generator(_GeneratedFunction):
         return []
 
     def _poll(self) -> ast.stmt:
-        return ast.If(named("PAUSE"), [ast.Expr(ast.Yield(None))], [])
+        return ast.If(load_name("PAUSE"), [ast.Expr(ast.Yield(None))], [])
 
 
 def _changes(value: list[Any]) -> bool:

@@ -71,7 +71,7 @@ def journals_refusals(
     """For functions that make a call: what they raise before the first effect of it is kept."""
 
     @wraps(call)
-    async def kept(job: VegaJob, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+    async def call_and_journal(job: VegaJob, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
         if not job.world.is_durable or kwargs.get("is_early") or job.ctx.pid in job.world.early:
             return await call(job, *args, **kwargs)
         _meet(job)
@@ -87,7 +87,7 @@ def journals_refusals(
                 cut_short(process, next_key(process), _written(error), form=_REFUSED)
             raise
 
-    return kept
+    return call_and_journal
 
 
 def _meet(job: VegaJob) -> None:

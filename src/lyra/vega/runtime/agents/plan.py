@@ -141,11 +141,11 @@ def tools_of(world: AgentEnvironment, agent: str, settings: Mapping[str, Any]) -
             _tool(world, info, Closure(info.function), details.get(info.name, {}), settings)
             for info in (own.tools if own is not None else [])
         ),
-        *(tool for named in settings.get("tools", ()) for tool in _named_tools(world, named, settings)),
+        *(tool for named in settings.get("tools", ()) for tool in _make_tools(world, named, settings)),
     ]
 
 
-def _named_tools(world: AgentEnvironment, named: Any, agent: Mapping[str, Any]) -> list[Any]:
+def _make_tools(world: AgentEnvironment, named: Any, agent: Mapping[str, Any]) -> list[Any]:
     if isinstance(named, Closure):
         shared = {info.function: info for info in world.linked.program.tools.values()}
         function = world.linked.program.functions[named.function]
