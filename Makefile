@@ -64,8 +64,10 @@ lint: style types
 types: $(VENV)/.installed-check
 	$(BIN)/mypy
 
+# Once, one process reads the tests and leaves them compiled: the workers would each compile them all.
 tests: $(VENV)/.installed-check
 	@rm -f .pytest_cache/v/cache/lastfailed  # tests.again reads the failures of this run there
+	@test -e $(VENV)/.compiled || $(BIN)/python -m pytest -m "$(MARKED)" --collect-only -qq $(ARGS) > $(VENV)/.compiled || true
 	$(BIN)/python -m pytest -m "$(MARKED)" -n auto --dist worksteal $(ARGS) || $(BIN)/python -m tests.again $$?
 
 # Exit code 5 of pytest: no timed test among those asked for.

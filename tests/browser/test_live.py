@@ -201,7 +201,7 @@ async def test_nothing_jumps_while_the_team_works(stage: Stage, browser_page: Wa
         await browser_page.shown("table[role=treegrid]")
     await asyncio.sleep(0.5)
     before = await browser_page.page.evaluate(_LANDMARKS)
-    await stage.kernel.send("security", {"change": 1, "title": "a change", "to": "team", "trouble": True})
+    await stage.kernel.send("security", {"text": "Change 1: a change (overloaded)", "to": "team"})
     await stage.office.bring(1)
     for number in range(20):
         stage.kernel.spawn(_rests, name=f"one more with a rather long name {number}")

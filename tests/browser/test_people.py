@@ -31,7 +31,7 @@ async def test_a_crash_and_its_restart_are_watched(stage: Stage, browser_page: W
     await browser_page.go("/")
     await browser_page.shown("#tree >> text=security")
     before = _pid(stage, "security")
-    job = {"change": 1, "title": "a change", "to": "team", "trouble": True}
+    job = {"text": "Change 1: a change (overloaded)", "to": "team"}
     await stage.kernel.send("security", job)
     await browser_page.shown("#events >> text=overloaded")
     await browser_page.shown("#tree >> text=1 restart")
@@ -46,7 +46,7 @@ async def test_nothing_of_the_tree_is_cut_off(stage: Stage, browser_page: Watche
     """The strategy, the state, the restarts and the cost are read whole on the overview."""
     for _ in range(2):
         gone = {"", _pid(stage, "security")}
-        await stage.kernel.send("security", {"change": 1, "title": "a change", "to": "team", "trouble": True})
+        await stage.kernel.send("security", {"text": "Change 1: a change (overloaded)", "to": "team"})
         await stage.until(partial(_is_another, stage, gone))
     await browser_page.go("/")
     await browser_page.shown("#tree >> text=2 restarts")

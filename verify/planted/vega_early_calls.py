@@ -128,7 +128,7 @@ if early is not None:
         Change(_CALLS, "crash", "early is not None", "False"),
         Change(
             _AHEAD,
-            "_asked",
+            "_ask",
             "return await ask_agent(job, slot, target.pid, message, timeout, budget, is_early=True, early=early)",
             """
 try:

@@ -32,7 +32,7 @@ BUGS: Final[dict[str, tuple[Change, ...]]] = {
     "bound": (Change(_EXPRESSIONS, "Values._is_safe", "slot in self.bounded", "True"),),
     "mutation": (Change(_TREES, "_Tree.function", "changes_only_its_own(len(node.parameters), body)", "True"),),
     "poll": (
-        Change(_GENERATE, "_GeneratedFunction._poll", "ast.If(named('STOP'), [give_up()], [])", "ast.Pass()"),
-        Change(_GENERATE, "_Generator._poll", "named('PAUSE')", "constant(False)"),
+        Change(_GENERATE, "_GeneratedFunction._poll", "ast.If(load_name('STOP'), [give_up()], [])", "ast.Pass()"),
+        Change(_GENERATE, "_Generator._poll", "load_name('PAUSE')", "constant(False)"),
     ),
 }

@@ -37,7 +37,7 @@ def test_a_server_over_http_until_it_dies_and_after(tmp_path):
 
                 async def until_told(word: str, times: int) -> None:
                     async with asyncio.timeout(20):
-                        while (await use.call("mcp__web__cancelled")).count(word) < times:
+                        while str(await use.call("mcp__web__cancelled")).count(word) < times:
                             await asyncio.sleep(0.01)
 
                 waiting = asyncio.ensure_future(use.call("mcp__web__hang"))

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from click.testing import CliRunner
+import pytest
 
 from lyra import Kernel
-from lyra.cli.app import root
+from lyra.cli.app import run as run_command
 from lyra.core.event import Event
 from lyra.observe.audit import attach_audit
 from lyra.server.site import site
@@ -80,7 +80,7 @@ async def test_a_viewer_sees_all_and_changes_nothing(parts: Served) -> None:
     assert {act.data["person"] for act in refused} == {"vera"}
 
 
-def test_the_audit_log_has_the_acts(tmp_path: Path) -> None:
+def test_the_audit_log_has_the_acts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The record names person, act, target and outcome, and `lyra audit view` shows it."""
     log, store = tmp_path / "audit.jsonl", tmp_path / "run.db"
 
@@ -102,10 +102,10 @@ def test_the_audit_log_has_the_acts(tmp_path: Path) -> None:
         "user_id": "ada",
     }
     assert record["fields"] == expected
-    shown = CliRunner().invoke(root, ["audit", "view", str(store)])
-    assert shown.exit_code == 0, shown.output
-    assert "person.acted" in shown.output
-    assert "ada" in shown.output
+    assert run_command(["audit", "view", str(store)]) == 0
+    shown = capsys.readouterr().out
+    assert "person.acted" in shown
+    assert "ada" in shown
 
 
 _MCP = {"accept": "application/json, text/event-stream"}

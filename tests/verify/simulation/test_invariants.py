@@ -235,7 +235,7 @@ PLANTED: dict[str, Plant] = {
     "transitions": _wrong_move,
     "message_lost": lambda patch: patch.setattr(Mailboxes, "dropped", lambda self, process, count, why: None),
     "parents": _forgetful_parents,
-    "interrupt_waiting": lambda patch: patch.setattr(Interrupts, "_given_up", lambda self, *facts: None),
+    "interrupt_waiting": lambda patch: patch.setattr(Interrupts, "_take_back", lambda self, *facts: None),
     "slots": _hoarding,
     "grant": lambda patch: patch.setattr(Grant, "check", lambda self, need: None),
     "idle": _lost_pushes,

@@ -132,7 +132,7 @@ def _broken_promises(effects: dict[str, int], supervision: dict[str, Any]) -> It
 
 # ---------------------------------------------------------------- supervision
 @dataclass(slots=True)
-class _Life:
+class _ProcessHistory:
     """One process of the tree, from its first row to its last."""
 
     name: str
@@ -144,13 +144,15 @@ class _Life:
     ended: dict[str, str] = field(default_factory=dict)  # of a supervisor: children not started again, with their ends
 
 
-def _lives(journal: list[Event]) -> dict[str, _Life]:
+def _lives(journal: list[Event]) -> dict[str, _ProcessHistory]:
     """Return supervisors and other processes by pid, from the journal alone."""
-    lives: dict[str, _Life] = {}
+    lives: dict[str, _ProcessHistory] = {}
     for event in journal:
         data = event.data
         if event.kind == "process.created":
-            life = lives[event.pid] = _Life(data.get("name") or event.pid, data.get("parent", ""), _plan(data))
+            life = lives[event.pid] = _ProcessHistory(
+                data.get("name") or event.pid, data.get("parent", ""), _plan(data)
+            )
             above = lives.get(life.parent)
             if above is not None and above.ended.pop(life.name, None) is not None:
                 above.restarts.append(event.seq)
@@ -172,7 +174,7 @@ def _plan(created: Mapping[str, Any]) -> dict[str, Any]:
     return first if isinstance(first, dict) and "max_restarts" in first else {}
 
 
-def _supervision(lives: dict[str, _Life], killed_at: int) -> dict[str, Any]:
+def _supervision(lives: dict[str, _ProcessHistory], killed_at: int) -> dict[str, Any]:
     supervisors: dict[str, Any] = {}
     children: dict[str, Any] = {}
     for life in lives.values():

@@ -15,12 +15,12 @@ from typing import Final
 
 import click
 
-from lyra.cli.app import COMMANDS as LYRA_COMMANDS
+from lyra.cli.app import COMMANDS as SHARED_COMMANDS
 from lyra.cli.app import CommandGroup, Invocation, Lazy
 
 START: Final = "start"
 COMMANDS: Final[dict[str, Lazy]] = {
-    **{name: LYRA_COMMANDS[name] for name in ("config", "mcp", "permissions", "tools", "trust")},
+    **{name: SHARED_COMMANDS[name] for name in ("config", "mcp", "permissions", "tools", "trust")},
     "acp": Lazy(
         "lyra.cli.commands.acp", "Work in an editor: speak the Agent Client Protocol on stdin and stdout.", "sage_acp"
     ),
