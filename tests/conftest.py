@@ -234,10 +234,9 @@ _FIRST = (
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Two for each processor, since many tests wait for a server, a kill or a clock; the quick ones do not."""
-    processors = os.cpu_count() or 1
-    return processors if _is_quick_part(config) else processors * 2
+def pytest_xdist_auto_num_workers() -> int:
+    """Two for each processor, since many tests wait for a server, a kill or a clock."""
+    return (os.cpu_count() or 1) * 2
 
 
 def _is_quick_part(config: pytest.Config) -> bool:
