@@ -59,6 +59,15 @@ def test_edges_are_what_is_declared():
     ET.fromstring(svg(config))
 
 
+def test_an_edge_shows_its_condition_in_words():
+    """Also one that is made of others: not, and, or."""
+    ok = {"op": "eq", "field": {"scope": "current", "key": "ok"}, "value": True}
+    late = {"op": "exists", "field": {"scope": "state", "key": "late"}}
+    rule = {"expr": {"op": "and", "exprs": [{"op": "not", "expr": ok}, late]}, "target": "b"}
+    config = PipelineConfig.of({"name": "p", "agents": [{"name": "a", "routing_rules": [rule]}, {"name": "b"}]})
+    assert edges(config)[0] == Edge("a", "b", "not (ok = true) and state.late exists", "rule")
+
+
 def test_parallel_pipelines_show_their_requirements():
     """requires and after are the edges."""
     config = PipelineConfig.of(
