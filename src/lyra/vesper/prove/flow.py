@@ -1,0 +1,735 @@
+"""The walk over a whole node, in the order of the reference evaluator, and what can go wrong on the way.
+
+`Flow(program, numbers, list_items=…).run()` notes, as conditions over the inputs: when inputs are accepted, when each
+contract is broken, when each step is reached and when each operation of a step fails. With `list_items=None` an input
+list has any length; with a number, at most so many elements, and `numbers.incomplete` says so. What an effect answers,
+and whether it fails, is open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any, Final
+
+import msgspec
+import z3
+
+from lyra.vesper import ir
+from lyra.vesper.prove.lists import Lists, State
+from lyra.vesper.prove.numbers import Numbers
+from lyra.vesper.prove.texts import text_constant
+from lyra.vesper.prove.values import (
+    FALSE,
+    NULL,
+    TRUE,
+    UNSET,
+    Bool,
+    Choice,
+    Comprehension,
+    Items,
+    Null,
+    Num,
+    Opaque,
+    Record,
+    Term,
+    Text,
+    Time,
+    Unset,
+    Value,
+    conj,
+    disj,
+    implies,
+    negate,
+    options,
+)
+from lyra.vesper.prove.walk import UNJUDGED, UNKNOWN, Env
+from lyra.vesper.values.types import (
+    ANY,
+    Array,
+    DecimalType,
+    EnumType,
+    MapType,
+    Nullable,
+    RecordType,
+    Scalar,
+    SetType,
+    ValueType,
+)
+
+ROUNDS_MAX: Final = 8  # of a loop that are walked one by one in the bounded walk
+ANSWERS: Final = ("map_to", "return_error", "compensate")
+_EFFECT_FAILED: Final = "effect"  # a failure of an act: any code, and no mistake of the node
+_TIMES: Final = (datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC))
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def microseconds(time: datetime) -> int:
+    delta = time - _EPOCH
+    return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
+
+
+@dataclass(frozen=True, eq=False)
+class End:
+    """An end of the flow: success fields, or an error with its code and fields; `variables` as they then are."""
+
+    guard: Term
+    fields: State
+    variables: State
+    code: Value | None = None
+
+
+class Flow(Lists):
+    """One walk over a program."""
+
+    def __init__(self, program: ir.NodeProgram, numbers: Numbers, list_items: int | None) -> None:
+        super().__init__(numbers)
+        self.program = program
+        self.list_items = list_items
+        self.steps_max = program.limits.steps
+        constants = {part.value for part in parts_of(program) if isinstance(part, ir.Constant)}
+        self.constants = tuple(sorted({abs(int(value)) + 1 for value in constants if _is_plain_number(value)}))[:40]
+        self.assigned = _assigned(program)
+        self.inputs: State = {}
+        self.ambient: State = {}
+        self.variables: State = {}
+        self.local: State = {}
+        self.broken: dict[tuple[str, int], Term] = {}
+        self.trivial: dict[tuple[str, int], Term] = {}  # when the right side of an implication matters
+        self.entry: list[tuple[str, Term]] = []  # each condition of the entry, by its text
+        self.failures: list[tuple[Term, str, str]] = []
+        self.input_axioms = 0
+        self.now_bounds()
+
+    def now_bounds(self) -> None:
+        low, high = (self.numbers.constant(microseconds(time)) for time in _TIMES)
+        self.numbers.axioms += [self.numbers.at_most(low, self.now), self.numbers.at_most(self.now, high)]
+
+    # ------------------------------------------------------------ inputs
+
+    def of_type(self, kind: ValueType, name: str) -> Value:
+        """Return any value of a type."""
+        numbers = self.numbers
+        match kind:
+            case Nullable():
+                is_null = numbers.fresh_bool(f"{name}.absent")
+                return Choice(((is_null, NULL), (negate(is_null), self.of_type(kind.type, name))))
+            case Scalar(kind="integer"):
+                number = numbers.fresh(name, whole=True)
+                numbers.axioms.append(negate(numbers.overflow(number)))
+                return number
+            case DecimalType():
+                number = numbers.fresh(name, whole=False, scale=kind.scale)
+                numbers.note(number)
+                return number
+            case Scalar(kind="boolean"):
+                return Bool(numbers.fresh_bool(name))
+            case Scalar(kind="string"):
+                return Text(numbers.fresh_text(name))
+            case EnumType():
+                terms = [text_constant(value) for value in kind.values]
+                if any(term is None for term in terms):
+                    return Opaque("a text with rare characters", "string")
+                text = numbers.fresh_text(name)
+                numbers.axioms.append(disj(*(text == term for term in terms)))
+                return Text(text)
+            case Scalar(kind="timestamp"):
+                number = numbers.fresh(name, whole=True)
+                low, high = (numbers.constant(microseconds(time)) for time in _TIMES)
+                numbers.axioms += [numbers.at_most(low, number), numbers.at_most(number, high)]
+                return Time(number)
+            case RecordType():
+                fields = {}
+                for field in kind.fields:
+                    is_optional = not field.required and field.default in (msgspec.UNSET, None)
+                    declared = Nullable(field.type) if is_optional else field.type
+                    fields[field.name] = self.of_type(declared, f"{name}.{field.name}")
+                return Record(fields)
+            case Array():
+                return self._list_of(kind.item, name)
+            case Scalar(kind="null"):
+                return NULL
+        word = {"SetType": "set", "MapType": "map"}.get(type(kind).__name__, "bytes" if kind == Scalar("bytes") else "")
+        return Opaque(f"{name}, whose type is not modelled", word)
+
+    def _list_of(self, item: ValueType, name: str) -> Value:
+        if self.list_items is None:
+            return self.whole_source(self.new_source(lambda: self.of_type(item, f"{name}[]")))
+        self.numbers.incomplete.add(f"lists of at most {self.list_items} elements")
+        items, before = [], TRUE
+        for index in range(self.list_items):
+            present = self.numbers.fresh_bool(f"{name}[{index}]")
+            self.numbers.axioms.append(implies(present, before))
+            items.append((present, self.of_type(item, f"{name}[{index}]")))
+            before = present
+        return Items(tuple(items))
+
+    def bind_inputs(self) -> None:
+        for item in self.program.inputs:
+            null_if_absent = not item.required and item.default in (msgspec.UNSET, None)
+            kind = Nullable(item.type) if null_if_absent and not isinstance(item.type, Nullable) else item.type
+            self.inputs[item.name] = self.of_type(kind, item.name)
+        self.variables = dict(self.inputs)
+        self.ambient = {name: Opaque(f"`{name}`, which the caller supplies") for name in self.program.ambient}
+
+    # ------------------------------------------------------------ contracts
+
+    def judge(self, expression: ir.TypedExpression, env: Env, here: Term | None = None) -> tuple[Term, Term]:
+        """Return when a contract is true, and when it cannot be judged; an error in it is neither."""
+        start = self.here if here is None else here
+        truth, ends, raised = self.quietly(lambda: self.is_true(expression, env), start)
+        unjudged = disj(*(guard for guard, code, _ in raised if code == UNJUDGED))
+        return conj(ends, truth), unjudged
+
+    def enter(self) -> None:
+        """Set what holds for accepted inputs."""
+        known = {**self.ambient, **self.inputs}
+        for item in self.program.inputs:
+            value = self.inputs[item.name]
+            is_absent = disj(*(guard for guard, part in options(value) if isinstance(part, Null)))
+            may_be_absent = not item.required or isinstance(item.type, Nullable)
+            plain = self.choose([(guard, part) for guard, part in options(value) if not isinstance(part, Null)] or [(TRUE, NULL)])
+            for check in item.constraints:
+                env = {**known, "value": plain if may_be_absent else value}
+                holds, _ = self.judge(check.expression, env, TRUE)
+                self._accept(f"{item.name}: {check.text}", disj(holds, is_absent) if may_be_absent else holds)
+        for contract in self.program.preconditions:
+            if contract.expression is not None:
+                holds, unjudged = self.judge(contract.expression, known, TRUE)
+                self._accept(contract.text, disj(holds, unjudged))
+        for index, contract in enumerate(self.program.invariants):
+            if contract.expression is not None:
+                broken = self.invariant_broken(contract.expression, self.fields_known())
+                self._accept("", negate(broken))
+
+    def _accept(self, text: str, condition: Term) -> None:
+        condition = z3.simplify(condition)
+        self.entry.append((text, condition))
+        self.assumed = self.here = conj(self.here, condition)
+
+    def fields_known(self) -> State:
+        known = {name: value for name, value in self.variables.items() if name not in ("success", "error")}
+        return {**self.ambient, **self.inputs, **known}
+
+    def invariant_broken(self, expression: ir.TypedExpression, variables: State) -> Term:
+        """Return when an invariant is broken; one about a variable that has no value yet is not."""
+        outputs = {output.name for output in (*self.program.success, *self.program.error)}
+        early = FALSE
+        for name in _names(expression) & ({"success", "error"} | outputs | self.assigned):
+            if name not in variables:
+                return FALSE
+            early = disj(early, *(guard for guard, part in options(variables[name]) if isinstance(part, Unset)))
+        holds, unjudged = self.judge(expression, variables)
+        return conj(self.here, negate(early), negate(unjudged), negate(holds))
+
+    # ------------------------------------------------------------ the flow
+
+    def run(self) -> None:
+        self.bind_inputs()
+        self.input_axioms = len(self.numbers.axioms)  # about the types of inputs
+        self.enter()
+        for old in self.program.olds:
+            value, _, raised = self.quietly(lambda old=old: self.evaluate(old, {**self.ambient, **self.inputs}))  # type: ignore[misc]
+            self.olds.append((value, raised))
+        self.variables |= {name: UNSET for name in self.assigned if name not in self.variables}
+        self.walk_steps(self.program.steps)
+        if not z3.is_false(self.here):
+            names = {output.name for output in self.program.success} & (self.assigned | set(self.inputs))
+            self.ends.append(End(self.here, {name: self.variables[name] for name in names}, dict(self.variables)))
+        ends, self.ends = self.ends, []
+        successes = [self.succeed(end) if end.code is None else end for end in ends]
+        for guard, code, site in self.raised:
+            if code == "invariant_failed":
+                key = ("invariant", int(site))
+                self.broken[key] = disj(self.broken.get(key, FALSE), guard)
+            self.failures.append((guard, code, site))
+            self.obey_rules(guard, code)
+        for end in (*successes, *self.ends):
+            if not z3.is_false(end.guard):
+                self.judge_end(end)
+
+    def succeed(self, end: End) -> End:
+        """Return a success with its fields coerced; what is missing or not of its type is a failure."""
+        self.here, fields = end.guard, {}
+        for output in self.program.success:
+            value = end.fields.get(output.name, UNSET)
+            missing = disj(*(guard for guard, part in options(value) if isinstance(part, Unset)))
+            if output.required:
+                self.site = f"output {output.name}"
+                self.fail("incomplete_output", missing)
+        for output in self.program.success:
+            value = end.fields.get(output.name, UNSET)
+            kind = output.type if output.required else Nullable(output.type)
+            self.site = f"output {output.name}"
+            present = [(guard, part) for guard, part in options(value) if not isinstance(part, Unset)]
+            if present:
+                missing = disj(*(guard for guard, part in options(value) if isinstance(part, Unset)))
+                coerced = self.under(negate(missing), lambda: self.each(lambda part: self.computed(kind, part), self.choose(present)))  # noqa: B023
+                fields[output.name] = self.choose(((negate(missing), coerced), (missing, NULL)))
+        return End(self.here, fields, end.variables)
+
+    def computed(self, kind: ValueType, value: Value) -> Value:
+        """Return a value that the node computed as one of the type."""
+        if isinstance(value, Choice):
+            return self.each(lambda part: self.computed(kind, part), value)
+        if isinstance(kind, Nullable):
+            return NULL if isinstance(value, Null | Unset) else self.computed(kind.type, value)
+        if kind == ANY:
+            return NULL if isinstance(value, Unset) else value
+        if isinstance(value, Opaque):
+            fits = value.kind and value.kind == _opaque_kind(kind)
+            if not (fits and kind in (Scalar("string"), Scalar("bytes"))):
+                self.fail("type_error", self.open_condition(value.why))
+            return self.of_type(kind, "computed") if not isinstance(kind, Array) else Opaque(value.why, "list")
+        match kind, value:
+            case Scalar(kind="integer"), Num(whole=True):
+                return value
+            case DecimalType(), Num():
+                return self._computed_decimal(kind, value)
+            case (Scalar(kind="string"), Text()) | (Scalar(kind="boolean"), Bool()) | (Scalar(kind="timestamp"), Time()):
+                return value
+            case Scalar(kind="null"), Null():
+                return value
+            case EnumType(), Text():
+                terms = [text_constant(word) for word in kind.values]
+                known = disj(*(value.term == term for term in terms if term is not None))
+                self.fail("type_error", conj(negate(known), self.open_condition("rare characters") if None in terms else TRUE))
+                return value
+            case Array(), Items() | Comprehension():
+                return self.mapped(value, lambda part: self.computed(kind.item, part))  # type: ignore[arg-type,union-attr]
+            case MapType(), Record():
+                if isinstance(kind.key, EnumType) and not set(value.fields) <= set(kind.key.values):
+                    self.fail("type_error")
+                return Record({name: self.computed(kind.value, part) for name, part in value.fields.items()})
+            case RecordType(), Record():
+                return self._computed_record(kind, value)
+            case SetType(), Items() | Comprehension():
+                self.fail("type_error", self.open_condition("sets"))
+                return Opaque("a set", "set")
+        self.fail("type_error")
+        return NULL
+
+    def _computed_decimal(self, kind: DecimalType, value: Num) -> Value:
+        number = Num(value.term, False, value.scale)
+        if kind.scale is None:
+            return number
+        exact = self.numbers.round_quotient(number, None, kind.scale, "half_even")
+        if number.scale is None or number.scale > kind.scale:
+            self.fail("type_error", negate(self.numbers.equal(exact, number)))
+        self.fail("type_error", self.numbers.overflow(exact))
+        return exact
+
+    def _computed_record(self, kind: RecordType, value: Record) -> Value:
+        if any(kind.field(name) is None for name in value.fields):
+            self.fail("type_error")
+        fields: State = {}
+        for field in kind.fields:
+            is_optional = not field.required and field.default in (msgspec.UNSET, None)
+            declared = Nullable(field.type) if is_optional else field.type
+            if field.name in value.fields:
+                fields[field.name] = self.computed(declared, value.fields[field.name])
+            elif field.default is not msgspec.UNSET:
+                fields[field.name] = self.of_type(field.type, field.name) if field.default is not None else NULL
+            else:
+                if not (is_optional or isinstance(field.type, Nullable)):
+                    self.fail("type_error")
+                fields[field.name] = NULL
+        return Record(fields)
+
+    def env(self) -> Env:
+        return {**self.ambient, **self.variables, **self.local}
+
+    def all_true(self, checks: Iterable[ir.Condition]) -> Term:
+        holds: Term = TRUE
+        for check in checks:
+            holds = conj(holds, self.under(holds, lambda check=check: self.is_true(check.expression, self.env())))  # type: ignore[misc]
+        return holds
+
+    def when(self, condition: Term, then: Callable[[], None], otherwise: Callable[[], None] = lambda: None) -> None:
+        """Walk both branches, each where its condition holds, and join what they assigned."""
+        condition = z3.simplify(condition)
+        if z3.is_true(condition) or z3.is_false(condition):
+            (then if z3.is_true(condition) else otherwise)()
+            return
+        entry, variables, local = self.here, self.variables, self.local
+        results = []
+        for guard, branch in ((condition, then), (negate(condition), otherwise)):
+            self.here, self.variables, self.local = conj(entry, guard), dict(variables), dict(local)
+            start = self.here
+            branch()
+            results.append((self.here, self.here is start, self.variables, self.local))
+        (first_end, first_plain, first, first_local), (second_end, second_plain, second, second_local) = results
+        self.here = entry if first_plain and second_plain else disj(first_end, second_end)
+        if z3.is_false(first_end) or z3.is_false(second_end):
+            self.variables, self.local = (second, second_local) if z3.is_false(first_end) else (first, first_local)
+            return
+        self.variables = self.joined(condition, first, second)
+        self.local = self.joined(condition, first_local, second_local)
+
+    def walk_steps(self, steps: Iterable[ir.Step]) -> None:
+        for step in steps:
+            if z3.is_false(self.here):
+                return
+            site, self.site = self.site, step.name
+            if isinstance(step, ir.ValidateStep):
+                self.reached.append((step.name, self.here))
+                self._validate(step)
+            elif step.guards:
+                self.when(self.all_true(step.guards), lambda step=step: self._step(step))  # type: ignore[misc]
+            else:
+                self._step(step)
+            self.site = site
+
+    def _validate(self, step: ir.ValidateStep) -> None:
+        failure = step.failure
+        failed = negate(self.all_true((*step.guards, *step.checks)))
+        if failure is None:
+            self.fail("validation_failed", failed)
+        else:
+            self.when(failed, lambda: self.answer(failure, {}))
+
+    def _step(self, step: ir.Step) -> None:
+        self.reached.append((step.name, self.here))
+        match step:
+            case ir.AssignStep():
+                target = self.local if step.target in self.local else self.variables
+                target[step.target] = self.evaluate(step.value, self.env())
+            case ir.BranchStep():
+                condition = self.all_true((ir.Condition("", step.condition),))
+                self.when(condition, lambda: self.walk_steps(step.then), lambda: self.walk_steps(step.otherwise))
+            case ir.ForEachStep():
+                self._for_each(step)
+            case ir.LoopStep():
+                self._loop(step)
+            case ir.ParallelStep():
+                entry = alive = self.here
+                for part in step.steps:
+                    self.here = entry if not self.program.pure else self.here
+                    self.walk_steps((part,))
+                    alive = self.here if self.program.pure else conj(alive, self.here)
+                self.here = alive
+            case ir.ReturnStep():
+                if step.error is not None:
+                    self.answer(step.error, {})
+                    return
+                fields = {name: self.evaluate(value, self.env()) for name, value in step.success or ()}
+                self.ends.append(End(self.here, fields, dict(self.variables)))
+                self.here = FALSE
+            case ir.EffectStep() | ir.TransitionStep():
+                self._effect(step)
+
+    def answer(self, value: ir.ErrorAnswer, more: State) -> None:
+        """End with a declared error."""
+        env = {**self.env(), **more}
+        code = self.evaluate(value.code, env)
+        if not all(isinstance(part, Text) for _, part in options(code)):
+            self.each(lambda part: self._text_only(part), code)
+        values = {name: self.evaluate(field, env) for name, field in value.fields}
+        types = {output.name: output.type for output in self.program.error}
+        fields = {name: self.computed(Nullable(types.get(name, ANY)), field) for name, field in values.items()}
+        if code_field(self.program):
+            fields.setdefault(code_field(self.program), code)
+        if "message" in values:  # what the failure holds as its message is the text of it
+            self.each(self.shown, values["message"])
+        self.ends.append(End(self.here, fields, dict(self.variables), code))
+        self.here = FALSE
+
+    def _text_only(self, part: Value) -> Value:
+        if isinstance(part, Opaque):
+            if part.kind != "string":
+                self.fail("type_error", self.open_condition(part.why))
+        elif not isinstance(part, Text):
+            self.fail("type_error")
+        return part
+
+    # ------------------------------------------------------------ loops
+
+    def _block(self, steps: tuple[ir.Step, ...], local: State) -> Callable[[State], State]:
+        """Return a round of a loop: from what its steps may assign to what they did assign."""
+        names = {name for name in _assigned_in(steps) if name not in local}
+        kept_local, outside = self.local, self.variables
+
+        def round_of(state: State) -> State:
+            self.variables = {**outside, **{name: state[name] for name in names & set(outside)}}
+            self.local = {**kept_local, **{name: state[name] for name in names & set(kept_local)}, **local}
+            self.walk_steps(steps)
+            after = {**self.variables, **{name: self.local[name] for name in kept_local if name not in local}}
+            return {name: after[name] for name in state}
+
+        return round_of
+
+    def _state(self, steps: tuple[ir.Step, ...], local: State) -> State:
+        names = {name for name in _assigned_in(steps) if name not in local}
+        return {name: self.local.get(name, self.variables.get(name, UNSET)) for name in sorted(names)}
+
+    def _restore(self, variables: State, local: State, state: State) -> None:
+        self.variables = {**variables, **{name: value for name, value in state.items() if name not in local}}
+        self.local = {**local, **{name: value for name, value in state.items() if name in local}}
+
+    def _for_each(self, step: ir.ForEachStep) -> None:
+        values = self.elements(step.collection, self.env())
+        variables, local, site = self.variables, self.local, self.site
+
+        def body(item: Value, state: State) -> State:
+            self.variables, self.local = variables, local
+            self.site = site
+            return self._block(step.steps, {step.variable: item})(state)
+
+        state = self.fold(values, self._state(step.steps, {step.variable: NULL}), body)
+        self._restore(variables, local, state)
+
+    def _loop(self, step: ir.LoopStep) -> None:
+        variables, local, site = self.variables, self.local, self.site
+        round_of = self._block(step.steps, {})
+        state = self._state(step.steps, {})
+
+        def condition(state: State) -> Term:
+            self._restore(variables, local, state)
+            self.site = site
+            return self.all_true((ir.Condition("", step.condition),))
+
+        if self.list_items is None and not self._ends_soon(step, state, condition, round_of):
+
+            def guarded(current: State) -> State:
+                again = condition(current)
+                return self.joined(again, self.under(again, lambda: round_of(current)), current)
+
+            state = self.keep_invariants(state, guarded, None)
+            again = condition(state)
+            self.fail("loop_limit", conj(again, self.open_condition("how often a loop goes round")))
+            self.here = conj(self.here, negate(again))
+        else:
+            state = self._unroll(step, state, condition, round_of)
+        self._restore(variables, local, state)
+
+    def _ends_soon(self, step: ir.LoopStep, state: State, condition: Any, round_of: Any) -> bool:
+        """Return whether the loop has ended after few rounds, for all inputs."""
+
+        def tried() -> bool:
+            current = state
+            for _ in range(min(ROUNDS_MAX, step.max_iterations) + 1):
+                again = condition(current)
+                if z3.is_false(z3.simplify(conj(self.here, again))) or self.holds_always(negate(again)):
+                    return True
+                before = current
+                current = self.under(again, lambda before=before: round_of(before))  # type: ignore[misc]
+                current = self.joined(again, current, before)
+            return False
+
+        result, _, _ = self.quietly(tried, self.here)
+        return bool(result)
+
+    def _unroll(self, step: ir.LoopStep, state: State, condition: Any, round_of: Any) -> State:
+        for number in range(step.max_iterations + 1):
+            again = condition(state)
+            if z3.is_false(z3.simplify(conj(self.here, again))):
+                return state
+            if number == step.max_iterations:
+                self.fail("loop_limit", again)
+                return state
+            if number == ROUNDS_MAX:
+                if not self.holds_always(negate(again)):
+                    self.numbers.incomplete.add(f"loops of at most {ROUNDS_MAX} rounds")
+                self.here = conj(self.here, negate(again))
+                return state
+            before = state
+            changed = self.under(again, lambda before=before: round_of(before))  # type: ignore[misc]
+            state = self.joined(again, changed, before)
+        return state
+
+    # ------------------------------------------------------------ effects and rules
+
+    def _effect(self, step: ir.EffectStep | ir.TransitionStep) -> None:
+        """Walk an act: its request may fail, it may fail, and it answers with anything."""
+        entry, first, local = self.here, len(self.raised), self.local
+        why = f"the answer of step {step.name}"
+        if isinstance(step, ir.EffectStep):
+            self.evaluate(step.request, self.env())
+        else:
+            for part in (step.source, step.target, step.entity):
+                self.evaluate(part, self.env())
+            self.all_true(step.checks)
+        self.fail(_EFFECT_FAILED, self.open_condition(why))
+        response = Opaque(why)
+        if step.output:
+            self.variables[step.output] = response
+        rules: tuple[ir.ErrorRule, ...] = ()
+        if isinstance(step, ir.EffectStep):
+            usual = "query_result" if step.kind == "db.query" else "response"
+            self.local = {**self.local, **({} if step.output == usual else {usual: response})}
+            for name, expression in step.extract:
+                self.variables[name] = self.evaluate(expression, self.env())
+            rules = step.rules
+        failed = disj(*(guard for guard, _, _ in self.raised[first:]))
+        for rule in rules:
+            if rule.answer is not None and rule.action in ANSWERS:
+                self._answer_somewhere(rule.answer, conj(entry, failed))
+        self._check_invariants()
+        if isinstance(step, ir.EffectStep) and (step.found or step.empty):
+            found, empty = step.found, step.empty
+            self.when(self.open_condition(why), lambda: self.walk_steps(empty), lambda: self.walk_steps(found))
+        self.local = local
+
+    def _answer_somewhere(self, answer: ir.ErrorAnswer, guard: Term) -> None:
+        """Note an answer of a rule: it is possible wherever the guard holds, with any value of what steps assign."""
+        kept = self.here, self.variables, self.site
+        self.here = conj(guard, self.numbers.fresh_bool("rule"))
+        self.variables = self._blurred()
+        self.site = ""
+        code, message = Opaque("the code of an error", "string"), Opaque("the message of an error", "string")
+        error = {"occurred": Bool(TRUE), "code": code, "message": message, "logged": Bool(TRUE)}
+        before = len(self.raised)
+        self.answer(answer, {"error": Record(error)})
+        for failure, failed_code, _ in self.raised[before:]:
+            self.ends.append(End(failure, {}, self._blurred(), self.error_code(failed_code)))
+        del self.raised[before:]
+        self.here, self.variables, self.site = kept
+
+    def _blurred(self) -> State:
+        """Return the variables with anything in those that steps assign."""
+        why = "variables where an error is handled"
+        blurred: State = {}
+        for name in self.variables:
+            if name not in self.assigned:
+                blurred[name] = self.variables[name]
+                continue
+            unset = self.numbers.fresh_bool("unset")
+            blurred[name] = Choice(((unset, UNSET), (negate(unset), Opaque(why))))
+        return blurred
+
+    def _check_invariants(self) -> None:
+        for index, contract in enumerate(self.program.invariants):
+            if contract.expression is not None:
+                broken = self.invariant_broken(contract.expression, self.fields_known())
+                site, self.site = self.site, str(index)
+                self.fail("invariant_failed", broken)
+                self.site = site
+
+    def obey_rules(self, guard: Term, code: str) -> None:
+        """Note how an execution ends that failed with a code: by a rule of the node, or with the code itself."""
+        is_open = code in (UNKNOWN, _EFFECT_FAILED)
+        matching = [
+            rule
+            for rule in self.program.rules
+            if rule.action in ANSWERS and (is_open or rule.error in ("*", code, "type_error" if code == UNJUDGED else code))
+        ]
+        for rule in matching if is_open else matching[:1]:
+            if rule.answer is not None:
+                self._answer_somewhere(rule.answer, guard)
+        if is_open or not matching or matching[0].answer is None:
+            self.ends.append(End(guard, {}, self._blurred(), self.error_code(code)))
+
+    def error_code(self, code: str) -> Value:
+        if code in (UNKNOWN, _EFFECT_FAILED):
+            return Opaque("the code of an error", "string")
+        return self.constant("type_error" if code == UNJUDGED else code)
+
+    # ------------------------------------------------------------ contracts at the end
+
+    def judge_end(self, end: End) -> None:
+        self.here, program = end.guard, self.program
+        known: State = {**self.ambient, **self.inputs}
+        error_fields = {output.name for output in program.error}
+        success_fields = {output.name for output in program.success}
+        occurred = end.code is not None
+        if end.code is None:
+            known |= {name: known.get(name, NULL) for name in error_fields | success_fields} | end.fields
+            values: State = end.fields
+            code, message = NULL, NULL
+        else:
+            known |= {n: known.get(n, NULL) for n in error_fields if n in known or n not in success_fields}
+            message = self._message(end)
+            values = {"message": message, **end.fields, code_field(program): end.code}
+            known |= {name: value for name, value in values.items() if name in error_fields | success_fields}
+            code = end.code
+        flag = Bool(z3.BoolVal(occurred))
+        known |= {
+            "success": Bool(z3.BoolVal(not occurred)),
+            "error": Record({"occurred": flag, "code": code, "message": message, "logged": flag}),
+        }
+        for index, contract in enumerate(program.postconditions):
+            expression = contract.expression
+            if expression is None:
+                continue
+            names = _names(expression)
+            if occurred and not names & {"success", "error"} and any(n in success_fields and n not in known for n in names):
+                continue
+            env = {**dict.fromkeys(success_fields, NULL), **known}
+            holds, unjudged = self.judge(expression, env)
+            key = ("postcondition", index)
+            broken = conj(self.here, negate(unjudged), negate(holds))
+            self.broken[key] = disj(self.broken.get(key, FALSE), broken)
+            if isinstance(expression, ir.Logic) and expression.operator == "implies":
+                (asked, ends, _) = self.quietly(lambda e=expression, v=env: self.is_true(e.left, v), self.here)  # type: ignore[misc]
+                matters = conj(ends, asked)
+                self.trivial[key] = disj(self.trivial.get(key, FALSE), matters)
+        answer_fields = (success_fields | error_fields) - set(self.inputs) | {"success", "error"} | set(values)
+        own = {name: value for name, value in end.variables.items() if name not in answer_fields}
+        for index, contract in enumerate(program.invariants):
+            if contract.expression is not None:
+                broken = self.invariant_broken(contract.expression, {**known, **own})
+                key = ("invariant", index)
+                self.broken[key] = disj(self.broken.get(key, FALSE), broken)
+
+    def _message(self, end: End) -> Value:
+        if "message" not in end.fields:
+            return self.constant("") if end.code is not None else NULL
+        value, _, _ = self.quietly(lambda: self.each(self.shown, end.fields["message"]))
+        assert isinstance(value, Value)
+        return value
+
+
+def _opaque_kind(kind: ValueType) -> str:
+    match kind:
+        case Array():
+            return "list"
+        case SetType():
+            return "set"
+        case MapType() | RecordType():
+            return "map"
+        case Scalar():
+            return kind.kind
+    return "string" if isinstance(kind, EnumType) else ""
+
+
+def _is_plain_number(value: Any) -> bool:
+    return isinstance(value, int | Decimal) and not isinstance(value, bool) and abs(value) < 10**24  # noqa: PLR2004
+
+
+def code_field(program: ir.NodeProgram) -> str:
+    names = [output.name for output in program.error]
+    return "error_code" if "error_code" in names else "code" if "code" in names else ""
+
+
+def parts_of(node: Any) -> Iterator[Any]:
+    """Yield a struct of the IR and all structs inside it."""
+    if isinstance(node, tuple):
+        for item in node:
+            yield from parts_of(item)
+    elif isinstance(node, msgspec.Struct):
+        yield node
+        for name in node.__struct_fields__:
+            yield from parts_of(getattr(node, name))
+
+
+def _names(expression: ir.TypedExpression) -> set[str]:
+    return {part.name for part in parts_of(expression) if isinstance(part, ir.NodeVariable)}
+
+
+def _assigned(program: ir.NodeProgram) -> set[str]:
+    return _assigned_in((program.steps, program.rules))
+
+
+def _assigned_in(node: Any) -> set[str]:
+    names = set()
+    for part in parts_of(node):
+        match part:
+            case ir.AssignStep():
+                names.add(part.target)
+            case ir.EffectStep():
+                names |= {part.output, *(name for name, _ in part.extract)}
+            case ir.TransitionStep():
+                names.add(part.output)
+    return names - {""}

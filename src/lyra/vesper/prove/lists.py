@@ -1,0 +1,803 @@
+"""Lists in the walk: written-out ones element by element, and lists of any length by what holds for each element.
+
+A `Source` is a list of any length. The walk looks at single elements of it, each as good as any other: what was
+assumed of all (`FORALL`, constraints) holds for each one, and what fails for one of them fails. A fold over such a list
+is proved by one induction step: bounds of what an element adds become bounds of the sum, and a variable of a loop keeps
+those of its candidate invariants that the loop's body keeps (see `keep_invariants`). The same sum over the same list is
+the same number, so that a loop that adds up and `SUM` agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import z3
+
+from lyra.vesper import ir
+from lyra.vesper.prove.values import (
+    FALSE,
+    NULL,
+    TRUE,
+    UNSET,
+    Bool,
+    Choice,
+    Comprehension,
+    Element,
+    Items,
+    Null,
+    Num,
+    Opaque,
+    Record,
+    Source,
+    Term,
+    Text,
+    Time,
+    Unset,
+    Value,
+    conj,
+    disj,
+    implies,
+    ite,
+    negate,
+    options,
+)
+from lyra.vesper.prove.walk import Env, Walk
+
+LEMMA_RLIMIT: Final = 300_000
+_BOUNDS: Final = (0, 1, 10, 100, 1_000, 10_000, 100_000, 10**6, 10**9, 10**12, 10**15, 10**19, 10**24)
+_FACT_DEPTH_MAX: Final = 2
+_ROUNDS_MAX: Final = 6  # in which the kinds of a loop's variables must settle
+State = dict[str, Value]
+Walked = tuple[Source, Element]
+
+
+class Lists(Walk):
+    """Evaluates the expressions over elements; `flow.Flow` uses `for_all_elements` for steps."""
+
+    steps_max = 10_000_000  # of an execution, and so elements that it can walk through
+    constants: tuple[int, ...] = ()  # of the node: candidates for bounds
+    assumed: Term = TRUE  # what holds for all accepted inputs
+    _fact_depth = 0
+
+    # ------------------------------------------------------------ sources
+
+    def new_source(self, make: Callable[[], Value]) -> Source:
+        length = self.numbers.fresh("count", whole=True)
+        limit = self.numbers.constant(self.steps_max)  # a longer list ends at the limit of steps, not at a contract
+        self.numbers.axioms.append(self.numbers.at_most(self.numbers.constant(0), length))
+        self.numbers.axioms.append(self.numbers.at_most(length, limit))
+        return Source(length, make)
+
+    def whole_source(self, source: Source) -> Comprehension:
+        return Comprehension(source, lambda element: (TRUE, element.value))
+
+    def exists_any(self, source: Source) -> Term:
+        return self.numbers.less(self.numbers.constant(0), source.length)
+
+    def new_element(self, source: Source) -> Element:
+        """Return an element of which only what holds for all of them is known; there is none in an empty list."""
+        element = Element(source.make())
+        source.elements.append(element)
+        for fact in list(source.facts):
+            self._apply(fact, source, element)
+        return element
+
+    def learn(self, source: Source, fact: Callable[[Element], Term]) -> None:
+        source.facts.append(fact)
+        for element in list(source.elements):
+            self._apply(fact, source, element)
+
+    def _apply(self, fact: Callable[[Element], Term], source: Source, element: Element) -> None:
+        """Add a fact about an element; a fact that looks at elements itself is not followed without end."""
+        if self._fact_depth >= _FACT_DEPTH_MAX:
+            return
+        self._fact_depth += 1
+        try:
+            self.numbers.axioms.append(implies(self.exists_any(source), fact(element)))
+        finally:
+            self._fact_depth -= 1
+
+    def canonical(self, source: Source) -> Element:
+        return source.elements[0] if source.elements else self.new_element(source)
+
+    def stage_of(self, values: Comprehension, element: Element) -> tuple[Term, Value]:
+        if id(values) not in element.stages:
+            element.stages[id(values)] = values, *values.stage(element)
+        _, present, value = element.stages[id(values)]
+        return present, value
+
+    def walk_element(self, values: Comprehension) -> tuple[Element, Term, Value]:
+        """Return any element, with the condition that it is in the list, and its value there."""
+        element = self.new_element(values.source)
+        present, value = self.stage_of(values, element)
+        return element, conj(self.exists_any(values.source), present), value
+
+    def pure(self, function: Callable[[], Any]) -> tuple[Any, Term]:
+        """Return what the function gives and the condition that nothing in it fails."""
+        result, ends, _ = self.quietly(function)
+        return result, ends
+
+    # ------------------------------------------------------------ expressions
+
+    def collection(self, expression: ir.TypedExpression, env: Env) -> Value:
+        match expression:
+            case ir.Quantifier():
+                return self._quantifier(expression, env)
+            case ir.Aggregate():
+                return self.aggregate(expression.function, self.elements(expression.collection, env))
+            case ir.MapOver():
+                values = self.elements(expression.collection, env)
+                return self.mapped(values, lambda part: self.evaluate(expression.body, {**env, expression.name: part}))
+            case ir.Filter():
+                values = self.elements(expression.collection, env)
+                return self.filtered(values, lambda part: self.is_true(expression.body, {**env, expression.name: part}))
+            case ir.Reduce():
+                return self._reduce(expression, env)
+            case ir.GroupBy():
+                return self._group_by(expression, env)
+            case ir.MatrixProduct():
+                self.evaluate(expression.left, env)
+                self.evaluate(expression.right, env)
+                return self.any_of("a product of matrices")
+        return self.any_of(f"the expression {type(expression).__name__}, which the prover does not know")
+
+    def elements(self, expression: ir.TypedExpression, env: Env) -> Items | Comprehension:
+        """Return a list to walk through; what is no list is a type error."""
+        value = self.evaluate(expression, env)
+        if isinstance(value, Choice):
+            lists = [(guard, part) for guard, part in value.options if isinstance(part, Items | Comprehension)]
+            self.each(lambda part: self.listed(part), value)
+            is_known = not any(isinstance(part, Opaque) for _, part in value.options)
+            if len(lists) == 1 and is_known:
+                return lists[0][1]  # the others have failed
+            if lists and is_known and all(isinstance(part, Items) for _, part in lists):
+                parts = [(conj(guard, here), item) for guard, part in lists for here, item in part.items]  # type: ignore[union-attr]
+                return Items(tuple(parts))
+            return self.whole_source(self.new_source(lambda: self.any_of("one of several lists", may_fail=False)))
+        return self.listed(value)
+
+    def listed(self, value: Value) -> Items | Comprehension:
+        match value:
+            case Items() | Comprehension():
+                return value
+            case Opaque(kind="" | "list" | "set"):
+                if not value.kind:
+                    self.fail("type_error", self.open_condition(value.why))
+                self.approximations.add(value.why)
+                why = value.why
+                return self.whole_source(self.new_source(lambda: Opaque(why)))
+        self.fail("type_error")
+        return Items(())
+
+    def mapped(self, values: Items | Comprehension, function: Callable[[Value], Value]) -> Items | Comprehension:
+        if isinstance(values, Items):
+            parts = [(here, self.under(here, lambda item=item: function(item))) for here, item in values.items]  # type: ignore[misc]
+            return Items(tuple(parts))
+        self.fail_for_some(values, function)
+
+        def stage(element: Element) -> tuple[Term, Value]:
+            present, value = self.stage_of(values, element)
+            return present, self.pure(lambda: function(value))[0]
+
+        return Comprehension(values.source, stage)
+
+    def filtered(self, values: Items | Comprehension, condition: Callable[[Value], Term]) -> Items | Comprehension:
+        if isinstance(values, Items):
+            parts = []
+            for here, item in values.items:
+                holds = self.under(here, lambda item=item: condition(item))  # type: ignore[misc]
+                parts.append((conj(here, holds), item))
+            return Items(tuple(parts))
+        self.fail_for_some(values, lambda part: Bool(condition(part)))
+
+        def stage(element: Element) -> tuple[Term, Value]:
+            present, value = self.stage_of(values, element)
+            return conj(present, self.pure(lambda: condition(value))[0]), value
+
+        return Comprehension(values.source, stage)
+
+    def fail_for_some(self, values: Comprehension, function: Callable[[Value], Any]) -> None:
+        """Fail as the function fails for any one element; go on knowing that it fails for none."""
+        _, present, value = self.walk_element(values)
+        self.under(present, lambda: function(value))
+        here = self.here
+
+        def no_failure(element: Element) -> Term:
+            present, value = self.stage_of(values, element)
+            return implies(conj(here, present), self.pure(lambda: function(value))[1])
+
+        self.learn(values.source, no_failure)
+
+    def exists(self, values: Comprehension, condition: Callable[[Value], Term]) -> Term:
+        return self._for_some(values, condition)
+
+    def _for_some(self, values: Comprehension, condition: Callable[[Value], Term]) -> Term:
+        """Return whether the condition holds for one element; where it holds, there is an element that shows it."""
+        _, present, value = self.walk_element(values)
+        holds = self.under(present, lambda: condition(value))
+        here, result = self.here, self.numbers.fresh_bool("some")
+        self.numbers.axioms.append(implies(conj(here, result), conj(present, holds)))
+
+        def not_this(element: Element) -> Term:
+            present, value = self.stage_of(values, element)
+            holds, ends = self.pure(lambda: condition(value))
+            return implies(conj(here, negate(result), present), conj(ends, negate(holds)))
+
+        self.learn(values.source, not_this)
+        return result
+
+    def _quantifier(self, expression: ir.Quantifier, env: Env) -> Value:
+        values = self.elements(expression.collection, env)
+
+        def holds(part: Value) -> Term:
+            return self.is_true(expression.body, {**env, expression.name: part})
+
+        is_all = expression.kind == "forall"
+        if isinstance(values, Comprehension):
+            if is_all:
+                return Bool(negate(self._for_some(values, lambda part: negate(holds(part)))))
+            return Bool(self._for_some(values, holds))
+        decided = FALSE  # an earlier element was false for FORALL, true for EXISTS
+        for present, item in values.items:
+            judged = conj(present, negate(decided))
+            truth = self.under(judged, lambda item=item: holds(item))  # type: ignore[misc]
+            decided = disj(decided, conj(present, negate(truth) if is_all else truth))
+        return Bool(negate(decided) if is_all else decided)
+
+    # ------------------------------------------------------------ aggregates
+
+    def count(self, target: Items | Comprehension) -> Num:
+        numbers = self.numbers
+        if isinstance(target, Items):
+            total = numbers.constant(0)
+            for present, _ in target.items:
+                one = numbers.constant(1)
+                total = one if z3.is_true(present) and z3.is_true(z3.simplify(total.term == 0)) else numbers.add(
+                    total, Num(ite(present, one.term, numbers.constant(0).term), True)
+                )
+            return Num(z3.simplify(total.term), True)
+        element = self.canonical(target.source)
+        present, _ = self.stage_of(target, element)
+        if z3.is_true(z3.simplify(present)):
+            return target.source.length
+        one, zero = numbers.constant(1), numbers.constant(0)
+        return self.sum_over(target.source, Num(ite(present, one.term, zero.term), True))
+
+    def aggregate(self, function: str, values: Items | Comprehension) -> Value:
+        if function == "count":
+            return self.count(values)
+        if isinstance(values, Comprehension):
+            return self._aggregate_all(function, values)
+        not_null = self.filtered(values, lambda part: negate(self.truth(self._is_null(part))))
+        assert isinstance(not_null, Items)
+        if function in ("sum", "avg"):
+            total: Value = self.numbers.constant(0)
+            for present, item in not_null.items:
+                total = self.branch(
+                    present,
+                    lambda total=total, item=item: self.each(lambda a, b: self.arithmetic("+", a, b), total, item),  # type: ignore[misc]
+                    lambda total=total: total,  # type: ignore[misc]
+                )
+            if function == "sum":
+                return total
+            count = self.count(not_null)
+            return self.branch(
+                self.numbers.is_zero(count),
+                lambda: NULL,
+                lambda: self.each(lambda a: self.arithmetic("/", a, count), total),
+            )
+        best: Value = NULL
+        for present, item in not_null.items:
+            best = self.branch(
+                present,
+                lambda best=best, item=item: self.each(lambda a, b: self._better(function, a, b), best, item),  # type: ignore[misc]
+                lambda best=best: best,  # type: ignore[misc]
+            )
+        return best
+
+    def _better(self, function: str, best: Value, item: Value) -> Value:
+        self.less(item, item)  # of a kind that has an order
+        if isinstance(best, Null):
+            return item
+        is_better = self.less(item, best) if function == "min" else self.less(best, item)
+        return self.branch(is_better, lambda: item, lambda: best)
+
+    def _aggregate_all(self, function: str, values: Comprehension) -> Value:
+        """Return the aggregate of a list of any length."""
+        source, numbers = values.source, self.numbers
+        if function in ("min", "max"):
+            return self._extreme(function, values)
+        self.fail_for_some(values, lambda part: self.each(self._summand, part))
+        present, value = self.stage_of(values, self.canonical(source))
+        numbers_of = [(guard, part) for guard, part in options(value) if isinstance(part, Num)]
+        if any(isinstance(part, Opaque) for _, part in options(value)):
+            return self.any_of("a sum of values of any kind")
+        if not numbers_of:
+            return numbers.constant(0) if function == "sum" else NULL
+        term = numbers.constant(0)
+        for guard, part in numbers_of:
+            left, right = numbers.align(part, term)
+            scale = None if left.scale is None or right.scale is None else left.scale
+            scale = max(left.scale or 0, right.scale or 0) if scale is not None else None
+            whole = all(number.whole for _, number in numbers_of)
+            term = Num(ite(conj(present, guard), left.term, right.term), whole, scale)
+        total = self.sum_over(source, term)
+        self.fail("overflow", self._partial_overflow(source, term, total))
+        some = self._for_some(values, lambda part: disj(*(guard for guard, n in options(part) if isinstance(n, Num))))
+        numbers.axioms.append(implies(negate(disj(some, negate(self.here))), numbers.is_zero(total)))
+        zero = numbers.constant(0)
+        if function == "sum":
+            return total if total.whole else self.choose(((some, total), (negate(some), zero)))
+        count_term = disj(*(guard for guard, _ in numbers_of))
+        count = self.sum_over(source, Num(ite(conj(present, count_term), numbers.constant(1).term, zero.term), True))
+        return self.branch(some, lambda: self.arithmetic("/", total, count), lambda: NULL)
+
+    def _summand(self, value: Value) -> Value:
+        if not isinstance(value, Num | Null):
+            self.fail("type_error", self.open_condition(value.why) if isinstance(value, Opaque) else TRUE)
+        return NULL
+
+    def _extreme(self, function: str, values: Comprehension) -> Value:
+        self.fail_for_some(values, lambda part: self.each(self._ordered, part))
+        _, present, value = self.walk_element(values)
+        if not all(isinstance(part, Num | Time | Null) for _, part in options(value)):
+            return self.any_of("the least or greatest of values that are no numbers")
+        is_value = disj(*(guard for guard, part in options(value) if not isinstance(part, Null)))
+        some = self._for_some(values, lambda part: disj(*(g for g, n in options(part) if not isinstance(n, Null))))
+        here = self.here
+        self.numbers.axioms.append(implies(conj(here, some), conj(present, is_value)))
+
+        def not_better(element: Element) -> Term:
+            other_present, other = self.stage_of(values, element)
+            worse = self.pure(
+                lambda: disj(
+                    *(
+                        conj(g, h, self.less(b, a) if function == "min" else self.less(a, b))
+                        for g, a in options(value)
+                        for h, b in options(other)
+                        if not isinstance(a, Null) and not isinstance(b, Null)
+                    )
+                )
+            )[0]
+            return implies(conj(here, some, other_present), negate(worse))
+
+        self.learn(values.source, not_better)
+        return self.choose(((some, value), (negate(some), NULL)))
+
+    def _ordered(self, value: Value) -> Value:
+        if not isinstance(value, Null):
+            self.less(value, value)
+        return NULL
+
+    # ------------------------------------------------------------ folds
+
+    def holds_always(self, condition: Term) -> bool:
+        """Return whether the condition follows from what is known here: the induction step of a fold."""
+        condition = z3.simplify(condition)
+        if z3.is_true(condition) or z3.is_false(condition):
+            return z3.is_true(condition)
+        solver = z3.Solver()
+        solver.set("rlimit", LEMMA_RLIMIT)
+        solver.add(*self.numbers.axioms, self.assumed, self.here, z3.Not(condition))
+        return bool(solver.check() == z3.unsat)
+
+    def bounds_of(self, number: Num) -> tuple[int | None, int | None]:
+        """Return whole numbers between which a number always is, as far as candidates are."""
+        constants = sorted({*_BOUNDS, *(abs(value) for value in self.constants)})
+        low = high = None
+        if self.holds_always(self.numbers.at_most(self.numbers.constant(0), number)):
+            low = 0
+        if self.holds_always(self.numbers.at_most(number, self.numbers.constant(0))):
+            high = 0
+        if high is None:
+            high = self._least(constants, lambda bound: self.numbers.at_most(number, self.numbers.constant(bound)))
+        if low is None:
+            low = self._least(constants, lambda bound: self.numbers.at_most(self.numbers.constant(-bound), number))
+            low = None if low is None else -low
+        return low, high
+
+    def _least(self, bounds: list[int], condition: Callable[[int], Term]) -> int | None:
+        if not self.holds_always(condition(bounds[-1])):
+            return None
+        first, last = 0, len(bounds) - 1
+        while first < last:
+            middle = (first + last) // 2
+            if self.holds_always(condition(bounds[middle])):
+                last = middle
+            else:
+                first = middle + 1
+        return bounds[last]
+
+    def sum_over(self, source: Source, summand: Num) -> Num:
+        """Return the sum of a term over all elements; the term speaks of the canonical element."""
+        numbers = self.numbers
+        summand = Num(z3.simplify(summand.term, som=True), summand.whole, summand.scale)
+        constant = _constant_of(summand.term)
+        if constant is not None:
+            return numbers.multiply(source.length, Num(summand.term, summand.whole, summand.scale))
+        key = summand.term.get_id()
+        if key in source.sums:
+            total: Num = source.sums[key][0]
+        else:
+            total = numbers.fresh("sum", whole=summand.whole, scale=summand.scale)
+            numbers.note(total)
+            source.sums[key] = total, summand, {}
+        self._bound_sum(source, total, summand)
+        return total
+
+    def _bound_sum(self, source: Source, total: Num, summand: Num) -> None:
+        """Add what the induction over the list gives under the present condition: bounds, and sums that are larger."""
+        numbers, here = self.numbers, self.here
+        low, high = self.bounds_of(summand)
+        known = source.sums[summand.term.get_id()][2]
+        known["bounds"] = low, high
+        axioms = []
+        if low is not None:
+            axioms.append(numbers.at_most(numbers.multiply(source.length, numbers.constant(low)), total))
+        if high is not None:
+            axioms.append(numbers.at_most(total, numbers.multiply(source.length, numbers.constant(high))))
+        for other_total, other, _ in list(source.sums.values()):
+            if other_total is total:
+                continue
+            if self.holds_always(numbers.at_most(summand, other)):
+                axioms.append(numbers.at_most(total, other_total))
+            if self.holds_always(numbers.at_most(other, summand)):
+                axioms.append(numbers.at_most(other_total, total))
+        self.numbers.axioms += [implies(conj(self.assumed, here), axiom) for axiom in axioms]
+
+    def _partial_overflow(self, source: Source, summand: Num, total: Num) -> Term:
+        """Return whether a partial sum may overflow: open, unless the bounds of the summands exclude it."""
+        flag = self.numbers.fresh_bool("overflow")
+        simplified = z3.simplify(summand.term, som=True)
+        constant = _constant_of(simplified)
+        known = source.sums.get(simplified.get_id())
+        low, high = (constant, constant) if constant is not None else known[2].get("bounds", (None, None)) if known else (None, None)
+        if low is None or high is None or (not total.whole and total.scale is None):
+            return flag
+        limit = 2**63 - 1 if total.whole else 10**30
+        numbers = self.numbers
+        high_end = numbers.multiply(source.length, numbers.constant(max(int(high) + 1, 0)))
+        low_end = numbers.multiply(source.length, numbers.constant(min(int(low) - 1, 0)))
+        beyond = disj(numbers.less(numbers.constant(limit), high_end), numbers.less(low_end, numbers.constant(-limit)))
+        numbers.axioms.append(implies(conj(self.assumed, self.here, flag), beyond))
+        return flag
+
+    def generalize(self, value: Value) -> Value:
+        """Return any value of the same kind."""
+        match value:
+            case Choice():
+                guards = [self.numbers.fresh_bool("kind") for _ in value.options[1:]]
+                pairs: list[tuple[Term, Value]] = []
+                before = TRUE
+                for guard, (_, part) in zip([*guards, TRUE], value.options, strict=True):
+                    pairs.append((conj(before, guard), self.generalize(part)))
+                    before = conj(before, negate(guard))
+                return Choice(tuple(pairs))
+            case Bool():
+                return Bool(self.numbers.fresh_bool())
+            case Num():
+                return self.numbers.fresh("any", whole=value.whole, scale=value.scale)
+            case Time():
+                return Time(self.numbers.fresh("any", whole=True))
+            case Text():
+                return Text(self.numbers.fresh_text())
+            case Record():
+                return Record({name: self.generalize(part) for name, part in value.fields.items()})
+            case Items():
+                return Opaque("a list that a loop changes", "list")
+            case Comprehension():
+                return Opaque("a list that a loop changes", "list")
+        return value
+
+    def _reduce(self, expression: ir.Reduce, env: Env) -> Value:
+        values = self.elements(expression.collection, env)
+        name = expression.accumulator
+        state: State = {name: self.evaluate(expression.initial, env)}
+
+        def body(item: Value, current: State) -> State:
+            return {name: self.evaluate(expression.body, {**env, expression.name: item, name: current[name]})}
+
+        return self.fold(values, state, body)[name]
+
+    def fold(self, values: Items | Comprehension, state: State, body: Callable[[Value, State], State]) -> State:
+        """Return the state after the last element. `body` gives the state after one, and may fail."""
+        if isinstance(values, Items):
+            for present, item in values.items:
+                changed = self.under(present, lambda state=state, item=item: body(item, state))  # type: ignore[misc]
+                state = self.joined(present, changed, state)
+            return state
+        source = values.source
+        element, present, value = self.walk_element(values)
+
+        def round_of(current: State) -> State:
+            changed = self.under(present, lambda: body(value, current))
+            return self.joined(present, changed, current)
+
+        return self.keep_invariants(state, round_of, (source, element))
+
+    def joined(self, condition: Term, first: State, second: State) -> State:
+        if z3.is_true(condition) or z3.is_false(condition):
+            return first if z3.is_true(condition) else second
+        names = {**first, **second}
+        return {
+            name: first[name]
+            if first.get(name) is second.get(name)
+            else self.choose(((condition, first.get(name, UNSET)), (negate(condition), second.get(name, UNSET))))
+            for name in names
+        }
+
+    def keep_invariants(self, state: State, round_of: Callable[[State], State], walked: Walked | None) -> State:
+        """Return the state after any number of rounds; with a source, after one for each element.
+
+        Variables become any value of their kind; kinds are widened until a round keeps them. Of the candidates about a
+        number (its sign, and its order to the value before the first round) those are kept that hold before and that a
+        round keeps, tried again until none falls away. Where each round adds what only depends on its element, the sum
+        over all elements is added to the value before.
+        """
+        shape, changed = self._settle_kinds(state, round_of)
+        state = {name: state.get(name, UNSET) for name in shape}
+        entry, numbers = self.here, self.numbers
+        start = {name: self.generalize(shape[name]) if name in changed else state[name] for name in shape}
+        candidates = []
+        for name in changed:
+            first = state[name]
+            if isinstance(first, Num) and isinstance(start[name], Num):
+                candidates += [(name, relation) for relation in _relations(self, first) if self.keeps(relation, first)]
+        while True:
+            known = conj(entry, *(relation(start[name]) for name, relation in candidates))
+            kept: list[Any] = []
+
+            def tried(known: Term = known, kept: list[Any] = kept) -> State:
+                after = round_of(start)
+                kept += [pair for pair in candidates if self.keeps(pair[1], after[pair[0]])]  # noqa: B023
+                return after
+
+            after, _, _ = self.quietly(tried, known)
+            if len(kept) == len(candidates):
+                break
+            candidates = kept
+        final = {name: self.generalize(shape[name]) if name in changed else state[name] for name in shape}
+        progress = self._add_sums(state, start, after, final, walked) if walked is not None else TRUE
+        self.here = conj(known, progress)
+        round_of(start)  # this time its failures and answers count
+        self.here = entry
+        for name, relation in candidates:
+            numbers.axioms.append(implies(conj(self.assumed, entry), relation(final[name])))
+        return final
+
+    def keeps(self, relation: Callable[[Any], Term], value: Value) -> bool:
+        return isinstance(value, Num) and self.holds_always(relation(value))
+
+    def _settle_kinds(self, state: State, round_of: Callable[[State], State]) -> tuple[State, set[str]]:
+        """Return a value of each kind that a variable has in some round, and the variables that rounds change."""
+        shape, changed = dict(state), set(state)
+        for _ in range(_ROUNDS_MAX):
+            start = {name: self.generalize(value) for name, value in shape.items()}
+            after, _, _ = self.quietly(lambda start=start: round_of(start), self.here)  # type: ignore[misc]
+            names = {**shape, **after}
+            changed = {name for name in names if after.get(name, UNSET) is not start.get(name, UNSET)}
+            wider = {name: shape.get(name, UNSET) for name in names}
+            wider |= {name: self._widened(wider[name], after.get(name, UNSET)) for name in changed}
+            if all(_shape(wider[name]) == _shape(shape.get(name, UNSET)) for name in names):
+                return shape, changed
+            shape = wider
+        return {name: Opaque("a variable that changes its kind in a loop") for name in shape}, set(shape)
+
+    def _widened(self, known: Value, after: Value) -> Value:
+        parts: dict[Any, Value] = {}
+        for _, value in (*options(known), *options(after)):
+            key = _shape(value)[:2] if isinstance(value, Num) else _shape(value)
+            other = parts.get(key)
+            if isinstance(value, Num) and isinstance(other, Num) and other.scale != value.scale:
+                parts[key] = Num(value.term, value.whole, None)  # each round may add digits
+            else:
+                parts[key] = value
+        if len(parts) == 1:
+            return next(iter(parts.values()))
+        return Choice(tuple((self.numbers.fresh_bool("kind"), value) for value in parts.values()))
+
+    def _add_sums(self, state: State, start: State, after: State, final: State, walked: Walked) -> Term:
+        """Give those numbers their value to which each round adds what no variable of the loop decides.
+
+        Returns what is known of these numbers at the start of a round, by the bounds of what a round adds.
+        """
+        numbers, (source, element) = self.numbers, walked
+        number = numbers.fresh("round", whole=True)
+        zero, one = numbers.constant(0), numbers.constant(1)
+        inside = conj(numbers.at_most(zero, number), numbers.at_most(numbers.add(number, one), source.length))
+        known = [implies(self.exists_any(source), inside)]
+        changed = [name for name in start if after[name] is not start[name]]
+        havoc = [term for name in changed for term in _terms_of(start[name])]
+        for name in changed:
+            first, begin, end, last = state[name], start[name], after[name], final[name]
+            if not all(isinstance(part, Num) for part in (first, begin, end, last)):
+                continue
+            added = numbers.subtract(end, begin)  # type: ignore[arg-type]
+            term = _pull_out(z3.simplify(added.term, som=True), begin.term)  # type: ignore[attr-defined]
+            if any(_mentions(term, variable) for variable in havoc):
+                continue
+            summand = self.about_canonical(source, element, Num(term, added.whole, added.scale))
+            total = self.sum_over(source, summand)
+            numbers.axioms.append(numbers.equal(last, numbers.add(first, total)))  # type: ignore[arg-type]
+            low, high = self.bounds_of(summand)
+            so_far = numbers.subtract(begin, first)  # type: ignore[arg-type]
+            if low is not None:
+                known.append(numbers.at_most(numbers.multiply(number, numbers.constant(low)), so_far))
+            if high is not None:
+                known.append(numbers.at_most(so_far, numbers.multiply(number, numbers.constant(high))))
+        return conj(*known)
+
+    def about_canonical(self, source: Source, element: Element, number: Num) -> Num:
+        """Return the term with the canonical element in place of this one."""
+        canonical = self.canonical(source)
+        pairs: list[tuple[Term, Term]] = []
+        _pair_terms(element.value, canonical.value, pairs)
+        term = z3.simplify(z3.substitute(number.term, *pairs), som=True) if pairs else number.term
+        return Num(term, number.whole, number.scale)
+
+    # ------------------------------------------------------------ groups
+
+    def _group_by(self, expression: ir.GroupBy, env: Env) -> Value:
+        values = self.elements(expression.collection, env)
+
+        def value_of(part: ir.TypedExpression, element: Value) -> Value:
+            return self.evaluate(part, {**env, expression.name: element})
+
+        fields: State = {}
+        for name, part in expression.keys:
+            fields[name] = self._any_of_list(self.mapped(values, lambda item, part=part: value_of(part, item)))  # type: ignore[misc]
+        for aggregation in expression.aggregations:
+            operand = aggregation.operand
+            members: Items | Comprehension = values
+            if operand is not None:
+                members = self.mapped(values, lambda item, operand=operand: value_of(operand, item))  # type: ignore[misc]
+            if expression.keys:  # a group is any part of the list
+                members = self.some_of(members)
+            fields[aggregation.output] = self.aggregate(aggregation.function, members)
+        self.approximations.add("groups of a list")
+        if not expression.aggregations:
+            fields["items"] = Opaque("the elements of a group", "list")
+        row = Record(fields)
+        if not expression.keys:
+            return row
+        return self.whole_source(self.new_source(lambda: self.generalize(row)))
+
+    def _any_of_list(self, values: Items | Comprehension) -> Value:
+        """Return a value of the kinds that the elements have."""
+        if isinstance(values, Comprehension):
+            return self.stage_of(values, self.canonical(values.source))[1]
+        return self.choose([(self.numbers.fresh_bool(), item) for _, item in values.items]) if values.items else NULL
+
+    def some_of(self, values: Items | Comprehension) -> Items | Comprehension:
+        """Return any part of a list, in its order."""
+        if isinstance(values, Items):
+            return Items(tuple((conj(here, self.numbers.fresh_bool()), item) for here, item in values.items))
+
+        def stage(element: Element) -> tuple[Term, Value]:
+            present, value = self.stage_of(values, element)
+            return conj(present, self.numbers.fresh_bool("in_group")), value
+
+        return Comprehension(values.source, stage)
+
+    # ------------------------------------------------------------ single elements
+
+    def item(self, target: Value, index: Value) -> Value:
+        if isinstance(target, Null):
+            return NULL
+        if isinstance(target, Opaque) or isinstance(index, Opaque):
+            return self.any_of(next(part.why for part in (target, index) if isinstance(part, Opaque)))
+        if isinstance(target, Record) and isinstance(index, Text):
+            pairs = [(index.term == self.constant(name).term, part) for name, part in target.fields.items()]  # type: ignore[attr-defined]
+            return self.choose([*pairs, (negate(disj(*(guard for guard, _ in pairs))), NULL)])
+        if not isinstance(target, Items | Comprehension) or not isinstance(index, Num) or not index.whole:
+            self.fail("type_error")
+            return NULL
+        numbers, zero = self.numbers, self.numbers.constant(0)
+        if isinstance(target, Items):
+            rank, pairs = zero, []
+            for present, item in target.items:
+                pairs.append((conj(present, numbers.equal(rank, index)), item))
+                rank = Num(z3.simplify(rank.term + ite(present, numbers.constant(1).term, zero.term)), True)
+            return self.choose([*pairs, (negate(disj(*(guard for guard, _ in pairs))), NULL)])
+        inside = conj(numbers.at_most(zero, index), numbers.less(index, self.count(target)))
+        element = self.new_element(target.source)
+        present, value = self.stage_of(target, element)
+        numbers.axioms.append(implies(inside, conj(self.exists_any(target.source), present)))
+        self.approximations.add("an element by its number")
+        return self.choose(((inside, value), (negate(inside), NULL)))
+
+
+def _relations(walk: Lists, first: Num) -> list[Callable[[Any], Term]]:
+    numbers, zero = walk.numbers, walk.numbers.constant(0)
+    return [
+        lambda value: numbers.at_most(zero, value),
+        lambda value: numbers.at_most(value, zero),
+        lambda value: numbers.less(zero, value),
+        lambda value: numbers.at_most(first, value),
+        lambda value: numbers.at_most(value, first),
+    ]
+
+
+def _constant_of(term: Term) -> int | float | None:
+    if z3.is_int_value(term):
+        return int(term.as_long())
+    if z3.is_rational_value(term):
+        fraction = term.as_fraction()
+        return int(fraction) if fraction.denominator == 1 else float(fraction)
+    return None
+
+
+def _shape(value: Value) -> tuple[Any, ...]:
+    match value:
+        case Choice():
+            return ("choice", frozenset(_shape(part) for _, part in value.options))
+        case Num():
+            return ("number", value.whole, value.scale)
+        case Record():
+            return ("record", tuple((name, _shape(part)) for name, part in value.fields.items()))
+        case Opaque():
+            return ("opaque", value.kind)
+        case Items() | Comprehension():
+            return ("opaque", "list")
+    return (type(value).__name__,)
+
+
+def _terms_of(value: Value) -> list[Term]:
+    match value:
+        case Choice():
+            return [term for guard, part in value.options for term in (*_variables(guard), *_terms_of(part))]
+        case Bool() | Num() | Text():
+            return _variables(value.term)
+        case Time():
+            return _variables(value.number.term)
+        case Record():
+            return [term for part in value.fields.values() for term in _terms_of(part)]
+    return []
+
+
+def _variables(term: Term) -> list[Term]:
+    found, todo, seen = [], [term], set()
+    while todo:
+        part = todo.pop()
+        if part.get_id() in seen:
+            continue
+        seen.add(part.get_id())
+        if z3.is_const(part) and part.decl().kind() == z3.Z3_OP_UNINTERPRETED:
+            found.append(part)
+        todo.extend(part.children())
+    return found
+
+
+def _mentions(term: Term, variable: Term) -> bool:
+    return any(part.eq(variable) for part in _variables(term))
+
+
+def _pull_out(term: Term, begin: Term) -> Term:
+    """Return `ite(c, begin + a, begin + b) - begin` with the difference inside the branches."""
+    if not _mentions(term, begin):
+        return term
+
+    def inside(part: Term) -> Term:
+        if z3.is_app_of(part, z3.Z3_OP_ITE):
+            return z3.If(part.arg(0), inside(part.arg(1)), inside(part.arg(2)))
+        return z3.simplify(part - begin, som=True)
+
+    whole = z3.simplify(term + begin, som=True)
+    return z3.simplify(inside(whole)) if z3.is_app_of(whole, z3.Z3_OP_ITE) else term
+
+
+def _pair_terms(left: Value, right: Value, pairs: list[tuple[Term, Term]]) -> None:
+    """Collect which variables of one element stand for which of another of the same source."""
+    match left, right:
+        case Record(), Record():
+            for name in left.fields:
+                _pair_terms(left.fields[name], right.fields[name], pairs)
+        case Choice(), Choice():
+            for (guard, part), (other_guard, other) in zip(left.options, right.options, strict=True):
+                pairs.extend(zip(_variables(guard), _variables(other_guard), strict=True))
+                _pair_terms(part, other, pairs)
+        case (Bool(), Bool()) | (Num(), Num()) | (Text(), Text()):
+            pairs.extend(zip(_variables(left.term), _variables(right.term), strict=True))  # type: ignore[attr-defined]
+        case Time(), Time():
+            pairs.append((left.number.term, right.number.term))

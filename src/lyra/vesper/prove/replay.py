@@ -1,0 +1,179 @@
+"""Executions on the reference evaluator, for a proof: what an input leads to, and inputs that are tried without a solver.
+
+An input is plain JSON, as `vesper run --input-json` takes it. `Replay` says how its execution ended, which steps were
+reached and where an operation failed, so that a counterexample counts only where the failure is the one in question.
+`candidates` gives the inputs of the node's tests, likely ones, very large and very small decimals, and long lists.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
+from typing import Any, Final
+
+import msgspec
+
+from lyra.core.ids import seeded
+from lyra.vesper import ir
+from lyra.vesper.effects.compiled_path import drive
+from lyra.vesper.effects.request import Effects
+from lyra.vesper.evidence.inputs import Boundaries
+from lyra.vesper.evidence.likely_inputs import LikelyInputs
+from lyra.vesper.evidence.worlds import RememberingWorld, ResponseForms
+from lyra.vesper.reference.run import ReferenceWalk
+from lyra.vesper.values.json_values import json_shape
+from lyra.vesper.values.outcome import Execution, NodeError, Outcome, new_execution
+from lyra.vesper.values.types import Array, DecimalType, Nullable, RecordType, ValueType
+
+_SEED: Final = 20_251_101
+_LIKELY: Final = 150
+_NEAR: Final = 60
+_EXTREMES: Final = ("1e9999", "-1e9999", "1e-9999", "9" * 40, "1e28", "0.00", "1e-28")
+_LIST_ITEMS_MAX: Final = 2_000
+_BASES: Final = 3  # accepted inputs that extremes are put into
+_REFUSED: Final = ("input", "precondition")
+
+
+class Replay(msgspec.Struct, frozen=True):
+    """What an input led to. `failed` holds each failure of an operation, as step and code."""
+
+    outcome: Outcome
+    reached: frozenset[str]
+    failed: frozenset[tuple[str, str]]
+
+    @property
+    def is_accepted(self) -> bool:
+        failure = self.outcome.error
+        return failure is None or failure.phase not in _REFUSED
+
+    @property
+    def code(self) -> str:
+        return "" if self.outcome.error is None else self.outcome.error.code
+
+
+class _WatchedWalk(ReferenceWalk):
+    """An execution of which the steps and their failures are noted."""
+
+    def __init__(self, program: ir.NodeProgram, execution: Execution, effects: Effects | None) -> None:
+        super().__init__(program, execution, effects)
+        self.reached: set[str] = set()
+        self.failed: set[tuple[str, str]] = set()
+
+    async def step(self, step: ir.Step, local: dict[str, Any]) -> None:
+        before = len(self.failed)
+        try:
+            if isinstance(step, ir.ValidateStep) or not step.guards or self.all_true(step.guards, local):
+                self.reached.add(step.name)
+            await super().step(step, local)
+        except NodeError as error:
+            if len(self.failed) == before:  # the innermost step
+                self.failed.add((step.name, error.code))
+            raise
+
+    def success(self, values: dict[str, Any]) -> dict[str, Any]:
+        try:
+            return super().success(values)
+        except NodeError as error:
+            self.failed.add(("output", error.code if error.code != "incomplete_output" else error.message))
+            raise
+
+
+def replay(program: ir.NodeProgram, inputs: Mapping[str, Any], effects: Effects | None = None) -> Replay:
+    """Return what an input of plain JSON leads to."""
+    walk = _WatchedWalk(program, new_execution(trace_id="prove"), effects)
+    outcome = drive(walk.outcome(read_json(inputs)))
+    return Replay(outcome, frozenset(walk.reached), frozenset(walk.failed))
+
+
+def read_json(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return inputs as the command line reads them."""
+    value: dict[str, Any] = json.loads(json.dumps(inputs), parse_float=Decimal)
+    return value
+
+
+def worlds(program: ir.NodeProgram, count: int) -> list[Effects | None]:
+    """Return simulated surroundings for a node that acts; a pure one needs none."""
+    if program.pure:
+        return [None]
+    forms = ResponseForms(program)
+    return [RememberingWorld(forms, seed) for seed in range(count)]
+
+
+# ---------------------------------------------------------------- candidates
+
+
+def candidates(program: ir.NodeProgram, cases: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield inputs that may show something, as plain JSON."""
+    rng = seeded(_SEED)
+    likely = LikelyInputs(program, cases, rng)
+    accepted: list[dict[str, Any]] = []
+    rows = [*map(dict, cases), *(likely.row() for _ in range(_LIKELY)), *(likely.near_case() for _ in range(_NEAR))]
+    for row in rows:
+        plain = to_plain_json(row)
+        if plain is None:
+            continue
+        yield plain
+        if len(accepted) < _BASES and is_accepted(program, plain):
+            accepted.append(plain)
+    lengths = sorted({length for length in _lengths(program) if 0 < length <= _LIST_ITEMS_MAX})
+    for base in accepted:
+        for item in program.inputs:
+            yield from ({**base, item.name: value} for value in _extremes(item.type, base.get(item.name)))
+            items = base.get(item.name)
+            if isinstance(item.type, Array) and isinstance(items, list) and items:
+                yield from ({**base, item.name: [items[0]] * length} for length in lengths)
+        decimals = [item.name for item in program.inputs if isinstance(_plain_type(item.type), DecimalType)]
+        for first in _EXTREMES[:3]:
+            for second in _EXTREMES[:3]:
+                yield {**base, **{name: (first, second)[index % 2] for index, name in enumerate(decimals)}}
+
+
+def is_accepted(program: ir.NodeProgram, inputs: Mapping[str, Any]) -> bool:
+    return any(replay(program, inputs, world).is_accepted for world in worlds(program, 1))
+
+
+def to_plain_json(inputs: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return inputs as plain JSON; None where they hold something that JSON has no form for."""
+    try:
+        return {name: json.loads(json.dumps(_shape(value), allow_nan=False)) for name, value in inputs.items()}
+    except (TypeError, ValueError, OverflowError, AttributeError):
+        return None
+
+
+def _shape(value: Any) -> Any:
+    if isinstance(value, float):
+        return str(Decimal(repr(value)))
+    if isinstance(value, Decimal):
+        return str(value)
+    if isinstance(value, list):
+        return [_shape(item) for item in value]
+    if isinstance(value, dict):
+        return {name: _shape(item) for name, item in value.items()}
+    return json_shape(value)
+
+
+def _lengths(program: ir.NodeProgram) -> Iterator[int]:
+    boundaries = Boundaries(program)
+    yield from boundaries.lengths
+    for number in boundaries.integers:
+        yield from (number, number + 1, number + 2)
+
+
+def _plain_type(kind: ValueType) -> ValueType:
+    return kind.type if isinstance(kind, Nullable) else kind
+
+
+def _extremes(kind: ValueType, base: Any) -> Iterator[Any]:
+    """Yield values of a type with an extreme decimal in each place that takes one."""
+    match _plain_type(kind):
+        case DecimalType():
+            yield from _EXTREMES
+        case Array() as array if isinstance(base, list) and base:
+            for value in _extremes(array.item, base[0]):
+                yield [value]
+                yield [value, *base]
+                yield [value, value]
+        case RecordType() as record if isinstance(base, dict):
+            for field in record.fields:
+                yield from ({**base, field.name: value} for value in _extremes(field.type, base.get(field.name)))

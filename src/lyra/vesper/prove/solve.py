@@ -1,0 +1,169 @@
+"""Questions to the solver about one walk, and its answers as inputs.
+
+Every question has a limit of the solver's own steps (`rlimit`), not of time, so that the same node has the same verdict
+on every machine. An answer is proved (`unsat`), a set of inputs that may show the opposite, or nothing within the limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from decimal import ROUND_HALF_EVEN, Context, Decimal
+from fractions import Fraction
+from typing import Any, Final
+
+import z3
+
+from lyra.vesper.prove.flow import _EPOCH, Flow
+from lyra.vesper.prove.numbers import Reals
+from lyra.vesper.prove.texts import text_of
+from lyra.vesper.prove.values import (
+    Bool,
+    Choice,
+    Items,
+    Null,
+    Num,
+    Opaque,
+    Record,
+    Term,
+    Text,
+    Time,
+    Value,
+    conj,
+)
+
+QUESTION_RLIMIT: Final = 4_000_000
+_UNSCALED_DIGITS: Final = 6  # after the point, of a decimal without a scale
+
+
+class NoInput(Exception):
+    """The model has a value of which nothing is known; the message names it."""
+
+
+def ask(flow: Flow, *conditions: Term, rlimit: int = QUESTION_RLIMIT) -> tuple[str, Any]:
+    """Return `unsat`, `sat` with a model, or `unknown`, for accepted inputs with these conditions."""
+    condition = z3.simplify(conj(flow.assumed, *conditions))
+    if z3.is_false(condition):
+        return "unsat", None
+    solver = z3.Solver()
+    solver.set("rlimit", rlimit)
+    first, rest = flow.numbers.axioms[: flow.input_axioms], flow.numbers.axioms[flow.input_axioms :]
+    solver.add(*first, *relevant(rest, z3.And(condition, *first)), condition)
+    answer = solver.check()
+    return str(answer), solver.model() if answer == z3.sat else None
+
+
+def relevant(axioms: list[Term], condition: Term) -> list[Term]:
+    """Return the axioms that share a variable with the condition, or with such an axiom."""
+    left = [(axiom, _variables(axiom)) for axiom in axioms]
+    known = _variables(condition)
+    chosen: list[Term] = []
+    while True:
+        near = [pair for pair in left if pair[1] & known]
+        if not near:
+            return chosen
+        left = [pair for pair in left if not pair[1] & known]
+        for axiom, names in near:
+            chosen.append(axiom)
+            known = known | names
+
+
+def _variables(term: Term) -> frozenset[int]:
+    found, todo, seen = set(), [term], set()
+    while todo:
+        part = todo.pop()
+        key = part.get_id()
+        if key in seen:
+            continue
+        seen.add(key)
+        if z3.is_const(part) and part.decl().kind() == z3.Z3_OP_UNINTERPRETED:
+            found.add(key)
+        todo.extend(part.children())
+    return frozenset(found)
+
+
+def input_of(flow: Flow, model: Any, defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the inputs of a model as plain JSON; `defaults` gives those of which a model says nothing."""
+    inputs = {}
+    for name, value in flow.inputs.items():
+        try:
+            inputs[name] = _plain(flow, value, model)
+        except NoInput:
+            if name not in defaults:
+                raise
+            inputs[name] = defaults[name]
+    return inputs
+
+
+def _plain(flow: Flow, value: Value, model: Any) -> Any:
+    match value:
+        case Choice():
+            for guard, part in value.options:
+                if z3.is_true(model.eval(guard, model_completion=True)):
+                    return _plain(flow, part, model)
+            raise NoInput("a value of no kind")
+        case Null():
+            return None
+        case Bool():
+            return z3.is_true(model.eval(value.term, model_completion=True))
+        case Num():
+            return _number(flow, value, model)
+        case Text():
+            return text_of(model.eval(value.term, model_completion=True))
+        case Time():
+            number = _fraction(model.eval(value.number.term, model_completion=True))
+            time = _EPOCH + timedelta(microseconds=round(number))
+            return time.isoformat().replace("+00:00", "Z")
+        case Record():
+            return {name: _plain(flow, part, model) for name, part in value.fields.items()}
+        case Items():
+            present = [part for here, part in value.items if z3.is_true(model.eval(here, model_completion=True))]
+            return [_plain(flow, part, model) for part in present]
+        case Opaque():
+            raise NoInput(value.why)
+    raise NoInput("a list of any length")
+
+
+def _fraction(term: Term) -> Fraction:
+    if z3.is_algebraic_value(term):
+        term = term.approx(20)
+    if z3.is_int_value(term):
+        return Fraction(term.as_long())
+    return Fraction(term.numerator_as_long(), term.denominator_as_long())
+
+
+def _number(flow: Flow, value: Num, model: Any) -> Any:
+    number = _fraction(model.eval(value.term, model_completion=True))
+    if value.whole:
+        return round(number)
+    if not isinstance(flow.numbers, Reals):
+        assert value.scale is not None
+        return str(Decimal(number.numerator).scaleb(-value.scale, Context(prec=100)))
+    digits = _UNSCALED_DIGITS if value.scale is None else value.scale
+    context = Context(prec=200, rounding=ROUND_HALF_EVEN)
+    exact = context.divide(Decimal(number.numerator), Decimal(number.denominator))
+    return format(exact.quantize(Decimal(1).scaleb(-digits), context=context), "f")
+
+
+def block(flow: Flow, model: Any) -> Term:
+    """Return the condition that some input differs from that of a model."""
+    parts = []
+    for value in flow.inputs.values():
+        for term in _terms(value):
+            parts.append(term != model.eval(term, model_completion=True))
+    return z3.Or(*parts) if parts else z3.BoolVal(False)
+
+
+def _terms(value: Value) -> list[Term]:
+    match value:
+        case Choice():
+            return [term for guard, part in value.options for term in (guard, *_terms(part))]
+        case Bool() | Num() | Text():
+            return [value.term]
+        case Time():
+            return [value.number.term]
+        case Record():
+            return [term for part in value.fields.values() for term in _terms(part)]
+        case Items():
+            return [term for here, part in value.items for term in (here, *_terms(part))]
+    return []
