@@ -429,6 +429,7 @@ class Lists(Walk):
     def _bound_sum(self, source: Source, total: Num, summand: Num) -> None:
         """Add what the induction over the list gives under the present condition: bounds, and sums that are larger."""
         numbers, here = self.numbers, self.here
+        self.here = conj(here, self.exists_any(source))
         low, high = self.bounds_of(summand)
         known = source.sums[summand.term.get_id()][2]
         known["bounds"] = low, high
@@ -444,14 +445,15 @@ class Lists(Walk):
                 axioms.append(numbers.at_most(total, other_total))
             if self.holds_always(numbers.at_most(other, summand)):
                 axioms.append(numbers.at_most(other_total, total))
+        self.here = here
         self.numbers.axioms += [implies(conj(self.assumed, here), axiom) for axiom in axioms]
 
     def _partial_overflow(self, source: Source, summand: Num, total: Num) -> Term:
         """Return whether a partial sum may overflow: open, unless the bounds of the summands exclude it."""
-        flag = self.numbers.fresh_bool("overflow")
         simplified = z3.simplify(summand.term, som=True)
         constant = _constant_of(simplified)
         known = source.sums.get(simplified.get_id())
+        flag = self.numbers.fresh_bool("overflow") if known is None else known[2].setdefault("flag", self.numbers.fresh_bool("overflow"))
         low, high = (constant, constant) if constant is not None else known[2].get("bounds", (None, None)) if known else (None, None)
         if low is None or high is None or (not total.whole and total.scale is None):
             return flag
@@ -508,7 +510,8 @@ class Lists(Walk):
                 state = self.joined(present, changed, state)
             return state
         source = values.source
-        element, present, value = self.walk_element(values)
+        element, _, value = self.walk_element(values)
+        present, _ = self.stage_of(values, element)
 
         def round_of(current: State) -> State:
             changed = self.under(present, lambda: body(value, current))
@@ -535,20 +538,26 @@ class Lists(Walk):
         round keeps, tried again until none falls away. Where each round adds what only depends on its element, the sum
         over all elements is added to the value before.
         """
-        shape, changed = self._settle_kinds(state, round_of)
-        state = {name: state.get(name, UNSET) for name in shape}
         entry, numbers = self.here, self.numbers
-        start = {name: self.generalize(shape[name]) if name in changed else state[name] for name in shape}
+        within = entry if walked is None else conj(entry, self.exists_any(walked[0]))
+        shape, changed = self._settle_kinds(state, round_of)
+        state = base = {name: state.get(name, UNSET) for name in shape}
+        if walked is not None and any(_turns_decimal(shape[name], state[name]) for name in changed):
+            # A sum that begins with the integer 0 and goes on with decimals: the first round is walked by itself.
+            base, _, _ = self.quietly(lambda: round_of(state), within)
+            shape, changed = self._settle_kinds(base, round_of)
+        start = {name: self.generalize(shape[name]) if name in changed else base[name] for name in shape}
         candidates = []
         for name in changed:
             first = state[name]
             if isinstance(first, Num) and isinstance(start[name], Num):
-                candidates += [(name, relation) for relation in _relations(self, first) if self.keeps(relation, first)]
+                near = [relation for relation in _relations(self, first) if self.keeps(relation, first)]
+                candidates += [(name, relation) for relation in near if self.keeps(relation, base[name])]
         while True:
-            known = conj(entry, *(relation(start[name]) for name, relation in candidates))
+            known = conj(within, *(relation(start[name]) for name, relation in candidates))
             kept: list[Any] = []
 
-            def tried(known: Term = known, kept: list[Any] = kept) -> State:
+            def tried(kept: list[Any] = kept) -> State:
                 after = round_of(start)
                 kept += [pair for pair in candidates if self.keeps(pair[1], after[pair[0]])]  # noqa: B023
                 return after
@@ -557,14 +566,20 @@ class Lists(Walk):
             if len(kept) == len(candidates):
                 break
             candidates = kept
-        final = {name: self.generalize(shape[name]) if name in changed else state[name] for name in shape}
-        progress = self._add_sums(state, start, after, final, walked) if walked is not None else TRUE
+        final = {name: self.generalize(shape[name]) if name in changed else base[name] for name in shape}
+        progress = TRUE
+        if walked is not None:
+            self.here = within
+            progress = self._add_sums((state, base), (start, after), final, walked)
+        if base is not state:
+            self.here = within
+            round_of(state)
         self.here = conj(known, progress)
         round_of(start)  # this time its failures and answers count
         self.here = entry
         for name, relation in candidates:
             numbers.axioms.append(implies(conj(self.assumed, entry), relation(final[name])))
-        return final
+        return final if walked is None else self.joined(self.exists_any(walked[0]), final, state)
 
     def keeps(self, relation: Callable[[Any], Term], value: Value) -> bool:
         return isinstance(value, Num) and self.holds_always(relation(value))
@@ -597,31 +612,46 @@ class Lists(Walk):
             return next(iter(parts.values()))
         return Choice(tuple((self.numbers.fresh_bool("kind"), value) for value in parts.values()))
 
-    def _add_sums(self, state: State, start: State, after: State, final: State, walked: Walked) -> Term:
+    def _add_sums(
+        self, firsts: tuple[State, State], round_: tuple[State, State], final: State, walked: Walked
+    ) -> Term:
         """Give those numbers their value to which each round adds what no variable of the loop decides.
 
-        Returns what is known of these numbers at the start of a round, by the bounds of what a round adds.
+        `firsts` are the states before the first round and before those that are walked as one, `round_` those before
+        and after one of them. Returns what is known of the numbers at the start of a round, by what a round adds.
         """
-        numbers, (source, element) = self.numbers, walked
+        numbers, (state, base), (start, after), (source, element) = self.numbers, firsts, round_, walked
         number = numbers.fresh("round", whole=True)
         zero, one = numbers.constant(0), numbers.constant(1)
-        inside = conj(numbers.at_most(zero, number), numbers.at_most(numbers.add(number, one), source.length))
-        known = [implies(self.exists_any(source), inside)]
+        known = [numbers.at_most(zero, number), numbers.at_most(numbers.add(number, one), source.length)]
         changed = [name for name in start if after[name] is not start[name]]
         havoc = [term for name in changed for term in _terms_of(start[name])]
-        for name in changed:
-            first, begin, end, last = state[name], start[name], after[name], final[name]
-            if not all(isinstance(part, Num) for part in (first, begin, end, last)):
-                continue
-            added = numbers.subtract(end, begin)  # type: ignore[arg-type]
-            term = _pull_out(z3.simplify(added.term, som=True), begin.term)  # type: ignore[attr-defined]
+
+        def added(before: Value, behind: Value) -> Num | None:
+            """Return what a round adds, as a term about the canonical element."""
+            if not isinstance(before, Num) or not isinstance(behind, Num):
+                return None
+            difference = numbers.subtract(behind, before)
+            term = _pull_out(z3.simplify(difference.term, som=True), z3.simplify(numbers.align(before, behind)[0].term))
             if any(_mentions(term, variable) for variable in havoc):
+                return None
+            return self.about_canonical(source, element, Num(term, difference.whole, difference.scale))
+
+        for name in changed:
+            first, last = state[name], final[name]
+            summand = added(start[name], after[name])
+            if summand is None or not isinstance(first, Num) or not isinstance(last, Num):
                 continue
-            summand = self.about_canonical(source, element, Num(term, added.whole, added.scale))
+            if base is not state:
+                once = added(first, base[name])
+                if once is None or not z3.is_true(numbers.equal(once, summand)):
+                    continue
             total = self.sum_over(source, summand)
-            numbers.axioms.append(numbers.equal(last, numbers.add(first, total)))  # type: ignore[arg-type]
+            numbers.axioms.append(numbers.equal(last, numbers.add(first, total)))
             low, high = self.bounds_of(summand)
-            so_far = numbers.subtract(begin, first)  # type: ignore[arg-type]
+            begin = start[name]
+            assert isinstance(begin, Num)
+            so_far = numbers.subtract(begin, first)
             if low is not None:
                 known.append(numbers.at_most(numbers.multiply(number, numbers.constant(low)), so_far))
             if high is not None:
@@ -706,6 +736,12 @@ class Lists(Walk):
         numbers.axioms.append(implies(inside, conj(self.exists_any(target.source), present)))
         self.approximations.add("an element by its number")
         return self.choose(((inside, value), (negate(inside), NULL)))
+
+
+def _turns_decimal(shape: Value, first: Value) -> bool:
+    """Return whether a variable begins as an integer and is an integer or a decimal later."""
+    kinds = [part for _, part in options(shape)]
+    return isinstance(first, Num) and first.whole and len(kinds) > 1 and all(isinstance(part, Num) for part in kinds)
 
 
 def _relations(walk: Lists, first: Num) -> list[Callable[[Any], Term]]:

@@ -26,6 +26,7 @@ _QUOTIENT_DIGITS: Final = 6  # digits after the point that a quotient adds in `S
 _QUOTIENT_EXACT: Final = 10**20  # a quotient of known scale below this has at most 28 digits
 _SCALE_SMALL: Final = 7  # digits after the point for which that is so
 _SCALE_KNOWN_MAX: Final = 5_000  # a bound above this says nothing about 10 000 digits
+_CASES_MAX: Final = 4  # of a term, that are told apart where decimals overflow
 _GRID_MAX: Final = 12  # numbers that each rounding is compared with
 
 
@@ -99,15 +100,24 @@ class Numbers:
         if number.whole:
             low, high = self.constant(INTEGER_MIN), self.constant(INTEGER_MAX)
             return disj(self.less(number, low), self.less(high, number))
-        term = z3.simplify(number.term, som=True)
+        return self._decimal_overflow(z3.simplify(number.term, som=True), number.scale, _CASES_MAX)
+
+    def _decimal_overflow(self, term: Term, scale: int | None, cases: int) -> Term:
+        """Return the open truth value of a term; of a term with cases, that of each case."""
         if z3.is_rational_value(term) or z3.is_int_value(term):
             return FALSE
+        case = _first_case(term) if cases else None
+        if case is not None:
+            condition, then, other = case.children()
+            both = (z3.simplify(z3.substitute(term, (case, part)), som=True) for part in (then, other))
+            flags = [self._decimal_overflow(part, scale, cases - 1) for part in both]
+            return ite(condition, *flags)
         key = term.get_id()
         if key not in self._flags:
             flag = self.fresh_bool("overflow")
             self._flags[key] = flag, term  # the term is kept: its id is reused otherwise
-            if number.scale is not None and number.scale <= _SCALE_KNOWN_MAX:
-                self.axioms.append(implies(flag, self.is_large(number)))
+            if scale is not None and scale <= _SCALE_KNOWN_MAX:
+                self.axioms.append(implies(flag, self.is_large(Num(term, False, scale))))
         return self._flags[key][0]
 
     def is_large(self, number: Num) -> Term:
@@ -123,6 +133,18 @@ class Numbers:
     def round_quotient(self, left: Num, right: Num | None, scale: int, rounding: str) -> Num:
         """Return the quotient, or the first number where there is no second, with so many digits after the point."""
         raise NotImplementedError
+
+
+def _first_case(term: Term) -> Term | None:
+    """Return an `If` between the operations of a term."""
+    todo = [term]
+    while todo:
+        part = todo.pop()
+        if z3.is_app_of(part, z3.Z3_OP_ITE):
+            return part
+        if z3.is_add(part) or z3.is_mul(part) or z3.is_sub(part) or z3.is_app_of(part, z3.Z3_OP_UMINUS):
+            todo.extend(part.children())
+    return None
 
 
 def _larger(left: int | None, right: int | None) -> int | None:

@@ -59,6 +59,7 @@ class _Claim(NamedTuple):
     step: str
     violated: Callable[[Flow], Any]  # a condition over the inputs
     shows: Callable[[Replay], bool]
+    code: str  # with which an execution of the whole node fails where this fails
     program: ir.NodeProgram  # in which a replay shows it: contracts are judged one at a time
 
 
@@ -173,7 +174,7 @@ class _Proof:
         results = [self._note_vacuous(claim, self.judge(claim)) for claim in claims]
         results += self._redundant()
         results += [
-            ProofResult("unreachable_step", name, PROVED if not reason.startswith("?") else UNKNOWN, None, reason.lstrip("?"), name)
+            ProofResult("unreachable_step", name, PROVED, None, reason, name)
             for name, reason in self._never_reached()
         ]
         if file is not None:
@@ -233,10 +234,14 @@ class _Proof:
         for inputs, outcomes in self.tried():
             if not any(outcome.is_accepted for outcome in outcomes):
                 continue
+            near = [outcome for outcome in outcomes if claim.code in ("", outcome.code)]
             if claim.program is self.program:
-                shown = any(claim.shows(outcome) for outcome in outcomes)
+                shown = any(claim.shows(outcome) for outcome in near)
+            elif claim.kind == "invariant":
+                broken = any(outcome.code in ("invariant_failed", "postcondition_failed") for outcome in near)
+                shown = broken and self._fails(claim, inputs) != PROVED
             else:
-                shown = any(outcome.outcome.error is not None or True for outcome in outcomes) and self._fails(claim, inputs) != PROVED
+                shown = bool(near) and self._fails(claim, inputs) != PROVED
             if shown and self.program.pure:
                 return REFUTED, inputs, ""
             if shown and open_reason is None:
@@ -315,9 +320,9 @@ class _Proof:
         return results
 
     def _never_reached(self) -> Iterator[tuple[str, str]]:
-        """Yield each step that no input was seen to reach; with `?` where that is not proved."""
+        """Yield each step that is proved to be reached by no accepted input, with the reason."""
         from lyra.vesper.prove.flow import parts_of
-        from lyra.vesper.prove.solve import NoInput, ask, input_of
+        from lyra.vesper.prove.solve import ask
         from lyra.vesper.prove.values import disj
 
         reached = {name for _, outcomes in self.tried() for outcome in outcomes if outcome.is_accepted for name in outcome.reached}
@@ -330,21 +335,11 @@ class _Proof:
             def condition(flow: Flow, name: str = name) -> Any:
                 return disj(*(guard for step, guard in flow.reached if step == name))
 
-            answers = [ask(flow, condition(flow))[0] for flow in self.walks(None) if not flow.numbers.incomplete]
-            if "unsat" in answers:
+            if any(ask(flow, condition(flow))[0] == "unsat" for flow in self.walks(None) if not flow.numbers.incomplete):
                 yield name, "no accepted input reaches it"
-                continue
-            seen = False
-            for flow in self.walks(LIST_ITEMS):
-                answer, model = ask(flow, condition(flow))
-                with suppress(NoInput):
-                    if answer == "sat" and self.program.pure:
-                        seen = seen or name in replay(self.program, input_of(flow, model, {})).reached
-            if not seen:
-                yield name, "?no input was found that reaches it"
 
     def unreachable(self) -> dict[str, str]:
-        return {name: reason for name, reason in self._never_reached() if not reason.startswith("?")}
+        return dict(self._never_reached())
 
     def boundaries(self) -> list[dict[str, Any]]:
         from lyra.vesper.prove.numbers import Scaled
@@ -385,6 +380,7 @@ def _claims(program: ir.NodeProgram, node: Node | None) -> Iterator[_Claim]:
             "",
             lambda flow, key=("postcondition", index): flow.broken.get(key, FALSE),  # type: ignore[misc]
             lambda seen: seen.code == "postcondition_failed",
+            "postcondition_failed",
             alone,
         )
     for index, contract in enumerate(program.invariants):
@@ -398,6 +394,7 @@ def _claims(program: ir.NodeProgram, node: Node | None) -> Iterator[_Claim]:
             "",
             lambda flow, key=("invariant", index): flow.broken.get(key, FALSE),  # type: ignore[misc]
             lambda seen, text=contract.text: _breaks_invariant(seen, text),  # type: ignore[misc]
+            "",
             alone,
         )
     for name, expression, kind in _operations(program, node):
@@ -408,6 +405,7 @@ def _claims(program: ir.NodeProgram, node: Node | None) -> Iterator[_Claim]:
             name,
             lambda flow, name=name, code=code: _failures(flow, name, code),  # type: ignore[misc]
             lambda seen, name=name, code=code: seen.is_accepted and (name, code) in seen.failed,  # type: ignore[misc]
+            "",
             program,
         )
     for output in program.success:
@@ -418,16 +416,18 @@ def _claims(program: ir.NodeProgram, node: Node | None) -> Iterator[_Claim]:
                 "",
                 lambda flow, name=output.name: _failures(flow, f"output {name}", "incomplete_output"),  # type: ignore[misc]
                 lambda seen, name=output.name: seen.is_accepted and ("output", name) in seen.failed,  # type: ignore[misc]
+                "",
                 program,
             )
-        alone = msgspec.structs.replace(program, success=(output,)) if program.pure else program
+        alone = msgspec.structs.replace(program, success=(output,), postconditions=())
         yield _Claim(
             "type_error",
             f"output {output.name}",
             "",
             lambda flow, name=output.name: _failures(flow, f"output {name}", "type_error"),  # type: ignore[misc]
             lambda seen: seen.is_accepted and ("output", "type_error") in seen.failed,
-            msgspec.structs.replace(alone, postconditions=(), invariants=program.invariants),
+            "type_error",
+            alone,
         )
 
 
@@ -491,9 +491,10 @@ def _expression_of(step: Any) -> str:
     return ""
 
 
-def _handlers(program: ir.NodeProgram) -> list[Any]:
+def _handlers(program: ir.NodeProgram) -> tuple[Any, ...]:
     """Return the steps that take something back: proofs do not look into them."""
-    return [rule.compensation for step in _steps_of(program.steps) if isinstance(step, ir.EffectStep) for rule in step.rules]
+    acts = (step for step in _steps_of(program.steps) if isinstance(step, ir.EffectStep))
+    return tuple(rule.compensation for act in acts for rule in act.rules)
 
 
 def _steps_of(steps: Any) -> Iterator[ir.Step]:

@@ -18,7 +18,7 @@ from lyra.core.ids import seeded
 from lyra.vesper import ir
 from lyra.vesper.effects.compiled_path import drive
 from lyra.vesper.effects.request import Effects
-from lyra.vesper.evidence.inputs import Boundaries
+from lyra.vesper.evidence.inputs import parts_of
 from lyra.vesper.evidence.likely_inputs import LikelyInputs
 from lyra.vesper.evidence.worlds import RememberingWorld, ResponseForms
 from lyra.vesper.reference.run import ReferenceWalk
@@ -29,9 +29,9 @@ from lyra.vesper.values.types import Array, DecimalType, Nullable, RecordType, V
 _SEED: Final = 20_251_101
 _LIKELY: Final = 150
 _NEAR: Final = 60
-_EXTREMES: Final = ("1e9999", "-1e9999", "1e-9999", "9" * 40, "1e28", "0.00", "1e-28")
-_LIST_ITEMS_MAX: Final = 2_000
-_BASES: Final = 3  # accepted inputs that extremes are put into
+_EXTREMES: Final = ("1e9999", "-1e9999", "1e-9999", "0.00", "1e28")
+_LIST_ITEMS_MAX: Final = 300
+_BASES: Final = 8  # accepted inputs that extremes are put into, each with another way through the node
 _REFUSED: Final = ("input", "precondition")
 
 
@@ -107,30 +107,30 @@ def candidates(program: ir.NodeProgram, cases: Sequence[Mapping[str, Any]]) -> I
     """Yield inputs that may show something, as plain JSON."""
     rng = seeded(_SEED)
     likely = LikelyInputs(program, cases, rng)
-    accepted: list[dict[str, Any]] = []
+    bases: dict[frozenset[str], dict[str, Any]] = {}
     rows = [*map(dict, cases), *(likely.row() for _ in range(_LIKELY)), *(likely.near_case() for _ in range(_NEAR))]
     for row in rows:
         plain = to_plain_json(row)
         if plain is None:
             continue
         yield plain
-        if len(accepted) < _BASES and is_accepted(program, plain):
-            accepted.append(plain)
-    lengths = sorted({length for length in _lengths(program) if 0 < length <= _LIST_ITEMS_MAX})
-    for base in accepted:
+        if len(bases) < _BASES:
+            seen = replay(program, plain, worlds(program, 1)[0])
+            if seen.is_accepted:
+                bases.setdefault(seen.reached, plain)
+    decimals = [item.name for item in program.inputs if isinstance(_plain_type(item.type), DecimalType)]
+    for base in bases.values():
         for item in program.inputs:
             yield from ({**base, item.name: value} for value in _extremes(item.type, base.get(item.name)))
+        for first in _EXTREMES[:3] if len(decimals) > 1 else ():
+            for second in _EXTREMES[:3]:
+                yield {**base, **{name: (first, second)[index % 2] for index, name in enumerate(decimals)}}
+    lengths = sorted({length for length in _lengths(program) if len(_EXTREMES) < length <= _LIST_ITEMS_MAX})
+    for base in list(bases.values())[-1:]:
+        for item in program.inputs:
             items = base.get(item.name)
             if isinstance(item.type, Array) and isinstance(items, list) and items:
                 yield from ({**base, item.name: [items[0]] * length} for length in lengths)
-        decimals = [item.name for item in program.inputs if isinstance(_plain_type(item.type), DecimalType)]
-        for first in _EXTREMES[:3]:
-            for second in _EXTREMES[:3]:
-                yield {**base, **{name: (first, second)[index % 2] for index, name in enumerate(decimals)}}
-
-
-def is_accepted(program: ir.NodeProgram, inputs: Mapping[str, Any]) -> bool:
-    return any(replay(program, inputs, world).is_accepted for world in worlds(program, 1))
 
 
 def to_plain_json(inputs: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -154,10 +154,11 @@ def _shape(value: Any) -> Any:
 
 
 def _lengths(program: ir.NodeProgram) -> Iterator[int]:
-    boundaries = Boundaries(program)
-    yield from boundaries.lengths
-    for number in boundaries.integers:
-        yield from (number, number + 1, number + 2)
+    """Yield lengths around the numbers of a program."""
+    for part in parts_of(program):
+        number = part.value if isinstance(part, ir.Constant) else getattr(part, "max_iterations", None)
+        if isinstance(number, int) and not isinstance(number, bool):
+            yield from (number, number + 1, number + 2)
 
 
 def _plain_type(kind: ValueType) -> ValueType:
@@ -172,8 +173,8 @@ def _extremes(kind: ValueType, base: Any) -> Iterator[Any]:
         case Array() as array if isinstance(base, list) and base:
             for value in _extremes(array.item, base[0]):
                 yield [value]
-                yield [value, *base]
                 yield [value, value]
+                yield [value, *base[:2]]
         case RecordType() as record if isinstance(base, dict):
             for field in record.fields:
                 yield from ({**base, field.name: value} for value in _extremes(field.type, base.get(field.name)))
