@@ -101,6 +101,7 @@ class Flow(Lists):
         self.entry: list[tuple[str, Term]] = []  # each condition of the entry, by its text
         self.failures: list[tuple[Term, str, str]] = []
         self.input_axioms = 0
+        self.axiom_variables: list[frozenset[int]] = []  # of each axiom, as far as they were asked for
         self.now_bounds()
 
     def now_bounds(self) -> None:
@@ -492,13 +493,18 @@ class Flow(Lists):
 
         if self.list_items is None and not self._ends_soon(step, state, condition, round_of):
 
-            def guarded(current: State) -> State:
-                again = condition(current)
-                return self.joined(again, self.under(again, lambda: round_of(current)), current)
+            # As many rounds as a list has elements, each with the condition true before it.
+            rounds = self.new_source(lambda: NULL)
+            most = self.numbers.constant(step.max_iterations)
+            self.numbers.axioms.append(self.numbers.at_most(rounds.length, most))
 
-            state = self.keep_invariants(state, guarded, None)
+            def guarded(current: State) -> State:
+                self.here = conj(self.here, condition(current))
+                return round_of(current)
+
+            state = self.keep_invariants(state, guarded, (rounds, self.new_element(rounds)))
             again = condition(state)
-            self.fail("loop_limit", conj(again, self.open_condition("how often a loop goes round")))
+            self.fail("loop_limit", conj(again, self.numbers.equal(rounds.length, most)))
             self.here = conj(self.here, negate(again))
         else:
             state = self._unroll(step, state, condition, round_of)

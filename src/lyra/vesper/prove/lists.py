@@ -42,7 +42,7 @@ from lyra.vesper.prove.values import (
     negate,
     options,
 )
-from lyra.vesper.prove.walk import Env, Walk
+from lyra.vesper.prove.walk import UNKNOWN, Env, Walk
 
 LEMMA_RLIMIT: Final = 300_000
 _BOUNDS: Final = (0, 1, 10, 100, 1_000, 10_000, 100_000, 10**6, 10**9, 10**12, 10**15, 10**19, 10**24)
@@ -137,9 +137,7 @@ class Lists(Walk):
             case ir.GroupBy():
                 return self._group_by(expression, env)
             case ir.MatrixProduct():
-                self.evaluate(expression.left, env)
-                self.evaluate(expression.right, env)
-                return self.any_of("a product of matrices")
+                return self._matrix_product(expression, env)
         return self.any_of(f"the expression {type(expression).__name__}, which the prover does not know")
 
     def elements(self, expression: ir.TypedExpression, env: Env) -> Items | Comprehension:
@@ -709,6 +707,38 @@ class Lists(Walk):
             return conj(present, self.numbers.fresh_bool("in_group")), value
 
         return Comprehension(values.source, stage)
+
+    def _matrix_product(self, expression: ir.MatrixProduct, env: Env) -> Value:
+        """Return any matrix of the kinds of number that its factors have; it may fail in any way."""
+        values = [self.evaluate(part, env) for part in (expression.left, expression.right)]
+        self.fail(UNKNOWN, self.open_condition("a product of matrices"))
+        kinds = [self._number_kinds(value, 2) for value in values]
+        if None in kinds:
+            return self.any_of("a product of matrices")
+        parts: list[Value] = [self.numbers.fresh("product", whole=True)]
+        if any(False in kind for kind in kinds if kind):
+            parts.append(Num(parts[0].term, False, None))  # type: ignore[attr-defined]
+        flags = [self.numbers.fresh_bool("kind") for _ in parts]
+        number = Choice(tuple(zip(flags, parts, strict=True))) if len(parts) > 1 else parts[0]
+        row = self.new_source(lambda: self.generalize(number))
+        return self.whole_source(self.new_source(lambda: self.whole_source(row)))
+
+    def _number_kinds(self, value: Value, depth: int) -> set[bool] | None:
+        """Return whether the numbers in lists of lists are whole; None where something else is there."""
+        kinds: set[bool] = set()
+        for _, part in options(value):
+            inner: set[bool] | None = None
+            if depth == 0:
+                inner = {part.whole} if isinstance(part, Num) else None
+            elif isinstance(part, Items):
+                found = [self._number_kinds(item, depth - 1) for _, item in part.items]
+                inner = None if None in found else set().union(*(kind for kind in found if kind))
+            elif isinstance(part, Comprehension):
+                inner = self._number_kinds(self.stage_of(part, self.canonical(part.source))[1], depth - 1)
+            if inner is None:
+                return None
+            kinds |= inner
+        return kinds
 
     # ------------------------------------------------------------ single elements
 

@@ -15,6 +15,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -23,7 +24,7 @@ import msgspec
 from lyra.errors import ConfigError
 from lyra.vesper import ir
 from lyra.vesper.check.judge import program_of
-from lyra.vesper.prove.replay import Replay, candidates, replay, worlds
+from lyra.vesper.prove.replay import Replay, Replayer, candidates
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,8 +35,8 @@ if TYPE_CHECKING:
 PROVED, REFUTED, UNKNOWN = "proved", "refuted", "unknown"
 VERSION: Final = 1  # of the prover: kept verdicts of another one are not used
 LIST_ITEMS: Final = 3  # of input lists, in the walk that looks for an input
-_MODELS_MAX: Final = 4  # that are replayed for one contract and encoding
-_WORLDS: Final = 6  # simulated surroundings that an input of a node that acts is tried in
+_MODELS_MAX: Final = 2  # that are replayed for one contract and encoding
+_INPUT_RLIMIT: Final = 2_000_000
 _BOUNDARIES_MAX: Final = 90
 _BOUNDARY_RLIMIT: Final = 400_000
 _CODES: Final = {"overflow": "overflow", "division": "division_by_zero", "type_error": "type_error", "loop_limit": "loop_limit"}
@@ -59,7 +60,7 @@ class _Claim(NamedTuple):
     step: str
     violated: Callable[[Flow], Any]  # a condition over the inputs
     shows: Callable[[Replay], bool]
-    code: str  # with which an execution of the whole node fails where this fails
+    near: Callable[[Replay], bool]  # an execution of the whole node in which this may fail
     program: ir.NodeProgram  # in which a replay shows it: contracts are judged one at a time
 
 
@@ -121,8 +122,7 @@ class _Proof:
         self._cases = [case.inputs for case in tests] if cases is None else list(cases)
         self._walks: dict[tuple[str, int | None], Flow | str] = {}
         self._tried: list[tuple[dict[str, Any], list[Replay]]] | None = None
-        self._by_program: dict[int, dict[int, list[Replay]]] = {}
-        self._worlds = worlds(program, _WORLDS)
+        self._replayer = Replayer(program)
 
     # ------------------------------------------------------------ walks and inputs
 
@@ -155,13 +155,10 @@ class _Proof:
     def tried(self) -> list[tuple[dict[str, Any], list[Replay]]]:
         """Return the inputs that were tried without a solver, smallest first, with what they led to."""
         if self._tried is None:
-            distinct = {json.dumps(inputs, sort_keys=True): inputs for inputs in candidates(self.program, self._cases)}
+            distinct = {json.dumps(inputs, sort_keys=True): inputs for inputs in candidates(self._replayer, self._cases)}
             ordered = [distinct[text] for text in sorted(distinct, key=lambda text: (len(text), text))]
-            self._tried = [(inputs, self._outcomes(self.program, inputs)) for inputs in ordered]
+            self._tried = [(inputs, self._replayer.run(inputs)) for inputs in ordered]
         return self._tried
-
-    def _outcomes(self, program: ir.NodeProgram, inputs: Mapping[str, Any]) -> list[Replay]:
-        return [replay(program, inputs, world) for world in self._worlds]
 
     # ------------------------------------------------------------ results
 
@@ -194,8 +191,8 @@ class _Proof:
 
     def _fails(self, claim: _Claim, inputs: Mapping[str, Any]) -> str:
         """Return REFUTED where an input fails, UNKNOWN where that depends on what acts answer, else PROVED."""
-        shown = [claim.shows(outcome) for outcome in self._outcomes(claim.program, inputs)]
-        if not any(shown):
+        replayer = self._replayer if claim.program is self.program else Replayer(claim.program)
+        if not any(claim.shows(outcome) for outcome in replayer.run(inputs)):
             return PROVED
         return REFUTED if self.program.pure else UNKNOWN
 
@@ -234,14 +231,8 @@ class _Proof:
         for inputs, outcomes in self.tried():
             if not any(outcome.is_accepted for outcome in outcomes):
                 continue
-            near = [outcome for outcome in outcomes if claim.code in ("", outcome.code)]
-            if claim.program is self.program:
-                shown = any(claim.shows(outcome) for outcome in near)
-            elif claim.kind == "invariant":
-                broken = any(outcome.code in ("invariant_failed", "postcondition_failed") for outcome in near)
-                shown = broken and self._fails(claim, inputs) != PROVED
-            else:
-                shown = bool(near) and self._fails(claim, inputs) != PROVED
+            near = any(claim.near(outcome) for outcome in outcomes)
+            shown = near and (claim.program is self.program or self._fails(claim, inputs) != PROVED)
             if shown and self.program.pure:
                 return REFUTED, inputs, ""
             if shown and open_reason is None:
@@ -262,7 +253,7 @@ class _Proof:
                 continue
             blocked: list[Any] = []
             for _ in range(_MODELS_MAX):
-                answer, model = ask(flow, claim.violated(flow), *blocked)
+                answer, model = ask(flow, claim.violated(flow), *blocked, rlimit=_INPUT_RLIMIT)
                 if answer == "unsat" and not blocked:
                     bounds = bounds or " and ".join(sorted(flow.numbers.incomplete))
                 if answer != "sat":
@@ -380,7 +371,7 @@ def _claims(program: ir.NodeProgram, node: Node | None) -> Iterator[_Claim]:
             "",
             lambda flow, key=("postcondition", index): flow.broken.get(key, FALSE),  # type: ignore[misc]
             lambda seen: seen.code == "postcondition_failed",
-            "postcondition_failed",
+            lambda seen: seen.code == "postcondition_failed",
             alone,
         )
     for index, contract in enumerate(program.invariants):
@@ -394,39 +385,33 @@ def _claims(program: ir.NodeProgram, node: Node | None) -> Iterator[_Claim]:
             "",
             lambda flow, key=("invariant", index): flow.broken.get(key, FALSE),  # type: ignore[misc]
             lambda seen, text=contract.text: _breaks_invariant(seen, text),  # type: ignore[misc]
-            "",
+            lambda seen: seen.code in ("invariant_failed", "postcondition_failed"),
             alone,
         )
     for name, expression, kind in _operations(program, node):
         code = _CODES[kind]
-        yield _Claim(
-            kind,
-            expression,
-            name,
-            lambda flow, name=name, code=code: _failures(flow, name, code),  # type: ignore[misc]
-            lambda seen, name=name, code=code: seen.is_accepted and (name, code) in seen.failed,  # type: ignore[misc]
-            "",
-            program,
-        )
+
+        def fails(seen: Replay, failure: tuple[str, str] = (name, code)) -> bool:
+            return seen.is_accepted and failure in seen.failed
+
+        failures = partial(_failures, site=name, code=code)
+        yield _Claim(kind, expression, name, failures, fails, fails, program)
     for output in program.success:
         if output.required:
-            yield _Claim(
-                "missing_output",
-                output.name,
-                "",
-                lambda flow, name=output.name: _failures(flow, f"output {name}", "incomplete_output"),  # type: ignore[misc]
-                lambda seen, name=output.name: seen.is_accepted and ("output", name) in seen.failed,  # type: ignore[misc]
-                "",
-                program,
-            )
+
+            def is_missing(seen: Replay, name: str = output.name) -> bool:
+                return seen.is_accepted and ("output", name) in seen.failed
+
+            missing = partial(_failures, site=f"output {output.name}", code="incomplete_output")
+            yield _Claim("missing_output", output.name, "", missing, is_missing, is_missing, program)
         alone = msgspec.structs.replace(program, success=(output,), postconditions=())
         yield _Claim(
             "type_error",
             f"output {output.name}",
             "",
-            lambda flow, name=output.name: _failures(flow, f"output {name}", "type_error"),  # type: ignore[misc]
+            partial(_failures, site=f"output {output.name}", code="type_error"),
             lambda seen: seen.is_accepted and ("output", "type_error") in seen.failed,
-            "type_error",
+            lambda seen: ("output", "type_error") in seen.failed,
             alone,
         )
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
+from random import Random  # noqa: TID251 - the type; generators come from core.ids
 from typing import Any, Final
 
 import msgspec
@@ -24,13 +25,15 @@ from lyra.vesper.evidence.worlds import RememberingWorld, ResponseForms
 from lyra.vesper.reference.run import ReferenceWalk
 from lyra.vesper.values.json_values import json_shape
 from lyra.vesper.values.outcome import Execution, NodeError, Outcome, new_execution
-from lyra.vesper.values.types import Array, DecimalType, Nullable, RecordType, ValueType
+from lyra.vesper.values.types import Array, DecimalType, Nullable, RecordType, Scalar, ValueType
 
 _SEED: Final = 20_251_101
 _LIKELY: Final = 150
 _NEAR: Final = 60
 _EXTREMES: Final = ("1e9999", "-1e9999", "1e-9999", "0.00", "1e28")
+_MIXED: Final = 80  # inputs with several extremes at once
 _LIST_ITEMS_MAX: Final = 300
+_WORLDS: Final = 4  # simulated surroundings that an input of a node that acts is tried in
 _BASES: Final = 8  # accepted inputs that extremes are put into, each with another way through the node
 _REFUSED: Final = ("input", "precondition")
 
@@ -55,8 +58,11 @@ class Replay(msgspec.Struct, frozen=True):
 class _WatchedWalk(ReferenceWalk):
     """An execution of which the steps and their failures are noted."""
 
-    def __init__(self, program: ir.NodeProgram, execution: Execution, effects: Effects | None) -> None:
+    def __init__(
+        self, program: ir.NodeProgram, execution: Execution, effects: Effects | None, assigned: set[str]
+    ) -> None:
         super().__init__(program, execution, effects)
+        self.assigned = assigned
         self.reached: set[str] = set()
         self.failed: set[tuple[str, str]] = set()
 
@@ -79,11 +85,23 @@ class _WatchedWalk(ReferenceWalk):
             raise
 
 
-def replay(program: ir.NodeProgram, inputs: Mapping[str, Any], effects: Effects | None = None) -> Replay:
-    """Return what an input of plain JSON leads to."""
-    walk = _WatchedWalk(program, new_execution(trace_id="prove"), effects)
-    outcome = drive(walk.outcome(read_json(inputs)))
-    return Replay(outcome, frozenset(walk.reached), frozenset(walk.failed))
+class Replayer:
+    """Replays inputs of one program; one that acts, in some simulated surroundings."""
+
+    def __init__(self, program: ir.NodeProgram) -> None:
+        self.program = program
+        self._assigned = ReferenceWalk(program, new_execution(), None).assigned
+        forms = None if program.pure else ResponseForms(program)
+        self._worlds = [None] if forms is None else [RememberingWorld(forms, seed) for seed in range(_WORLDS)]
+
+    def run(self, inputs: Mapping[str, Any]) -> list[Replay]:
+        """Return what an input of plain JSON leads to, in each of the surroundings."""
+        return [self.run_in(inputs, world) for world in self._worlds]
+
+    def run_in(self, inputs: Mapping[str, Any], effects: Effects | None) -> Replay:
+        walk = _WatchedWalk(self.program, new_execution(trace_id="prove"), effects, self._assigned)
+        outcome = drive(walk.outcome(read_json(inputs)))
+        return Replay(outcome, frozenset(walk.reached), frozenset(walk.failed))
 
 
 def read_json(inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -92,20 +110,12 @@ def read_json(inputs: Mapping[str, Any]) -> dict[str, Any]:
     return value
 
 
-def worlds(program: ir.NodeProgram, count: int) -> list[Effects | None]:
-    """Return simulated surroundings for a node that acts; a pure one needs none."""
-    if program.pure:
-        return [None]
-    forms = ResponseForms(program)
-    return [RememberingWorld(forms, seed) for seed in range(count)]
-
-
 # ---------------------------------------------------------------- candidates
 
 
-def candidates(program: ir.NodeProgram, cases: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+def candidates(replayer: Replayer, cases: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     """Yield inputs that may show something, as plain JSON."""
-    rng = seeded(_SEED)
+    rng, program = seeded(_SEED), replayer.program
     likely = LikelyInputs(program, cases, rng)
     bases: dict[frozenset[str], dict[str, Any]] = {}
     rows = [*map(dict, cases), *(likely.row() for _ in range(_LIKELY)), *(likely.near_case() for _ in range(_NEAR))]
@@ -115,16 +125,15 @@ def candidates(program: ir.NodeProgram, cases: Sequence[Mapping[str, Any]]) -> I
             continue
         yield plain
         if len(bases) < _BASES:
-            seen = replay(program, plain, worlds(program, 1)[0])
-            if seen.is_accepted:
-                bases.setdefault(seen.reached, plain)
-    decimals = [item.name for item in program.inputs if isinstance(_plain_type(item.type), DecimalType)]
+            for seen in replayer.run(plain)[:1]:
+                if seen.is_accepted:
+                    bases.setdefault(seen.reached, plain)
     for base in bases.values():
         for item in program.inputs:
             yield from ({**base, item.name: value} for value in _extremes(item.type, base.get(item.name)))
-        for first in _EXTREMES[:3] if len(decimals) > 1 else ():
-            for second in _EXTREMES[:3]:
-                yield {**base, **{name: (first, second)[index % 2] for index, name in enumerate(decimals)}}
+    for number in range(_MIXED if bases else 0):
+        base = list(bases.values())[number % len(bases)]
+        yield {item.name: _mixed(item.type, base[item.name], rng) for item in program.inputs if item.name in base}
     lengths = sorted({length for length in _lengths(program) if len(_EXTREMES) < length <= _LIST_ITEMS_MAX})
     for base in list(bases.values())[-1:]:
         for item in program.inputs:
@@ -178,3 +187,18 @@ def _extremes(kind: ValueType, base: Any) -> Iterator[Any]:
         case RecordType() as record if isinstance(base, dict):
             for field in record.fields:
                 yield from ({**base, field.name: value} for value in _extremes(field.type, base.get(field.name)))
+
+
+def _mixed(kind: ValueType, base: Any, rng: Random) -> Any:
+    """Return a value with extremes in some places."""
+    match _plain_type(kind):
+        case DecimalType():
+            return rng.choice((base, "1e9999", "1e-9999", "0.01", "100", "1", "1e9000"))
+        case Array() as array if isinstance(base, list) and base:
+            return [_mixed(array.item, rng.choice(base), rng) for _ in range(rng.randrange(1, 4))]
+        case RecordType() as record if isinstance(base, dict):
+            fields = [field for field in record.fields if field.name in base]
+            return {**base, **{field.name: _mixed(field.type, base[field.name], rng) for field in fields}}
+        case Scalar(kind="integer"):
+            return rng.choice((base, 0, 1, 2))
+    return base

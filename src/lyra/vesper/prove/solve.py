@@ -47,25 +47,26 @@ def ask(flow: Flow, *conditions: Term, rlimit: int = QUESTION_RLIMIT) -> tuple[s
         return "unsat", None
     solver = z3.Solver()
     solver.set("rlimit", rlimit)
-    first, rest = flow.numbers.axioms[: flow.input_axioms], flow.numbers.axioms[flow.input_axioms :]
-    solver.add(*first, *relevant(rest, z3.And(condition, *first)), condition)
+    first = flow.numbers.axioms[: flow.input_axioms]
+    solver.add(*first, *relevant(flow, z3.And(condition, *first)), condition)
     answer = solver.check()
     return str(answer), solver.model() if answer == z3.sat else None
 
 
-def relevant(axioms: list[Term], condition: Term) -> list[Term]:
+def relevant(flow: Flow, condition: Term) -> list[Term]:
     """Return the axioms that share a variable with the condition, or with such an axiom."""
-    left = [(axiom, _variables(axiom)) for axiom in axioms]
+    axioms, known_variables = flow.numbers.axioms, flow.axiom_variables
+    known_variables += [_variables(axiom) for axiom in axioms[len(known_variables) :]]
+    left = list(range(flow.input_axioms, len(axioms)))
     known = _variables(condition)
     chosen: list[Term] = []
     while True:
-        near = [pair for pair in left if pair[1] & known]
+        near = [index for index in left if known_variables[index] & known]
         if not near:
             return chosen
-        left = [pair for pair in left if not pair[1] & known]
-        for axiom, names in near:
-            chosen.append(axiom)
-            known = known | names
+        left = [index for index in left if not known_variables[index] & known]
+        chosen += [axioms[index] for index in near]
+        known = known.union(*(known_variables[index] for index in near))
 
 
 def _variables(term: Term) -> frozenset[int]:
