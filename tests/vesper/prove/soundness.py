@@ -32,7 +32,9 @@ def check_program(program: ir.NodeProgram, seed: int, count: int) -> tuple[Count
         runs = whole.run(inputs)
         if not any(run.is_accepted for run in runs):
             continue
-        wrong += [f"reached: {name} by {inputs}" for run in runs if run.is_accepted for name in run.reached & unreachable]
+        wrong += [
+            f"reached: {name} by {inputs}" for run in runs if run.is_accepted for name in run.reached & unreachable
+        ]
         for claim, result in claims:
             if result.verdict != prover.PROVED or not any(map(claim.near, runs)):
                 continue

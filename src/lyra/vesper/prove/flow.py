@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Final
 
@@ -18,9 +17,9 @@ import msgspec
 import z3
 
 from lyra.vesper import ir
-from lyra.vesper.prove.lists import Lists, State
+from lyra.vesper.prove.folds import State
 from lyra.vesper.prove.numbers import Numbers
-from lyra.vesper.prove.texts import text_constant
+from lyra.vesper.prove.typed_values import TIMES, TypedValues, microseconds
 from lyra.vesper.prove.values import (
     FALSE,
     NULL,
@@ -28,47 +27,28 @@ from lyra.vesper.prove.values import (
     UNSET,
     Bool,
     Choice,
-    Comprehension,
-    Items,
     Null,
-    Num,
     Opaque,
     Record,
     Term,
     Text,
-    Time,
     Unset,
     Value,
     conj,
     disj,
-    implies,
     negate,
     options,
 )
 from lyra.vesper.prove.walk import UNJUDGED, UNKNOWN, Env
 from lyra.vesper.values.types import (
     ANY,
-    Array,
-    DecimalType,
-    EnumType,
-    MapType,
     Nullable,
-    RecordType,
-    Scalar,
-    SetType,
     ValueType,
 )
 
 ROUNDS_MAX: Final = 8  # of a loop that are walked one by one in the bounded walk
 ANSWERS: Final = ("map_to", "return_error", "compensate")
 _EFFECT_FAILED: Final = "effect"  # a failure of an act: any code, and no mistake of the node
-_TIMES: Final = (datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC))
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-def microseconds(time: datetime) -> int:
-    delta = time - _EPOCH
-    return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +61,7 @@ class End:
     code: Value | None = None
 
 
-class Flow(Lists):
+class Flow(TypedValues):
     """One walk over a program."""
 
     def __init__(self, program: ir.NodeProgram, numbers: Numbers, list_items: int | None) -> None:
@@ -105,67 +85,8 @@ class Flow(Lists):
         self.now_bounds()
 
     def now_bounds(self) -> None:
-        low, high = (self.numbers.constant(microseconds(time)) for time in _TIMES)
+        low, high = (self.numbers.constant(microseconds(time)) for time in TIMES)
         self.numbers.axioms += [self.numbers.at_most(low, self.now), self.numbers.at_most(self.now, high)]
-
-    # ------------------------------------------------------------ inputs
-
-    def of_type(self, kind: ValueType, name: str) -> Value:
-        """Return any value of a type."""
-        numbers = self.numbers
-        match kind:
-            case Nullable():
-                is_null = numbers.fresh_bool(f"{name}.absent")
-                return Choice(((is_null, NULL), (negate(is_null), self.of_type(kind.type, name))))
-            case Scalar(kind="integer"):
-                number = numbers.fresh(name, whole=True)
-                numbers.axioms.append(negate(numbers.overflow(number)))
-                return number
-            case DecimalType():
-                number = numbers.fresh(name, whole=False, scale=kind.scale)
-                numbers.note(number)
-                return number
-            case Scalar(kind="boolean"):
-                return Bool(numbers.fresh_bool(name))
-            case Scalar(kind="string"):
-                return Text(numbers.fresh_text(name))
-            case EnumType():
-                terms = [text_constant(value) for value in kind.values]
-                if any(term is None for term in terms):
-                    return Opaque("a text with rare characters", "string")
-                text = numbers.fresh_text(name)
-                numbers.axioms.append(disj(*(text == term for term in terms)))
-                return Text(text)
-            case Scalar(kind="timestamp"):
-                number = numbers.fresh(name, whole=True)
-                low, high = (numbers.constant(microseconds(time)) for time in _TIMES)
-                numbers.axioms += [numbers.at_most(low, number), numbers.at_most(number, high)]
-                return Time(number)
-            case RecordType():
-                fields = {}
-                for field in kind.fields:
-                    is_optional = not field.required and field.default in (msgspec.UNSET, None)
-                    declared = Nullable(field.type) if is_optional else field.type
-                    fields[field.name] = self.of_type(declared, f"{name}.{field.name}")
-                return Record(fields)
-            case Array():
-                return self._list_of(kind.item, name)
-            case Scalar(kind="null"):
-                return NULL
-        word = {"SetType": "set", "MapType": "map"}.get(type(kind).__name__, "bytes" if kind == Scalar("bytes") else "")
-        return Opaque(f"{name}, whose type is not modelled", word)
-
-    def _list_of(self, item: ValueType, name: str) -> Value:
-        if self.list_items is None:
-            return self.whole_source(self.new_source(lambda: self.of_type(item, f"{name}[]")))
-        self.numbers.incomplete.add(f"lists of at most {self.list_items} elements")
-        items, before = [], TRUE
-        for index in range(self.list_items):
-            present = self.numbers.fresh_bool(f"{name}[{index}]")
-            self.numbers.axioms.append(implies(present, before))
-            items.append((present, self.of_type(item, f"{name}[{index}]")))
-            before = present
-        return Items(tuple(items))
 
     def bind_inputs(self) -> None:
         for item in self.program.inputs:
@@ -191,7 +112,9 @@ class Flow(Lists):
             value = self.inputs[item.name]
             is_absent = disj(*(guard for guard, part in options(value) if isinstance(part, Null)))
             may_be_absent = not item.required or isinstance(item.type, Nullable)
-            plain = self.choose([(guard, part) for guard, part in options(value) if not isinstance(part, Null)] or [(TRUE, NULL)])
+            plain = self.choose(
+                [(guard, part) for guard, part in options(value) if not isinstance(part, Null)] or [(TRUE, NULL)]
+            )
             for check in item.constraints:
                 env = {**known, "value": plain if may_be_absent else value}
                 holds, _ = self.judge(check.expression, env, TRUE)
@@ -200,7 +123,7 @@ class Flow(Lists):
             if contract.expression is not None:
                 holds, unjudged = self.judge(contract.expression, known, TRUE)
                 self._accept(contract.text, disj(holds, unjudged))
-        for index, contract in enumerate(self.program.invariants):
+        for contract in self.program.invariants:
             if contract.expression is not None:
                 broken = self.invariant_broken(contract.expression, self.fields_known())
                 self._accept("", negate(broken))
@@ -253,7 +176,8 @@ class Flow(Lists):
 
     def succeed(self, end: End) -> End:
         """Return a success with its fields coerced; what is missing or not of its type is a failure."""
-        self.here, fields = end.guard, {}
+        fields: State = {}
+        self.here = end.guard
         for output in self.program.success:
             value = end.fields.get(output.name, UNSET)
             missing = disj(*(guard for guard, part in options(value) if isinstance(part, Unset)))
@@ -264,80 +188,15 @@ class Flow(Lists):
             value = end.fields.get(output.name, UNSET)
             kind = output.type if output.required else Nullable(output.type)
             self.site = f"output {output.name}"
-            present = [(guard, part) for guard, part in options(value) if not isinstance(part, Unset)]
-            if present:
-                missing = disj(*(guard for guard, part in options(value) if isinstance(part, Unset)))
-                coerced = self.under(negate(missing), lambda: self.each(lambda part: self.computed(kind, part), self.choose(present)))  # noqa: B023
-                fields[output.name] = self.choose(((negate(missing), coerced), (missing, NULL)))
+            fields |= {output.name: self._output(kind, value)} if not isinstance(value, Unset) else {}
         return End(self.here, fields, end.variables)
 
-    def computed(self, kind: ValueType, value: Value) -> Value:
-        """Return a value that the node computed as one of the type."""
-        if isinstance(value, Choice):
-            return self.each(lambda part: self.computed(kind, part), value)
-        if isinstance(kind, Nullable):
-            return NULL if isinstance(value, Null | Unset) else self.computed(kind.type, value)
-        if kind == ANY:
-            return NULL if isinstance(value, Unset) else value
-        if isinstance(value, Opaque):
-            fits = value.kind and value.kind == _opaque_kind(kind)
-            if not (fits and kind in (Scalar("string"), Scalar("bytes"))):
-                self.fail("type_error", self.open_condition(value.why))
-            return self.of_type(kind, "computed") if not isinstance(kind, Array) else Opaque(value.why, "list")
-        match kind, value:
-            case Scalar(kind="integer"), Num(whole=True):
-                return value
-            case DecimalType(), Num():
-                return self._computed_decimal(kind, value)
-            case (Scalar(kind="string"), Text()) | (Scalar(kind="boolean"), Bool()) | (Scalar(kind="timestamp"), Time()):
-                return value
-            case Scalar(kind="null"), Null():
-                return value
-            case EnumType(), Text():
-                terms = [text_constant(word) for word in kind.values]
-                known = disj(*(value.term == term for term in terms if term is not None))
-                self.fail("type_error", conj(negate(known), self.open_condition("rare characters") if None in terms else TRUE))
-                return value
-            case Array(), Items() | Comprehension():
-                return self.mapped(value, lambda part: self.computed(kind.item, part))  # type: ignore[arg-type,union-attr]
-            case MapType(), Record():
-                if isinstance(kind.key, EnumType) and not set(value.fields) <= set(kind.key.values):
-                    self.fail("type_error")
-                return Record({name: self.computed(kind.value, part) for name, part in value.fields.items()})
-            case RecordType(), Record():
-                return self._computed_record(kind, value)
-            case SetType(), Items() | Comprehension():
-                self.fail("type_error", self.open_condition("sets"))
-                return Opaque("a set", "set")
-        self.fail("type_error")
-        return NULL
-
-    def _computed_decimal(self, kind: DecimalType, value: Num) -> Value:
-        number = Num(value.term, False, value.scale)
-        if kind.scale is None:
-            return number
-        exact = self.numbers.round_quotient(number, None, kind.scale, "half_even")
-        if number.scale is None or number.scale > kind.scale:
-            self.fail("type_error", negate(self.numbers.equal(exact, number)))
-        self.fail("type_error", self.numbers.overflow(exact))
-        return exact
-
-    def _computed_record(self, kind: RecordType, value: Record) -> Value:
-        if any(kind.field(name) is None for name in value.fields):
-            self.fail("type_error")
-        fields: State = {}
-        for field in kind.fields:
-            is_optional = not field.required and field.default in (msgspec.UNSET, None)
-            declared = Nullable(field.type) if is_optional else field.type
-            if field.name in value.fields:
-                fields[field.name] = self.computed(declared, value.fields[field.name])
-            elif field.default is not msgspec.UNSET:
-                fields[field.name] = self.of_type(field.type, field.name) if field.default is not None else NULL
-            else:
-                if not (is_optional or isinstance(field.type, Nullable)):
-                    self.fail("type_error")
-                fields[field.name] = NULL
-        return Record(fields)
+    def _output(self, kind: ValueType, value: Value) -> Value:
+        present = [(guard, part) for guard, part in options(value) if not isinstance(part, Unset)]
+        missing = disj(*(guard for guard, part in options(value) if isinstance(part, Unset)))
+        coerced = self.under(negate(missing), lambda: self.computed(kind, self.choose(present)))
+        assert isinstance(coerced, Value)
+        return self.choose(((negate(missing), coerced), (missing, NULL)))
 
     def env(self) -> Env:
         return {**self.ambient, **self.variables, **self.local}
@@ -426,7 +285,7 @@ class Flow(Lists):
         env = {**self.env(), **more}
         code = self.evaluate(value.code, env)
         if not all(isinstance(part, Text) for _, part in options(code)):
-            self.each(lambda part: self._text_only(part), code)
+            self.each(self._text_only, code)
         values = {name: self.evaluate(field, env) for name, field in value.fields}
         types = {output.name: output.type for output in self.program.error}
         fields = {name: self.computed(Nullable(types.get(name, ANY)), field) for name, field in values.items()}
@@ -492,7 +351,6 @@ class Flow(Lists):
             return self.all_true((ir.Condition("", step.condition),))
 
         if self.list_items is None and not self._ends_soon(step, state, condition, round_of):
-
             # As many rounds as a list has elements, each with the condition true before it.
             rounds = self.new_source(lambda: NULL)
             most = self.numbers.constant(step.max_iterations)
@@ -619,7 +477,8 @@ class Flow(Lists):
         matching = [
             rule
             for rule in self.program.rules
-            if rule.action in ANSWERS and (is_open or rule.error in ("*", code, "type_error" if code == UNJUDGED else code))
+            if rule.action in ANSWERS
+            and (is_open or rule.error in ("*", code, "type_error" if code == UNJUDGED else code))
         ]
         for rule in matching if is_open else matching[:1]:
             if rule.answer is not None:
@@ -643,7 +502,8 @@ class Flow(Lists):
         if end.code is None:
             known |= {name: known.get(name, NULL) for name in error_fields | success_fields} | end.fields
             values: State = end.fields
-            code, message = NULL, NULL
+            code: Value = NULL
+            message: Value = NULL
         else:
             known |= {n: known.get(n, NULL) for n in error_fields if n in known or n not in success_fields}
             message = self._message(end)
@@ -660,7 +520,11 @@ class Flow(Lists):
             if expression is None:
                 continue
             names = _names(expression)
-            if occurred and not names & {"success", "error"} and any(n in success_fields and n not in known for n in names):
+            if (
+                occurred
+                and not names & {"success", "error"}
+                and any(n in success_fields and n not in known for n in names)
+            ):
                 continue
             env = {**dict.fromkeys(success_fields, NULL), **known}
             holds, unjudged = self.judge(expression, env)
@@ -687,21 +551,8 @@ class Flow(Lists):
         return value
 
 
-def _opaque_kind(kind: ValueType) -> str:
-    match kind:
-        case Array():
-            return "list"
-        case SetType():
-            return "set"
-        case MapType() | RecordType():
-            return "map"
-        case Scalar():
-            return kind.kind
-    return "string" if isinstance(kind, EnumType) else ""
-
-
 def _is_plain_number(value: Any) -> bool:
-    return isinstance(value, int | Decimal) and not isinstance(value, bool) and abs(value) < 10**24  # noqa: PLR2004
+    return isinstance(value, int | Decimal) and not isinstance(value, bool) and abs(Decimal(value)) < 10**24
 
 
 def code_field(program: ir.NodeProgram) -> str:

@@ -58,6 +58,9 @@ class Numbers:
         """Return both numbers with terms that can be compared and added."""
         return left, right
 
+    def note(self, number: Num) -> None:
+        """Have later roundings compared with this number: rounding never passes a number that has few digits."""
+
     def of_length(self, term: Term) -> Num:
         raise NotImplementedError
 
@@ -169,7 +172,6 @@ class Reals(Numbers):
         return Num(z3.Real(self.name(prefix)), whole, 0 if whole else scale)
 
     def note(self, number: Num) -> None:
-        """Have later roundings compared with this number: rounding never passes a number that has few digits."""
         if number.scale is not None and len(self._grid) < _GRID_MAX:
             self._grid.setdefault(number.term.get_id(), number)
 
@@ -273,9 +275,6 @@ class Scaled(Numbers):
             scale = GUESSED_SCALE
         return Num(z3.Int(self.name(prefix)), whole, 0 if whole else scale)
 
-    def note(self, number: Num) -> None:
-        """Roundings are exact here."""
-
     def rescaled(self, number: Num, scale: int) -> Num:
         assert number.scale is not None
         if scale == number.scale:
@@ -284,7 +283,7 @@ class Scaled(Numbers):
 
     def align(self, left: Num, right: Num) -> tuple[Num, Num]:
         scale = max(left.scale or 0, right.scale or 0)
-        if scale > 60:  # noqa: PLR2004 - digits that a solver can still work with
+        if scale > 60:
             raise Unsupported("a number with too many digits after the point")
         return self.rescaled(left, scale), self.rescaled(right, scale)
 
@@ -299,8 +298,9 @@ class Scaled(Numbers):
             scaled = self._exact_quotient(left, right)
         else:
             scaled = Num(left.term * int(Fraction(10**digits) / divisor), False, left.scale + digits)
-        self.incomplete.add("quotients of few digits")
-        self.axioms.append(z3.And(scaled.term < 10**27, scaled.term > -(10**27)))
+        if not (left.whole and digits is not None and digits <= _SCALE_SMALL):  # else it has at most 28 digits
+            self.incomplete.add("quotients of few digits")
+            self.axioms.append(z3.And(scaled.term < 10**27, scaled.term > -(10**27)))
         if not (left.whole and right.whole):
             return [(TRUE, scaled)]
         divides = left.term % right.term == 0
@@ -341,4 +341,3 @@ class Scaled(Numbers):
         else:
             up = z3.And(top < 0, rest > 0)
         return Num(z3.If(up, low + 1, low), False, scale)
-

@@ -4,7 +4,7 @@ A verdict is *proved* (it holds for all accepted inputs, within the limits of on
 that failed when it was replayed on the reference evaluator) or *unknown* with the reason. The order of a proof: inputs
 that are likely to show a failure are run; then the walk over lists of any length is asked with both encodings, and what
 the solver finds impossible is proved; then the walk over short lists is asked for an input, which is replayed. A
-failure that shows only where an act outside answers in a certain way is unknown, since the input alone does not show it.
+failure that needs a certain answer of an act outside is unknown: the input alone does not show it.
 
 `boundary_inputs`, `refuted_inputs` and `unreachable_steps` are for `vesper verify`.
 """
@@ -39,7 +39,12 @@ _MODELS_MAX: Final = 2  # that are replayed for one contract and encoding
 _INPUT_RLIMIT: Final = 2_000_000
 _BOUNDARIES_MAX: Final = 90
 _BOUNDARY_RLIMIT: Final = 400_000
-_CODES: Final = {"overflow": "overflow", "division": "division_by_zero", "type_error": "type_error", "loop_limit": "loop_limit"}
+_CODES: Final = {
+    "overflow": "overflow",
+    "division": "division_by_zero",
+    "type_error": "type_error",
+    "loop_limit": "loop_limit",
+}
 _solver = Lock()  # z3 has one context, which takes one thread at a time
 
 
@@ -155,7 +160,9 @@ class _Proof:
     def tried(self) -> list[tuple[dict[str, Any], list[Replay]]]:
         """Return the inputs that were tried without a solver, smallest first, with what they led to."""
         if self._tried is None:
-            distinct = {json.dumps(inputs, sort_keys=True): inputs for inputs in candidates(self._replayer, self._cases)}
+            distinct = {
+                json.dumps(inputs, sort_keys=True): inputs for inputs in candidates(self._replayer, self._cases)
+            }
             ordered = [distinct[text] for text in sorted(distinct, key=lambda text: (len(text), text))]
             self._tried = [(inputs, self._replayer.run(inputs)) for inputs in ordered]
         return self._tried
@@ -171,8 +178,7 @@ class _Proof:
         results = [self._note_vacuous(claim, self.judge(claim)) for claim in claims]
         results += self._redundant()
         results += [
-            ProofResult("unreachable_step", name, PROVED, None, reason, name)
-            for name, reason in self._never_reached()
+            ProofResult("unreachable_step", name, PROVED, None, reason, name) for name, reason in self._never_reached()
         ]
         if file is not None:
             _write_kept(file, results)
@@ -278,7 +284,9 @@ class _Proof:
             return result
         if not self._is_ever_accepted() and ask(flow)[0] == "unsat":
             return msgspec.structs.replace(result, reason="vacuous: no input is accepted")
-        index = next((i for i, c in enumerate(self.program.postconditions) if (c,) == claim.program.postconditions), None)
+        index = next(
+            (i for i, c in enumerate(self.program.postconditions) if (c,) == claim.program.postconditions), None
+        )
         matters = None if index is None else flow.trivial.get(("postcondition", index))
         if matters is not None and ask(flow, matters)[0] == "unsat":
             return msgspec.structs.replace(result, reason="vacuous: the left side of => is true for no accepted input")
@@ -316,7 +324,13 @@ class _Proof:
         from lyra.vesper.prove.solve import ask
         from lyra.vesper.prove.values import disj
 
-        reached = {name for _, outcomes in self.tried() for outcome in outcomes if outcome.is_accepted for name in outcome.reached}
+        reached = {
+            name
+            for _, outcomes in self.tried()
+            for outcome in outcomes
+            if outcome.is_accepted
+            for name in outcome.reached
+        }
         handled = {part.name for part in parts_of(_handlers(self.program)) if isinstance(part, ir.Step)}
         names = {part.name: None for part in parts_of(self.program.steps) if isinstance(part, ir.Step)}
         for name in names:
@@ -326,7 +340,9 @@ class _Proof:
             def condition(flow: Flow, name: str = name) -> Any:
                 return disj(*(guard for step, guard in flow.reached if step == name))
 
-            if any(ask(flow, condition(flow))[0] == "unsat" for flow in self.walks(None) if not flow.numbers.incomplete):
+            if any(
+                ask(flow, condition(flow))[0] == "unsat" for flow in self.walks(None) if not flow.numbers.incomplete
+            ):
                 yield name, "no accepted input reaches it"
 
     def unreachable(self) -> dict[str, str]:
@@ -429,7 +445,8 @@ def _is_after_entry(seen: Replay) -> bool:
 
 def _failures(flow: Flow, site: str, code: str) -> Any:
     from lyra.vesper.prove.values import disj
-    from lyra.vesper.prove.walk import UNJUDGED, UNKNOWN as ANY_FAILURE
+    from lyra.vesper.prove.walk import UNJUDGED
+    from lyra.vesper.prove.walk import UNKNOWN as ANY_FAILURE
 
     codes = {code, ANY_FAILURE} | ({UNJUDGED} if code == "type_error" else set())
     return disj(*(guard for guard, raised, where in flow.failures if where == site and raised in codes))
@@ -445,7 +462,11 @@ def _operations(program: ir.NodeProgram, node: Node | None) -> Iterator[tuple[st
             yield step.name, text, "overflow"
         if any(isinstance(part, ir.Arithmetic) and part.operator in "/%" for part in parts):
             yield step.name, text, "division"
-        if any(not isinstance(part, ir.Constant | ir.NodeVariable) for part in parts if isinstance(part, ir.TypedExpression)):
+        if any(
+            not isinstance(part, ir.Constant | ir.NodeVariable)
+            for part in parts
+            if isinstance(part, ir.TypedExpression)
+        ):
             yield step.name, text, "type_error"
         if isinstance(step, ir.LoopStep):
             yield step.name, text, "loop_limit"

@@ -1,4 +1,4 @@
-"""Executions on the reference evaluator, for a proof: what an input leads to, and inputs that are tried without a solver.
+"""Executions on the reference evaluator: what an input leads to, and inputs that are tried without a solver.
 
 An input is plain JSON, as `vesper run --input-json` takes it. `Replay` says how its execution ended, which steps were
 reached and where an operation failed, so that a counterexample counts only where the failure is the one in question.

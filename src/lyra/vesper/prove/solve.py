@@ -1,7 +1,7 @@
 """Questions to the solver about one walk, and its answers as inputs.
 
-Every question has a limit of the solver's own steps (`rlimit`), not of time, so that the same node has the same verdict
-on every machine. An answer is proved (`unsat`), a set of inputs that may show the opposite, or nothing within the limit.
+Every question has a limit of the solver's own steps (`rlimit`), not of time: the same node has the same verdict on
+every machine. An answer is proved (`unsat`), inputs that may show the opposite, or nothing within the limit.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from typing import Any, Final
 
 import z3
 
-from lyra.vesper.prove.flow import _EPOCH, Flow
+from lyra.vesper.prove.flow import Flow
 from lyra.vesper.prove.numbers import Reals
 from lyra.vesper.prove.texts import text_of
+from lyra.vesper.prove.typed_values import EPOCH
 from lyra.vesper.prove.values import (
     Bool,
     Choice,
@@ -113,7 +114,7 @@ def _plain(flow: Flow, value: Value, model: Any) -> Any:
             return text_of(model.eval(value.term, model_completion=True))
         case Time():
             number = _fraction(model.eval(value.number.term, model_completion=True))
-            time = _EPOCH + timedelta(microseconds=round(number))
+            time = EPOCH + timedelta(microseconds=round(number))
             return time.isoformat().replace("+00:00", "Z")
         case Record():
             return {name: _plain(flow, part, model) for name, part in value.fields.items()}
@@ -148,10 +149,8 @@ def _number(flow: Flow, value: Num, model: Any) -> Any:
 
 def block(flow: Flow, model: Any) -> Term:
     """Return the condition that some input differs from that of a model."""
-    parts = []
-    for value in flow.inputs.values():
-        for term in _terms(value):
-            parts.append(term != model.eval(term, model_completion=True))
+    terms = [term for value in flow.inputs.values() for term in _terms(value)]
+    parts = [term != model.eval(term, model_completion=True) for term in terms]
     return z3.Or(*parts) if parts else z3.BoolVal(False)
 
 

@@ -158,7 +158,7 @@ class Walk:
 
     # ------------------------------------------------------------ expressions
 
-    def evaluate(self, expression: ir.TypedExpression, env: Env) -> Value:  # noqa: PLR0911 - one case for each class
+    def evaluate(self, expression: ir.TypedExpression, env: Env) -> Value:
         self._evaluations += 1
         if self._evaluations > _EVALUATIONS_MAX:
             raise Unsupported("the node has too many parts")
@@ -305,7 +305,9 @@ class Walk:
     def arithmetic(self, operator: str, left: Value, right: Value) -> Value:
         if operator == "+" and isinstance(left, Text) and isinstance(right, Text):
             return Text(z3.Concat(left.term, right.term))
-        texts = [isinstance(part, Text) or (isinstance(part, Opaque) and part.kind == "string") for part in (left, right)]
+        texts = [
+            isinstance(part, Text) or (isinstance(part, Opaque) and part.kind == "string") for part in (left, right)
+        ]
         if operator == "+" and all(texts):
             return Opaque("a text that is not modelled", "string")
         for part in (left, right):
@@ -388,7 +390,9 @@ class Walk:
                 return self.numbers.less(left, right)
             case Time(), Time():
                 return self.numbers.less(left.number, right.number)
-        is_text = [isinstance(part, Text) or (isinstance(part, Opaque) and part.kind == "string") for part in (left, right)]
+        is_text = [
+            isinstance(part, Text) or (isinstance(part, Opaque) and part.kind == "string") for part in (left, right)
+        ]
         if all(is_text):
             return self.open_condition("the order of texts")
         unknown = [part for part in (left, right) if isinstance(part, Opaque) and not part.kind]
@@ -470,7 +474,9 @@ class Walk:
     # ------------------------------------------------------------ texts and functions
 
     def _template(self, expression: ir.TemplateText, env: Env) -> Value:
-        parts = [self.constant(part) if isinstance(part, str) else self.evaluate(part, env) for part in expression.parts]
+        parts = [
+            self.constant(part) if isinstance(part, str) else self.evaluate(part, env) for part in expression.parts
+        ]
         texts = [self.each(self.shown, part) for part in parts]
         if not all(isinstance(text, Text) for text in texts):
             return Opaque("a text that is not modelled", "string")
