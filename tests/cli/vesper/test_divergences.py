@@ -95,7 +95,9 @@ def test_what_verify_finds_is_listed_with_both_outcomes(vesper, monkeypatch):
     monkeypatch.setattr(direct_path, "run", breaks)
     done = vesper("verify", "discount.vsp", "-n", "20")
     assert done.returncode == 1, done.stderr
-    rows = [row for row in vesper.json("divergences", "discount.vsp", code=1)["divergences"] if row["input"] is not None]
+    rows = [
+        row for row in vesper.json("divergences", "discount.vsp", code=1)["divergences"] if row["input"] is not None
+    ]
     assert rows
     assert {row["python"]["status"] for row in rows} <= {"success", "error"}
     assert {row["direct"]["status"] for row in rows} == {"crash"}
