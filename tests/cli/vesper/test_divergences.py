@@ -14,6 +14,7 @@ from lyra.vesper.check.judge import program_of
 from lyra.vesper.direct import expressions
 from lyra.vesper.direct import run as direct_path
 from lyra.vesper.evidence import differential
+from lyra.vesper.ir import AssignStep
 from lyra.vesper.nodes import load
 from tests.cli.vesper.command import VesperCommand
 from tests.cli.vesper.test_debug import ORDER
@@ -106,6 +107,7 @@ def test_what_verify_finds_is_listed_with_both_outcomes(vesper, monkeypatch):
 def test_where_the_paths_part_is_a_step(vesper, monkeypatch):
     """A closure of the direct path is wrong: the step whose values differ first is named."""
     step = next(step for step in program_of(load(DISCOUNT)).steps if step.name == "find_total")
+    assert isinstance(step, AssignStep)
     kind = type(step.value)
     usual = expressions.COMPILERS[kind]
 
