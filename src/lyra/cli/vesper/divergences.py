@@ -35,8 +35,8 @@ def divergences(ctx: click.Context, /, *, node: str, as_json: bool) -> None:
     loaded = node_named(node)
     with runtime_of(ctx.ensure_object(Invocation), None, (), ()) as runtime:
         program = runtime.program(loaded)
-        found = [msgspec.to_builtins(row) for row in runtime.evidence(loaded).found]
-    rows = [divergence_data(row, program, node) for row in found]
+        kept = [msgspec.to_builtins(row) for row in runtime.evidence(loaded).found]
+    rows = [divergence_data(row, program, node) for row in kept]
     if as_json:
         document({"node": program.node_id, "divergences": rows})
     elif not rows:

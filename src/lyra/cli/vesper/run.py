@@ -64,9 +64,9 @@ def run(
     inputs = inputs_of(node, pairs, document)
     chosen = mode or (_MODE_OF_PATH[path_name] if path_name else None)
     nodes = repository_around(node.file)
-    found: list[Mapping[str, Any]] = []  # divergences of the node, and of those that it calls
+    diverged: list[Mapping[str, Any]] = []  # divergences of the node, and of those that it calls
     with runtime_of(ctx.ensure_object(Invocation), database, providers, grants, nodes=nodes) as runtime:
-        runtime.on_event(lambda event: found.append(event.data), ["vesper.diverged"])
+        runtime.on_event(lambda event: diverged.append(event.data), ["vesper.diverged"])
         used = chosen or runtime.mode(node)
         outcome = runtime.execute(node, inputs, chosen, trace=True)
         runtime.settle()
@@ -75,7 +75,7 @@ def run(
             divergence_data(row, program, file)
             if row["digest"] == program.digest
             else divergence_data(row, runtime.program(runtime.find_node(row["node"]) or node), row["node"])
-            for row in found
+            for row in diverged
         ]
     if as_json:
         print_document({**_data(outcome, path_name, used), "divergences": divergences})
