@@ -21,11 +21,12 @@ from random import Random  # noqa: TID251 - the type; generators come from core.
 from re import _parser as parser  # type: ignore[attr-defined, unused-ignore]
 from typing import Any, Final
 
-from lyra.core.linear_regex import BadPattern, RegexProgram
+from lyra.core.linear_regex import BadPattern
 from lyra.vesper import ir
 from lyra.vesper.evidence.inputs import Boundaries, Draw, drawer
 from lyra.vesper.evidence.rooms import EACH, LENGTH, Path, Room, rooms_of
-from lyra.vesper.values.limits import DRAWN_TEXT_CHARS_MAX, PATTERN_INSTRUCTIONS_MAX
+from lyra.vesper.values.limits import DRAWN_TEXT_CHARS_MAX
+from lyra.vesper.values.patterns import compile_pattern
 from lyra.vesper.values.types import (
     INTEGER,
     INTEGER_MAX,
@@ -282,7 +283,7 @@ class _TooLong(Exception):
 def pattern_drawer(pattern: str) -> Callable[[Random], str | None] | None:
     """Draws texts for a pattern, None where one became too long; None for a pattern that cannot be used."""
     try:
-        RegexProgram(pattern, size_max=PATTERN_INSTRUCTIONS_MAX)
+        compile_pattern(pattern)
     except BadPattern:
         return None
     tree = parser.parse(pattern)
