@@ -17,7 +17,7 @@ from lyra.vesper.evidence import differential
 from lyra.vesper.evidence.compare import compare
 from lyra.vesper.evidence.differential import Corpus, shrink
 from lyra.vesper.evidence.inputs import Boundaries, InputGenerator
-from lyra.vesper.evidence.search import Case
+from lyra.vesper.evidence.search import SearchCase
 from lyra.vesper.ir import LoopStep, NodeInput, NodeProgram
 from lyra.vesper.reference.run import run as reference
 from lyra.vesper.values.json_values import from_json, to_json
@@ -65,7 +65,7 @@ def test_a_path_that_is_wrong_in_one_context_differs_there() -> None:
         return Outcome("success") if execution is second else direct(program, inputs, execution)
 
     pair = differential.PathPair(ADD, direct, wrong)
-    runs = [pair.run(Case({"a": 1, "b": 2}), execution) for execution in (EXECUTION, second)]
+    runs = [pair.run(SearchCase({"a": 1, "b": 2}), execution) for execution in (EXECUTION, second)]
     assert [bool(run.differences) for run in runs] == [False, True]
 
 

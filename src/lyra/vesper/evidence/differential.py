@@ -31,7 +31,7 @@ from lyra.vesper.effects.replay import ReplayEffects
 from lyra.vesper.evidence.answers import names_in
 from lyra.vesper.evidence.compare import compare
 from lyra.vesper.evidence.reach import ReachPlan, Watched, watch
-from lyra.vesper.evidence.search import Case, InputSearch
+from lyra.vesper.evidence.search import InputSearch, SearchCase
 from lyra.vesper.evidence.seen import ACCEPTED, SUCCEEDED, SeenInputs, input_key
 from lyra.vesper.evidence.worlds import CallableNodes, SimulatedEffects, executions, open_execution
 from lyra.vesper.ir import NodeProgram
@@ -120,7 +120,7 @@ class PathPair:
         self._compiled = (_compiled(first, program), _compiled(second, program)) if program.pure else None
         self._entry = _compiled(first, _entry_of(program))
 
-    def run(self, case: Case, execution: Execution) -> Comparison:
+    def run(self, case: SearchCase, execution: Execution) -> Comparison:
         """Run an execution on both paths. A path that raises always differs."""
         if self._compiled is not None:
             try:
@@ -138,7 +138,7 @@ class PathPair:
         except Exception:  # noqa: BLE001 - a crash is a finding
             return Comparison(self._crashes(case, execution), None, world)
 
-    def _world(self, case: Case, execution: Execution) -> SimulatedEffects:
+    def _world(self, case: SearchCase, execution: Execution) -> SimulatedEffects:
         return SimulatedEffects(
             self.program, self._nodes, case.seed, script=case.script, execution=execution, path=self._first
         )
@@ -160,7 +160,7 @@ class PathPair:
             return False
         return self._entry(inputs, execution).error is None
 
-    def _crashes(self, case: Case, execution: Execution) -> list[dict[str, Any]]:
+    def _crashes(self, case: SearchCase, execution: Execution) -> list[dict[str, Any]]:
         live = None if self.program.pure else self._world(case, execution)
         python = _ending(self._first, self.program, case.inputs, execution, live)
         replay = None if live is None else ReplayEffects(live.log)
@@ -264,7 +264,7 @@ class _Comparing:
         self.plan = ReachPlan(program)
         self.seen = SeenInputs()
         self.reached: set[str] = set()
-        self.failing: list[tuple[Case, list[dict[str, Any]]]] = []
+        self.failing: list[tuple[SearchCase, list[dict[str, Any]]]] = []
         self.violations: dict[tuple[str, str], Violation] = {}
         self.compared = self.divergences = self._repeats = 0
         self._watched_of = 1
@@ -322,7 +322,7 @@ class _Comparing:
         if is_accepted and outcome.error is not None and self.breach(case, outcome, world):
             self.add_violation(case, outcome)
 
-    def watch(self, case: Case, world: SimulatedEffects | None) -> Watched | None:
+    def watch(self, case: SearchCase, world: SimulatedEffects | None) -> Watched | None:
         try:
             replay = None if world is None else ReplayEffects(world.log)
             return watch(self.plan, case.inputs, self.contexts[case.context], replay)
@@ -331,7 +331,7 @@ class _Comparing:
 
     # ------------------------------------------------------------ contracts
 
-    def breach(self, case: Case, outcome: Outcome, world: SimulatedEffects | None) -> str:
+    def breach(self, case: SearchCase, outcome: Outcome, world: SimulatedEffects | None) -> str:
         """Return the code with which an accepted execution breaks the node's contract, "" where it does not. What
         follows from a wrong answer, or from an answer whose type was guessed, says nothing about the node."""
         error = outcome.error
@@ -358,7 +358,7 @@ class _Comparing:
                 return names_in(contract.expression)
         return set()
 
-    def add_violation(self, case: Case, outcome: Outcome) -> None:
+    def add_violation(self, case: SearchCase, outcome: Outcome) -> None:
         place = self._place(case, outcome)
         assert outcome.error is not None
         if len(self.violations) >= KEPT_MAX or (outcome.error.code, place) in self.violations:
@@ -377,7 +377,7 @@ class _Comparing:
         kind = outcome.error.code
         self.violations[kind, place] = Violation(kind, place, shrink(case.inputs, still_breaks))
 
-    def _place(self, case: Case, outcome: Outcome) -> str:
+    def _place(self, case: SearchCase, outcome: Outcome) -> str:
         """Return the contract that an execution breaks, or the step at which it failed."""
         assert outcome.error is not None
         program = self.pair.program
@@ -388,7 +388,7 @@ class _Comparing:
         watched = self.watch(case, world)
         return watched.last_step if watched is not None else outcome.error.message
 
-    def shrunk(self, case: Case, differences: list[dict[str, Any]], *, is_wanted: bool) -> PathDivergence:
+    def shrunk(self, case: SearchCase, differences: list[dict[str, Any]], *, is_wanted: bool) -> PathDivergence:
         """Return the divergence with the smallest inputs that show it, if these are wanted."""
         if not is_wanted:
             return PathDivergence(case.inputs, case.inputs, differences)

@@ -23,7 +23,7 @@ from lyra.vesper.evidence.inputs import InputGenerator
 from lyra.vesper.evidence.likely_inputs import LikelyInputs
 from lyra.vesper.evidence.reach import Watched
 from lyra.vesper.evidence.rooms import finite_inputs
-from lyra.vesper.evidence.worlds import Answer
+from lyra.vesper.evidence.worlds import WorldAnswer
 
 _KEPT_MAX: Final = 400  # inputs that reached something new
 _RANDOM_BATCH: Final = 64
@@ -34,19 +34,19 @@ _RANDOM_SHARE: Final = 0.04  # of any inputs, wrong ones among them
 _OPEN_SHARE: Final = 0.6  # in a context that stands in no node's way
 
 
-class Case(msgspec.Struct, frozen=True):
+class SearchCase(msgspec.Struct, frozen=True):
     """One execution to try."""
 
     inputs: dict[str, Any]
     seed: int = 0  # of what the world answers
-    script: Mapping[tuple[str, int], Answer] = {}  # answers that are fixed
+    script: Mapping[tuple[str, int], WorldAnswer] = {}  # answers that are fixed
     context: int = 0  # the number of the context; 0 stands in no node's way
 
 
-class _Kept(msgspec.Struct, frozen=True):
-    case: Case
+class _KeptCase(msgspec.Struct, frozen=True):
+    case: SearchCase
     pairs: tuple[tuple[Any, Any], ...]
-    answers: Mapping[tuple[str, int], Answer]
+    answers: Mapping[tuple[str, int], WorldAnswer]
     is_accepted: bool
 
 
@@ -69,8 +69,8 @@ class InputSearch:
         self._batch: list[dict[str, Any]] = []
         self.all_inputs = finite_inputs(program)
         self._given = iter([dict(inputs) for inputs in (*first, *cases, *(self.all_inputs or ()))])
-        self._kept: list[_Kept] = []
-        self._accepted: list[_Kept] = []
+        self._kept: list[_KeptCase] = []
+        self._accepted: list[_KeptCase] = []
         self._known: set[Any] = set()
         self._names = [declared.name for declared in program.inputs]
 
@@ -80,7 +80,7 @@ class InputSearch:
         for inputs in (*first, *cases, *(self.all_inputs or ())):
             yield dict(inputs)
 
-    def case(self) -> Case:
+    def case(self) -> SearchCase:
         """Return the next execution to try."""
         rng = self._rng
         given = next(self._given, None)
@@ -99,27 +99,27 @@ class InputSearch:
             return self._in_world(self._batch.pop())
         return self._in_world(self._likely.row())
 
-    def learn(self, case: Case, watched: Watched, answers: Mapping[tuple[str, int], Answer]) -> bool:
+    def learn(self, case: SearchCase, watched: Watched, answers: Mapping[tuple[str, int], WorldAnswer]) -> bool:
         """Keep a case that reached something new; returns whether it did."""
         new = watched.features - self._known
         if not new:
             return False
         self._known |= new
-        kept = _Kept(case, tuple(watched.pairs), dict(answers), watched.is_accepted)
+        kept = _KeptCase(case, tuple(watched.pairs), dict(answers), watched.is_accepted)
         for pool in (self._kept, self._accepted) if watched.is_accepted else (self._kept,):
             if len(pool) >= _KEPT_MAX:
                 pool.pop(self._rng.randrange(0, len(pool) // 2))
             pool.append(kept)
         return True
 
-    def _in_world(self, inputs: dict[str, Any]) -> Case:
+    def _in_world(self, inputs: dict[str, Any]) -> SearchCase:
         rng = self._rng
         context = 0 if self._contexts == 1 or rng.random() < _OPEN_SHARE else rng.randrange(self._contexts)
-        return Case(inputs, 0 if self._is_pure else rng.getrandbits(40), {}, context)
+        return SearchCase(inputs, 0 if self._is_pure else rng.getrandbits(40), {}, context)
 
     # ------------------------------------------------------------ changes
 
-    def _mutated(self, kept: _Kept) -> Case:
+    def _mutated(self, kept: _KeptCase) -> SearchCase:
         rng = self._rng
         inputs, case = kept.case.inputs, kept.case
         seed, script = case.seed, case.script
@@ -129,9 +129,9 @@ class InputSearch:
                 return msgspec.structs.replace(case, seed=seed, script=script)
         for _ in range(rng.choice((1, 1, 1, 2, 3))):
             inputs = self._changed(inputs, kept.pairs)
-        return Case(inputs, seed, script, case.context)
+        return SearchCase(inputs, seed, script, case.context)
 
-    def _other_world(self, kept: _Kept) -> tuple[int, Mapping[tuple[str, int], Answer]]:
+    def _other_world(self, kept: _KeptCase) -> tuple[int, Mapping[tuple[str, int], WorldAnswer]]:
         """Return another seed, or the answers that were given with one of them drawn again or changed."""
         rng = self._rng
         seed = rng.getrandbits(40)
@@ -143,7 +143,7 @@ class InputSearch:
         answer = script.pop(place)
         if not answer.error and answer.value is not None and rng.random() < 0.6:
             value = self._changed_value({"": answer.value}, kept.pairs)[""]
-            script[place] = Answer(value, is_wrong=answer.is_wrong or type(value) is not type(answer.value))
+            script[place] = WorldAnswer(value, is_wrong=answer.is_wrong or type(value) is not type(answer.value))
         return seed, script
 
     def _changed(self, inputs: dict[str, Any], pairs: Sequence[tuple[Any, Any]]) -> dict[str, Any]:

@@ -145,7 +145,7 @@ def _predicate(key: str) -> Callable[..., bool]:
 # ---------------------------------------------------------------- simulated effects
 
 
-class Answer(NamedTuple):
+class WorldAnswer(NamedTuple):
     """What a request is answered with: a value, or an error of a kind."""
 
     value: Any = None
@@ -153,7 +153,7 @@ class Answer(NamedTuple):
     is_wrong: bool = False  # not of the form that such an act answers with
 
 
-Script = Mapping[tuple[str, int], Answer]  # by the step and the number of its request
+Script = Mapping[tuple[str, int], WorldAnswer]  # by the step and the number of its request
 
 
 class CallableNodes:
@@ -210,7 +210,7 @@ class SimulatedEffects:
         self._execution, self._path, self._depth = execution, path, depth
         self._is_calm = seeded(seed).random() < _CALM_SHARE
         self.log = EffectLog()
-        self.answers: dict[tuple[str, int], Answer] = {}
+        self.answers: dict[tuple[str, int], WorldAnswer] = {}
         self.called: list[CalledNode] = []
         self.is_wrong = False  # an answer was anything
         self.is_guessed = False  # an answer without a declared type was made up
@@ -225,7 +225,7 @@ class SimulatedEffects:
         self.log.add(request, response=answer.value)
         return answer.value
 
-    def _answer(self, request: EffectRequest) -> Answer:
+    def _answer(self, request: EffectRequest) -> WorldAnswer:
         scripted = self._script.get((request.step, request.call_index))
         self.is_guessed = self.is_guessed or not self._forms.is_declared.get(request.step, True)
         if scripted is not None:
@@ -235,17 +235,17 @@ class SimulatedEffects:
         rng = seeded(int.from_bytes(blake2b(key, digest_size=8).digest(), "big"))
         choice = 1.0 if self._is_calm else rng.random()
         if choice < _ERROR_SHARE:
-            return Answer(error=self._forms.error(request.step, request.kind, rng))
+            return WorldAnswer(error=self._forms.error(request.step, request.kind, rng))
         if choice < _ERROR_SHARE + _WRONG_SHARE:
             self.is_wrong = True
-            return Answer(self._forms.wrong(rng), is_wrong=True)
-        return Answer(self._forms.right(request.step, request.kind, request.payload, rng))
+            return WorldAnswer(self._forms.wrong(rng), is_wrong=True)
+        return WorldAnswer(self._forms.right(request.step, request.kind, request.payload, rng))
 
-    def _call(self, request: EffectRequest) -> tuple[Answer, dict[str, Any]]:
+    def _call(self, request: EffectRequest) -> tuple[WorldAnswer, dict[str, Any]]:
         """Run the node that is called, in a world of its own; also returns the fields of its error."""
         program = self._nodes.find(str(request.payload.get("node_id") or ""))
         if program is None or self._path is None or self._execution is None or self._depth >= _CALL_DEPTH_MAX:
-            return Answer(error="unknown_node"), {}
+            return WorldAnswer(error="unknown_node"), {}
         inputs = request.payload.get("parameters") or {}
         execution = msgspec.structs.replace(self._execution, ambient={})
         seed = self._seed + 1 + request.call_index
@@ -256,5 +256,5 @@ class SimulatedEffects:
         self.called += [*world.called, CalledNode(program, inputs, execution, world.log, outcome)]
         self.is_wrong = self.is_wrong or world.is_wrong
         if outcome.error is None:
-            return Answer(outcome.outputs), {}
-        return Answer(error=outcome.error.code), outcome.error.fields
+            return WorldAnswer(outcome.outputs), {}
+        return WorldAnswer(error=outcome.error.code), outcome.error.fields
