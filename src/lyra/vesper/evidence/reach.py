@@ -50,11 +50,11 @@ class ReachPlan:
         self.assigned = assigned_in(program)
         number = 0
         for condition in _conditions(program):
-            found = []
+            comparisons = []
             for atom in _atoms(condition):
-                found.append((number, atom))
+                comparisons.append((number, atom))
                 number += 1
-            self.atoms[id(condition)] = found
+            self.atoms[id(condition)] = comparisons
 
     def missing(self, reached: Iterable[str]) -> tuple[str, ...]:
         """Return what was not reached, and is not known to be unreachable."""

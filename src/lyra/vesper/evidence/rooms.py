@@ -134,9 +134,9 @@ def _narrow(condition: ir.TypedExpression, places: Mapping[str, Path], rooms: di
         case ir.Not(operand=ir.Compare() as inner):
             _narrow(msgspec.structs.replace(inner, operator=_OPPOSITE[inner.operator]), places, rooms)
         case ir.Compare():
-            found = _comparison(condition, places)
-            if found is not None:
-                path, operator, value = found
+            bound = _comparison(condition, places)
+            if bound is not None:
+                path, operator, value = bound
                 rooms.setdefault(path, Room()).narrow(operator, value)
         case ir.Membership():
             path, values = _path(condition.item, places), _constants(condition.collection)
@@ -206,12 +206,12 @@ def outcome_of(condition: ir.TypedExpression, rooms: Mapping[Path, Room]) -> boo
                 return decisive
             return None if left is None or right is None else not decisive
         case ir.Compare():
-            found = _comparison(condition, {path[0]: (path[0],) for path in rooms})
-            if found is None or found[0] not in rooms:
+            bound = _comparison(condition, {path[0]: (path[0],) for path in rooms})
+            if bound is None or bound[0] not in rooms:
                 return None
             if isinstance(condition.left.type, Nullable) or isinstance(condition.right.type, Nullable):
                 return None
-            return rooms[found[0]].decide(found[1], found[2])
+            return rooms[bound[0]].decide(bound[1], bound[2])
     return None
 
 
