@@ -310,8 +310,9 @@ class EffectLowering:
     # ------------------------------------------------------------ transactions
     def _transaction(self, step: StepDeclaration, scope: NameScope) -> Sequence[ir.Step]:
         guards = self.steps.guards(step, scope)
-        for inner in step.inner():
-            self._judge_inside(inner)
+        for inner in step.blocks.get("steps", ()):
+            for part in (inner, *inner.inner()):
+                self._judge_inside(part)
         for key in ("output", "on_success", "on_result"):
             if key in step.settings:
                 message = f"`{key}` has no effect on a transaction: its steps have outputs of their own"

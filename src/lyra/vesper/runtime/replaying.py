@@ -17,7 +17,7 @@ import msgspec
 from lyra.errors import ConfigError
 from lyra.observe.timeline.step import TravelStep
 from lyra.observe.timeline.travel import Travel
-from lyra.vesper.effects.replay import EffectLog, ReplayEffects
+from lyra.vesper.effects.replay import EffectLog, ReplayEffects, request_digest
 from lyra.vesper.effects.request import EffectError, EffectRequest, TransactionBody, TransactionEnd, transact
 from lyra.vesper.ir import EffectStep, NodeProgram, Step, TransactionStep, TransitionStep, ValidateStep
 from lyra.vesper.nodes.reader import close_to
@@ -195,7 +195,7 @@ class _EditedEffects:
             self._replayer.refused = self._replayer.refused or message
             raise EffectError("needs_live", message)
         told.append(f"{request.kind}: performed")
-        return await self._live.perform(request)
+        return await self._live.perform(_with_new_key(request, None))
 
     async def transact(self, request: EffectRequest, body: TransactionBody) -> TransactionEnd:
         """Return how the steps of a transaction end: over its record as long as no edit changes it, else performed as a
@@ -216,7 +216,14 @@ class _EditedEffects:
             await self.perform(request)  # refused
         assert self._live is not None
         replayer.steps[-1].effects.append(f"{request.kind}: performed")
-        return await transact(self._live, request, lambda effects: body(_EditedStatements(replayer, effects)))
+        keyed = _with_new_key(request, [[number, edits] for number, edits in sorted(replayer.edits.items())])
+        return await transact(self._live, keyed, lambda effects: body(_EditedStatements(replayer, effects)))
+
+
+def _with_new_key(request: EffectRequest, edits: Any) -> EffectRequest:
+    """Return the request under a key of its own: by the key of the recorded one it would count as done."""
+    digest = request_digest(msgspec.structs.replace(request, payload=[request.payload, edits]))
+    return msgspec.structs.replace(request, idempotency_key=f"{request.idempotency_key}/{digest}")
 
 
 class _EditedStatements:
