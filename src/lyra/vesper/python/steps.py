@@ -419,7 +419,8 @@ class StepWriter:
         kept = self._ending
 
         def ending(answer: ast.expr) -> ast.expr:
-            return _together([*([answer] if has_return else []), *map(name, written)])
+            values = [*([answer] if has_return else []), *map(name, written)]
+            return ast.Tuple(values, ast.Load()) if values else ast.Constant(None)
 
         self._ending = ending
         body = self.inside(self.scope, step.steps)
@@ -427,7 +428,11 @@ class StepWriter:
         if not never_ends(body):
             body.append(ast.Return(ending(ast.Constant(None))))
         parameters: list[tuple[str, ast.expr, ast.expr | None]] = [("run", self.module.runtime("NodeRun"), None)]
-        parameters += [(python, self.module.any(), name(python)) for python in written]
+        own = set(written)
+        if self._in_loop:  # the values of this round
+            used = names_in((step.steps, self.program.invariants)) & self.scope.python.keys()
+            own |= {self.scope.python[variable] for variable in used}
+        parameters += [(python, self.module.any(), name(python)) for python in sorted(own)]
         result: ast.expr = self.module.any() if has_return or written else ast.Constant(None)
         definition = new_function(function, parameters, body, result, is_async=True)
         arguments = [ast.Constant(step.name), ast.Constant(step.capability), payload, name(function)]
@@ -438,17 +443,15 @@ class StepWriter:
         act: ast.expr = ast.Await(self.run_method("transact", *arguments, **keywords))
         ended = self.module.names.fresh("ended") if has_return else ""
         targets = [*([ended] if has_return else []), *written]
-        if targets:
-            taken: list[ast.expr] = [store(text) for text in targets]
-            target = taken[0] if len(taken) == 1 else ast.Tuple(taken, ast.Store())
-            statements += [definition, ast.Assign([target], act)]
-        else:
-            statements += [definition, ast.Expr(act)]
+        taken = ast.Tuple([store(text) for text in targets], ast.Store())
+        statements += [definition, ast.Assign([taken], act) if targets else ast.Expr(act)]
         statements += self._register(step)
         if self._answering(step.rules):
             statements = self.with_rules(statements, step.rules)
         self.may_raise = True
         if has_return:
+            kind = ast.BinOp(self.module.dict_type(), ast.BitOr(), ast.Constant(None))
+            statements.insert(0, ast.AnnAssign(store(ended), kind, ast.Constant(None), 1))
             is_over = ast.Compare(name(ended), [ast.IsNot()], [ast.Constant(None)])
             result = ast.Constant(None) if self._in_compensation else name(ended)
             statements.append(if_(is_over, [ast.Return(result)]))
@@ -622,13 +625,6 @@ class StepWriter:
         body = self.inside(scope, steps)
         self._in_compensation = kept
         return body
-
-
-def _together(values: list[ast.expr]) -> ast.expr:
-    """Return several values as one."""
-    if len(values) == 1:
-        return values[0]
-    return ast.Tuple(values, ast.Load()) if values else ast.Constant(None)
 
 
 def never_ends(body: Sequence[ast.stmt]) -> bool:
