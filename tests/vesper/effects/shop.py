@@ -97,7 +97,8 @@ def main(folder: str, url: str, mode: str, when: str) -> None:
             stop()
         return record
 
-    Database.transact = transact  # type: ignore[method-assign]
+    stopping: Any = transact
+    Database.transact = stopping  # type: ignore[method-assign]
     with runtime(url, str(Path(folder, "lyra.db")), predicates={"may_go_on": may_go_on}) as opened:
         outcome = opened.execute(vesper.load(NODE), {"item": "apple", "idempotency_key": "k1"}, mode)
     code = outcome.error.code if outcome.error is not None else ""
