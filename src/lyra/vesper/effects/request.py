@@ -14,9 +14,9 @@ Where the entry fails, nothing was done, and nothing is taken back. The steps of
 the flow's variables. Registered ones have variables of their own, as they were when their step was completed: in a
 loop, each round is taken back with its own values; `error` is null in them. In rules, `error.code` is the kind of a
 failed act's error, and `error.message` is empty where Lyra itself raised the error, as it is in contracts.
-`transact(effects, request, body)` is for steps of a transaction, which are one act: its method `transact`, where there is
-such a method, may run the body several times, each time with other effects, and takes back what it did in all but the
-last. A body works on variables of its own; the path takes them over when it has ended with `commits`.
+`transact(effects, request, body)` is for steps of a transaction, which are one act: a method `transact` of the effects,
+where there is one, may run the body several times, each time with other effects, and takes back what it did in all but
+the last. A body works on variables of its own; the path takes them over when it has ended with `commits`.
 `effects.together(coroutines)`, where there is such a method, runs the steps of a Parallel at once and gives results and
 exceptions in their order; without it they run in written order.
 """
