@@ -80,7 +80,7 @@ class EffectRun:
         timeout_s: float | None = None,
         retry: ir.StepRetry | None = None,
     ) -> Any:
-        effects, index = self._numbered(step)
+        effects, index = self._number_request(step)
         key = request_key(self._key, step.name, index)
         try:
             return await effects.perform(
@@ -92,7 +92,7 @@ class EffectRun:
     async def transact(
         self, step: ir.TransactionStep, payload: Any, body: TransactionBody, retry: ir.StepRetry | None
     ) -> TransactionEnd:
-        effects, index = self._numbered(step)
+        effects, index = self._number_request(step)
         key = request_key(self._key, step.name, index)
         request = EffectRequest(step.name, index, TRANSACTION, step.capability, payload, step.timeout_s, retry, key)
         try:
@@ -100,7 +100,7 @@ class EffectRun:
         except EffectError as error:
             raise FailedAct(error, TRANSACTION) from None
 
-    def _numbered(self, step: ir.Step) -> tuple[Effects, int]:
+    def _number_request(self, step: ir.Step) -> tuple[Effects, int]:
         """Return who performs the request, and its number."""
         if self.effects is None:
             raise NodeError("capability_denied", f"{step.name} acts outside, and the node was given no effects")

@@ -86,7 +86,7 @@ class Database:
         with self._lock, self._transaction() as connection:
             if not self._is_sqlite:
                 connection.execute("SET TRANSACTION READ ONLY")
-            return self.rows_of(connection, reading, text, values)
+            return self.read_rows(connection, reading, text, values)
 
     def change(self, kind: str, payload: Mapping[str, Any], key: str) -> dict[str, Any]:
         """Add, change or remove rows, once for the key: `kind` is db.write, db.update or db.delete."""
@@ -98,7 +98,7 @@ class Database:
             if before is not None:
                 response: dict[str, Any] = json.loads(before[0])
                 return response
-            response = self.changed(connection, table, text, values)
+            response = self.send_change(connection, table, text, values)
             connection.execute(self._placed(_ADD_KEY), {"p0": key, "p1": json.dumps(response)})
         return response
 
@@ -109,7 +109,7 @@ class Database:
         deadline, pause_s = SystemClock.monotonic() + _BUSY_S, _PAUSE_S[0]
         while True:
             with self._lock:
-                record = self._attempted(key, attempt, abandoned)
+                record = self._try_once(key, attempt, abandoned)
             if isinstance(record, str):
                 return record
             if SystemClock.monotonic() > deadline:
@@ -118,7 +118,7 @@ class Database:
                 raise EffectError("timeout", "the transaction was given up")
             pause_s = min(pause_s * 2, _PAUSE_S[1])
 
-    def _attempted(self, key: str, attempt: Attempt, abandoned: threading.Event) -> str | Exception:
+    def _try_once(self, key: str, attempt: Attempt, abandoned: threading.Event) -> str | Exception:
         """Return the record; the error where another transaction was in the way. A connection that is lost while the
         transaction is committed counts as such: the next attempt finds out by the key."""
         try:
@@ -160,7 +160,7 @@ class Database:
             raise _failure(error) from error
         return record
 
-    def rows_of(
+    def read_rows(
         self, connection: _Connection, reading: QueryTables, text: str, values: Mapping[str, Any]
     ) -> list[dict[str, Any]]:
         """Return the rows of a query, in a transaction that is open."""
@@ -173,7 +173,7 @@ class Database:
             raise EffectError("too_many_rows", f"the query gave more than {ROWS_MAX} rows")
         return [{name: _from_database(value) for name, value in zip(names, row, strict=True)} for row in rows]
 
-    def changed(self, connection: _Connection, table: str, text: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    def send_change(self, connection: _Connection, table: str, text: str, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return how many rows a statement changed, in a transaction that is open."""
         if problem := table_problem(table):
             raise EffectError("capability_denied", problem)
@@ -370,14 +370,14 @@ class OpenTransaction:
     def _send(self, kind: str, payload: Mapping[str, Any]) -> Any:
         database, connection = self._database, self._connection
         if kind != "db.query":
-            return database.changed(connection, *_CHANGES_BY_KIND[kind](payload))
+            return database.send_change(connection, *_CHANGES_BY_KIND[kind](payload))
         reading = _reading(payload["query"])
         values = payload.get("values") or {}
         if isinstance(connection, sqlite3.Connection):
-            return database.rows_of(connection, reading, payload["query"], values)
+            return database.read_rows(connection, reading, payload["query"], values)
         connection.execute("SAVEPOINT lyra_query")  # what it sets READ ONLY is writable again at its end
         connection.execute("SET TRANSACTION READ ONLY")
-        rows = database.rows_of(connection, reading, payload["query"], values)
+        rows = database.read_rows(connection, reading, payload["query"], values)
         connection.execute("RELEASE SAVEPOINT lyra_query")
         return rows
 

@@ -116,7 +116,7 @@ class DoorEffects:
                     raise
                 self.log.records.pop()  # the path that goes on for a broken one performs it anew
                 raise PathBroke(error.message) from error
-        return ended[0] if ended else await body(ReplayEffects(EffectLog.of_record(record)))
+        return ended[0] if ended else await body(ReplayEffects(EffectLog.from_record(record)))
 
     def _check_rights(self, request: EffectRequest) -> None:
         for right in _needs(request):

@@ -83,7 +83,7 @@ class EffectLog:
         return {"committed": committed, "statements": statements}
 
     @classmethod
-    def of_record(cls, record: Mapping[str, Any]) -> EffectLog:
+    def from_record(cls, record: Mapping[str, Any]) -> EffectLog:
         """Return the statements of a transaction, to replay its steps with."""
         return cls([msgspec.convert(row, EffectRecord) for row in record["statements"]])
 
@@ -136,7 +136,7 @@ class ReplayEffects:
         if (request.step, request.call_index) not in self._records:
             return await body(self)
         record = await self.perform(request)
-        statements = ReplayEffects(EffectLog.of_record(record), replayed=self._replayed)
+        statements = ReplayEffects(EffectLog.from_record(record), replayed=self._replayed)
         end = await body(statements)
         self._mismatches += statements.mismatches()
         if end.commits != record["committed"]:

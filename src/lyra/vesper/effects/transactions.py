@@ -65,14 +65,14 @@ class Transactions:
 
     def _run(self, body: TransactionBody, statements: _Statements) -> TransactionEnd:
         try:
-            return drive(_awaited(body, statements))
+            return drive(_await_body(body, statements))
         except (RecursionError, MemoryError):
             raise EffectError("resource_limit", "a value is nested too deeply or too large") from None
         except Exception as error:
             raise PathBroke(f"{type(error).__name__}: {error}") from error
 
 
-async def _awaited(body: TransactionBody, statements: _Statements) -> TransactionEnd:
+async def _await_body(body: TransactionBody, statements: _Statements) -> TransactionEnd:
     return await body(statements)
 
 

@@ -310,7 +310,7 @@ class NodeRun:
         retry: StepRetry | None = None,
     ) -> Any:
         """Return the response of an act outside the node."""
-        effects, index, key = self._numbered(step)
+        effects, index, key = self._number_request(step)
         request = EffectRequest(step, index, kind, capability, payload, timeout_s, retry, key)
         try:
             response = await effects.perform(request)
@@ -335,7 +335,7 @@ class NodeRun:
     ) -> Any:
         """Run the steps of a transaction, each time with a state of their own; what they return is committed, and what
         they raise takes back what they did."""
-        effects, index, key = self._numbered(step)
+        effects, index, key = self._number_request(step)
         request = EffectRequest(step, index, TRANSACTION, capability, payload, timeout_s, retry, key)
 
         async def attempt(inner_effects: Effects) -> TransactionEnd:
@@ -359,7 +359,7 @@ class NodeRun:
             raise result
         return result
 
-    def _numbered(self, step: str) -> tuple[Effects, int, str]:
+    def _number_request(self, step: str) -> tuple[Effects, int, str]:
         """Return who performs the next request of a step, its number and its key."""
         if self._effects is None:
             raise NodeError("capability_denied", f"{step}: the node was given no effects")

@@ -205,7 +205,7 @@ class _EditedEffects:
         if self._recorded.has(request):
             replayer.steps[-1].effects.append(f"{request.kind}: from the journal")
             record = await self._recorded.perform(request)
-            kept = _EditedEffects(replayer, None, ReplayEffects(EffectLog.of_record(record)))
+            kept = _EditedEffects(replayer, None, ReplayEffects(EffectLog.from_record(record)))
             refused = replayer.refused
             end = await body(kept)
             if replayer.refused == refused or self._live is None:
