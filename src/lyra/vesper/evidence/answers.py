@@ -18,6 +18,7 @@ from lyra.vesper.evidence.inputs import Boundaries, Draw, drawer, parts_of
 from lyra.vesper.evidence.likely_inputs import fitting_drawer
 from lyra.vesper.values.types import ANY, BOOLEAN, DECIMAL, STRING, Array, ValueType, without_null
 
+_CHANGES: Final = ("db.write", "db.update", "db.delete")
 _EMPTY_SHARE: Final = 0.4  # of queries that have no rows
 _ERRORS: Final = ("timeout", "overloaded", "declined")
 _HTTP_ERRORS: Final = ("timeout", "http_500", "http_404", "http_429", "unreachable")
@@ -78,7 +79,12 @@ class AnswerForms:
         for step in reading.effects:
             shape = reading.shapes[step.name]
             declared = without_null(step.output_type)
-            is_declared = declared not in (ANY, Array(ANY)) or step.kind in ("db.write", "db.update", "event.publish")
+            is_declared = declared not in (ANY, Array(ANY)) or step.kind in (
+                "db.write",
+                "db.update",
+                "db.delete",
+                "event.publish",
+            )
             self.is_declared[step.name] = is_declared or not (shape.fields or shape.item or shape.types)
             if declared not in (ANY, Array(ANY)):
                 self._draws[step.name] = fitting_drawer(declared, (), {}, boundaries)
@@ -92,7 +98,7 @@ class AnswerForms:
         """Return an answer of the form that such an act has."""
         if kind == "state.transition":
             return payload["to"]
-        if kind in ("db.write", "db.update"):
+        if kind in _CHANGES:
             return {"rows": 1 if rng.random() < 0.9 else 0}
         if kind in ("event.publish", "event.subscribe"):
             return None
@@ -141,7 +147,7 @@ class _Reading:
             if isinstance(part, ir.ReturnStep):
                 for name, value in part.success or ():
                     self._use(value, wanted.get(name, ANY))
-        self.guessed = self._tainted(program)
+        self.guessed = self._find_tainted(program)
 
     def _shape(self, value: ir.TypedExpression) -> _Shape | None:
         """Return the shape of an expression that leads into an answer."""
@@ -198,13 +204,13 @@ class _Reading:
                     target = shape if isinstance(part.collection, ir.Projection) else shape.element()
                     target.want(DECIMAL)
             case ir.Compare():
-                self._compared(part.left, part.right)
-                self._compared(part.right, part.left)
+                self._note_comparison(part.left, part.right)
+                self._note_comparison(part.right, part.left)
             case ir.Membership():
                 shape = self._shape(part.item)
                 if shape is not None and isinstance(part.collection, ir.ListOf):
                     for item in part.collection.items:
-                        self._compared(part.item, item)
+                        self._note_comparison(part.item, item)
             case ir.Logic():
                 self._use(part.left, BOOLEAN)
                 self._use(part.right, BOOLEAN)
@@ -229,7 +235,7 @@ class _Reading:
         if shape is not None:
             self._names.setdefault(name, shape.element())
 
-    def _compared(self, value: ir.TypedExpression, other: ir.TypedExpression) -> None:
+    def _note_comparison(self, value: ir.TypedExpression, other: ir.TypedExpression) -> None:
         shape = self._shape(value)
         if shape is None:
             return
@@ -242,7 +248,7 @@ class _Reading:
         else:
             shape.want(other.type)
 
-    def _tainted(self, program: ir.NodeProgram) -> frozenset[str]:
+    def _find_tainted(self, program: ir.NodeProgram) -> frozenset[str]:
         """Return the variables, outputs among them, that hold what comes from answers or from ambient objects."""
         names = {*program.ambient, "response", "query_result"}
         for step in self.effects:

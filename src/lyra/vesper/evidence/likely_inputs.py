@@ -171,7 +171,7 @@ def _decimals(room: Room, scale: int | None, boundaries: Boundaries) -> Draw:
             if least is None and rng.random() < 0.3:
                 number = -number
             if not room.has(number):
-                number = _moved_inside(number, least, most, digits)
+                number = _move_inside(number, least, most, digits)
             if not room.has(number):
                 number = rng.choice(edges)
         form = rng.random()
@@ -186,7 +186,7 @@ def _fits(number: Decimal, scale: int | None) -> bool:
     return scale is None or (isinstance(exponent, int) and -exponent <= scale)
 
 
-def _moved_inside(number: Decimal, least: Decimal | None, most: Decimal | None, digits: int) -> Decimal:
+def _move_inside(number: Decimal, least: Decimal | None, most: Decimal | None, digits: int) -> Decimal:
     """Return a number between two bounds that another one stands for."""
     if least is None:
         return number if most is None else most - abs(number)

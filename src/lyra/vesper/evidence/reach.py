@@ -22,7 +22,7 @@ from lyra.vesper.effects.request import Effects
 from lyra.vesper.evidence.inputs import parts_of
 from lyra.vesper.evidence.rooms import Room, outcome_of, rooms_of
 from lyra.vesper.reference.evaluate import evaluate
-from lyra.vesper.reference.run import ReferenceWalk, assigned_in
+from lyra.vesper.reference.run import ReferenceWalk, list_assigned
 from lyra.vesper.values.outcome import CODES, Execution, NodeError, Outcome
 from lyra.vesper.values.types import EnumType, without_null
 
@@ -44,12 +44,12 @@ class ReachPlan:
             if isinstance(step, ir.BranchStep):
                 self.branches[id(step.condition)] = step.name
                 goals[f"{step.name}: then"] = goals[f"{step.name}: else"] = None
-        goals.update((f"error {code}", None) for code in declared_errors(program))
+        goals.update((f"error {code}", None) for code in list_declared_errors(program))
         self.goals = tuple(goals)
         self.unreachable = unreachable(program)
-        self.assigned = assigned_in(program)
+        self.assigned = list_assigned(program)
         number = 0
-        for condition in _conditions(program):
+        for condition in _find_conditions(program):
             comparisons = []
             for atom in _atoms(condition):
                 comparisons.append((number, atom))
@@ -194,7 +194,7 @@ def steps_of(program: ir.NodeProgram) -> Iterator[ir.Step]:
     yield from walk((program.steps, program.rules))
 
 
-def declared_errors(program: ir.NodeProgram) -> list[str]:
+def list_declared_errors(program: ir.NodeProgram) -> list[str]:
     """Return the codes of the errors that a node declares and that its own steps give."""
     answered = {
         part.code.value
@@ -209,7 +209,7 @@ def declared_errors(program: ir.NodeProgram) -> list[str]:
     return sorted(codes)
 
 
-def _conditions(program: ir.NodeProgram) -> Iterator[ir.TypedExpression]:
+def _find_conditions(program: ir.NodeProgram) -> Iterator[ir.TypedExpression]:
     """Yield everything that is judged as true or false."""
     for part in parts_of(program):
         match part:
@@ -248,7 +248,7 @@ def unreachable(program: ir.NodeProgram) -> dict[str, str]:
     is_open = any(isinstance(part, ir.EffectStep) and part.kind == "node.call" for part in steps_of(program))
     if not is_open and all(isinstance(answer.code, ir.Constant) for answer in answers):
         given = {answer.code.value for answer in answers if isinstance(answer.code, ir.Constant)}
-        for code in declared_errors(program):
+        for code in list_declared_errors(program):
             if code not in given:
                 dead[f"error {code}"] = "no step answers with it"
             elif code in finding.dead_codes - finding.live_codes - _rule_codes(program):
@@ -305,7 +305,7 @@ class _Unreachable:
                         self.names[f"{step.name}: {side}"] = why
                     sides.append(self.block(steps, why))
                 return f"{step.name} ends the node before" if all(sides) and not dead else ""
-            case ir.ForEachStep() | ir.ParallelStep():
+            case ir.ForEachStep() | ir.ParallelStep() | ir.TransactionStep():
                 self.block(step.steps, dead)
             case ir.LoopStep():
                 self.block(

@@ -220,7 +220,7 @@ def outcome_of(condition: ir.TypedExpression, rooms: Mapping[Path, Room]) -> boo
 
 def finite_inputs(program: ir.NodeProgram, most: int = FINITE_MAX) -> list[dict[str, Any]] | None:
     """Return all inputs that a program may accept, if these are few and nothing else decides what it does."""
-    if not program.pure or program.ambient or _asks_around(program):
+    if not program.pure or program.ambient or _depends_on_context(program):
         return None
     rooms = rooms_of(program)
     columns: list[list[tuple[str, Any] | None]] = []
@@ -237,7 +237,7 @@ def finite_inputs(program: ir.NodeProgram, most: int = FINITE_MAX) -> list[dict[
     return [dict(item for item in row if item is not None) for row in product(*columns)]
 
 
-def _asks_around(program: ir.NodeProgram) -> bool:
+def _depends_on_context(program: ir.NodeProgram) -> bool:
     """Return whether the outcome depends on more than the inputs: the time, ids, predicates of the host."""
     todo: list[Any] = [program]
     while todo:

@@ -90,7 +90,7 @@ class InputSearch:
         if choice < _MUTATED_SHARE and self._kept:
             pool = self._accepted if self._accepted and rng.random() < 0.9 else self._kept
             recent = pool[-24:] if rng.random() < 0.5 else pool
-            return self._mutated(rng.choice(recent))
+            return self._mutate(rng.choice(recent))
         if choice < _MUTATED_SHARE + _NEAR_SHARE:
             return self._in_world(self._likely.near_case())
         if choice < _MUTATED_SHARE + _NEAR_SHARE + _RANDOM_SHARE:
@@ -119,19 +119,19 @@ class InputSearch:
 
     # ------------------------------------------------------------ changes
 
-    def _mutated(self, kept: _KeptCase) -> SearchCase:
+    def _mutate(self, kept: _KeptCase) -> SearchCase:
         rng = self._rng
         inputs, case = kept.case.inputs, kept.case
         seed, script = case.seed, case.script
         if not self._is_pure and rng.random() < 0.5:
-            seed, script = self._other_world(kept)
+            seed, script = self._change_world(kept)
             if rng.random() < 0.5:
                 return msgspec.structs.replace(case, seed=seed, script=script)
         for _ in range(rng.choice((1, 1, 1, 2, 3))):
-            inputs = self._changed(inputs, kept.pairs)
+            inputs = self._change(inputs, kept.pairs)
         return SearchCase(inputs, seed, script, case.context)
 
-    def _other_world(self, kept: _KeptCase) -> tuple[int, Mapping[tuple[str, int], WorldAnswer]]:
+    def _change_world(self, kept: _KeptCase) -> tuple[int, Mapping[tuple[str, int], WorldAnswer]]:
         """Return another seed, or the answers that were given with one of them drawn again or changed."""
         rng = self._rng
         seed = rng.getrandbits(40)
@@ -142,11 +142,11 @@ class InputSearch:
         script = dict(kept.answers)
         answer = script.pop(place)
         if not answer.error and answer.value is not None and rng.random() < 0.6:
-            value = self._changed_value({"": answer.value}, kept.pairs)[""]
+            value = self._change_value({"": answer.value}, kept.pairs)[""]
             script[place] = WorldAnswer(value, is_wrong=answer.is_wrong or type(value) is not type(answer.value))
         return seed, script
 
-    def _changed(self, inputs: dict[str, Any], pairs: Sequence[tuple[Any, Any]]) -> dict[str, Any]:
+    def _change(self, inputs: dict[str, Any], pairs: Sequence[tuple[Any, Any]]) -> dict[str, Any]:
         rng = self._rng
         if not self._names:
             return inputs
@@ -157,9 +157,9 @@ class InputSearch:
         if choice < 0.28 and self._kept:
             other = rng.choice(self._kept).case.inputs
             return {**inputs, name: other[name]} if name in other else inputs
-        return self._changed_value(inputs, pairs)
+        return self._change_value(inputs, pairs)
 
-    def _changed_value(self, inputs: dict[str, Any], pairs: Sequence[tuple[Any, Any]]) -> dict[str, Any]:
+    def _change_value(self, inputs: dict[str, Any], pairs: Sequence[tuple[Any, Any]]) -> dict[str, Any]:
         """Return the values with one of them changed, by what a comparison wants of it or at random."""
         rng = self._rng
         leaves = list(_leaves(inputs))
@@ -172,17 +172,17 @@ class InputSearch:
             same = [(path, value) for path, value in leaves if _is_same(value, left)]
             if same:
                 path, value = rng.choice(same)
-                new = self._beside(right)
+                new = self._step_beside(right)
                 is_whole = isinstance(value, int) and isinstance(new, Decimal)
-                return {**_with(inputs, path, int(new) if is_whole else new)}
+                return {**_put(inputs, path, int(new) if is_whole else new)}
             numbers = [(path, value) for path, value in leaves if _is_number(value)]
             if numbers and _is_number(left) and _is_number(right):
                 path, value = rng.choice(numbers)
-                return {**_with(inputs, path, self._moved(value, left, right))}
+                return {**_put(inputs, path, self._move(value, left, right))}
         path, value = rng.choice(leaves)
-        return {**_with(inputs, path, self._other(value))}
+        return {**_put(inputs, path, self._replace(value))}
 
-    def _beside(self, value: Any) -> Any:
+    def _step_beside(self, value: Any) -> Any:
         """Return a value, or one just beside it."""
         step = self._rng.choice((0, 0, 1, -1))
         if isinstance(value, datetime):
@@ -192,7 +192,7 @@ class InputSearch:
             return value + Decimal(step).scaleb(exponent if isinstance(exponent, int) else 0)
         return value + step if isinstance(value, int) and not isinstance(value, bool) else value
 
-    def _moved(self, value: Any, left: Any, right: Any) -> Any:
+    def _move(self, value: Any, left: Any, right: Any) -> Any:
         """Return a number that is moved by what one side of a comparison was short of."""
         number = _decimal(value)
         try:
@@ -207,9 +207,9 @@ class InputSearch:
                     number += self._rng.choice((1, -1))
         except DecimalException:
             return value
-        return _like(number, value)
+        return _convert_like(number, value)
 
-    def _other(self, value: Any) -> Any:
+    def _replace(self, value: Any) -> Any:
         rng = self._rng
         match value:
             case bool():
@@ -232,22 +232,22 @@ class InputSearch:
                     number + 1,
                     number - 1,
                 )
-                return _like(rng.choice(choices), value)
+                return _convert_like(rng.choice(choices), value)
             case str():
-                return self._other_text(value)
+                return self._replace_text(value)
             case list():
-                return self._other_list(value)
+                return self._replace_list(value)
             case datetime():
                 return value + timedelta(seconds=rng.choice((1, -1, 86_400, -86_400, 31 * 86_400)))
             case None:
                 return rng.choice((0, 1, "", "a", True))
         return value
 
-    def _other_text(self, value: str) -> Any:
+    def _replace_text(self, value: str) -> Any:
         rng = self._rng
         number = _decimal(value)
         if number and rng.random() < 0.7:
-            return format(_like(_decimal(self._other(number)), number), "f")
+            return format(_convert_like(_decimal(self._replace(number)), number), "f")
         place = rng.randrange(0, len(value) + 1)
         match rng.randrange(4):
             case 0:
@@ -258,7 +258,7 @@ class InputSearch:
                 return value[:place] + rng.choice("a0bz9") + value[place + 1 :]
         return value + value[-1:]
 
-    def _other_list(self, value: list[Any]) -> list[Any]:
+    def _replace_list(self, value: list[Any]) -> list[Any]:
         rng = self._rng
         if not value:
             return value
@@ -294,14 +294,14 @@ def _leaves(value: Any, path: _Path = ()) -> Iterator[tuple[_Path, Any]]:
             yield place, part
 
 
-def _with(value: Any, path: _Path, new: Any) -> Any:
+def _put(value: Any, path: _Path, new: Any) -> Any:
     """Return a value with another one at a place inside it; what stands elsewhere is shared."""
     if not path:
         return new
     head, *rest = path
     if isinstance(value, dict):
-        return {**value, head: _with(value[head], tuple(rest), new)}
-    return [*value[:head], _with(value[head], tuple(rest), new), *value[head + 1 :]]
+        return {**value, head: _put(value[head], tuple(rest), new)}
+    return [*value[:head], _put(value[head], tuple(rest), new), *value[head + 1 :]]
 
 
 def _is_number(value: Any) -> bool:
@@ -330,7 +330,7 @@ def _is_same(value: Any, other: Any) -> bool:
     return _is_number(value) and _is_number(other) and _decimal(value) == _decimal(other)
 
 
-def _like(number: Decimal, value: Any) -> Any:
+def _convert_like(number: Decimal, value: Any) -> Any:
     """Return a number of the kind, and with the digits after the point, that another one has."""
     try:
         if isinstance(value, int):
