@@ -35,6 +35,7 @@ from lyra.vesper.effects.request import (
     Effects,
     TransactionBody,
     TransactionEnd,
+    error_names,
     failure_code,
     request_key,
     retry_of,
@@ -53,6 +54,7 @@ class FailedAct(NodeError):
     def __init__(self, error: EffectError, effect: str) -> None:
         super().__init__(failure_code(error.kind, effect), error.message, fields=error.fields)
         self.kind = error.kind
+        self.names = error_names(error, effect)
 
 
 def invariant_failed(text: str) -> NodeError:
@@ -285,7 +287,7 @@ def _guarded_by_rules(
         try:
             return await act(frame)
         except NodeError as error:
-            for number in matching_rules(step.rules, (error.code, getattr(error, "kind", error.code))):
+            for number in matching_rules(step.rules, getattr(error, "names", (error.code,))):
                 answer = await rules[number](frame, error)
                 if answer is not None:
                     return answer

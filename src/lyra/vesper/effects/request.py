@@ -85,6 +85,16 @@ def failure_code(kind: str, effect: str) -> str:
     return kind if effect == "node.call" or kind in CODES else "effect_failed"
 
 
+def error_names(error: EffectError, effect: str) -> tuple[str, ...]:
+    """Return what rules may call a failed act: its code, its kind, and the status of a server's answer, as in http_402
+    or http_4xx."""
+    names = (failure_code(error.kind, effect), error.kind)
+    status = error.fields.get("status") if effect == "http.call" else None
+    if type(status) is not int or not 300 <= status <= 599:
+        return names
+    return (*names, f"http_{status}", f"http_{status // 100}xx")
+
+
 def request_key(base: str, step: str, call_index: int) -> str:
     """Return the idempotency key of a request; `base` is the execution's key input, or its trace id."""
     return f"{base}/{step}/{call_index}"

@@ -74,6 +74,7 @@ class _Returned(Exception):
 
 class _EffectFailed(NodeError):
     kind = ""
+    statuses: tuple[str, ...] = ()
 
 
 def _failure(error: NodeError) -> NodeFailure:
@@ -88,6 +89,9 @@ def _error_object(code: str | None, message: str | None) -> dict[str, Any]:
 def _effect_failed(error: EffectError, kind: str) -> _EffectFailed:
     failed = _EffectFailed(failure_code(error.kind, kind), error.message, fields=error.fields)
     failed.kind = error.kind
+    status = error.fields.get("status")
+    if kind == "http.call" and isinstance(status, int) and not isinstance(status, bool) and 300 <= status < 600:
+        failed.statuses = (f"http_{status}", f"http_{str(status)[0]}xx")
     return failed
 
 
@@ -498,7 +502,7 @@ class _Walk:
         self, rules: tuple[ir.ErrorRule, ...], error: NodeError, local: dict[str, Any], *, may_act: bool = True
     ) -> None:
         """Obey the first rule about the error; its answer, if it has one, ends the node."""
-        names = ("*", error.code, getattr(error, "kind", error.code))
+        names = ("*", error.code, getattr(error, "kind", error.code), *getattr(error, "statuses", ()))
         facts = _error_object(error.code, "")
         if isinstance(error, _EffectFailed):
             facts = _error_object(error.kind, error.message)
