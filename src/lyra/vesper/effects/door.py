@@ -70,6 +70,7 @@ class DoorEffects:
         self._program = program
         self._policies = policies_of(program)
         self._time = time
+        self.failure: Exception | None = None  # that an effect raised and that is no answer to the node
 
     async def perform(self, request: EffectRequest) -> Any:
         with self._time.act():
@@ -90,6 +91,9 @@ class DoorEffects:
             failure = self._failure(error)
         except LyraError as error:
             failure = EffectError(error.code, error.message)
+        except Exception as error:
+            self.failure = error
+            raise
         else:
             self.log.add(request, response=response)
             return response
