@@ -51,7 +51,7 @@ class Subsystem:
         state = getattr(self, "state", None)
         return () if state is None else (state,)
 
-    def restored(self) -> None:
+    def on_restored(self) -> None:
         """The journal has been read and all states are as the last kernel left them; no program has run yet."""
 
     def process_started(self, parent: Any, process: Any) -> None:
@@ -120,7 +120,7 @@ class Subsystems:
         for moment in _moments_of(type(subsystem)):
             getattr(self, moment).append(getattr(subsystem, moment))
 
-    def named(self, name: str) -> Any:
+    def find_by_name(self, name: str) -> Any:
         """A subsystem by its NAME, for the programs that the kernel itself runs (supervisors, pipelines)."""
         return next(subsystem for subsystem in self.all if name == subsystem.NAME)
 
