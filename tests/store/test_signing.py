@@ -83,7 +83,7 @@ def test_the_folder_of_settings_is_that_of_the_environment(tmp_path: Path) -> No
 
 def test_processes_that_start_together_make_one_key(home: Path) -> None:
     """The first one that is complete counts for all."""
-    program = "from lyra.store.signature import own_signer; print(own_signer().key_id)"
+    program = "from lyra.store.signature import load_signer; print(load_signer().key_id)"
     children = [subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) for _ in range(4)]
     ids = {child.communicate(timeout=60)[0].strip() for child in children}
     signer = load_signer()

@@ -95,8 +95,8 @@ class Opening:
             assert ownership.lease is not None
             core.journal = Journal(core, store, epoch=ownership.lease.epoch, seq=0)
             await self._recovery.load(store, refuse_contacts if ownership.standing == "unsigned" else None)
-            for restored in core.subsystems.restored:
-                restored()
+            for on_restored in core.subsystems.on_restored:
+                on_restored()
         except BaseException:
             core.started = core.open = False
             core.journal = None

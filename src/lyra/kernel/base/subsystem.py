@@ -91,19 +91,19 @@ class Subsystems:
         "all",
         "forgotten",
         "has_name",
+        "on_restored",
         "process_diverged",
         "process_ended",
         "process_ending",
         "process_started",
         "replay_dropped",
-        "restored",
         "stop",
     )
 
     def __init__(self, states: dict[str, State]) -> None:
         self._states = states
         self.all: list[Subsystem] = []
-        self.restored: list[Callable[[], None]] = []
+        self.on_restored: list[Callable[[], None]] = []
         self.process_started: list[Callable[[Any, Any], None]] = []
         self.process_ending: list[Callable[[Any], None]] = []
         self.process_ended: list[Callable[[Any, Any], None]] = []
