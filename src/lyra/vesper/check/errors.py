@@ -18,7 +18,6 @@ from lyra.vesper import ir
 from lyra.vesper.check.answers import CODE_FIELDS
 from lyra.vesper.check.state import CheckState
 from lyra.vesper.check.steps import parts_of
-from lyra.vesper.effects.request import TRANSACTION
 from lyra.vesper.values.outcome import CODES
 from lyra.vesper.values.types import EnumType, without_null
 
@@ -31,7 +30,7 @@ _KINDS: Final = {  # what an act can fail with, where that is known
     "db.write": _OF_DATABASES | {"integrity_error"},
     "db.update": _OF_DATABASES | {"integrity_error"},
     "db.delete": _OF_DATABASES | {"integrity_error"},
-    TRANSACTION: _OF_DATABASES | {"too_many_rows", "integrity_error", "conflict"},
+    ir.TRANSACTION: _OF_DATABASES | {"too_many_rows", "integrity_error", "conflict"},
 }
 _HINT: Final = "map it: `on_error: [{error_type: any, return_error: CODE}]`, or declare it in outputs.error"
 
@@ -94,7 +93,7 @@ def unmet_rules(program: ir.NodeProgram, state: CheckState) -> None:
     """Remark on rules about errors that never happen at their step."""
     paths = {step.name: step.path for step in state.node.all_steps()}
     for step, _ in _acts_of(program.steps, frozenset()):
-        kind = step.kind if isinstance(step, ir.EffectStep) else TRANSACTION
+        kind = step.kind if isinstance(step, ir.EffectStep) else ir.TRANSACTION
         for rule in step.rules:
             path = paths.get(step.name, ("flow",))
             status = _STATUS.match(rule.error)

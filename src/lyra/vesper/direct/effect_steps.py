@@ -29,7 +29,6 @@ from lyra.vesper.direct.steps import (
 )
 from lyra.vesper.direct.transforms import elements_of
 from lyra.vesper.effects.request import (
-    TRANSACTION,
     EffectError,
     EffectRequest,
     Effects,
@@ -96,11 +95,11 @@ class EffectRun:
     ) -> TransactionEnd:
         effects, index = self._number_request(step)
         key = request_key(self._key, step.name, index)
-        request = EffectRequest(step.name, index, TRANSACTION, step.capability, payload, step.timeout_s, retry, key)
+        request = EffectRequest(step.name, index, ir.TRANSACTION, step.capability, payload, step.timeout_s, retry, key)
         try:
             return await transact(effects, request, body)
         except EffectError as error:
-            raise FailedAct(error, TRANSACTION) from None
+            raise FailedAct(error, ir.TRANSACTION) from None
 
     def _number_request(self, step: ir.Step) -> tuple[Effects, int]:
         """Return who performs the request, and its number."""

@@ -36,7 +36,6 @@ from lyra.vesper.check.steps import parts_of
 from lyra.vesper.effects.performers import NodeWorld, perform
 from lyra.vesper.effects.replay import EffectLog, ReplayEffects
 from lyra.vesper.effects.request import (
-    TRANSACTION,
     EffectError,
     EffectRequest,
     TransactionBody,
@@ -45,7 +44,7 @@ from lyra.vesper.effects.request import (
 )
 from lyra.vesper.effects.sealing import PrivateEffects
 from lyra.vesper.effects.transactions import PathBroke, Transactions
-from lyra.vesper.ir import Constant, EffectStep, ErrorRule, NodeProgram, StepRetry, TransactionStep
+from lyra.vesper.ir import TRANSACTION, Constant, EffectStep, ErrorRule, NodeProgram, StepRetry, TransactionStep
 from lyra.vesper.sql.tables import query_tables
 from lyra.vesper.sql.tokens import SqlRefused
 from lyra.vesper.values.json_values import from_json, to_json

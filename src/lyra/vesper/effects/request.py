@@ -24,7 +24,7 @@ exceptions in their order; without it they run in written order.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -68,7 +68,6 @@ class TransactionEnd(NamedTuple):
     result: Any
 
 
-TRANSACTION: Final = "db.transaction"
 TransactionBody = Callable[[Effects], Awaitable[TransactionEnd]]
 
 

@@ -15,7 +15,6 @@ from typing import Any, Final
 
 from lyra.errors import ContractViolation
 from lyra.vesper.effects.request import (
-    TRANSACTION,
     EffectError,
     EffectRequest,
     Effects,
@@ -25,7 +24,7 @@ from lyra.vesper.effects.request import (
     request_key,
     transact,
 )
-from lyra.vesper.ir import StepRetry
+from lyra.vesper.ir import TRANSACTION, StepRetry
 from lyra.vesper.python.coercion import Coercer, Mismatch, to_any
 from lyra.vesper.python.numbers import arithmetic_error
 from lyra.vesper.python.operators import text_of

@@ -18,7 +18,6 @@ import msgspec
 from lyra.vesper import ir
 from lyra.vesper.effects.compiled_path import drive
 from lyra.vesper.effects.request import (
-    TRANSACTION,
     EffectError,
     EffectRequest,
     Effects,
@@ -436,11 +435,11 @@ class ReferenceWalk:
             if self.effects is None:
                 raise NodeError("capability_denied", step.name)
             options = {"timeout_s": step.timeout_s, "retry": retry_of(step, self.program)}
-            request = self.request(step, TRANSACTION, step.capability, payload, **options)
+            request = self.request(step, ir.TRANSACTION, step.capability, payload, **options)
             try:
                 end = await transact(self.effects, request, lambda effects: self.attempt(step, local, effects))
             except EffectError as error:
-                raise _effect_failed(error, TRANSACTION) from None
+                raise _effect_failed(error, ir.TRANSACTION) from None
             walk, names, ending = end.result
             self.calls, self.budget, self.unverifiable[:] = walk.calls, walk.budget, walk.unverifiable
             self.budget.spend(0)
