@@ -11,7 +11,7 @@ from lyra.core.clock import SystemClock
 from lyra.core.providers import USUAL
 from lyra.core.secrets.visible import visible
 from lyra.errors import ConfigError
-from lyra.models.pricing import context_window, published_names
+from lyra.models.pricing import context_window, list_published_names
 from lyra.models.settings import settings_of
 from lyra.sage.agent.live import LiveSession
 from lyra.sage.commands.result import SlashArguments, SlashResult, lines, table, text, tokens
@@ -70,7 +70,7 @@ def _models_used(session: LiveSession) -> dict[str, str]:
 def _published(session: LiveSession, word: str) -> list[str]:
     """Published names with this word in them, of providers that can be asked."""
     usable = [provider for provider in sorted({*USUAL, *session.config.providers}) if _is_usable(session, provider)]
-    names = [f"{provider}/{name}" for provider in usable for name in published_names(provider)]
+    names = [f"{provider}/{name}" for provider in usable for name in list_published_names(provider)]
     return [name for name in names if word.lower() in name.lower()]
 
 
