@@ -76,7 +76,7 @@ def replay(
     if not as_json:
         spent = cost_words(timeline.spent(len(timeline)))
         note(f"run {timeline.run_id} ({timeline.state}): {len(timeline)} steps of {timeline.program.name}, {spent}")
-        click.echo(printable(prompt.describe_position().text))
+        click.echo(printable(prompt.here().text))
     ctx.exit(0 if answer_commands(prompt, ctx, lines=given, as_json=as_json) else 1)
 
 
@@ -214,22 +214,22 @@ class Commands(TravelPrompt):
         for _ in range(self.count(many)):
             if not self.player.back_line():
                 break
-        return self.describe_position()
+        return self.here()
 
     def do_line(self, rest: str) -> CommandResult:
         for _ in range(self.count(rest)):
             if not self.player.line():
                 break
-        return self.describe_position()
+        return self.here()
 
     def do_next(self, rest: str) -> CommandResult:
         if rest not in ("", "effect"):
             raise ConfigError(f"`next {rest}`?", hint="next effect")
         player = self.player
         pid = player.in_view
-        return self.describe_position("" if player.step_of(pid) else f"process {pid} does nothing more")
+        return self.here("" if player.step_of(pid) else f"process {pid} does nothing more")
 
-    def describe_position(self, message: str = "") -> CommandResult:
+    def here(self, message: str = "") -> CommandResult:
         """Return where the run stands, in one or two lines."""
         player = self.player
         timeline = player.timeline
