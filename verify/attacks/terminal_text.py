@@ -69,7 +69,7 @@ class _Paper:
     def show(self, lines: Sequence[Line]) -> None:
         self.written += [encode_line(line, colour=True, unicode=True) for line in lines]
 
-    def changed(self) -> None:
+    def mark_changed(self) -> None:
         """There is no live block."""
 
 

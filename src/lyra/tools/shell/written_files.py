@@ -1,7 +1,8 @@
 """Files that a line both writes and runs: `mkfifo p; echo 'rm x' > p & sh p`, `cp /bin/rm y; ./y x`.
 
 What a script in a file does is not read, since a file is a program like any other. But a line that makes the file
-itself could hide a command in it. `find_written_files` says what the commands of a line write, as far as their words show it.
+itself could hide a command in it. `find_written_files` says what the commands of a line write, as far as their words
+show it.
 """
 
 from __future__ import annotations
