@@ -2,7 +2,8 @@
 
 A `deferred` tool is known to its agent but not listed in the request; once ToolSearch has found it, it is listed from
 the next model call on. Which ones were found is read from the transcript itself (`collect_found`): no other state is
-kept, and a replay finds the same. A query is words that are looked for in names and descriptions, or `select:NAME,NAME`.
+kept, and a replay finds the same. A query is words that are looked for in names and descriptions, or
+`select:NAME,NAME`.
 """
 
 from __future__ import annotations

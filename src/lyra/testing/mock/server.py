@@ -8,8 +8,8 @@ event in the middle of a stream (with the pause it asks for in its sentence), a 
 for and none is kept.
 
 A handler gets an `HttpRequest` and an `Exchange` on which it answers once: `send_whole` for a body at once, `begin`,
-`piece` and `end` for a stream, `abort` to break the connection. Heads, bodies and silence have limits; a request that is not
-HTTP gets a 400 and a closed connection.
+`piece` and `end` for a stream, `abort` to break the connection. Heads, bodies and silence have limits; a request that
+is not HTTP gets a 400 and a closed connection.
 """
 
 from __future__ import annotations
