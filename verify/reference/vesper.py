@@ -90,6 +90,10 @@ Besides: `NOT` (weaker than comparisons, stronger than `AND`), `IS NOT NULL`, `F
 
 Aggregates over a list: {aggregates}; `COUNT(*)` counts the elements of a group.
 
+Regular expressions (`matches`, `pattern:`) have Python's syntax and match as Python's `re` does, in time that grows
+with the text. `$` is the very end of the text: unlike in Python it does not stand before a line feed that ends it. Back
+references, look-around, possessive and atomic parts, `(?a:…)` and `(?u:…)` are refused (`bad_pattern`).
+
 ## Error codes
 
 Codes that Lyra gives; a node declares others of its own in `outputs.error`.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from lyra.core.linear_regex import BadPattern, RegexProgram, TooManySteps
+from lyra.core.linear_regex import BadPattern, TooManySteps
 from lyra.vesper import ir
 from lyra.vesper.reference.values import (
     arithmetic,
@@ -25,8 +25,9 @@ from lyra.vesper.reference.values import (
     text,
     type_error,
 )
-from lyra.vesper.values.limits import PATTERN_INSTRUCTIONS_MAX, PATTERN_STEPS_MAX, TEXT_MAX
+from lyra.vesper.values.limits import PATTERN_STEPS_MAX, TEXT_MAX
 from lyra.vesper.values.outcome import Execution, NodeError
+from lyra.vesper.values.patterns import compile_pattern
 from lyra.vesper.values.types import ANY
 
 Variables = Mapping[str, Any]
@@ -376,7 +377,7 @@ def _call(function: str, values: list[Any], budget: StepMeter) -> Any:
 
 def _matches(subject: str, pattern: str) -> bool:
     try:
-        groups, _ = RegexProgram(pattern, size_max=PATTERN_INSTRUCTIONS_MAX).search(subject, 0, PATTERN_STEPS_MAX)
+        groups, _ = compile_pattern(pattern).search(subject, 0, PATTERN_STEPS_MAX)
     except BadPattern:
         raise type_error("a bad pattern") from None
     except TooManySteps:
