@@ -57,8 +57,8 @@ def _issues_of(file: Path, *, strict: bool) -> tuple[str, list[Issue]]:
         return "", [Issue(severity=ERROR, code="unreadable", message=error.message, line=line)]
 
     def callee(node_id: str) -> NodeProgram | None:
-        found = repository_around(file).find(node_id)
-        return None if found is None else lowered(found)
+        node = repository_around(file).find(node_id)
+        return None if node is None else lowered(node)
 
     return text, check_text(text, name, strict=strict, callees=callee)
 
