@@ -170,6 +170,7 @@ def verify(ctx: click.Context, /, *, node: str, count: int | None, seed: int, as
     compared, so that other commands work meanwhile; after Ctrl-C, what was compared so far is kept.
     """
     from lyra.vesper.evidence.differential import test_node
+    from lyra.vesper.repository.folders import repository_around
     from lyra.vesper.values.json_values import json_shape
 
     loaded = node_named(node)
@@ -177,7 +178,9 @@ def verify(ctx: click.Context, /, *, node: str, count: int | None, seed: int, as
     if count is None and not declared.enabled:
         _say_disabled(loaded.node_id, as_json=as_json)
         return
-    report = test_node(loaded, count or declared.sample_size or SAMPLES_DEFAULT, seed, keep_interrupted=True)
+    find = repository_around(loaded.file).find
+    samples = count or declared.sample_size or SAMPLES_DEFAULT
+    report = test_node(loaded, samples, seed, find=find, keep_interrupted=True)
     invocation = ctx.ensure_object(Invocation)
     with runtime_when_free(invocation, loaded) as runtime:  # not before: a store has one owner
         runtime.add_report(loaded, report)

@@ -236,9 +236,10 @@ def _search(file: str, node: Node, number: int) -> tuple[CaseRun, list[dict[str,
     """Return what a search for inputs that break the node's contract came to, and these inputs."""
     from lyra.cli.vesper.evidence import violation_data, violation_lines
     from lyra.vesper.evidence.differential import test_node
+    from lyra.vesper.repository.folders import repository_around
     from lyra.vesper.values.json_values import json_shape
 
-    report = test_node(node, number)
+    report = test_node(node, number, find=repository_around(node.file).find)
     rows = [violation_data(violation, node.node_id) for violation in report.violations]
     problems = [line for row in rows for line in violation_lines(row)]
     problems += [f"the paths differ with {json_shape(row.shrunk)}: {row.differences}" for row in report.kept]

@@ -25,6 +25,7 @@ import msgspec
 
 from lyra.core.clock import SystemClock
 from lyra.vesper import ir
+from lyra.vesper.check.judge import program_of
 from lyra.vesper.confidence import lower_bound
 from lyra.vesper.direct import run as direct_path
 from lyra.vesper.effects.replay import ReplayEffects
@@ -265,19 +266,17 @@ def test(
     )
 
 
-def test_node(node: Node, count: int, seed: int = 1, **options: Any) -> ComparisonReport:
-    """Run `test` for the node of a file: around its test cases, with the nodes beside it that it calls."""
-    from lyra.vesper.check.judge import program_of
-    from lyra.vesper.repository.folders import repository_around
+def test_node(
+    node: Node, count: int, seed: int = 1, *, find: Callable[[str], Node | None] | None = None, **options: Any
+) -> ComparisonReport:
+    """Run `test` for a node: around its test cases, with the nodes that it calls, which `find` gives by their ids."""
 
-    around = repository_around(node.file)
-
-    def find(name: str) -> NodeProgram | None:
-        callee = around.find(name)
+    def find_program(name: str) -> NodeProgram | None:
+        callee = None if find is None else find(name)
         return None if callee is None else program_of(callee)
 
     cases = [case.inputs for case in node.testing.test_cases]
-    return test(program_of(node), count, seed, cases=cases, nodes=CallableNodes(find), **options)
+    return test(program_of(node), count, seed, cases=cases, nodes=CallableNodes(find_program), **options)
 
 
 class _Comparing:
