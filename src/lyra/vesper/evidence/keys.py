@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import cache
 from hashlib import blake2b
+from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
@@ -33,9 +34,7 @@ def paths_version() -> str:
         if file.is_file():
             digest.update(file.name.encode() + b"\0" + file.read_bytes())
     if not any(file.is_file() for file in files):
-        import lyra
-
-        digest.update(lyra.__version__.encode())
+        digest.update(version("lyra-agents").encode())
     return digest.hexdigest()
 
 
