@@ -265,8 +265,8 @@ def test_promotion_goes_step_by_step(node):
         seen = SeenInputs()
         for number in range(110_000):
             seen.add(number * 4, ACCEPTED | SUCCEEDED)
-        reach = {"goals": ("double",), "reached": ("double",)}
-        runtime.add_report(node, ComparisonReport(110_000, 0, (), 1.0, seen=seen.data, **reach))
+        goals = ("double",)
+        runtime.add_report(node, ComparisonReport(110_000, 0, (), 1.0, seen=seen.data, goals=goals, reached=goals))
         assert [runtime.promote(node) for _ in range(5)] == [*ORDER[1:], "direct_only"]
 
 
