@@ -10,7 +10,7 @@ outside is an AssignStep of an expression.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -331,6 +331,9 @@ class StepRetry(msgspec.Struct, frozen=True):
     base: int = 2
     initial_delay_s: float = 1.0
     errors: tuple[str, ...] = ("*",)  # that are tried again; * for what may pass by itself
+
+
+ANSWERING: Final = ("map_to", "return_error", "compensate")  # actions of rules that a path obeys; others are the host's
 
 
 class ErrorRule(msgspec.Struct, frozen=True):

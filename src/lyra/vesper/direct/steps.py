@@ -29,7 +29,6 @@ from lyra.vesper.values.types import Nullable
 
 Answer = dict[str, Any] | NodeFailure
 CODE_FIELDS: Final = ("error_code", "code")
-_ANSWERING: Final = ("map_to", "return_error", "compensate")
 
 
 def output_writer(output: ir.NodeOutput) -> Callable[[Any], Any]:
@@ -137,7 +136,7 @@ def matching_rules(rules: tuple[ir.ErrorRule, ...], kinds: tuple[str, ...]) -> l
     return [
         number
         for number, rule in enumerate(rules)
-        if rule.action in _ANSWERING and (rule.error == "*" or rule.error in kinds)
+        if rule.action in ir.ANSWERING and (rule.error == "*" or rule.error in kinds)
     ]
 
 

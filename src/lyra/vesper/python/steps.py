@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
-from typing import Final
 
 from lyra.vesper import ir
 from lyra.vesper.effects.request import retry_of
@@ -19,8 +18,6 @@ from lyra.vesper.python.kinds import assigned, interval_of, is_decimal, names_in
 from lyra.vesper.python.layout import SourceComment
 from lyra.vesper.python.syntax import ModuleParts, all_of, assign, attribute, call, if_, name, negated, raise_, store
 from lyra.vesper.values.types import ANY, INTEGER, Array, DecimalType, EnumType, Nullable, RecordType, ValueType
-
-ANSWERING: Final = ("map_to", "return_error", "compensate")  # the rules that a path obeys; others are the host's
 
 
 def acts_outside(steps: object) -> bool:
@@ -485,7 +482,7 @@ class StepWriter:
     @staticmethod
     def _answering(rules: Sequence[ir.ErrorRule]) -> list[ir.ErrorRule]:
         """Return the rules that a path obeys; retries and circuit breakers are the host's."""
-        return [rule for rule in rules if rule.action in ANSWERING]
+        return [rule for rule in rules if rule.action in ir.ANSWERING]
 
     def with_rules(
         self, body: list[ast.stmt], rules: Sequence[ir.ErrorRule], *, may_act: bool = True, is_node: bool = False

@@ -444,7 +444,7 @@ class _Walk:
             facts = _error_object(error.kind, error.message)
         about = {**local, "error": facts}
         for rule in rules:
-            if rule.error in names and rule.action in ("map_to", "return_error", "compensate"):
+            if rule.error in names and rule.action in ir.ANSWERING:
                 if rule.action == "compensate" and may_act:
                     await self.compensate(rule.compensation, about)
                 if rule.answer is not None:
