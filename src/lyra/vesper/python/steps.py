@@ -11,6 +11,7 @@ import ast
 from collections.abc import Sequence
 
 from lyra.vesper import ir
+from lyra.vesper.charges import is_charged
 from lyra.vesper.effects.request import retry_of
 from lyra.vesper.python.draft import Checks
 from lyra.vesper.python.expressions import ExpressionWriter, PythonScope
@@ -214,11 +215,9 @@ class StepWriter:
     def _for_each(self, step: ir.ForEachStep) -> list[ast.stmt]:
         statements: list[ast.stmt] = []
         writer = self.writer(statements)
-        elements = writer.elements(step.collection)
+        elements = writer.elements(step, step.collection)
         scope, python = writer.bound(step.variable, step.collection)
         self.done(writer)
-        if not writer.in_loop:
-            elements = self.run_method("spend", elements)
         body = self.inside(scope, step.steps, in_loop=True) or [ast.Pass()]
         return [*statements, ast.For(store(python), elements, body, [], None)]
 
@@ -233,7 +232,7 @@ class StepWriter:
         body: list[ast.stmt] = [
             if_(ast.Compare(name(rounds), [ast.Eq()], [limit]), [stop]),
             ast.AugAssign(store(rounds), ast.Add(), ast.Constant(1)),
-            ast.Expr(self.run_method("tick", ast.Constant(1))),
+            *([ast.Expr(self.run_method("tick", ast.Constant(1)))] if is_charged(ir.LoopStep, in_loop=kept) else []),
             *self.inside(self.scope, step.steps, in_loop=True),
         ]
         self._in_loop = kept
