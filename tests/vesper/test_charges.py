@@ -28,19 +28,23 @@ IN_LOOPS = {
     ir.MapOver: ("{operation: data_transform, transform: map, input: l, as: x, function: 'x + 1'}", 2 * 3),
     ir.Filter: ("{operation: data_transform, transform: filter, input: l, as: x, condition: 'x > 1'}", 2 * 3),
     ir.Reduce: (
-        "{operation: data_transform, transform: reduce, input: l, as: x, accumulator: t, initial: 0, function: 't + x'}",
+        "{operation: data_transform, transform: reduce, input: l, as: x, accumulator: t, initial: 0, function: t + x}",
         2 * 3,
     ),
     ir.GroupBy: (
-        "{operation: data_transform, transform: group_by, input: l, as: x, group_by: x,"
-        " aggregations: {n: COUNT(*), s: SUM(x)}}",
+        (
+            "{operation: data_transform, transform: group_by, input: l, as: x, group_by: x,"
+            " aggregations: {n: COUNT(*), s: SUM(x)}}"
+        ),
         2 * 3,
     ),
     ir.MatrixProduct: ("{operation: matrix.multiply, left: ls, right: '[[1], [2], [3]]'}", 2 * (2 * 1 * 3)),
     ir.ForEachStep: ("{operation: for_each, input: l, as: x, steps: [{operation: arithmetic, expression: x}]}", 2 * 3),
     ir.LoopStep: (
-        "{operation: loop, condition: 'i < 3', max_iterations: 9, steps:"
-        " [{operation: arithmetic, expression: 'i + 1', output: i}]}",
+        (
+            "{operation: loop, condition: 'i < 3', max_iterations: 9, steps:"
+            " [{operation: arithmetic, expression: 'i + 1', output: i}]}"
+        ),
         3,
     ),
 }
@@ -108,21 +112,27 @@ flow:
     ("text", "inputs", "needed"),
     [
         (
-            "inputs: {l: array<integer>}\noutputs: {success: {r: array<integer>}}\nflow:\n"
-            "  - {operation: data_transform, transform: map, input: l, as: x, function: 'SUM(l) + x', output: r}\n",
+            (
+                "inputs: {l: array<integer>}\noutputs: {success: {r: array<integer>}}\nflow:\n"
+                "  - {operation: data_transform, transform: map, input: l, as: x, function: 'SUM(l) + x', output: r}\n"
+            ),
             {"l": [1] * 70},
             70 * 70,
         ),
         (
-            "inputs: {l: array<integer>}\noutputs: {success: {r: boolean}}\nflow:\n"
-            "  - {operation: arithmetic, expression: 'FORALL x IN l: FORALL y IN l: x == y', output: r}\n",
+            (
+                "inputs: {l: array<integer>}\noutputs: {success: {r: boolean}}\nflow:\n"
+                "  - {operation: arithmetic, expression: 'FORALL x IN l: FORALL y IN l: x == y', output: r}\n"
+            ),
             {"l": [1] * 70},
             70 * 70,
         ),
         (
-            "inputs: {l: array<integer>}\noutputs: {success: {r: integer}}\n"
-            "contracts: {postconditions: ['FORALL x IN l: SUM(l) >= x']}\nflow:\n"
-            "  - {operation: arithmetic, expression: '1', output: r}\n",
+            (
+                "inputs: {l: array<integer>}\noutputs: {success: {r: integer}}\n"
+                "contracts: {postconditions: ['FORALL x IN l: SUM(l) >= x']}\nflow:\n"
+                "  - {operation: arithmetic, expression: '1', output: r}\n"
+            ),
             {"l": [1] * 70},
             70 * 70,
         ),
