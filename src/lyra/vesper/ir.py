@@ -369,6 +369,9 @@ class EffectStep(Step, frozen=True, tag="effect", kw_only=True):
     timeout_s: float | None = None
 
 
+TRANSACTION: Final = "db.transaction"  # the kind of its request
+
+
 class TransactionStep(Step, frozen=True, tag="transaction", kw_only=True):
     """Steps over the database that are all done or none, as one act. `request` has the rights that they need and the
     values that they read. An error, also one that they answer with, takes back what they changed, variables too."""
