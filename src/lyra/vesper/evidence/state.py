@@ -68,7 +68,7 @@ class NodeEvidence(msgspec.Struct):
     accepted: int = 0  # of them, those past the entry checks
     successes: int = 0  # of them, those with which the node succeeded
     seen: bytes = b""  # the keys of the distinct inputs, see `evidence.seen`
-    goals: list[str] = []  # steps, branches and declared errors that may be reached; empty where nobody looked
+    goals: list[str] = []  # steps, branches and declared errors that may be reached; empty before `vesper verify`
     reached: list[str] = []  # of them
     unreachable: dict[str, str] = {}  # parts that no execution can reach, with the reason
     complete: bool = False  # all inputs that the node may accept were compared
