@@ -73,7 +73,8 @@ choice under `parameters`.
 ### Rules about errors
 
 `on_error` of a step and `error_handling` of the node say what is done about an error:
-{actions}.
+{actions}. `error_type` is `any`, an error code, the code in a server's answer or its status (`http_402`, `http_4xx`);
+the [how-to](../how-to/nodes.md#the-errors-of-a-node) lists what acts fail with.
 
 ## Expressions
 
@@ -89,6 +90,10 @@ Besides: `NOT` (weaker than comparisons, stronger than `AND`), `IS NOT NULL`, `F
 {functions}
 
 Aggregates over a list: {aggregates}; `COUNT(*)` counts the elements of a group.
+
+Regular expressions (`matches`, `pattern:`) have Python's syntax and match as Python's `re` does, in time that grows
+with the text. `$` is the very end of the text: unlike in Python it does not stand before a line feed that ends it. Back
+references, look-around, possessive and atomic parts, `(?a:…)` and `(?u:…)` are refused (`bad_pattern`).
 
 ## Error codes
 

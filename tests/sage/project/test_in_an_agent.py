@@ -12,7 +12,7 @@ from lyra import Agent, Kernel
 from lyra.agents.headless.options import HeadlessOptions
 from lyra.core.rights.capability import Grant
 from lyra.sage.agent.live import LiveSession
-from lyra.sage.project.diagnostics.after_edit import Diagnostics, diagnosed
+from lyra.sage.project.diagnostics.after_edit import Diagnostics, add_diagnostics
 from lyra.sage.project.prompt import system_prompt, with_folder_rules
 from lyra.sage.project.repo_map.repo_map import RepoMap, repo_map_tool
 from lyra.sage.project.rules import ProjectRules
@@ -38,7 +38,7 @@ def agent_of(folder: Path, model: Any) -> Agent:
     workspace = Workspace(str(folder))
     rules = ProjectRules(str(folder), trust=True)
     tools = with_folder_rules(builtin_tools(workspace), rules)
-    tools = diagnosed(tools, Diagnostics({"*.py": {"commands": ("sh lint.sh {file}",)}}, workspace))
+    tools = add_diagnostics(tools, Diagnostics({"*.py": {"commands": ("sh lint.sh {file}",)}}, workspace))
     return Agent(
         "sage",
         model=model,
@@ -69,7 +69,7 @@ def test_a_result_with_rules_and_diagnostics_survives_a_restart(folder, tmp_path
         async with Kernel(tmp_path / "run.db") as kernel:
             process = await kernel.spawn(agent, pid="sage", grant=GRANT)
             assert await process.send("change it") == "done"
-            assert kernel.taint.tainted("sage")
+            assert kernel.taint.is_tainted("sage")
             return outputs(process)
 
     async def second() -> list[str]:
@@ -113,7 +113,7 @@ def test_the_map_is_a_tool_that_needs_no_rule_and_taints(folder):
         async with Kernel() as kernel:
             process = await kernel.spawn(agent, pid="sage", grant=GRANT)
             await process.send("what is there?")
-            return outputs(process), kernel.taint.tainted("sage")
+            return outputs(process), kernel.taint.is_tainted("sage")
 
     (output,), tainted = run(ask())
     assert "lib/a.py\n  def good_function()" in output

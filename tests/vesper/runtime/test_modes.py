@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 
 import msgspec
 import pytest
 
 from lyra import vesper
+from lyra.core.ids import ProcessRandom
 from lyra.errors import ConfigError, ProcessError
 from lyra.vesper.confidence import lower_bound
+from lyra.vesper.evidence import keys
 from lyra.vesper.evidence.modes import MODES, ORDER, allowed, bucket, mode_named, route
 from lyra.vesper.runtime.paths import DirectPath, PythonPath
 
@@ -58,7 +61,7 @@ def node():
 
 @pytest.mark.parametrize(
     ("mode", "direct_runs", "compared"),
-    [("python_only", 0, 0), ("shadow_direct", 100, 100), ("dual_verify", 100, 100), ("direct_only", 100, 1)],
+    [("python_only", 0, 0), ("shadow_direct", 100, 100), ("dual_verify", 100, 100)],
 )
 def test_each_mode_runs_and_compares_what_it_says(node, mode, direct_runs, compared):
     direct = Counting()
@@ -70,8 +73,35 @@ def test_each_mode_runs_and_compares_what_it_says(node, mode, direct_runs, compa
     assert (evidence.compared, evidence.divergences) == (compared, 0)
 
 
+def test_direct_only_compares_a_random_hundredth():
+    """The sample is drawn by a random key of the runtime, not by the number of an execution: two runtimes draw
+    different ones, and the distances between two samples vary."""
+    mode = mode_named("direct_only")
+    samples = []
+    for draw in (ProcessRandom(b"a"), ProcessRandom(b"b")):
+        ways = [route(mode, "double_v1", {}, draw()) for _ in range(20_000)]
+        assert {way.live for way in ways} == {"direct"}
+        samples.append([number for number, way in enumerate(ways) if way.compare == "now"])
+    assert all(130 < len(sample) < 270 for sample in samples)
+    assert len(set(samples[0]) & set(samples[1])) < 10
+    distances = {after - before for before, after in pairwise(samples[0])}
+    assert len(distances) > 50
+    first, second = vesper.Runtime(), vesper.Runtime()
+    assert first._draw() != second._draw()
+
+
+def test_direct_only_runs_the_direct_path_alone_but_for_its_sample(node):
+    direct = Counting()
+    with vesper.Runtime(direct=direct) as runtime:
+        for number in range(300):
+            runtime.execute(node, {"number": number}, "direct_only")
+        compared = runtime.evidence(node).compared
+    assert direct.runs["direct"] == 300
+    assert compared < 30
+
+
 def test_a_canary_takes_the_same_twentieth_in_every_process(node):
-    live = [route(mode_named("canary_direct"), "double_v1", {"number": n}, 1).live for n in range(10_000)]
+    live = [route(mode_named("canary_direct"), "double_v1", {"number": n}, 0.5).live for n in range(10_000)]
     assert 400 < live.count("direct") < 600
     assert [bucket("double_v1", {"number": n}) for n in range(3)] == [
         bucket("double_v1", {"number": n}) for n in range(3)
@@ -98,6 +128,18 @@ def test_a_divergence_blocks_and_leads_back(node, tmp_path):
             runtime.set_mode(node, "canary_direct")
 
 
+def test_a_divergence_never_raises_the_mode(node):
+    """A node in python_only stays there when a run in another mode finds a divergence; one that relies on the direct
+    path goes back whatever the mode of that run."""
+    with vesper.Runtime(direct=Counting(wrong_above=5)) as runtime:
+        runtime.execute(node, {"number": 9}, "dual_verify")
+        assert (runtime.mode(node), runtime.evidence(node).divergences) == ("python_only", 1)
+        runtime.set_mode(node, "direct_only", force=True)
+        runtime.execute(node, {"number": 9}, "shadow_direct")
+        runtime.settle()
+        assert (runtime.mode(node), runtime.evidence(node).divergences) == ("shadow_direct", 2)
+
+
 def test_what_happens_to_a_node_is_told_as_events(node):
     events = []
     with vesper.Runtime(direct=Counting(wrong_above=5)) as runtime:
@@ -119,6 +161,65 @@ def test_a_changed_node_starts_again(node, tmp_path):
         runtime.execute(node, {"number": 1}, "dual_verify")
         assert runtime.evidence(node).compared == 1
         assert runtime.evidence(changed).compared == 0
+
+
+SHOP = """\
+node_id: shop_v1
+type: function
+intent: ask for a price
+inputs: {price: {type: decimal, scale: 2}}
+outputs: {success: {total: {type: decimal, scale: 2}}}
+flow:
+  - {step: ask, operation: call_node, node_id: tax_v1, parameters: {price: "{price}"}, output: answer}
+  - {step: answer, operation: return, return_success: {total: "{answer.total}"}}
+"""
+TAX = """\
+node_id: tax_v1
+type: function
+intent: add tax
+inputs: {price: {type: decimal, scale: 2}}
+outputs: {success: {total: {type: decimal, scale: 2}}}
+flow:
+  - {step: add, operation: arithmetic, expression: price * 1.19, scale: 2, rounding: half_even, output: total}
+"""
+
+
+def test_evidence_ends_where_a_called_node_changes_its_rounding(tmp_path):
+    """A node, the nodes that it calls, Lyra's paths and the tier: a change of any starts again."""
+    store, shop = str(tmp_path / "lyra.db"), vesper.load(SHOP)
+    tax, other = vesper.load(TAX), vesper.load(TAX.replace("half_even", "half_up"))
+    with vesper.Runtime(store, nodes=[tax]) as runtime:
+        runtime.execute(shop, {"price": "1.00"}, "dual_verify")
+        assert runtime.evidence(shop).compared == 1
+        runtime.set_mode(shop, "direct_only", force=True)
+    with vesper.Runtime(store, nodes=[other]) as runtime:
+        assert (runtime.evidence(shop).compared, runtime.mode(shop)) == (0, "python_only")
+    with vesper.Runtime(store, nodes=[tax]) as runtime:
+        assert (runtime.evidence(shop).compared, runtime.mode(shop)) == (1, "direct_only")
+
+
+@pytest.mark.parametrize("changed", ["tier", "paths"])
+def test_evidence_ends_where_the_paths_change(node, tmp_path, monkeypatch, changed):
+    with vesper.Runtime(str(tmp_path / "lyra.db")) as runtime:
+        runtime.execute(node, {"number": 1}, "dual_verify")
+        assert runtime.evidence(node).compared == 1
+    direct = DirectPath()
+    if changed == "tier":
+        direct.tier = "native"
+    else:
+        monkeypatch.setattr(keys, "paths_version", lambda: "another")
+    with vesper.Runtime(str(tmp_path / "lyra.db"), direct=direct) as runtime:
+        assert runtime.evidence(node).compared == 0
+
+
+def test_only_distinct_accepted_inputs_count(node):
+    """The same input again, and one that the entry refuses, are compared and show nothing."""
+    with vesper.Runtime() as runtime:
+        for number in ("x", 1, 1, 2, 2**62):
+            runtime.execute(node, {"number": number}, "dual_verify")
+        evidence = runtime.evidence(node)
+    assert (evidence.compared, evidence.distinct, evidence.accepted, evidence.successes) == (5, 4, 3, 2)
+    assert (evidence.reached, evidence.unreached) == (["double"], [])
 
 
 def test_a_broken_direct_path_breaks_no_execution(node):
@@ -158,9 +259,14 @@ def test_the_gates(compared, mode):
 
 def test_promotion_goes_step_by_step(node):
     from lyra.vesper.evidence.differential import ComparisonReport
+    from lyra.vesper.evidence.seen import ACCEPTED, SUCCEEDED, SeenInputs
 
     with vesper.Runtime() as runtime:
-        runtime.add_report(node, ComparisonReport(110_000, 0, (), 1.0))
+        seen = SeenInputs()
+        for number in range(110_000):
+            seen.add(number * 4, ACCEPTED | SUCCEEDED)
+        goals = ("double",)
+        runtime.add_report(node, ComparisonReport(110_000, 0, (), 1.0, seen=seen.data, goals=goals, reached=goals))
         assert [runtime.promote(node) for _ in range(5)] == [*ORDER[1:], "direct_only"]
 
 
@@ -199,7 +305,7 @@ def test_evidence_has_its_confidence(node):
         runtime.execute(node, {"number": 2_000}, "dual_verify")
         evidence = runtime.evidence(node)
         assert (evidence.compared, evidence.divergences, evidence.blocked) == (1_201, 1, True)
-        assert evidence.confidence == lower_bound(1_201, 1)
+        assert evidence.confidence == lower_bound(1_200, 1)
 
 
 @pytest.mark.parametrize("mode", ["python_only", "dual_verify", "direct_only"])

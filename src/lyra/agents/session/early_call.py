@@ -103,7 +103,7 @@ class EarlyCall:
         """The budget of a process that is started for the call."""
         return limits if self.is_due or isinstance(around, JoinableBudget) else JoinableBudget(around, limits)
 
-    def started(self, process: Process) -> None:
+    def add_child(self, process: Process) -> None:
         """Register a child process that works on the call, newly started or from before a restart."""
         self.children.append(process)
         self.began(process.kernel, process.pid)
@@ -151,7 +151,7 @@ class EarlyCall:
         """Apply the corrections of token estimates. False, with nothing applied, if the line-by-line run would have
         estimated one of its questions higher."""
         lessons, self._lessons = self._lessons, []
-        known = [lesson[0].learned(lesson[1]) for lesson in lessons if not callable(lesson)]
+        known = [lesson[0].get_learned(lesson[1]) for lesson in lessons if not callable(lesson)]
         rates = [(learned, learned.rate, learned.missed) for learned in known]
         for lesson in lessons:
             if callable(lesson):

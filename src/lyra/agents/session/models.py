@@ -62,7 +62,7 @@ class AgentModels:
             if isinstance(model, LLMProvider):
                 resolved = (model, "", model.name or type(model).__name__)
             else:
-                resolved = self._named(model)
+                resolved = self._resolve(model)
             if not recorded:
                 self._resolved[model] = resolved
         return resolved
@@ -80,7 +80,7 @@ class AgentModels:
             provider.load()
             self._loaded.add(model)
         if priced and name not in self.priced:
-            self.settings.prices.of(name)
+            self.settings.prices.find(name)
             self.priced.add(name)
         return resolved
 
@@ -140,7 +140,7 @@ class AgentModels:
         requests = agent.retry.max_attempts if asks_once else _MANY
         return max((gate.ready_in(requests, timed=timed) for gate in gates), default=0.0)
 
-    def _named(self, model: str) -> tuple[LLMProvider, str, str]:
+    def _resolve(self, model: str) -> tuple[LLMProvider, str, str]:
         try:
             self.settings.need(model)
             check_model_name(model, self.keys.known)
@@ -152,7 +152,7 @@ class AgentModels:
     def price(self, provider: LLMProvider, named: str, name: str) -> Price | None:
         """The price of a model, as `find` resolves it: its provider's own, else the published one."""
         own = provider.price(named)
-        return own if own is not None else self.settings.prices.of(name)
+        return own if own is not None else self.settings.prices.find(name)
 
     def estimate(self, model: str, request: Request) -> int:
         """Tokens that a request will take; rather too many than too few."""
@@ -298,7 +298,7 @@ class ModelSettings:
         """Return the error with a hint to settings of a project's file that were not allowed to apply, or wait for
         trust."""
         about = f"providers.{model.partition('/')[0]}." if "/" in model else f"{mistake.fields.get('key')}"
-        notes = (*self._config.notes, self._config.passed_over_sentence()) if self._config is not None else ()
+        notes = (*self._config.notes, self._config.describe_passed_over()) if self._config is not None else ()
         relevant = [note for note in notes if f" {about}" in note]
         if relevant:
             mistake.hint = "; ".join((*([mistake.hint] if mistake.hint else ()), *relevant))

@@ -23,7 +23,7 @@ from lyra.errors import ConfigError, LyraError
 from lyra.tools.permissions.answers import Answers
 from lyra.tools.permissions.decision import MODES, PermissionDecision
 from lyra.tools.permissions.rules import Effect, read_rules
-from lyra.tools.permissions.settings import Layer, load_layers, passed_over, permissions_of
+from lyra.tools.permissions.settings import Layer, describe_passed_over, load_layers, permissions_of
 from lyra.tools.permissions.subjects import TOOLS, Subject, facts_of, subject_of
 
 
@@ -67,7 +67,7 @@ def explain(
     kept = Answers(workspace).rules()
     rules = permissions_of(layers, workspace=workspace, home=home, mode=mode, answers=kept)
     facts = facts_of(_check_tool_name(tool))
-    for sentence in () if as_json else passed_over(layers):
+    for sentence in () if as_json else describe_passed_over(layers):
         note(sentence)
     path = os.path.realpath(os.path.expanduser(value)) if facts.kind == "path" and value else None
     arguments = {facts.argument or "text": value} if value is not None else {}
@@ -100,7 +100,9 @@ def test_rules(ctx: click.Context, *, as_json: bool) -> None:
         table(("state", "", "rule", "examples", "", "from"), rows)
     elif not mistakes:
         note("no permission file has a rule; see lyra permissions --help")
-    for sentence in () if as_json else (*mistakes, *passed_over(layer._replace(problems=()) for layer in layers)):
+    for sentence in (
+        () if as_json else (*mistakes, *describe_passed_over(layer._replace(problems=()) for layer in layers))
+    ):
         note(sentence)
     ctx.exit(1 if failed else 0)
 
@@ -168,7 +170,7 @@ def try_rules(layers: Iterable[Layer], *, workspace: str, home: str) -> Iterator
             entries = layer.settings.get(effect, ())
             is_list = isinstance(entries, Sequence) and not isinstance(entries, str)
             for entry in entries if is_list else [entries]:
-                yield _tried(entry if is_list else [entry], effect, layer.place(effect), workspace, home)
+                yield _try_rule(entry if is_list else [entry], effect, layer.place(effect), workspace, home)
 
 
 def other_mistakes(layers: Iterable[Layer]) -> list[str]:
@@ -188,7 +190,7 @@ def other_mistakes(layers: Iterable[Layer]) -> list[str]:
     return sentences
 
 
-def _tried(entry: Any, effect: Effect, source: str, workspace: str, home: str) -> TriedRule:
+def _try_rule(entry: Any, effect: Effect, source: str, workspace: str, home: str) -> TriedRule:
     text = entry.get("rule") if isinstance(entry, Mapping) else entry
     problem = ""
     try:

@@ -95,8 +95,8 @@ def usage_figures(spending: SessionSpending, session: str) -> UsageFigures:
 def context_figures(agent: Agent, session: AgentSession | None, kernel: Kernel) -> ContextFigures:
     """Measure the next request by part, against the window of the model."""
     system, memory, summary = _prompt_parts(agent)
-    tools = session.tools.offered(session.messages) if session is not None else agent.toolbox
-    messages = session.sent() if session is not None else ()
+    tools = session.tools.list_offered(session.messages) if session is not None else agent.toolbox
+    messages = session.select_messages() if session is not None else ()
     parts = (
         _text_tokens(system),
         _text_tokens(memory),
@@ -104,7 +104,9 @@ def context_figures(agent: Agent, session: AgentSession | None, kernel: Kernel) 
         _message_tokens(messages) + _text_tokens(summary),
     )
     total = sum(parts)
-    counted = session.ledger.sent(session.messages, session.window) if session and session.ledger.counted else 0
+    counted = (
+        session.ledger.estimate_next(session.messages, session.window) if session and session.ledger.counted else 0
+    )
     if counted and total:
         system_size, memory_size, tools_size, messages_size = (round(size * counted / total) for size in parts)
         tokens = ContextTokens(system_size, memory_size, tools_size, messages_size, total=counted)
@@ -215,9 +217,9 @@ class SessionSpending:
         if config.turn_budget_usd is not None:
             limits["sage.turn_budget_usd"] = (Money(0), config.turn_budget_usd)
         if config.session_budget_usd is not None:
-            limits["sage.session_budget_usd"] = (self.log.spent(session=self._session), config.session_budget_usd)
+            limits["sage.session_budget_usd"] = (self.log.sum_cost(session=self._session), config.session_budget_usd)
         if config.daily_budget_usd is not None:
-            spent = self.log.spent(day=local_day(self._clock.now()))
+            spent = self.log.sum_cost(day=local_day(self._clock.now()))
             limits["sage.daily_budget_usd"] = (spent, config.daily_budget_usd)
         return limits
 
@@ -227,7 +229,7 @@ class SessionSpending:
         for name, (spent, limit) in self.limits().items():
             left[name] = Money(max(limit - spent, 0))
             if spent >= limit:
-                raise _used_up(name, spent, limit)
+                raise _make_budget_error(name, spent, limit)
         least = min(left, key=lambda name: left[name], default=None)
         if least is None or least == _FLAG:
             run = self._run_budget
@@ -235,7 +237,7 @@ class SessionSpending:
         return self._run_budget.child(usd=left[least], name=least)
 
 
-def _used_up(name: str, spent: Money, limit: Money) -> BudgetExceeded:
+def _make_budget_error(name: str, spent: Money, limit: Money) -> BudgetExceeded:
     words = {
         _FLAG: "this run has",
         "sage.turn_budget_usd": "this turn has",

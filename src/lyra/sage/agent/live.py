@@ -56,7 +56,7 @@ class LiveSession(SessionCore):
     def is_busy(self) -> bool:
         return self._turns.partial is not None
 
-    def interrupted_result(self) -> ResultLine:
+    def build_interrupted_result(self) -> ResultLine:
         """Return the `result` line for a reader that left in the middle of a turn: what the turn had come to by
         then."""
         return self._turns.cut_off or {**self.headless.result("interrupted"), "session_id": self.id}
@@ -135,7 +135,7 @@ class LiveSession(SessionCore):
     def context_tokens(self) -> int:
         """Tokens of the messages that the next call sends, as far as they can be known before it."""
         session = self.agent_session
-        return 0 if session is None else session.ledger.sent(session.messages, session.window)
+        return 0 if session is None else session.ledger.estimate_next(session.messages, session.window)
 
     @property
     def agent_session(self) -> Any:

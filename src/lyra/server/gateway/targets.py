@@ -62,7 +62,7 @@ class ModelTargets:
         self._breakers: dict[str, Breaker] = {}  # by model, shared by all keys
         self._loaded: set[str] = set()  # providers whose libraries are imported
 
-    def of(self, settings: KeySettings, request: GatewayRequest) -> list[ModelTarget]:
+    def resolve(self, settings: KeySettings, request: GatewayRequest) -> list[ModelTarget]:
         """The model that a request asks for, and the fallbacks of its key that the server has settings for."""
         runtime = runtime_of(self._kernel)
         try:
@@ -97,7 +97,7 @@ class ModelTargets:
             provider.load()
             self._loaded.add(resolved.provider)
         prices = runtime.settings.prices
-        price = own_price or (prices.of(name) if wire.limits else prices.find_for_embeddings(name))
+        price = own_price or (prices.find(name) if wire.limits else prices.find_for_embeddings(name))
         keys = runtime.keys.prepared
         if provider not in client.key_holders:  # its keys are not among the known ones
             secrets = [secret for secret in provider.secrets() if len(secret) >= _SECRET_LEAST]

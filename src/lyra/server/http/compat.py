@@ -28,7 +28,7 @@ from lyra.server.http.directory import KnownAgent, refuse_if_draining
 from lyra.server.http.endpoint import Endpoint, HttpCall, RequestQuery, Streamed
 from lyra.server.http.problems import error_body, problem_of, vendor_of
 from lyra.server.http.sse import sse_event
-from lyra.server.owners import owned_pid, spawn_for
+from lyra.server.owners import make_owned_pid, spawn_for
 
 if TYPE_CHECKING:
     from lyra.agents.session.agent_process import AgentProcess
@@ -171,7 +171,7 @@ def _handler(wire: str, vendor: str) -> Callable[[HttpCall], Awaitable[dict[str,
         head = AnswerHead(asked.request.model, call.kernel.entropy.text(24), int(call.kernel.clock.now()))
         writer = vendor_writer(wire, head, with_usage=asked.with_usage)
         if not asked.stream:
-            return writer.whole(await _answer(call, asked.request.model, question))
+            return writer.render_document(await _answer(call, asked.request.model, question))
         pieces = _answer_pieces(call, asked.request.model, question, writer)
         first = await anext(pieces)  # what is wrong at the beginning is told by the status
         return Streamed(_events(call, vendor, first, pieces))
@@ -185,7 +185,7 @@ async def _process(call: HttpCall, model: str, question: AgentQuestion) -> Any:
     kernel = call.kernel
     agent = call.parts.chats.directory.declaration(model)
     user_id = call.caller.user_id
-    pid = owned_pid("call", user_id, kernel.entropy.text(16))
+    pid = make_owned_pid("call", user_id, kernel.entropy.text(16))
     process = await spawn_for(kernel, user_id, agent, pid=pid, parent=call.parent)
     try:
         if question.history:

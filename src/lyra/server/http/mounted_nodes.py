@@ -69,7 +69,7 @@ def mount_nodes(kernel: Kernel, runtime: Runtime, nodes: Iterable[Node] = ()) ->
     kernel.parts[_PART] = MountedNodes(runtime, chosen)
 
 
-def mounted_nodes(kernel: Kernel) -> MountedNodes | None:
+def get_mounted_nodes(kernel: Kernel) -> MountedNodes | None:
     part: Any = kernel.parts.get(_PART)
     return part if isinstance(part, MountedNodes) else None
 
@@ -119,7 +119,7 @@ def read_node(mounted: MountedNodes, node_id: str) -> NodeFacts:
     node = mounted.get(node_id)
     evidence = mounted.runtime.evidence(node)
     step = next_step(evidence)
-    low, high = interval(evidence.compared, evidence.divergences)
+    low, high = interval(max(evidence.accepted, evidence.divergences), evidence.divergences)
     plain = msgspec.to_builtins({"found": evidence.found, "changes": evidence.history}, enc_hook=to_plain)
     return NodeFacts(
         node_id=node_id,
@@ -159,7 +159,7 @@ _TOLD: Final = ("node", "mode", "to", "why", "compared")  # fields of a row that
 
 
 class NodeNews:
-    """See the module. One for each server: `call.parts.shared(NodeNews)`."""
+    """See the module. One for each server: `call.parts.get_shared(NodeNews)`."""
 
     def __init__(self, parts: HttpParts) -> None:
         self._kernel: Kernel = parts.kernel
@@ -167,7 +167,7 @@ class NodeNews:
 
     async def open(self) -> None:
         """Begin to pass events on; a second call changes nothing."""
-        mounted = mounted_nodes(self._kernel)
+        mounted = get_mounted_nodes(self._kernel)
         if self._is_open or mounted is None:
             return
         self._is_open = True

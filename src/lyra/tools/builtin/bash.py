@@ -170,7 +170,7 @@ class _Bash:
             job = await sandbox.start(argv, self._profile(_JOB_S_MAX), spill_folder=spill, copy=copy)
             return self._jobs.add(number, job, command)
         job = await sandbox.start(argv, self._profile(BASH_S_MAX), timeout_s=timeout, spill_folder=spill)
-        return ended(await wait_reporting(job))
+        return render_result(await wait_reporting(job))
 
     def _box(self) -> Sandbox:
         if self._sandbox is None:
@@ -319,8 +319,8 @@ class Jobs:
         name = f"{_PREFIX}{number}"
         background = mine[name] = _Background(job, command)
         if log is not None:
-            log.started(pid, number, command, background.stop)
-            job.done.add_done_callback(lambda done: log.ended(pid, number, background.status, _how(done.result())))
+            log.on_started(pid, number, command, background.stop)
+            job.done.add_done_callback(lambda done: log.on_ended(pid, number, background.status, _how(done.result())))
         for old in [known_name for known_name, known in mine.items() if not known.job.running][
             : max(0, len(mine) - _KEPT_MAX)
         ]:
@@ -407,7 +407,7 @@ def _new(known: _Background) -> str:
 
 
 # ---------------------------------------------------------------- how a command ended
-def ended(result: Result) -> str:
+def render_result(result: Result) -> str:
     """The text of a command that has ended; a ToolError with the same text where it failed."""
     output = result.output
     text = output.head.decode("utf-8", "replace")

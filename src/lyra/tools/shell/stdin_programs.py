@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from lyra.core.commands.option_reach import ProgramOptions, own_words, starts_programs, words_of
+from lyra.core.commands.option_reach import ProgramOptions, count_own_words, starts_programs, words_of
 from lyra.core.commands.options import OPTIONS
 from lyra.core.commands.programs import language_of
 from lyra.tools.shell.grammar import ShellCommand, ShellScript, Word
-from lyra.tools.shell.shells import Nested, is_input, own_input, script_in
+from lyra.tools.shell.shells import Nested, has_own_input, is_input, script_in
 from lyra.tools.shell.text_glob import UNKNOWN
 
 STDIN_PROGRAMS: Final = frozenset(
@@ -62,7 +62,7 @@ def commands_in_stdin(words: list[Word], name: str, command: ShellCommand, scrip
 
 def runs_unnamed_input(words: list[Word], name: str, command: ShellCommand) -> bool:
     """Whether it runs code from an input that its own redirections do not name."""
-    return not own_input(command) and _runs_input(name, [word.text for word in words])
+    return not has_own_input(command) and _runs_input(name, [word.text for word in words])
 
 
 def _runs_input(name: str, words: Sequence[str]) -> bool:
@@ -78,7 +78,7 @@ def _runs_input(name: str, words: Sequence[str]) -> bool:
 
 def _reads_code(name: str, words: Sequence[str], options: ProgramOptions) -> bool:
     """Whether an interpreter reads its code from the input: no file and no code is named, or the file is the input."""
-    last = own_words(words, options)
+    last = count_own_words(words, options)
     own = words[1:last]
     if any(word[:1] == UNKNOWN for word in own):
         return True

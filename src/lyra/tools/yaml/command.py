@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from lyra.core.checking.check import Report
 from lyra.core.checking.document import Path
-from lyra.core.commands.option_reach import Reach, own_words, words_of
+from lyra.core.commands.option_reach import Reach, count_own_words, words_of
 from lyra.core.commands.options import OPTIONS
 from lyra.core.commands.programs import GREEDY, OTHER_SHELLS, SHELLS, program_name, reaches
 from lyra.core.rights.capability import Capability, Grant
@@ -29,7 +29,7 @@ from lyra.errors import ToolError
 from lyra.sandbox.profile import Profile
 from lyra.tools.shell.stdin_programs import STDIN_PROGRAMS
 from lyra.tools.yaml.params import Params
-from lyra.tools.yaml.template import Template, ToolEnvironment, as_text, declared, narrowed, template
+from lyra.tools.yaml.template import Template, ToolEnvironment, as_text, narrow_grant, select_needs, template
 
 KEYS: Final = ("type", "command", "stdin", "writes", "timeout")
 USES: Final = ("process.exec", "net.http")
@@ -97,7 +97,7 @@ class CommandKind:
     async def run(self, values: Mapping[str, Any]) -> str:
         if self._commands is not None:
             self._commands.check(self.needs_of(values)[0])
-        profile = Profile.of(narrowed(self._own), self._environment.workspace.root)
+        profile = Profile.of(narrow_grant(self._own), self._environment.workspace.root)
         given = values.get(self._stdin) if self._stdin is not None else None
         result = await self._environment.sandbox.run(
             self.argv(values),
@@ -148,7 +148,7 @@ def read_command(
         return None
     root = environment.workspace.root.rstrip("/")
     rules = [f"fs.read:{root}/**", *([f"fs.write:{root}/**"] if writes else [])]
-    hosts, commands = declared(needs, "net.http"), declared(needs, "process.exec")
+    hosts, commands = select_needs(needs, "net.http"), select_needs(needs, "process.exec")
     own = Grant([*rules, *hosts])
     kind = CommandKind(environment, words, stdin, timeout_s, own, Grant(commands) if commands else None)
     if commands and not any(word.names for word in words):
@@ -312,7 +312,7 @@ def _script_index(name: str, words: Sequence[Template]) -> int | None:
     if options is None or not options.leading:
         return None
     texts = [_fill(word, _PLAIN_VALUES[0]) for word in words]
-    own = own_words(texts, options)
+    own = count_own_words(texts, options)
     letters = set(options.code + options.unread) - set(_LOADS.get(name, ""))
     for index, text in enumerate(texts[1:own], 1):
         if text[:2] in ("--", "-") or text[:1] != "-":

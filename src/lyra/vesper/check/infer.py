@@ -12,7 +12,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from lyra.core.checking.document import Path
-from lyra.core.linear_regex import BadPattern, RegexProgram
+from lyra.core.linear_regex import BadPattern
 from lyra.errors import ParseError
 from lyra.vesper import ir
 from lyra.vesper.check.state import AMBIENT, CheckState, NameScope, TextSite, UndefinedName
@@ -50,7 +50,8 @@ from lyra.vesper.expressions.terms import (
 )
 from lyra.vesper.loading import ERROR, WARNING
 from lyra.vesper.nodes.reader import close_to
-from lyra.vesper.values.limits import PATTERN_SIZE_MAX, SCALE_MAX, TERMS_MAX
+from lyra.vesper.values.limits import SCALE_MAX, TERMS_MAX
+from lyra.vesper.values.patterns import compile_pattern
 from lyra.vesper.values.types import (
     ANY,
     BOOLEAN,
@@ -573,7 +574,7 @@ _PARAMETERS: Final[dict[str, Callable[[ValueType], bool]]] = {
 def pattern_problem(pattern: str) -> str:
     """Return why a regular expression cannot be used; empty where it can."""
     try:
-        RegexProgram(pattern, size_max=PATTERN_SIZE_MAX)
+        compile_pattern(pattern)
     except BadPattern as error:
         return str(error)
     return ""

@@ -206,7 +206,12 @@ _TABLE: Final = (
     BuiltIn("trim", ("text",), STRING, "the text without blanks at its ends"),
     BuiltIn("starts_with", ("text", "text"), BOOLEAN, "whether the text begins with the second one"),
     BuiltIn("ends_with", ("text", "text"), BOOLEAN, "whether the text ends with the second one"),
-    BuiltIn("matches", ("text", "text"), BOOLEAN, "whether the regular expression matches a part of the text"),
+    BuiltIn(
+        "matches",
+        ("text", "text"),
+        BOOLEAN,
+        "whether the regular expression matches a part of the text; `$` is its very end",
+    ),
     BuiltIn("current_timestamp", (), TIMESTAMP, "the time of the execution, the same for all its steps"),
     BuiltIn("current_year", (), INTEGER, "its year, in UTC"),
 )

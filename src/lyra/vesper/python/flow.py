@@ -30,7 +30,7 @@ from lyra.vesper.python.kinds import (
     variable_kinds,
 )
 from lyra.vesper.python.layout import SourceComment
-from lyra.vesper.python.steps import ANSWERING, StepWriter, acts_outside, never_ends, new_function
+from lyra.vesper.python.steps import StepWriter, acts_outside, never_ends, new_function
 from lyra.vesper.python.syntax import assign, attribute, call, if_, name, raise_, store
 from lyra.vesper.values.types import (
     ANY,
@@ -80,7 +80,7 @@ class FlowWriter:
             (
                 program.rules,
                 program.machines,
-                *(step.rules for step in parts(program) if isinstance(step, ir.EffectStep)),
+                *(step.rules for step in parts(program) if isinstance(step, ir.EffectStep | ir.TransactionStep)),
             )
         )
         early |= _shared(program.steps) | _find_mixed_types(acts, kinds)
@@ -176,7 +176,7 @@ class FlowWriter:
             body += before
             if not (before and isinstance(before[-1], ast.Raise)):
                 body.append(ast.Return(steps.outputs(values)))
-        if any(rule.action in ANSWERING for rule in program.rules):
+        if any(rule.action in ir.ANSWERING for rule in program.rules):
             body = steps.with_rules(body, program.rules, may_act=self.draft.is_async, is_node=True)
         return body
 
@@ -221,10 +221,10 @@ def _falls_through(steps: tuple[ir.Step, ...]) -> bool:
 
 
 def _shared(steps: tuple[ir.Step, ...]) -> set[str]:
-    """Return variables that steps of a Parallel assign while others run."""
+    """Return variables that steps in functions of their own assign: those of a Parallel and of a transaction."""
     shared: set[str] = set()
     for step in parts(steps):
-        if isinstance(step, ir.ParallelStep) and acts_outside(step):
+        if isinstance(step, ir.TransactionStep) or (isinstance(step, ir.ParallelStep) and acts_outside(step)):
             shared |= set(assigned(step.steps))
     return shared
 

@@ -10,20 +10,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from decimal import Decimal
-from functools import lru_cache
 from typing import Any, Final
 
-from lyra.core.linear_regex import BadPattern, RegexProgram, TooManySteps
+from lyra.core.linear_regex import BadPattern, TooManySteps
 from lyra.vesper.python import numbers
 from lyra.vesper.python.numbers import is_number, kind_of
 from lyra.vesper.values.limits import (
     ELEMENT_BYTES,
     MEMORY_MB_DEFAULT,
-    PATTERN_INSTRUCTIONS_MAX,
     PATTERN_STEPS_MAX,
     TEXT_MAX,
 )
 from lyra.vesper.values.outcome import NodeError
+from lyra.vesper.values.patterns import compile_pattern
 from lyra.vesper.values.types import INTEGER_MAX, INTEGER_MIN
 
 _ATOMS: Final = (str, bytes, datetime)
@@ -223,17 +222,12 @@ def regex_matches(value: Any, pattern: Any) -> bool:
     """Return whether the pattern occurs in the text; its time grows with the text only."""
     value, pattern = _string(value, "matches"), _string(pattern, "matches")
     try:
-        match, _ = _compiled(pattern).search(value, 0, PATTERN_STEPS_MAX)
+        match, _ = compile_pattern(pattern).search(value, 0, PATTERN_STEPS_MAX)
     except BadPattern as error:
         raise NodeError("type_error", f"the pattern cannot be used: {error}") from None
     except TooManySteps:
         raise NodeError("resource_limit", "the match takes too many steps") from None
     return match is not None
-
-
-@lru_cache(maxsize=1024)
-def _compiled(pattern: str) -> RegexProgram:
-    return RegexProgram(pattern, size_max=PATTERN_INSTRUCTIONS_MAX)
 
 
 # ---------------------------------------------------------------- transforms
@@ -249,7 +243,7 @@ def fitting(elements: list[Any], bytes_max: int = _MEMORY_BYTES) -> Iterable[Any
     """Return the elements of an array, to make an array of as many; an error after so many that it would be too
     large."""
     count_max = bytes_max // ELEMENT_BYTES
-    return elements if len(elements) <= count_max else _until(elements, count_max)
+    return elements if len(elements) <= count_max else _until(elements, count_max + 1)
 
 
 def _until(elements: list[Any], count_max: int) -> Iterator[Any]:
@@ -381,12 +375,13 @@ def _row(
     return row
 
 
-def matrix_product(left: Any, right: Any) -> list[list[Any]]:
-    """Return the product of two arrays of rows."""
+def matrix_product(left: Any, right: Any, tick: Callable[[int], None]) -> list[list[Any]]:
+    """Return the product of two arrays of rows; `tick` counts the products of numbers."""
     rows, others = _matrix(left), _matrix(right)
     if rows and len(rows[0]) != len(others):
         raise NodeError("type_error", "the sizes of the two matrices do not fit together")
     columns = list(zip(*others, strict=True))
+    tick(len(rows) * len(columns) * len(others))
     return [[_dot(row, column) for column in columns] for row in rows]
 
 

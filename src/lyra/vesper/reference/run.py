@@ -7,9 +7,9 @@ of a replay answer at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
-from copy import deepcopy
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from copy import copy, deepcopy
 from functools import cached_property
 from typing import Any
 
@@ -17,9 +17,18 @@ import msgspec
 
 from lyra.vesper import ir
 from lyra.vesper.effects.compiled_path import drive
-from lyra.vesper.effects.request import EffectError, EffectRequest, Effects, failure_code, request_key, retry_of
-from lyra.vesper.reference.evaluate import StepMeter, Unjudged, evaluate, is_true
-from lyra.vesper.reference.values import computed, read, sorted_set, text, type_error
+from lyra.vesper.effects.request import (
+    EffectError,
+    EffectRequest,
+    Effects,
+    TransactionEnd,
+    failure_code,
+    request_key,
+    retry_of,
+    transact,
+)
+from lyra.vesper.reference.evaluate import StepMeter, Unjudged, elements_of, evaluate, is_true
+from lyra.vesper.reference.values import computed, read, text, type_error
 from lyra.vesper.values.outcome import Execution, NodeError, NodeFailure, Outcome
 from lyra.vesper.values.types import ANY, Nullable
 
@@ -55,6 +64,7 @@ class _Returned(Exception):
 
 class _EffectFailed(NodeError):
     kind = ""
+    statuses: tuple[str, ...] = ()
 
 
 def _failure(error: NodeError) -> NodeFailure:
@@ -64,6 +74,15 @@ def _failure(error: NodeError) -> NodeFailure:
 def _error_object(code: str | None, message: str | None) -> dict[str, Any]:
     occurred = code is not None
     return {"occurred": occurred, "code": code, "message": message, "logged": occurred}
+
+
+def _effect_failed(error: EffectError, kind: str) -> _EffectFailed:
+    failed = _EffectFailed(failure_code(error.kind, kind), error.message, fields=error.fields)
+    failed.kind = error.kind
+    status = error.fields.get("status")
+    if kind == "http.call" and isinstance(status, int) and not isinstance(status, bool) and 300 <= status < 600:
+        failed.statuses = (f"http_{status}", f"http_{str(status)[0]}xx")
+    return failed
 
 
 class ReferenceWalk:
@@ -78,13 +97,13 @@ class ReferenceWalk:
         self.inputs: dict[str, Any] = {}
         self.variables: dict[str, Any] = {}
         self.calls: dict[str, int] = {}
-        self.undo: list[tuple[tuple[ir.Step, ...], dict[str, Any], dict[str, Any]]] = []
+        self.undo: list[tuple[tuple[ir.Step, ...], dict[str, Any], dict[str, Any], bool]] = []
         self.is_compensating = False
 
     @cached_property
     def assigned(self) -> set[str]:
         """All variables that any step of the program may write."""
-        return _assigned(self.program)
+        return list_assigned(self.program)
 
     # ------------------------------------------------------------ the order of an execution
 
@@ -323,22 +342,12 @@ class ReferenceWalk:
                 chosen = self.all_true((ir.Condition("", step.condition),), local)
                 await self.steps(step.then if chosen else step.otherwise, local)
             case ir.ForEachStep():
-                collection = self.value(step.collection, local)
-                if isinstance(collection, frozenset):
-                    collection = sorted_set(collection)
-                if not isinstance(collection, list):
-                    raise type_error("not a collection")
-                self.budget.spend(len(collection))
-                for element in collection:
-                    await self.steps(step.steps, {**local, step.variable: element})
+                elements = elements_of(step, self.value(step.collection, local), self.budget)
+                with self.in_rounds():
+                    for element in elements:
+                        await self.steps(step.steps, {**local, step.variable: element})
             case ir.LoopStep():
-                rounds = 0
-                while self.all_true((ir.Condition("", step.condition),), local):
-                    if rounds == step.max_iterations:
-                        raise NodeError("loop_limit", step.name)
-                    rounds += 1
-                    self.budget.spend(1)
-                    await self.steps(step.steps, local)
+                await self.loop(step, local)
             case ir.ParallelStep():
                 await self.parallel(step, local)
             case ir.ReturnStep():
@@ -349,6 +358,8 @@ class ReferenceWalk:
                 await self.effect(step, local)
             case ir.TransitionStep():
                 await self.transition(step, local)
+            case ir.TransactionStep():
+                await self.transaction(step, local)
             case _:
                 raise AssertionError(step)
 
@@ -365,23 +376,43 @@ class ReferenceWalk:
         if first is not None:
             raise first
 
+    @contextmanager
+    def in_rounds(self, *, is_in_loop: bool = True) -> Iterator[None]:
+        """Charge the steps inside as the rounds of a loop. A transaction may put another meter in the place of this."""
+        kept, self.budget.is_in_loop = self.budget.is_in_loop, is_in_loop
+        try:
+            yield
+        finally:
+            self.budget.is_in_loop = kept
+
+    async def loop(self, step: ir.LoopStep, local: dict[str, Any]) -> None:
+        rounds = 0
+        is_in_loop = self.budget.is_in_loop
+        with self.in_rounds():
+            while self.all_true((ir.Condition("", step.condition),), local):
+                if rounds == step.max_iterations:
+                    raise NodeError("loop_limit", step.name)
+                rounds += 1
+                with self.in_rounds(is_in_loop=is_in_loop):
+                    self.budget.charge(step, 1)
+                await self.steps(step.steps, local)
+
     # ------------------------------------------------------------ effects and rules
 
-    async def perform(self, step: ir.Step, kind: str, capability: str, payload: Any, **options: Any) -> Any:
-        if self.effects is None:
-            raise NodeError("capability_denied", step.name)
+    def request(self, step: ir.Step, kind: str, capability: str, payload: Any, **options: Any) -> EffectRequest:
         index = self.calls.get(step.name, 0)
         self.calls[step.name] = index + 1
         base = self.inputs.get(self.program.idempotency_key) or self.budget.execution.trace_id
         key = request_key(base, step.name, index)
+        return EffectRequest(step.name, index, kind, capability, payload, idempotency_key=key, **options)
+
+    async def perform(self, step: ir.Step, kind: str, capability: str, payload: Any, **options: Any) -> Any:
+        if self.effects is None:
+            raise NodeError("capability_denied", step.name)
         try:
-            response = await self.effects.perform(
-                EffectRequest(step.name, index, kind, capability, payload, idempotency_key=key, **options)
-            )
+            response = await self.effects.perform(self.request(step, kind, capability, payload, **options))
         except EffectError as error:
-            failed = _EffectFailed(failure_code(error.kind, kind), error.message, fields=error.fields)
-            failed.kind = error.kind
-            raise failed from None
+            raise _effect_failed(error, kind) from None
         self.budget.spend(0)
         try:
             return read(ANY, response)
@@ -401,13 +432,58 @@ class ReferenceWalk:
                 self.variables[name] = self.value(expression, after)
             for rule in reversed(step.rules):
                 if rule.action == "compensate" and rule.compensation:
-                    self.undo.append((rule.compensation, {**local, "error": None}, dict(self.variables)))
+                    bound, variables = {**local, "error": None}, dict(self.variables)
+                    self.undo.append((rule.compensation, bound, variables, self.budget.is_in_loop))
         except NodeError as error:
             await self.obey_rules(step.rules, error, local)
             raise
         self.check_invariants()
         if step.found or step.empty:
             await self.steps(step.empty if response is None or response == [] else step.found, after)
+
+    async def transaction(self, step: ir.TransactionStep, local: dict[str, Any]) -> None:
+        try:
+            payload = self.value(step.request, local)
+            if self.effects is None:
+                raise NodeError("capability_denied", step.name)
+            options = {"timeout_s": step.timeout_s, "retry": retry_of(step, self.program)}
+            request = self.request(step, ir.TRANSACTION, step.capability, payload, **options)
+            try:
+                end = await transact(self.effects, request, lambda effects: self.attempt(step, local, effects))
+            except EffectError as error:
+                raise _effect_failed(error, ir.TRANSACTION) from None
+            walk, names, ending = end.result
+            self.calls, self.budget, self.unverifiable[:] = walk.calls, walk.budget, walk.unverifiable
+            self.budget.spend(0)
+            if isinstance(ending, NodeError):
+                raise ending
+            if end.commits:
+                self.variables.update(walk.variables)
+                local.update(names)
+                for rule in reversed(step.rules):
+                    if rule.action == "compensate" and rule.compensation:
+                        bound, variables = {**local, "error": None}, dict(self.variables)
+                        self.undo.append((rule.compensation, bound, variables, self.budget.is_in_loop))
+        except NodeError as error:
+            await self.obey_rules(step.rules, error, local)
+            raise
+        if ending is not None:
+            raise ending
+
+    async def attempt(self, step: ir.TransactionStep, local: dict[str, Any], effects: Effects) -> TransactionEnd:
+        """Run the steps of a transaction with variables of their own."""
+        walk, names = copy(self), dict(local)
+        walk.effects, walk.budget = effects, copy(self.budget)
+        walk.variables, walk.calls, walk.unverifiable = dict(self.variables), dict(self.calls), list(self.unverifiable)
+        try:
+            try:
+                await walk.steps(step.steps, names)
+            except _Returned as returned:
+                walk.success(returned.values)  # what does not fit the outputs is an error of the step
+                return TransactionEnd(True, (walk, names, returned))
+        except (NodeError, _Answered) as end:
+            return TransactionEnd(False, (walk, names, end))
+        return TransactionEnd(True, (walk, names, None))
 
     async def transition(self, step: ir.TransitionStep, local: dict[str, Any]) -> None:
         source, target = self.value(step.source, local), self.value(step.target, local)
@@ -431,7 +507,8 @@ class ReferenceWalk:
     def check_invariants(self) -> None:
         if self.is_compensating:  # a broken invariant does not stop what takes its cause back
             return
-        broken = self.broken_invariant(self.fields_known())
+        with self.in_rounds(is_in_loop=False):
+            broken = self.broken_invariant(self.fields_known())
         if broken is not None:
             raise broken
 
@@ -439,13 +516,13 @@ class ReferenceWalk:
         self, rules: tuple[ir.ErrorRule, ...], error: NodeError, local: dict[str, Any], *, may_act: bool = True
     ) -> None:
         """Obey the first rule about the error; its answer, if it has one, ends the node."""
-        names = ("*", error.code, getattr(error, "kind", error.code))
+        names = ("*", error.code, getattr(error, "kind", error.code), *getattr(error, "statuses", ()))
         facts = _error_object(error.code, "")
         if isinstance(error, _EffectFailed):
             facts = _error_object(error.kind, error.message)
         about = {**local, "error": facts}
         for rule in rules:
-            if rule.error in names and rule.action in ("map_to", "return_error", "compensate"):
+            if rule.error in names and rule.action in ir.ANSWERING:
                 if rule.action == "compensate" and may_act:
                     await self.compensate(rule.compensation, about)
                 if rule.answer is not None:
@@ -454,13 +531,13 @@ class ReferenceWalk:
 
     async def compensate(self, first: tuple[ir.Step, ...], local: dict[str, Any] | None = None) -> None:
         """Run these steps, then the registered ones, each with the variables that it was registered with."""
-        pending = [(first, local or {}, self.variables), *reversed(self.undo)]
+        pending = [(first, local or {}, self.variables, self.budget.is_in_loop), *reversed(self.undo)]
         self.undo.clear()
         current, was_compensating = self.variables, self.is_compensating
         self.is_compensating = True
-        for compensation, bound, variables in pending:
+        for compensation, bound, variables, is_in_loop in pending:
             self.variables = variables
-            with suppress(NodeError, _Answered, _Returned):
+            with suppress(NodeError, _Answered, _Returned), self.in_rounds(is_in_loop=is_in_loop):
                 await self.steps(compensation, bound)
         self.variables, self.is_compensating = current, was_compensating
 
@@ -484,7 +561,8 @@ def _names(expression: ir.TypedExpression) -> set[str]:
     return {part.name for part in _parts(expression) if isinstance(part, ir.NodeVariable)}
 
 
-def _assigned(program: ir.NodeProgram) -> set[str]:
+def list_assigned(program: ir.NodeProgram) -> set[str]:
+    """Return all variables that any step of a program may write."""
     names = set()
     for part in _parts((program.steps, program.rules)):
         match part:

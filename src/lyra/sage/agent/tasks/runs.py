@@ -183,9 +183,9 @@ class TaskRuns:
         """Keep what a turn without an answer has done, and write down how it ended."""
         task, session = self.state.tasks.get(turn.ctx.pid), turn.session
         if failure is not None and turn.status != _WITHDRAWN and session.execution is not None:
-            from lyra.agents.turn.unfinished import repaired
+            from lyra.agents.turn.unfinished import repair_messages
 
-            session.revise(mark, repaired(list(session.execution.messages), {}, _NOT_DONE))
+            session.revise(mark, repair_messages(list(session.execution.messages), {}, _NOT_DONE))
         if task is None or request_id not in task.requests:
             return
         usage = {name: getattr(session.metrics, name) for name in COUNTED}
@@ -322,7 +322,7 @@ class TaskCommands:
             return str(self._file(self.id_of(pid, number)))
         return None
 
-    def started(self, pid: str, number: int, command: str, stop: Callable[[], None]) -> None:
+    def on_started(self, pid: str, number: int, command: str, stop: Callable[[], None]) -> None:
         kernel = self._kernel
         assert kernel is not None
         task_id = self.id_of(pid, number)
@@ -332,7 +332,7 @@ class TaskCommands:
         facts = {"id": task_id, "kind": "command", "name": "Bash", "description": line, "number": number}
         kernel.fact(self._state, pid, "task.began", facts)
 
-    def ended(self, pid: str, number: int, status: str, how: str) -> None:
+    def on_ended(self, pid: str, number: int, status: str, how: str) -> None:
         kernel, task_id = self._kernel, self.id_of(pid, number)
         assert kernel is not None
         if kernel.stopping or kernel.failure is not None:  # it ends with its session, and the store takes no more
@@ -412,12 +412,12 @@ class TaskWorktrees:
         """Return what the session's agent needs besides, so that its sub-agents can have it."""
         return [] if self._worktrees is None else self._worktrees.rights
 
-    def _required(self) -> Worktrees:
+    def _require(self) -> Worktrees:
         if self._worktrees is None:
             raise ConfigError("sub-agents of this session have no worktrees")
         return self._worktrees
 
-    def of(self, task_id: str) -> Worktree:
+    def get(self, task_id: str) -> Worktree:
         """Return the worktree of a sub-agent; ConfigError where it has none."""
         task = self._runs.state.tasks.get(task_id)
         if task is None or task.worktree is None:
@@ -425,28 +425,28 @@ class TaskWorktrees:
         return Worktree.from_data(task.worktree)
 
     async def create(self, task_id: str) -> Worktree:
-        return await self._required().create(task_id)
+        return await self._require().create(task_id)
 
     async def changes(self, task_id: str) -> list[WorktreeChange]:
         """Return the files that a sub-agent has changed and that were not taken over yet."""
-        return await self._required().changes(self.of(task_id))
+        return await self._require().changes(self.get(task_id))
 
     async def take(self, task_id: str, paths: Iterable[str]) -> list[str]:
         """Take files over as they are in the worktree; see `Worktrees.take`."""
-        return await self._required().take(self.of(task_id), paths)
+        return await self._require().take(self.get(task_id), paths)
 
     async def merge(self, task_id: str) -> list[str]:
         """Take over all changes, merged with what was committed since; see `Worktrees.merge`."""
-        return await self._required().merge(self.of(task_id))
+        return await self._require().merge(self.get(task_id))
 
     async def discard(self, task_id: str) -> None:
         """Remove a worktree with all that is in it. Its sub-agent ends, and cannot be resumed."""
-        worktree, kernel = self.of(task_id), self._runs.kernel
+        worktree, kernel = self.get(task_id), self._runs.kernel
         process = kernel.processes.get(task_id)
         if process is not None and process.exit is None:
             await kernel.kill(task_id, "shutdown")
             await kernel.process(task_id).wait()
-        await self._required().discard(worktree)
+        await self._require().discard(worktree)
         kernel.fact(self._runs.state, task_id, "task.worktree", {"id": task_id, "worktree": None})
         await kernel.durable()
 
