@@ -33,6 +33,7 @@ from lyra.vesper.prove.values import (
     Term,
     Text,
     Unset,
+    Unsupported,
     Value,
     conj,
     disj,
@@ -47,7 +48,6 @@ from lyra.vesper.values.types import (
 )
 
 ROUNDS_MAX: Final = 8  # of a loop that are walked one by one in the bounded walk
-ANSWERS: Final = ("map_to", "return_error", "compensate")
 _EFFECT_FAILED: Final = "effect"  # a failure of an act: any code, and no mistake of the node
 
 
@@ -258,6 +258,8 @@ class Flow(TypedValues):
                 target[step.target] = self.evaluate(step.value, self.env())
             case ir.BranchStep():
                 condition = self.all_true((ir.Condition("", step.condition),))
+                self.reached.append((f"{step.name}: then", conj(self.here, condition)))
+                self.reached.append((f"{step.name}: else", conj(self.here, negate(condition))))
                 self.when(condition, lambda: self.walk_steps(step.then), lambda: self.walk_steps(step.otherwise))
             case ir.ForEachStep():
                 self._for_each(step)
@@ -279,6 +281,10 @@ class Flow(TypedValues):
                 self.here = FALSE
             case ir.EffectStep() | ir.TransitionStep():
                 self._effect(step)
+            case ir.TransactionStep():
+                self._transaction(step)
+            case _:
+                raise Unsupported(f"the step {step.name}, which the prover does not know")
 
     def answer(self, value: ir.ErrorAnswer, more: State) -> None:
         """End with a declared error."""
@@ -428,13 +434,26 @@ class Flow(TypedValues):
             rules = step.rules
         failed = disj(*(guard for guard, _, _ in self.raised[first:]))
         for rule in rules:
-            if rule.answer is not None and rule.action in ANSWERS:
+            if rule.answer is not None and rule.action in ir.ANSWERING:
                 self._answer_somewhere(rule.answer, conj(entry, failed))
         self._check_invariants()
         if isinstance(step, ir.EffectStep) and (step.found or step.empty):
             found, empty = step.found, step.empty
             self.when(self.open_condition(why), lambda: self.walk_steps(empty), lambda: self.walk_steps(found))
         self.local = local
+
+    def _transaction(self, step: ir.TransactionStep) -> None:
+        """Walk steps that are all done or none: an error in them, or with them, takes back what they assigned."""
+        entry, first = self.here, len(self.ends)
+        self.evaluate(step.request, self.env())
+        self.fail(_EFFECT_FAILED, self.open_condition(f"whether the transaction {step.name} succeeds"))
+        self.walk_steps(step.steps)
+        for index, end in enumerate(self.ends[first:], first):
+            if end.code is not None:
+                self.ends[index] = End(end.guard, end.fields, self._blurred(), end.code)
+        for rule in step.rules:
+            if rule.answer is not None and rule.action in ir.ANSWERING:
+                self._answer_somewhere(rule.answer, entry)
 
     def _answer_somewhere(self, answer: ir.ErrorAnswer, guard: Term) -> None:
         """Note an answer of a rule: it is possible wherever the guard holds, with any value of what steps assign."""
@@ -477,7 +496,7 @@ class Flow(TypedValues):
         matching = [
             rule
             for rule in self.program.rules
-            if rule.action in ANSWERS
+            if rule.action in ir.ANSWERING
             and (is_open or rule.error in ("*", code, "type_error" if code == UNJUDGED else code))
         ]
         for rule in matching if is_open else matching[:1]:

@@ -15,7 +15,8 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import lru_cache, partial
+from importlib.util import find_spec
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -36,9 +37,11 @@ PROVED, REFUTED, UNKNOWN = "proved", "refuted", "unknown"
 VERSION: Final = 1  # of the prover: kept verdicts of another one are not used
 LIST_ITEMS: Final = 3  # of input lists, in the walk that looks for an input
 _MODELS_MAX: Final = 2  # that are replayed for one contract and encoding
+QUESTION_RLIMIT: Final = 4_000_000  # steps of the solver for one question
 _INPUT_RLIMIT: Final = 2_000_000
-_BOUNDARIES_MAX: Final = 90
-_BOUNDARY_RLIMIT: Final = 400_000
+_BOUNDARIES_MAX: Final = 40
+_BOUNDARY_RLIMIT: Final = 200_000
+_UNREACHABLE: Final = "no accepted input reaches it"
 _CODES: Final = {
     "overflow": "overflow",
     "division": "division_by_zero",
@@ -86,25 +89,46 @@ def refuted_inputs(program: ir.NodeProgram) -> list[dict[str, Any]]:
     return [result.input for result in prove_program(program) if result.input is not None]
 
 
+@lru_cache(maxsize=64)
+def _of_digest(make: Callable[[_Proof], Any], program: ByDigest) -> Any:
+    with _solver:
+        return make(_Proof(program.program, None))
+
+
+class ByDigest:
+    """A program as a key of what was found out about it."""
+
+    def __init__(self, program: ir.NodeProgram) -> None:
+        self.program = program
+
+    def __hash__(self) -> int:
+        return hash(self.program.digest)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ByDigest) and self.program.digest == other.program.digest != ""
+
+
 def boundary_inputs(program: ir.NodeProgram) -> list[dict[str, Any]]:
     """Return accepted inputs at the boundary of each order that the steps and conditions of a program ask for: equal,
     and a unit to either side."""
-    with _solver:
-        return _Proof(program, None).boundaries()
+    inputs: list[dict[str, Any]] = _of_digest(_Proof.boundaries, ByDigest(program))
+    return inputs
 
 
 def unreachable_steps(program: ir.NodeProgram) -> dict[str, str]:
-    """Return the steps that no accepted input reaches, each with the reason."""
-    with _solver:
-        return _Proof(program, None).unreachable()
+    """Return the steps and the sides of conditionals (`NAME: then`, `NAME: else`) that no accepted input reaches, each
+    with the reason."""
+    names: dict[str, str] = _of_digest(_Proof.unreachable, ByDigest(program))
+    return names
 
 
-def is_installed() -> bool:
-    """Return whether z3 is there."""
-    with suppress(ConfigError):
-        _need_z3()
-        return True
-    return False
+def join_evidence() -> None:
+    """Give `vesper verify` boundary inputs and unreachable steps, where z3 is installed."""
+    from lyra.vesper.evidence import differential, reach
+
+    if find_spec("z3") is not None and unreachable_steps not in reach.PROVERS:
+        reach.PROVERS.append(unreachable_steps)
+        differential.INPUT_MAKERS.append(boundary_inputs)
 
 
 def _need_z3() -> None:
@@ -178,7 +202,7 @@ class _Proof:
         results = [self._note_vacuous(claim, self.judge(claim)) for claim in claims]
         results += self._redundant()
         results += [
-            ProofResult("unreachable_step", name, PROVED, None, reason, name) for name, reason in self._never_reached()
+            ProofResult("unreachable_step", name, PROVED, None, _UNREACHABLE, name) for name in self._never_reached()
         ]
         if file is not None:
             _write_kept(file, results)
@@ -213,7 +237,7 @@ class _Proof:
 
         reasons: dict[str, None] = {}
         for flow in self.walks(None):
-            answer, _ = ask(flow, claim.violated(flow))
+            answer, _ = ask(flow, claim.violated(flow), rlimit=QUESTION_RLIMIT)
             if answer == "unsat" and not flow.numbers.incomplete:
                 return result(PROVED)
             if answer == "unknown":
@@ -282,13 +306,13 @@ class _Proof:
         flow = next(self.walks(None), None)
         if flow is None:
             return result
-        if not self._is_ever_accepted() and ask(flow)[0] == "unsat":
+        if not self._is_ever_accepted() and ask(flow, rlimit=QUESTION_RLIMIT)[0] == "unsat":
             return msgspec.structs.replace(result, reason="vacuous: no input is accepted")
         index = next(
             (i for i, c in enumerate(self.program.postconditions) if (c,) == claim.program.postconditions), None
         )
         matters = None if index is None else flow.trivial.get(("postcondition", index))
-        if matters is not None and ask(flow, matters)[0] == "unsat":
+        if matters is not None and ask(flow, matters, rlimit=QUESTION_RLIMIT)[0] == "unsat":
             return msgspec.structs.replace(result, reason="vacuous: the left side of => is true for no accepted input")
         return result
 
@@ -298,8 +322,6 @@ class _Proof:
     def _redundant(self) -> list[ProofResult]:
         """Return a result for each precondition that follows from the other conditions on the inputs."""
         import z3
-
-        from lyra.vesper.prove.solve import QUESTION_RLIMIT
 
         results = []
         texts = [contract.text for contract in self.program.preconditions if contract.expression is not None]
@@ -318,35 +340,29 @@ class _Proof:
             break
         return results
 
-    def _never_reached(self) -> Iterator[tuple[str, str]]:
-        """Yield each step that is proved to be reached by no accepted input, with the reason."""
-        from lyra.vesper.prove.flow import parts_of
+    def _never_reached(self) -> Iterator[str]:
+        """Yield each step that is proved to be reached by no accepted input."""
+        reached = {name for _, seen in self.tried() for run in seen if run.is_accepted for name in run.reached}
+        names = {part.name: None for part in _steps_of(self.program.steps)}
+        yield from (name for name in names if name not in reached and self._is_unreachable(name, QUESTION_RLIMIT))
+
+    def _is_unreachable(self, name: str, rlimit: int) -> bool:
         from lyra.vesper.prove.solve import ask
         from lyra.vesper.prove.values import disj
 
-        reached = {
-            name
-            for _, outcomes in self.tried()
-            for outcome in outcomes
-            if outcome.is_accepted
-            for name in outcome.reached
-        }
-        handled = {part.name for part in parts_of(_handlers(self.program)) if isinstance(part, ir.Step)}
-        names = {part.name: None for part in parts_of(self.program.steps) if isinstance(part, ir.Step)}
-        for name in names:
-            if name in reached or name in handled:
-                continue
-
-            def condition(flow: Flow, name: str = name) -> Any:
-                return disj(*(guard for step, guard in flow.reached if step == name))
-
-            if any(
-                ask(flow, condition(flow))[0] == "unsat" for flow in self.walks(None) if not flow.numbers.incomplete
-            ):
-                yield name, "no accepted input reaches it"
+        for flow in self.walks(None):
+            where = disj(*(guard for step, guard in flow.reached if step == name))
+            if not flow.numbers.incomplete and ask(flow, where, rlimit=rlimit)[0] == "unsat":
+                return True
+        return False
 
     def unreachable(self) -> dict[str, str]:
-        return dict(self._never_reached())
+        names: dict[str, None] = {}
+        for step in _steps_of(self.program.steps):
+            names[step.name] = None
+            if isinstance(step, ir.BranchStep):
+                names[f"{step.name}: then"] = names[f"{step.name}: else"] = None
+        return {name: _UNREACHABLE for name in names if self._is_unreachable(name, _BOUNDARY_RLIMIT)}
 
     def boundaries(self) -> list[dict[str, Any]]:
         from lyra.vesper.prove.numbers import Scaled
@@ -357,14 +373,13 @@ class _Proof:
             return []
         assert isinstance(flow.numbers, Scaled)
         found: dict[str, dict[str, Any]] = {}
-        defaults = next((inputs for inputs, outcomes in self.tried() if any(o.is_accepted for o in outcomes)), {})
         for here, first, second in flow.comparisons[:_BOUNDARIES_MAX]:
             left, right = flow.numbers.align(first, second)
             for distance in (0, 1, -1):
                 answer, model = ask(flow, here, left.term - right.term == distance, rlimit=_BOUNDARY_RLIMIT)
                 if answer == "sat":
                     with suppress(NoInput):
-                        inputs = input_of(flow, model, defaults)
+                        inputs = input_of(flow, model, {})
                         found[json.dumps(inputs, sort_keys=True)] = inputs
         return list(found.values())
 
@@ -495,12 +510,6 @@ def _expression_of(step: Any) -> str:
         if isinstance(value, str | int) and "\n" not in str(value).strip():
             return str(value).strip()
     return ""
-
-
-def _handlers(program: ir.NodeProgram) -> tuple[Any, ...]:
-    """Return the steps that take something back: proofs do not look into them."""
-    acts = (step for step in _steps_of(program.steps) if isinstance(step, ir.EffectStep))
-    return tuple(rule.compensation for act in acts for rule in act.rules)
 
 
 def _steps_of(steps: Any) -> Iterator[ir.Step]:

@@ -19,9 +19,10 @@ from lyra.core.ids import seeded
 from lyra.vesper import ir
 from lyra.vesper.effects.compiled_path import drive
 from lyra.vesper.effects.request import Effects
+from lyra.vesper.evidence.answers import AnswerForms
 from lyra.vesper.evidence.inputs import parts_of
 from lyra.vesper.evidence.likely_inputs import LikelyInputs
-from lyra.vesper.evidence.worlds import RememberingWorld, ResponseForms
+from lyra.vesper.evidence.worlds import RememberingWorld
 from lyra.vesper.reference.run import ReferenceWalk
 from lyra.vesper.values.json_values import json_shape
 from lyra.vesper.values.outcome import Execution, NodeError, Outcome, new_execution
@@ -91,12 +92,14 @@ class Replayer:
     def __init__(self, program: ir.NodeProgram) -> None:
         self.program = program
         self._assigned = ReferenceWalk(program, new_execution(), None).assigned
-        forms = None if program.pure else ResponseForms(program)
-        self._worlds = [None] if forms is None else [RememberingWorld(forms, seed) for seed in range(_WORLDS)]
+        self._forms = None if program.pure else AnswerForms(program)
 
     def run(self, inputs: Mapping[str, Any]) -> list[Replay]:
         """Return what an input of plain JSON leads to, in each of the surroundings."""
-        return [self.run_in(inputs, world) for world in self._worlds]
+        if self._forms is None:
+            return [self.run_in(inputs, None)]
+        worlds = [RememberingWorld(self.program, self._forms, seed) for seed in range(_WORLDS)]
+        return [self.run_in(inputs, world) for world in worlds]
 
     def run_in(self, inputs: Mapping[str, Any], effects: Effects | None) -> Replay:
         walk = _WatchedWalk(self.program, new_execution(trace_id="prove"), effects, self._assigned)

@@ -33,7 +33,6 @@ from lyra.vesper.prove.values import (
     conj,
 )
 
-QUESTION_RLIMIT: Final = 4_000_000
 _UNSCALED_DIGITS: Final = 6  # after the point, of a decimal without a scale
 
 
@@ -41,7 +40,7 @@ class NoInput(Exception):
     """The model has a value of which nothing is known; the message names it."""
 
 
-def ask(flow: Flow, *conditions: Term, rlimit: int = QUESTION_RLIMIT) -> tuple[str, Any]:
+def ask(flow: Flow, *conditions: Term, rlimit: int) -> tuple[str, Any]:
     """Return `unsat`, `sat` with a model, or `unknown`, for accepted inputs with these conditions."""
     condition = z3.simplify(conj(flow.assumed, *conditions))
     if z3.is_false(condition):

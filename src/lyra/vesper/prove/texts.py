@@ -45,25 +45,12 @@ def pattern_condition(subject: Term, pattern: Term) -> Term | None:
         tree = list(parser.parse(text_of(pattern)))
         from_start = bool(tree) and tree[0] == (codes.AT, codes.AT_BEGINNING)
         to_end = bool(tree) and tree[-1] == (codes.AT, codes.AT_END)
-        # `$` is not translated: before a final line feed it does not mean the same in all engines.
-        if to_end:
-            return None if not from_start else _anchored(subject, tree[1:-1])
-        body = _sequence(tree[1 if from_start else 0 :])
+        body = _sequence(tree[from_start : len(tree) - to_end])  # `$` is the very end of the text
     except (_NoPattern, re.error, RecursionError, OverflowError):
         return None
     everything = z3.Full(z3.ReSort(z3.StringSort()))
-    return z3.InRe(subject, z3.Concat(*([body] if from_start else [everything, body]), everything))
-
-
-def _anchored(subject: Term, tree: Any) -> Term | None:
-    """Return the condition of `^…$`, for subjects that do not end in a line feed; None is not decided."""
-    try:
-        body = _sequence(tree)
-    except (_NoPattern, re.error, RecursionError, OverflowError):
-        return None
-    open_end = z3.FreshBool("line_feed")
-    ends = z3.SuffixOf(z3.StringVal("\\u{a}"), subject)
-    return z3.If(ends, open_end, z3.InRe(subject, body))
+    parts = [*([] if from_start else [everything]), body, *([] if to_end else [everything])]
+    return z3.InRe(subject, z3.Concat(*parts) if len(parts) > 1 else body)
 
 
 def _sequence(items: Any) -> Any:
