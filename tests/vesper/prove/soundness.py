@@ -10,7 +10,7 @@ from lyra.vesper import ir
 from lyra.vesper.evidence.inputs import InputGenerator
 from lyra.vesper.evidence.likely_inputs import LikelyInputs
 from lyra.vesper.prove import prover
-from lyra.vesper.prove.replay import Replayer, to_plain_json
+from lyra.vesper.prove.replay import InputReplayer, to_plain_json
 from tests.vesper.random_programs import random_program
 
 
@@ -20,14 +20,14 @@ def check_program(program: ir.NodeProgram, seed: int, count: int) -> tuple[Count
     by_name = {(result.kind, result.expression, result.step): result for result in results}
     claims = [(claim, by_name[claim.kind, claim.expression, claim.step]) for claim in prover._claims(program, None)]
     wrong = []
-    replayers = {id(claim.program): Replayer(claim.program) for claim, _ in claims}
+    replayers = {id(claim.program): InputReplayer(claim.program) for claim, _ in claims}
     for claim, result in claims:
         if result.verdict == prover.REFUTED:
             assert result.input is not None
             if not any(map(claim.shows, replayers[id(claim.program)].run(result.input))):
                 wrong.append(f"not reproduced: {result}")
     unreachable = {result.step for result in results if result.kind == "unreachable_step"}
-    whole = Replayer(program)
+    whole = InputReplayer(program)
     for inputs in _inputs(program, seed, count):
         runs = whole.run(inputs)
         if not any(run.is_accepted for run in runs):

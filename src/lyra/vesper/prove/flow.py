@@ -1,9 +1,9 @@
 """The walk over a whole node, in the order of the reference evaluator, and what can go wrong on the way.
 
-`Flow(program, numbers, list_items=…).run()` notes, as conditions over the inputs: when inputs are accepted, when each
-contract is broken, when each step is reached and when each operation of a step fails. With `list_items=None` an input
-list has any length; with a number, at most so many elements, and `numbers.incomplete` says so. What an effect answers,
-and whether it fails, is open.
+`NodeWalk(program, numbers, list_items=…).run()` notes, as conditions over the inputs: when inputs are accepted, when
+each contract is broken, when each step is reached and when each operation of a step fails. With `list_items=None` an
+input list has any length; with a number, at most so many elements, and `numbers.incomplete` says so. What an effect
+answers, and whether it fails, is open.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ import z3
 
 from lyra.vesper import ir
 from lyra.vesper.prove.folds import State
-from lyra.vesper.prove.numbers import Numbers
-from lyra.vesper.prove.typed_values import TIMES, TypedValues, microseconds
+from lyra.vesper.prove.numbers import NumberEncoding
+from lyra.vesper.prove.typed_values import TIMES, TypedWalk, microseconds
 from lyra.vesper.prove.values import (
     FALSE,
     NULL,
     TRUE,
     UNSET,
-    Bool,
-    Choice,
-    Null,
-    Opaque,
-    Record,
+    NullValue,
+    OpaqueValue,
+    RecordValue,
+    SymbolicValue,
     Term,
-    Text,
-    Unset,
-    Unsupported,
-    Value,
+    TextValue,
+    TruthValue,
+    UnsetValue,
+    UnsupportedNode,
+    ValueChoice,
     conj,
     disj,
     negate,
@@ -52,19 +52,19 @@ _EFFECT_FAILED: Final = "effect"  # a failure of an act: any code, and no mistak
 
 
 @dataclass(frozen=True, eq=False)
-class End:
+class FlowEnd:
     """An end of the flow: success fields, or an error with its code and fields; `variables` as they then are."""
 
     guard: Term
     fields: State
     variables: State
-    code: Value | None = None
+    code: SymbolicValue | None = None
 
 
-class Flow(TypedValues):
+class NodeWalk(TypedWalk):
     """One walk over a program."""
 
-    def __init__(self, program: ir.NodeProgram, numbers: Numbers, list_items: int | None) -> None:
+    def __init__(self, program: ir.NodeProgram, numbers: NumberEncoding, list_items: int | None) -> None:
         super().__init__(numbers)
         self.program = program
         self.list_items = list_items
@@ -94,7 +94,7 @@ class Flow(TypedValues):
             kind = Nullable(item.type) if null_if_absent and not isinstance(item.type, Nullable) else item.type
             self.inputs[item.name] = self.of_type(kind, item.name)
         self.variables = dict(self.inputs)
-        self.ambient = {name: Opaque(f"`{name}`, which the caller supplies") for name in self.program.ambient}
+        self.ambient = {name: OpaqueValue(f"`{name}`, which the caller supplies") for name in self.program.ambient}
 
     # ------------------------------------------------------------ contracts
 
@@ -110,10 +110,10 @@ class Flow(TypedValues):
         known = {**self.ambient, **self.inputs}
         for item in self.program.inputs:
             value = self.inputs[item.name]
-            is_absent = disj(*(guard for guard, part in options(value) if isinstance(part, Null)))
+            is_absent = disj(*(guard for guard, part in options(value) if isinstance(part, NullValue)))
             may_be_absent = not item.required or isinstance(item.type, Nullable)
             plain = self.choose(
-                [(guard, part) for guard, part in options(value) if not isinstance(part, Null)] or [(TRUE, NULL)]
+                [(guard, part) for guard, part in options(value) if not isinstance(part, NullValue)] or [(TRUE, NULL)]
             )
             for check in item.constraints:
                 env = {**known, "value": plain if may_be_absent else value}
@@ -144,7 +144,7 @@ class Flow(TypedValues):
         for name in _names(expression) & ({"success", "error"} | outputs | self.assigned):
             if name not in variables:
                 return FALSE
-            early = disj(early, *(guard for guard, part in options(variables[name]) if isinstance(part, Unset)))
+            early = disj(early, *(guard for guard, part in options(variables[name]) if isinstance(part, UnsetValue)))
         holds, unjudged = self.judge(expression, variables)
         return conj(self.here, negate(early), negate(unjudged), negate(holds))
 
@@ -161,7 +161,7 @@ class Flow(TypedValues):
         self.walk_steps(self.program.steps)
         if not z3.is_false(self.here):
             names = {output.name for output in self.program.success} & (self.assigned | set(self.inputs))
-            self.ends.append(End(self.here, {name: self.variables[name] for name in names}, dict(self.variables)))
+            self.ends.append(FlowEnd(self.here, {name: self.variables[name] for name in names}, dict(self.variables)))
         ends, self.ends = self.ends, []
         successes = [self.succeed(end) if end.code is None else end for end in ends]
         for guard, code, site in self.raised:
@@ -174,13 +174,13 @@ class Flow(TypedValues):
             if not z3.is_false(end.guard):
                 self.judge_end(end)
 
-    def succeed(self, end: End) -> End:
+    def succeed(self, end: FlowEnd) -> FlowEnd:
         """Return a success with its fields coerced; what is missing or not of its type is a failure."""
         fields: State = {}
         self.here = end.guard
         for output in self.program.success:
             value = end.fields.get(output.name, UNSET)
-            missing = disj(*(guard for guard, part in options(value) if isinstance(part, Unset)))
+            missing = disj(*(guard for guard, part in options(value) if isinstance(part, UnsetValue)))
             if output.required:
                 self.site = f"output {output.name}"
                 self.fail("incomplete_output", missing)
@@ -188,14 +188,14 @@ class Flow(TypedValues):
             value = end.fields.get(output.name, UNSET)
             kind = output.type if output.required else Nullable(output.type)
             self.site = f"output {output.name}"
-            fields |= {output.name: self._output(kind, value)} if not isinstance(value, Unset) else {}
-        return End(self.here, fields, end.variables)
+            fields |= {output.name: self._output(kind, value)} if not isinstance(value, UnsetValue) else {}
+        return FlowEnd(self.here, fields, end.variables)
 
-    def _output(self, kind: ValueType, value: Value) -> Value:
-        present = [(guard, part) for guard, part in options(value) if not isinstance(part, Unset)]
-        missing = disj(*(guard for guard, part in options(value) if isinstance(part, Unset)))
+    def _output(self, kind: ValueType, value: SymbolicValue) -> SymbolicValue:
+        present = [(guard, part) for guard, part in options(value) if not isinstance(part, UnsetValue)]
+        missing = disj(*(guard for guard, part in options(value) if isinstance(part, UnsetValue)))
         coerced = self.under(negate(missing), lambda: self.computed(kind, self.choose(present)))
-        assert isinstance(coerced, Value)
+        assert isinstance(coerced, SymbolicValue)
         return self.choose(((negate(missing), coerced), (missing, NULL)))
 
     def env(self) -> Env:
@@ -277,36 +277,36 @@ class Flow(TypedValues):
                     self.answer(step.error, {})
                     return
                 fields = {name: self.evaluate(value, self.env()) for name, value in step.success or ()}
-                self.ends.append(End(self.here, fields, dict(self.variables)))
+                self.ends.append(FlowEnd(self.here, fields, dict(self.variables)))
                 self.here = FALSE
             case ir.EffectStep() | ir.TransitionStep():
                 self._effect(step)
             case ir.TransactionStep():
                 self._transaction(step)
             case _:
-                raise Unsupported(f"the step {step.name}, which the prover does not know")
+                raise UnsupportedNode(f"the step {step.name}, which the prover does not know")
 
     def answer(self, value: ir.ErrorAnswer, more: State) -> None:
         """End with a declared error."""
         env = {**self.env(), **more}
         code = self.evaluate(value.code, env)
-        if not all(isinstance(part, Text) for _, part in options(code)):
-            self.each(self._text_only, code)
+        if not all(isinstance(part, TextValue) for _, part in options(code)):
+            self.per_kind(self._text_only, code)
         values = {name: self.evaluate(field, env) for name, field in value.fields}
         types = {output.name: output.type for output in self.program.error}
         fields = {name: self.computed(Nullable(types.get(name, ANY)), field) for name, field in values.items()}
         if code_field(self.program):
             fields.setdefault(code_field(self.program), code)
         if "message" in values:  # what the failure holds as its message is the text of it
-            self.each(self.shown, values["message"])
-        self.ends.append(End(self.here, fields, dict(self.variables), code))
+            self.per_kind(self.shown, values["message"])
+        self.ends.append(FlowEnd(self.here, fields, dict(self.variables), code))
         self.here = FALSE
 
-    def _text_only(self, part: Value) -> Value:
-        if isinstance(part, Opaque):
+    def _text_only(self, part: SymbolicValue) -> SymbolicValue:
+        if isinstance(part, OpaqueValue):
             if part.kind != "string":
                 self.fail("type_error", self.open_condition(part.why))
-        elif not isinstance(part, Text):
+        elif not isinstance(part, TextValue):
             self.fail("type_error")
         return part
 
@@ -338,7 +338,7 @@ class Flow(TypedValues):
         values = self.elements(step.collection, self.env())
         variables, local, site = self.variables, self.local, self.site
 
-        def body(item: Value, state: State) -> State:
+        def body(item: SymbolicValue, state: State) -> State:
             self.variables, self.local = variables, local
             self.site = site
             return self._block(step.steps, {step.variable: item})(state)
@@ -422,7 +422,7 @@ class Flow(TypedValues):
                 self.evaluate(part, self.env())
             self.all_true(step.checks)
         self.fail(_EFFECT_FAILED, self.open_condition(why))
-        response = Opaque(why)
+        response = OpaqueValue(why)
         if step.output:
             self.variables[step.output] = response
         rules: tuple[ir.ErrorRule, ...] = ()
@@ -438,8 +438,8 @@ class Flow(TypedValues):
                 self._answer_somewhere(rule.answer, conj(entry, failed))
         self._check_invariants()
         if isinstance(step, ir.EffectStep) and (step.found or step.empty):
-            found, empty = step.found, step.empty
-            self.when(self.open_condition(why), lambda: self.walk_steps(empty), lambda: self.walk_steps(found))
+            some, none = step.found, step.empty
+            self.when(self.open_condition(why), lambda: self.walk_steps(none), lambda: self.walk_steps(some))
         self.local = local
 
     def _transaction(self, step: ir.TransactionStep) -> None:
@@ -450,7 +450,7 @@ class Flow(TypedValues):
         self.walk_steps(step.steps)
         for index, end in enumerate(self.ends[first:], first):
             if end.code is not None:
-                self.ends[index] = End(end.guard, end.fields, self._blurred(), end.code)
+                self.ends[index] = FlowEnd(end.guard, end.fields, self._blurred(), end.code)
         for rule in step.rules:
             if rule.answer is not None and rule.action in ir.ANSWERING:
                 self._answer_somewhere(rule.answer, entry)
@@ -461,12 +461,12 @@ class Flow(TypedValues):
         self.here = conj(guard, self.numbers.fresh_bool("rule"))
         self.variables = self._blurred()
         self.site = ""
-        code, message = Opaque("the code of an error", "string"), Opaque("the message of an error", "string")
-        error = {"occurred": Bool(TRUE), "code": code, "message": message, "logged": Bool(TRUE)}
+        code, message = OpaqueValue("the code of an error", "string"), OpaqueValue("the message of an error", "string")
+        error = {"occurred": TruthValue(TRUE), "code": code, "message": message, "logged": TruthValue(TRUE)}
         before = len(self.raised)
-        self.answer(answer, {"error": Record(error)})
+        self.answer(answer, {"error": RecordValue(error)})
         for failure, failed_code, _ in self.raised[before:]:
-            self.ends.append(End(failure, {}, self._blurred(), self.error_code(failed_code)))
+            self.ends.append(FlowEnd(failure, {}, self._blurred(), self.error_code(failed_code)))
         del self.raised[before:]
         self.here, self.variables, self.site = kept
 
@@ -479,7 +479,7 @@ class Flow(TypedValues):
                 blurred[name] = self.variables[name]
                 continue
             unset = self.numbers.fresh_bool("unset")
-            blurred[name] = Choice(((unset, UNSET), (negate(unset), Opaque(why))))
+            blurred[name] = ValueChoice(((unset, UNSET), (negate(unset), OpaqueValue(why))))
         return blurred
 
     def _check_invariants(self) -> None:
@@ -503,16 +503,16 @@ class Flow(TypedValues):
             if rule.answer is not None:
                 self._answer_somewhere(rule.answer, guard)
         if is_open or not matching or matching[0].answer is None:
-            self.ends.append(End(guard, {}, self._blurred(), self.error_code(code)))
+            self.ends.append(FlowEnd(guard, {}, self._blurred(), self.error_code(code)))
 
-    def error_code(self, code: str) -> Value:
+    def error_code(self, code: str) -> SymbolicValue:
         if code in (UNKNOWN, _EFFECT_FAILED):
-            return Opaque("the code of an error", "string")
+            return OpaqueValue("the code of an error", "string")
         return self.constant("type_error" if code == UNJUDGED else code)
 
     # ------------------------------------------------------------ contracts at the end
 
-    def judge_end(self, end: End) -> None:
+    def judge_end(self, end: FlowEnd) -> None:
         self.here, program = end.guard, self.program
         known: State = {**self.ambient, **self.inputs}
         error_fields = {output.name for output in program.error}
@@ -521,18 +521,18 @@ class Flow(TypedValues):
         if end.code is None:
             known |= {name: known.get(name, NULL) for name in error_fields | success_fields} | end.fields
             values: State = end.fields
-            code: Value = NULL
-            message: Value = NULL
+            code: SymbolicValue = NULL
+            message: SymbolicValue = NULL
         else:
             known |= {n: known.get(n, NULL) for n in error_fields if n in known or n not in success_fields}
             message = self._message(end)
             values = {"message": message, **end.fields, code_field(program): end.code}
             known |= {name: value for name, value in values.items() if name in error_fields | success_fields}
             code = end.code
-        flag = Bool(z3.BoolVal(occurred))
+        flag = TruthValue(z3.BoolVal(occurred))
         known |= {
-            "success": Bool(z3.BoolVal(not occurred)),
-            "error": Record({"occurred": flag, "code": code, "message": message, "logged": flag}),
+            "success": TruthValue(z3.BoolVal(not occurred)),
+            "error": RecordValue({"occurred": flag, "code": code, "message": message, "logged": flag}),
         }
         for index, contract in enumerate(program.postconditions):
             expression = contract.expression
@@ -562,11 +562,11 @@ class Flow(TypedValues):
                 key = ("invariant", index)
                 self.broken[key] = disj(self.broken.get(key, FALSE), broken)
 
-    def _message(self, end: End) -> Value:
+    def _message(self, end: FlowEnd) -> SymbolicValue:
         if "message" not in end.fields:
             return self.constant("") if end.code is not None else NULL
-        value, _, _ = self.quietly(lambda: self.each(self.shown, end.fields["message"]))
-        assert isinstance(value, Value)
+        value, _, _ = self.quietly(lambda: self.per_kind(self.shown, end.fields["message"]))
+        assert isinstance(value, SymbolicValue)
         return value
 
 

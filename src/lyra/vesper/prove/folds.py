@@ -1,6 +1,6 @@
 """Lists of any length in the walk, and what is known after all elements of one.
 
-A `Source` is a list of any length. The walk looks at single elements of it, each as good as any other: what was
+A `ElementSource` is a list of any length. The walk looks at single elements of it, each as good as any other: what was
 assumed of all (`FORALL`, constraints) holds for each one, and what fails for one of them fails. A fold over such a list
 is proved by one induction step: bounds of what an element adds become bounds of the sum, and a variable of a loop keeps
 those of its candidate invariants that the loop's body keeps (see `keep_invariants`). The same sum over the same list is
@@ -17,38 +17,38 @@ import z3
 from lyra.vesper.prove.values import (
     TRUE,
     UNSET,
-    Bool,
-    Choice,
-    Comprehension,
-    Element,
-    Items,
-    Num,
-    Opaque,
-    Record,
-    Source,
+    ElementSource,
+    ListComprehension,
+    ListItems,
+    NumberValue,
+    OpaqueValue,
+    RecordValue,
+    SourceElement,
+    SymbolicValue,
     Term,
-    Text,
-    Time,
-    Value,
+    TextValue,
+    TimeValue,
+    TruthValue,
+    ValueChoice,
     conj,
     disj,
     implies,
     negate,
     options,
 )
-from lyra.vesper.prove.walk import Walk
+from lyra.vesper.prove.walk import ExpressionWalk
 
 LEMMA_RLIMIT: Final = 300_000
 _LEMMAS_MAX: Final = 600  # of one walk; what more would show is not known
 _BOUNDS: Final = (0, 1, 10, 100, 1_000, 10_000, 100_000, 10**6, 10**9, 10**12, 10**15, 10**19, 10**24)
 _FACT_DEPTH_MAX: Final = 2
 _ROUNDS_MAX: Final = 6  # in which the kinds of a loop's variables must settle
-State = dict[str, Value]
-Walked = tuple[Source, Element]
+State = dict[str, SymbolicValue]
+Walked = tuple[ElementSource, SourceElement]
 
 
-class Folds(Walk):
-    """Walks through lists of any length; `lists.Lists` evaluates expressions with it, `flow.Flow` steps."""
+class FoldWalk(ExpressionWalk):
+    """Walks through lists of any length; `lists.ListWalk` evaluates expressions with it, `flow.NodeWalk` steps."""
 
     steps_max = 10_000_000  # of an execution, and so elements that it can walk through
     constants: tuple[int, ...] = ()  # of the node: candidates for bounds
@@ -58,33 +58,33 @@ class Folds(Walk):
 
     # ------------------------------------------------------------ sources
 
-    def new_source(self, make: Callable[[], Value]) -> Source:
+    def new_source(self, make: Callable[[], SymbolicValue]) -> ElementSource:
         length = self.numbers.fresh("count", whole=True)
         limit = self.numbers.constant(self.steps_max)  # a longer list ends at the limit of steps, not at a contract
         self.numbers.axioms.append(self.numbers.at_most(self.numbers.constant(0), length))
         self.numbers.axioms.append(self.numbers.at_most(length, limit))
-        return Source(length, make)
+        return ElementSource(length, make)
 
-    def whole_source(self, source: Source) -> Comprehension:
-        return Comprehension(source, lambda element: (TRUE, element.value))
+    def whole_source(self, source: ElementSource) -> ListComprehension:
+        return ListComprehension(source, lambda element: (TRUE, element.value))
 
-    def exists_any(self, source: Source) -> Term:
+    def exists_any(self, source: ElementSource) -> Term:
         return self.numbers.less(self.numbers.constant(0), source.length)
 
-    def new_element(self, source: Source) -> Element:
+    def new_element(self, source: ElementSource) -> SourceElement:
         """Return an element of which only what holds for all of them is known; there is none in an empty list."""
-        element = Element(source.make())
+        element = SourceElement(source.make())
         source.elements.append(element)
         for fact in list(source.facts):
             self._apply(fact, source, element)
         return element
 
-    def learn(self, source: Source, fact: Callable[[Element], Term]) -> None:
+    def learn(self, source: ElementSource, fact: Callable[[SourceElement], Term]) -> None:
         source.facts.append(fact)
         for element in list(source.elements):
             self._apply(fact, source, element)
 
-    def _apply(self, fact: Callable[[Element], Term], source: Source, element: Element) -> None:
+    def _apply(self, fact: Callable[[SourceElement], Term], source: ElementSource, element: SourceElement) -> None:
         """Add a fact about an element; a fact that looks at elements itself is not followed without end."""
         if self._fact_depth >= _FACT_DEPTH_MAX:
             return
@@ -94,16 +94,16 @@ class Folds(Walk):
         finally:
             self._fact_depth -= 1
 
-    def canonical(self, source: Source) -> Element:
+    def canonical(self, source: ElementSource) -> SourceElement:
         return source.elements[0] if source.elements else self.new_element(source)
 
-    def stage_of(self, values: Comprehension, element: Element) -> tuple[Term, Value]:
+    def stage_of(self, values: ListComprehension, element: SourceElement) -> tuple[Term, SymbolicValue]:
         if id(values) not in element.stages:
             element.stages[id(values)] = values, *values.stage(element)
         _, present, value = element.stages[id(values)]
         return present, value
 
-    def walk_element(self, values: Comprehension) -> tuple[Element, Term, Value]:
+    def walk_element(self, values: ListComprehension) -> tuple[SourceElement, Term, SymbolicValue]:
         """Return any element, with the condition that it is in the list, and its value there."""
         element = self.new_element(values.source)
         present, value = self.stage_of(values, element)
@@ -130,7 +130,7 @@ class Folds(Walk):
         answer = solver.check()
         return bool(answer == z3.unsat)
 
-    def bounds_of(self, number: Num) -> tuple[int | None, int | None]:
+    def bounds_of(self, number: NumberValue) -> tuple[int | None, int | None]:
         """Return whole numbers between which a number always is, as far as candidates are."""
         constants = sorted({*_BOUNDS, *(abs(value) for value in self.constants)})
         low = high = None
@@ -157,16 +157,16 @@ class Folds(Walk):
                 first = middle + 1
         return bounds[last]
 
-    def sum_over(self, source: Source, summand: Num) -> Num:
+    def sum_over(self, source: ElementSource, summand: NumberValue) -> NumberValue:
         """Return the sum of a term over all elements; the term speaks of the canonical element."""
         numbers = self.numbers
-        summand = Num(z3.simplify(summand.term, som=True), summand.whole, summand.scale)
+        summand = NumberValue(z3.simplify(summand.term, som=True), summand.whole, summand.scale)
         constant = _constant_of(summand.term)
         if constant is not None:
-            return numbers.multiply(source.length, Num(summand.term, summand.whole, summand.scale))
+            return numbers.multiply(source.length, NumberValue(summand.term, summand.whole, summand.scale))
         key = summand.term.get_id()
         if key in source.sums:
-            total: Num = source.sums[key][0]
+            total: NumberValue = source.sums[key][0]
         else:
             total = numbers.fresh("sum", whole=summand.whole, scale=summand.scale)
             numbers.note(total)
@@ -174,7 +174,7 @@ class Folds(Walk):
         self._bound_sum(source, total, summand)
         return total
 
-    def _bound_sum(self, source: Source, total: Num, summand: Num) -> None:
+    def _bound_sum(self, source: ElementSource, total: NumberValue, summand: NumberValue) -> None:
         """Add what the induction over the list gives under the present condition: bounds, and sums that are larger."""
         numbers, here = self.numbers, self.here
         self.here = conj(here, self.exists_any(source))
@@ -196,7 +196,7 @@ class Folds(Walk):
         self.here = here
         self.numbers.axioms += [implies(conj(self.assumed, here), axiom) for axiom in axioms]
 
-    def _partial_overflow(self, source: Source, summand: Num, total: Num) -> Term:
+    def _partial_overflow(self, source: ElementSource, summand: NumberValue, total: NumberValue) -> Term:
         """Return whether a partial sum may overflow: open, unless the bounds of the summands exclude it."""
         simplified = z3.simplify(summand.term, som=True)
         constant = _constant_of(simplified)
@@ -223,36 +223,38 @@ class Folds(Walk):
         numbers.axioms.append(implies(conj(self.assumed, self.here, flag), beyond))
         return flag
 
-    def generalize(self, value: Value) -> Value:
+    def generalize(self, value: SymbolicValue) -> SymbolicValue:
         """Return any value of the same kind."""
         match value:
-            case Choice():
+            case ValueChoice():
                 guards = [self.numbers.fresh_bool("kind") for _ in value.options[1:]]
-                pairs: list[tuple[Term, Value]] = []
+                pairs: list[tuple[Term, SymbolicValue]] = []
                 before = TRUE
                 for guard, (_, part) in zip([*guards, TRUE], value.options, strict=True):
                     pairs.append((conj(before, guard), self.generalize(part)))
                     before = conj(before, negate(guard))
-                return Choice(tuple(pairs))
-            case Bool():
-                return Bool(self.numbers.fresh_bool())
-            case Num():
+                return ValueChoice(tuple(pairs))
+            case TruthValue():
+                return TruthValue(self.numbers.fresh_bool())
+            case NumberValue():
                 return self.numbers.fresh("any", whole=value.whole, scale=value.scale)
-            case Time():
-                return Time(self.numbers.fresh("any", whole=True))
-            case Text():
-                return Text(self.numbers.fresh_text())
-            case Record():
-                return Record({name: self.generalize(part) for name, part in value.fields.items()})
-            case Items():
-                return Opaque("a list that a loop changes", "list")
-            case Comprehension():
-                return Opaque("a list that a loop changes", "list")
+            case TimeValue():
+                return TimeValue(self.numbers.fresh("any", whole=True))
+            case TextValue():
+                return TextValue(self.numbers.fresh_text())
+            case RecordValue():
+                return RecordValue({name: self.generalize(part) for name, part in value.fields.items()})
+            case ListItems():
+                return OpaqueValue("a list that a loop changes", "list")
+            case ListComprehension():
+                return OpaqueValue("a list that a loop changes", "list")
         return value
 
-    def fold(self, values: Items | Comprehension, state: State, body: Callable[[Value, State], State]) -> State:
+    def fold(
+        self, values: ListItems | ListComprehension, state: State, body: Callable[[SymbolicValue, State], State]
+    ) -> State:
         """Return the state after the last element. `body` gives the state after one, and may fail."""
-        if isinstance(values, Items):
+        if isinstance(values, ListItems):
             for present, item in values.items:
                 changed = self.under(present, lambda state=state, item=item: body(item, state))  # type: ignore[misc]
                 state = self.joined(present, changed, state)
@@ -298,7 +300,7 @@ class Folds(Walk):
         candidates = []
         for name in changed:
             first = state[name]
-            if isinstance(first, Num) and isinstance(start[name], Num):
+            if isinstance(first, NumberValue) and isinstance(start[name], NumberValue):
                 near = [relation for relation in _relations(self, first) if self.keeps(relation, first)]
                 candidates += [(name, relation) for relation in near if self.keeps(relation, base[name])]
         while True:
@@ -329,8 +331,8 @@ class Folds(Walk):
             numbers.axioms.append(implies(conj(self.assumed, entry), relation(final[name])))
         return final if walked is None else self.joined(self.exists_any(walked[0]), final, state)
 
-    def keeps(self, relation: Callable[[Any], Term], value: Value) -> bool:
-        return isinstance(value, Num) and self.holds_always(relation(value))
+    def keeps(self, relation: Callable[[Any], Term], value: SymbolicValue) -> bool:
+        return isinstance(value, NumberValue) and self.holds_always(relation(value))
 
     def _settle_kinds(self, state: State, round_of: Callable[[State], State]) -> tuple[State, set[str]]:
         """Return a value of each kind that a variable has in some round, and the variables that rounds change."""
@@ -345,20 +347,20 @@ class Folds(Walk):
             if all(_shape(wider[name]) == _shape(shape.get(name, UNSET)) for name in names):
                 return shape, changed
             shape = wider
-        return {name: Opaque("a variable that changes its kind in a loop") for name in shape}, set(shape)
+        return {name: OpaqueValue("a variable that changes its kind in a loop") for name in shape}, set(shape)
 
-    def _widened(self, known: Value, after: Value) -> Value:
-        parts: dict[Any, Value] = {}
+    def _widened(self, known: SymbolicValue, after: SymbolicValue) -> SymbolicValue:
+        parts: dict[Any, SymbolicValue] = {}
         for _, value in (*options(known), *options(after)):
-            key = _shape(value)[:2] if isinstance(value, Num) else _shape(value)
+            key = _shape(value)[:2] if isinstance(value, NumberValue) else _shape(value)
             other = parts.get(key)
-            if isinstance(value, Num) and isinstance(other, Num) and other.scale != value.scale:
-                parts[key] = Num(value.term, value.whole, None)  # each round may add digits
+            if isinstance(value, NumberValue) and isinstance(other, NumberValue) and other.scale != value.scale:
+                parts[key] = NumberValue(value.term, value.whole, None)  # each round may add digits
             else:
                 parts[key] = value
         if len(parts) == 1:
             return next(iter(parts.values()))
-        return Choice(tuple((self.numbers.fresh_bool("kind"), value) for value in parts.values()))
+        return ValueChoice(tuple((self.numbers.fresh_bool("kind"), value) for value in parts.values()))
 
     def _add_sums(self, firsts: tuple[State, State], round_: tuple[State, State], final: State, walked: Walked) -> Term:
         """Give those numbers their value to which each round adds what no variable of the loop decides.
@@ -368,25 +370,25 @@ class Folds(Walk):
         """
         numbers, (state, base), (start, after), (source, element) = self.numbers, firsts, round_, walked
         number = numbers.fresh("round", whole=True)
-        zero, one = numbers.constant(0), numbers.constant(1)
-        known = [numbers.at_most(zero, number), numbers.at_most(numbers.add(number, one), source.length)]
+        zero, unit = numbers.constant(0), numbers.constant(1)
+        known = [numbers.at_most(zero, number), numbers.at_most(numbers.add(number, unit), source.length)]
         changed = [name for name in start if after[name] is not start[name]]
         havoc = [term for name in changed for term in _terms_of(start[name])]
 
-        def added(before: Value, behind: Value) -> Num | None:
+        def added(before: SymbolicValue, behind: SymbolicValue) -> NumberValue | None:
             """Return what a round adds, as a term about the canonical element."""
-            if not isinstance(before, Num) or not isinstance(behind, Num):
+            if not isinstance(before, NumberValue) or not isinstance(behind, NumberValue):
                 return None
             difference = numbers.subtract(behind, before)
             term = _pull_out(z3.simplify(difference.term, som=True), z3.simplify(numbers.align(before, behind)[0].term))
             if any(_mentions(term, variable) for variable in havoc):
                 return None
-            return self.about_canonical(source, element, Num(term, difference.whole, difference.scale))
+            return self.about_canonical(source, element, NumberValue(term, difference.whole, difference.scale))
 
         for name in changed:
             first, last = state[name], final[name]
             summand = added(start[name], after[name])
-            if summand is None or not isinstance(first, Num) or not isinstance(last, Num):
+            if summand is None or not isinstance(first, NumberValue) or not isinstance(last, NumberValue):
                 continue
             if base is not state:
                 once = added(first, base[name])
@@ -396,7 +398,7 @@ class Folds(Walk):
             numbers.axioms.append(numbers.equal(last, numbers.add(first, total)))
             low, high = self.bounds_of(summand)
             begin = start[name]
-            assert isinstance(begin, Num)
+            assert isinstance(begin, NumberValue)
             so_far = numbers.subtract(begin, first)
             if low is not None:
                 known.append(numbers.at_most(numbers.multiply(number, numbers.constant(low)), so_far))
@@ -404,22 +406,27 @@ class Folds(Walk):
                 known.append(numbers.at_most(so_far, numbers.multiply(number, numbers.constant(high))))
         return conj(*known)
 
-    def about_canonical(self, source: Source, element: Element, number: Num) -> Num:
+    def about_canonical(self, source: ElementSource, element: SourceElement, number: NumberValue) -> NumberValue:
         """Return the term with the canonical element in place of this one."""
         canonical = self.canonical(source)
         pairs: list[tuple[Term, Term]] = []
         _pair_terms(element.value, canonical.value, pairs)
         term = z3.simplify(z3.substitute(number.term, *pairs), som=True) if pairs else number.term
-        return Num(term, number.whole, number.scale)
+        return NumberValue(term, number.whole, number.scale)
 
 
-def _turns_decimal(shape: Value, first: Value) -> bool:
+def _turns_decimal(shape: SymbolicValue, first: SymbolicValue) -> bool:
     """Return whether a variable begins as an integer and is an integer or a decimal later."""
     kinds = [part for _, part in options(shape)]
-    return isinstance(first, Num) and first.whole and len(kinds) > 1 and all(isinstance(part, Num) for part in kinds)
+    return (
+        isinstance(first, NumberValue)
+        and first.whole
+        and len(kinds) > 1
+        and all(isinstance(part, NumberValue) for part in kinds)
+    )
 
 
-def _relations(walk: Folds, first: Num) -> list[Callable[[Any], Term]]:
+def _relations(walk: FoldWalk, first: NumberValue) -> list[Callable[[Any], Term]]:
     numbers, zero = walk.numbers, walk.numbers.constant(0)
     return [
         lambda value: numbers.at_most(zero, value),
@@ -439,45 +446,45 @@ def _constant_of(term: Term) -> int | float | None:
     return None
 
 
-def _shape(value: Value) -> tuple[Any, ...]:
+def _shape(value: SymbolicValue) -> tuple[Any, ...]:
     match value:
-        case Choice():
+        case ValueChoice():
             return ("choice", frozenset(_shape(part) for _, part in value.options))
-        case Num():
+        case NumberValue():
             return ("number", value.whole, value.scale)
-        case Record():
+        case RecordValue():
             return ("record", tuple((name, _shape(part)) for name, part in value.fields.items()))
-        case Opaque():
+        case OpaqueValue():
             return ("opaque", value.kind)
-        case Items() | Comprehension():
+        case ListItems() | ListComprehension():
             return ("opaque", "list")
     return (type(value).__name__,)
 
 
-def _terms_of(value: Value) -> list[Term]:
+def _terms_of(value: SymbolicValue) -> list[Term]:
     match value:
-        case Choice():
+        case ValueChoice():
             return [term for guard, part in value.options for term in (*_variables(guard), *_terms_of(part))]
-        case Bool() | Num() | Text():
+        case TruthValue() | NumberValue() | TextValue():
             return _variables(value.term)
-        case Time():
+        case TimeValue():
             return _variables(value.number.term)
-        case Record():
+        case RecordValue():
             return [term for part in value.fields.values() for term in _terms_of(part)]
     return []
 
 
 def _variables(term: Term) -> list[Term]:
-    found, todo, seen = [], [term], set()
+    variables, todo, seen = [], [term], set()
     while todo:
         part = todo.pop()
         if part.get_id() in seen:
             continue
         seen.add(part.get_id())
         if z3.is_const(part) and part.decl().kind() == z3.Z3_OP_UNINTERPRETED:
-            found.append(part)
+            variables.append(part)
         todo.extend(part.children())
-    return found
+    return variables
 
 
 def _mentions(term: Term, variable: Term) -> bool:
@@ -498,17 +505,17 @@ def _pull_out(term: Term, begin: Term) -> Term:
     return z3.simplify(inside(whole)) if z3.is_app_of(whole, z3.Z3_OP_ITE) else term
 
 
-def _pair_terms(left: Value, right: Value, pairs: list[tuple[Term, Term]]) -> None:
+def _pair_terms(left: SymbolicValue, right: SymbolicValue, pairs: list[tuple[Term, Term]]) -> None:
     """Collect which variables of one element stand for which of another of the same source."""
     match left, right:
-        case Record(), Record():
+        case RecordValue(), RecordValue():
             for name in left.fields:
                 _pair_terms(left.fields[name], right.fields[name], pairs)
-        case Choice(), Choice():
+        case ValueChoice(), ValueChoice():
             for (guard, part), (other_guard, other) in zip(left.options, right.options, strict=True):
                 pairs.extend(zip(_variables(guard), _variables(other_guard), strict=True))
                 _pair_terms(part, other, pairs)
-        case (Bool(), Bool()) | (Num(), Num()) | (Text(), Text()):
+        case (TruthValue(), TruthValue()) | (NumberValue(), NumberValue()) | (TextValue(), TextValue()):
             pairs.extend(zip(_variables(left.term), _variables(right.term), strict=True))  # type: ignore[attr-defined]
-        case Time(), Time():
+        case TimeValue(), TimeValue():
             pairs.append((left.number.term, right.number.term))

@@ -1,9 +1,10 @@
-"""Two encodings of numbers for the solver: `Reals` and `Scaled`.
+"""Two encodings of numbers for the solver: `RealEncoding` and `ScaledEncoding`.
 
-`Reals` takes every number as a real one. It allows more than there is (integers need not be whole, decimals may have
-any digits), so what is proved in it holds; rounding is a new number within the bounds of its rounding. `Scaled` takes a
-decimal as an integer with a fixed number of digits after the point: exact, rounding included, so its counterexamples
-are inputs. Decimals without a scale are given `GUESSED_SCALE` digits there, which proves nothing about longer ones.
+`RealEncoding` takes every number as a real one. It allows more than there is (integers need not be whole, decimals may
+have any digits), so what is proved in it holds; rounding is a new number within the bounds of its rounding.
+`ScaledEncoding` takes a decimal as an integer with a fixed number of digits after the point: exact, rounding included,
+so its counterexamples are inputs. Decimals without a scale are given `GUESSED_SCALE` digits there, which proves nothing
+about longer ones.
 
 Each axiom in `axioms` holds for all executions, whatever their inputs. `overflow` of a decimal, which depends on 10 000
 digits, is an open truth value for each term; with a known scale it needs a very large number.
@@ -17,12 +18,12 @@ from typing import Any, Final
 
 import z3
 
-from lyra.vesper.prove.values import FALSE, TRUE, Num, Term, Unsupported, conj, disj, implies, ite, negate
+from lyra.vesper.prove.values import FALSE, TRUE, NumberValue, Term, UnsupportedNode, conj, disj, implies, ite, negate
 from lyra.vesper.values.types import INTEGER_MAX, INTEGER_MIN
 
 GUESSED_SCALE: Final = 4
 _LARGE: Final = 10**30  # a decimal with a known scale has no 10 000 digits below this
-_QUOTIENT_DIGITS: Final = 6  # digits after the point that a quotient adds in `Scaled`
+_QUOTIENT_DIGITS: Final = 6  # digits after the point that a quotient adds in `ScaledEncoding`
 _QUOTIENT_EXACT: Final = 10**20  # a quotient of known scale below this has at most 28 digits
 _SCALE_SMALL: Final = 7  # digits after the point for which that is so
 _SCALE_KNOWN_MAX: Final = 5_000  # a bound above this says nothing about 10 000 digits
@@ -35,7 +36,7 @@ def constant_parts(value: int | Decimal) -> tuple[Fraction, int]:
     return Fraction(value), max(0, -exponent)
 
 
-class Numbers:
+class NumberEncoding:
     """What both encodings share; `incomplete` says why a proof in this encoding would not hold for all inputs."""
 
     def __init__(self) -> None:
@@ -54,52 +55,52 @@ class Numbers:
     def fresh_text(self, prefix: str = "t") -> Term:
         return z3.String(self.name(prefix))
 
-    def align(self, left: Num, right: Num) -> tuple[Num, Num]:
+    def align(self, left: NumberValue, right: NumberValue) -> tuple[NumberValue, NumberValue]:
         """Return both numbers with terms that can be compared and added."""
         return left, right
 
-    def note(self, number: Num) -> None:
+    def note(self, number: NumberValue) -> None:
         """Have later roundings compared with this number: rounding never passes a number that has few digits."""
 
-    def of_length(self, term: Term) -> Num:
+    def of_length(self, term: Term) -> NumberValue:
         raise NotImplementedError
 
-    def constant(self, value: int | Decimal) -> Num:
+    def constant(self, value: int | Decimal) -> NumberValue:
         raise NotImplementedError
 
-    def fresh(self, prefix: str, *, whole: bool, scale: int | None = 0) -> Num:
+    def fresh(self, prefix: str, *, whole: bool, scale: int | None = 0) -> NumberValue:
         raise NotImplementedError
 
-    def add(self, left: Num, right: Num) -> Num:
+    def add(self, left: NumberValue, right: NumberValue) -> NumberValue:
         left, right = self.align(left, right)
-        return Num(left.term + right.term, left.whole and right.whole, _larger(left.scale, right.scale))
+        return NumberValue(left.term + right.term, left.whole and right.whole, _larger(left.scale, right.scale))
 
-    def subtract(self, left: Num, right: Num) -> Num:
+    def subtract(self, left: NumberValue, right: NumberValue) -> NumberValue:
         left, right = self.align(left, right)
-        return Num(left.term - right.term, left.whole and right.whole, _larger(left.scale, right.scale))
+        return NumberValue(left.term - right.term, left.whole and right.whole, _larger(left.scale, right.scale))
 
-    def multiply(self, left: Num, right: Num) -> Num:
+    def multiply(self, left: NumberValue, right: NumberValue) -> NumberValue:
         scale = None if left.scale is None or right.scale is None else left.scale + right.scale
-        return Num(left.term * right.term, left.whole and right.whole, scale)
+        return NumberValue(left.term * right.term, left.whole and right.whole, scale)
 
-    def negated(self, number: Num) -> Num:
-        return Num(-number.term, number.whole, number.scale)
+    def negated(self, number: NumberValue) -> NumberValue:
+        return NumberValue(-number.term, number.whole, number.scale)
 
-    def less(self, left: Num, right: Num) -> Term:
+    def less(self, left: NumberValue, right: NumberValue) -> Term:
         left, right = self.align(left, right)
         return z3.simplify(left.term < right.term)
 
-    def equal(self, left: Num, right: Num) -> Term:
+    def equal(self, left: NumberValue, right: NumberValue) -> Term:
         left, right = self.align(left, right)
         return z3.simplify(left.term == right.term)
 
-    def at_most(self, left: Num, right: Num) -> Term:
+    def at_most(self, left: NumberValue, right: NumberValue) -> Term:
         return negate(self.less(right, left))
 
-    def is_zero(self, number: Num) -> Term:
+    def is_zero(self, number: NumberValue) -> Term:
         return z3.simplify(number.term == 0)
 
-    def overflow(self, number: Num) -> Term:
+    def overflow(self, number: NumberValue) -> Term:
         if number.whole:
             low, high = self.constant(INTEGER_MIN), self.constant(INTEGER_MAX)
             return disj(self.less(number, low), self.less(high, number))
@@ -120,20 +121,20 @@ class Numbers:
             flag = self.fresh_bool("overflow")
             self._flags[key] = flag, term  # the term is kept: its id is reused otherwise
             if scale is not None and scale <= _SCALE_KNOWN_MAX:
-                self.axioms.append(implies(flag, self.is_large(Num(term, False, scale))))
+                self.axioms.append(implies(flag, self.is_large(NumberValue(term, False, scale))))
         return self._flags[key][0]
 
-    def is_large(self, number: Num) -> Term:
+    def is_large(self, number: NumberValue) -> Term:
         limit = self.constant(_LARGE)
         return disj(self.less(limit, number), self.less(number, self.negated(limit)))
 
-    def divide(self, left: Num, right: Num) -> list[tuple[Term, Num]]:
+    def divide(self, left: NumberValue, right: NumberValue) -> list[tuple[Term, NumberValue]]:
         raise NotImplementedError
 
-    def remainder(self, left: Num, right: Num) -> Num:
+    def remainder(self, left: NumberValue, right: NumberValue) -> NumberValue:
         raise NotImplementedError
 
-    def round_quotient(self, left: Num, right: Num | None, scale: int, rounding: str) -> Num:
+    def round_quotient(self, left: NumberValue, right: NumberValue | None, scale: int, rounding: str) -> NumberValue:
         """Return the quotient, or the first number where there is no second, with so many digits after the point."""
         raise NotImplementedError
 
@@ -154,28 +155,28 @@ def _larger(left: int | None, right: int | None) -> int | None:
     return None if left is None or right is None else max(left, right)
 
 
-class Reals(Numbers):
+class RealEncoding(NumberEncoding):
     def __init__(self) -> None:
         super().__init__()
         self._quotients: dict[tuple[int, int], tuple[Term, Any]] = {}
-        self._rounded: dict[tuple[int, int, str], tuple[Term, Num]] = {}
-        self._grid: dict[int, Num] = {}
+        self._rounded: dict[tuple[int, int, str], tuple[Term, NumberValue]] = {}
+        self._grid: dict[int, NumberValue] = {}
 
-    def of_length(self, term: Term) -> Num:
-        return Num(z3.ToReal(term), True)
+    def of_length(self, term: Term) -> NumberValue:
+        return NumberValue(z3.ToReal(term), True)
 
-    def constant(self, value: int | Decimal) -> Num:
+    def constant(self, value: int | Decimal) -> NumberValue:
         fraction, scale = constant_parts(value)
-        return Num(z3.RealVal(f"{fraction.numerator}/{fraction.denominator}"), isinstance(value, int), scale)
+        return NumberValue(z3.RealVal(f"{fraction.numerator}/{fraction.denominator}"), isinstance(value, int), scale)
 
-    def fresh(self, prefix: str, *, whole: bool, scale: int | None = 0) -> Num:
-        return Num(z3.Real(self.name(prefix)), whole, 0 if whole else scale)
+    def fresh(self, prefix: str, *, whole: bool, scale: int | None = 0) -> NumberValue:
+        return NumberValue(z3.Real(self.name(prefix)), whole, 0 if whole else scale)
 
-    def note(self, number: Num) -> None:
+    def note(self, number: NumberValue) -> None:
         if number.scale is not None and len(self._grid) < _GRID_MAX:
             self._grid.setdefault(number.term.get_id(), number)
 
-    def quotient(self, left: Num, right: Num) -> Term:
+    def quotient(self, left: NumberValue, right: NumberValue) -> Term:
         """Return the exact quotient; it means nothing where the divisor is 0."""
         if z3.is_rational_value(right.term):
             return FALSE if right.term.as_fraction() == 0 else left.term / right.term
@@ -186,7 +187,7 @@ class Reals(Numbers):
             self.axioms.append(implies(right.term != 0, exact * right.term == left.term))
         return self._quotients[key][0]
 
-    def divide(self, left: Num, right: Num) -> list[tuple[Term, Num]]:
+    def divide(self, left: NumberValue, right: NumberValue) -> list[tuple[Term, NumberValue]]:
         exact = self.quotient(left, right)
         if z3.is_false(exact):
             return []
@@ -205,13 +206,13 @@ class Reals(Numbers):
         elif right.whole and left.scale is not None:
             scale = 28 + left.scale + 19
         if not (left.whole and right.whole):
-            return [(TRUE, Num(near, False, scale))]
+            return [(TRUE, NumberValue(near, False, scale))]
         if divisor is not None and abs(divisor) == 1:
-            return [(TRUE, Num(exact, True))]
+            return [(TRUE, NumberValue(exact, True))]
         is_whole = self.fresh_bool("divides")
-        return [(is_whole, Num(exact, True)), (negate(is_whole), Num(near, False, scale))]
+        return [(is_whole, NumberValue(exact, True)), (negate(is_whole), NumberValue(near, False, scale))]
 
-    def remainder(self, left: Num, right: Num) -> Num:
+    def remainder(self, left: NumberValue, right: NumberValue) -> NumberValue:
         result = self.fresh("remainder", whole=left.whole and right.whole, scale=_larger(left.scale, right.scale))
         rest, number, divisor = result.term, left.term, right.term
         size = z3.If(divisor < 0, -divisor, divisor)
@@ -222,12 +223,12 @@ class Reals(Numbers):
         ]
         return result
 
-    def round_quotient(self, left: Num, right: Num | None, scale: int, rounding: str) -> Num:
+    def round_quotient(self, left: NumberValue, right: NumberValue | None, scale: int, rounding: str) -> NumberValue:
         exact = left.term if right is None else self.quotient(left, right)
         if z3.is_false(exact):
             return self.constant(0)
         if right is None and left.scale is not None and left.scale <= scale:
-            return Num(left.term, False, scale)
+            return NumberValue(left.term, False, scale)
         exact = z3.simplify(exact, som=True)
         key = exact.get_id(), scale, rounding
         if key in self._rounded:
@@ -261,33 +262,33 @@ def _exact_digits(divisor: Fraction) -> int | None:
     return max(twos, fives) + len(str(divisor.denominator)) if rest == 1 else None
 
 
-class Scaled(Numbers):
-    def of_length(self, term: Term) -> Num:
-        return Num(term, True)
+class ScaledEncoding(NumberEncoding):
+    def of_length(self, term: Term) -> NumberValue:
+        return NumberValue(term, True)
 
-    def constant(self, value: int | Decimal) -> Num:
+    def constant(self, value: int | Decimal) -> NumberValue:
         fraction, scale = constant_parts(value)
-        return Num(z3.IntVal(int(fraction * 10**scale)), isinstance(value, int), scale)
+        return NumberValue(z3.IntVal(int(fraction * 10**scale)), isinstance(value, int), scale)
 
-    def fresh(self, prefix: str, *, whole: bool, scale: int | None = 0) -> Num:
+    def fresh(self, prefix: str, *, whole: bool, scale: int | None = 0) -> NumberValue:
         if scale is None:
             self.incomplete.add(f"decimals of at most {GUESSED_SCALE} digits after the point")
             scale = GUESSED_SCALE
-        return Num(z3.Int(self.name(prefix)), whole, 0 if whole else scale)
+        return NumberValue(z3.Int(self.name(prefix)), whole, 0 if whole else scale)
 
-    def rescaled(self, number: Num, scale: int) -> Num:
+    def rescaled(self, number: NumberValue, scale: int) -> NumberValue:
         assert number.scale is not None
         if scale == number.scale:
             return number
-        return Num(number.term * 10 ** (scale - number.scale), number.whole, scale)
+        return NumberValue(number.term * 10 ** (scale - number.scale), number.whole, scale)
 
-    def align(self, left: Num, right: Num) -> tuple[Num, Num]:
+    def align(self, left: NumberValue, right: NumberValue) -> tuple[NumberValue, NumberValue]:
         scale = max(left.scale or 0, right.scale or 0)
         if scale > 60:
-            raise Unsupported("a number with too many digits after the point")
+            raise UnsupportedNode("a number with too many digits after the point")
         return self.rescaled(left, scale), self.rescaled(right, scale)
 
-    def divide(self, left: Num, right: Num) -> list[tuple[Term, Num]]:
+    def divide(self, left: NumberValue, right: NumberValue) -> list[tuple[Term, NumberValue]]:
         assert left.scale is not None
         assert right.scale is not None
         divisor = Fraction(right.term.as_long(), 10**right.scale) if z3.is_int_value(right.term) else None
@@ -297,16 +298,16 @@ class Scaled(Numbers):
         if divisor is None or digits is None:
             scaled = self._exact_quotient(left, right)
         else:
-            scaled = Num(left.term * int(Fraction(10**digits) / divisor), False, left.scale + digits)
+            scaled = NumberValue(left.term * int(Fraction(10**digits) / divisor), False, left.scale + digits)
         if not (left.whole and digits is not None and digits <= _SCALE_SMALL):  # else it has at most 28 digits
             self.incomplete.add("quotients of few digits")
             self.axioms.append(z3.And(scaled.term < 10**27, scaled.term > -(10**27)))
         if not (left.whole and right.whole):
             return [(TRUE, scaled)]
         divides = left.term % right.term == 0
-        return [(divides, Num(left.term / right.term, True)), (negate(divides), scaled)]
+        return [(divides, NumberValue(left.term / right.term, True)), (negate(divides), scaled)]
 
-    def _exact_quotient(self, left: Num, right: Num) -> Num:
+    def _exact_quotient(self, left: NumberValue, right: NumberValue) -> NumberValue:
         """Return a quotient that has few digits: the walk leaves out inputs with which it has more."""
         assert left.scale is not None
         assert right.scale is not None
@@ -315,13 +316,13 @@ class Scaled(Numbers):
         self.axioms.append(implies(right.term != 0, product == left.term * 10 ** (result.scale + right.scale)))  # type: ignore[operator]
         return result
 
-    def remainder(self, left: Num, right: Num) -> Num:
+    def remainder(self, left: NumberValue, right: NumberValue) -> NumberValue:
         whole = left.whole and right.whole
         left, right = self.align(left, right)
         size = ite(right.term < 0, -right.term, right.term)
-        return Num(z3.If(left.term >= 0, left.term % size, -((-left.term) % size)), whole, left.scale)
+        return NumberValue(z3.If(left.term >= 0, left.term % size, -((-left.term) % size)), whole, left.scale)
 
-    def round_quotient(self, left: Num, right: Num | None, scale: int, rounding: str) -> Num:
+    def round_quotient(self, left: NumberValue, right: NumberValue | None, scale: int, rounding: str) -> NumberValue:
         assert left.scale is not None
         top, bottom = left.term, z3.IntVal(10**left.scale)
         if right is not None:
@@ -332,7 +333,7 @@ class Scaled(Numbers):
         if z3.is_int_value(bottom) and bottom.as_long() == 0:
             return self.constant(0)
         if right is None and left.scale <= scale:
-            return Num(left.term * 10 ** (scale - left.scale), False, scale)
+            return NumberValue(left.term * 10 ** (scale - left.scale), False, scale)
         low, rest = top / bottom, top % bottom  # towards minus infinity, since the divisor is positive
         if rounding == "half_even":
             up = z3.Or(2 * rest > bottom, z3.And(2 * rest == bottom, low % 2 == 1))
@@ -340,4 +341,4 @@ class Scaled(Numbers):
             up = z3.If(top >= 0, 2 * rest >= bottom, 2 * rest > bottom)
         else:
             up = z3.And(top < 0, rest > 0)
-        return Num(z3.If(up, low + 1, low), False, scale)
+        return NumberValue(z3.If(up, low + 1, low), False, scale)

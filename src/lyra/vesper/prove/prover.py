@@ -25,13 +25,13 @@ import msgspec
 from lyra.errors import ConfigError
 from lyra.vesper import ir
 from lyra.vesper.check.judge import program_of
-from lyra.vesper.prove.replay import Replay, Replayer, candidates
+from lyra.vesper.prove.replay import InputReplayer, InputRun, candidates
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from lyra.vesper.nodes import Node
-    from lyra.vesper.prove.flow import Flow
+    from lyra.vesper.prove.flow import NodeWalk
 
 PROVED, REFUTED, UNKNOWN = "proved", "refuted", "unknown"
 VERSION: Final = 1  # of the prover: kept verdicts of another one are not used
@@ -66,9 +66,9 @@ class _Claim(NamedTuple):
     kind: str
     expression: str
     step: str
-    violated: Callable[[Flow], Any]  # a condition over the inputs
-    shows: Callable[[Replay], bool]
-    near: Callable[[Replay], bool]  # an execution of the whole node in which this may fail
+    violated: Callable[[NodeWalk], Any]  # a condition over the inputs
+    shows: Callable[[InputRun], bool]
+    near: Callable[[InputRun], bool]  # an execution of the whole node in which this may fail
     program: ir.NodeProgram  # in which a replay shows it: contracts are judged one at a time
 
 
@@ -90,12 +90,12 @@ def refuted_inputs(program: ir.NodeProgram) -> list[dict[str, Any]]:
 
 
 @lru_cache(maxsize=64)
-def _of_digest(make: Callable[[_Proof], Any], program: ByDigest) -> Any:
+def _of_digest(make: Callable[[_Proof], Any], program: ProgramKey) -> Any:
     with _solver:
         return make(_Proof(program.program, None))
 
 
-class ByDigest:
+class ProgramKey:
     """A program as a key of what was found out about it."""
 
     def __init__(self, program: ir.NodeProgram) -> None:
@@ -105,20 +105,20 @@ class ByDigest:
         return hash(self.program.digest)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ByDigest) and self.program.digest == other.program.digest != ""
+        return isinstance(other, ProgramKey) and self.program.digest == other.program.digest != ""
 
 
 def boundary_inputs(program: ir.NodeProgram) -> list[dict[str, Any]]:
     """Return accepted inputs at the boundary of each order that the steps and conditions of a program ask for: equal,
     and a unit to either side."""
-    inputs: list[dict[str, Any]] = _of_digest(_Proof.boundaries, ByDigest(program))
+    inputs: list[dict[str, Any]] = _of_digest(_Proof.boundaries, ProgramKey(program))
     return inputs
 
 
 def unreachable_steps(program: ir.NodeProgram) -> dict[str, str]:
     """Return the steps and the sides of conditionals (`NAME: then`, `NAME: else`) that no accepted input reaches, each
     with the reason."""
-    names: dict[str, str] = _of_digest(_Proof.unreachable, ByDigest(program))
+    names: dict[str, str] = _of_digest(_Proof.unreachable, ProgramKey(program))
     return names
 
 
@@ -149,39 +149,39 @@ class _Proof:
         self.node = node
         tests = () if node is None else node.testing.test_cases
         self._cases = [case.inputs for case in tests] if cases is None else list(cases)
-        self._walks: dict[tuple[str, int | None], Flow | str] = {}
-        self._tried: list[tuple[dict[str, Any], list[Replay]]] | None = None
-        self._replayer = Replayer(program)
+        self._walks: dict[tuple[str, int | None], NodeWalk | str] = {}
+        self._tried: list[tuple[dict[str, Any], list[InputRun]]] | None = None
+        self._replayer = InputReplayer(program)
 
     # ------------------------------------------------------------ walks and inputs
 
-    def walk(self, encoding: str, list_items: int | None) -> Flow | str:
+    def walk(self, encoding: str, list_items: int | None) -> NodeWalk | str:
         """Return the walk, or the reason why it could not be made."""
         import z3
 
-        from lyra.vesper.prove.flow import Flow
-        from lyra.vesper.prove.numbers import Reals, Scaled
-        from lyra.vesper.prove.values import Unsupported
+        from lyra.vesper.prove.flow import NodeWalk
+        from lyra.vesper.prove.numbers import RealEncoding, ScaledEncoding
+        from lyra.vesper.prove.values import UnsupportedNode
 
         key = encoding, list_items
         if key not in self._walks:
-            flow = Flow(self.program, Reals() if encoding == "reals" else Scaled(), list_items)
+            flow = NodeWalk(self.program, RealEncoding() if encoding == "reals" else ScaledEncoding(), list_items)
             try:
                 flow.run()
                 self._walks[key] = flow
-            except Unsupported as reason:
+            except UnsupportedNode as reason:
                 self._walks[key] = str(reason)
             except (z3.Z3Exception, RecursionError, OverflowError, MemoryError):
                 self._walks[key] = "the solver does not take the node"
         return self._walks[key]
 
-    def walks(self, list_items: int | None) -> Iterator[Flow]:
+    def walks(self, list_items: int | None) -> Iterator[NodeWalk]:
         for encoding in ("reals", "scaled"):
             flow = self.walk(encoding, list_items)
             if not isinstance(flow, str):
                 yield flow
 
-    def tried(self) -> list[tuple[dict[str, Any], list[Replay]]]:
+    def tried(self) -> list[tuple[dict[str, Any], list[InputRun]]]:
         """Return the inputs that were tried without a solver, smallest first, with what they led to."""
         if self._tried is None:
             distinct = {
@@ -221,7 +221,7 @@ class _Proof:
 
     def _fails(self, claim: _Claim, inputs: Mapping[str, Any]) -> str:
         """Return REFUTED where an input fails, UNKNOWN where that depends on what acts answer, else PROVED."""
-        replayer = self._replayer if claim.program is self.program else Replayer(claim.program)
+        replayer = self._replayer if claim.program is self.program else InputReplayer(claim.program)
         if not any(claim.shows(outcome) for outcome in replayer.run(inputs)):
             return PROVED
         return REFUTED if self.program.pure else UNKNOWN
@@ -230,9 +230,9 @@ class _Proof:
         def result(verdict: str, inputs: dict[str, Any] | None = None, reason: str = "") -> ProofResult:
             return ProofResult(claim.kind, claim.expression, verdict, inputs, reason, claim.step)
 
-        found = self._search(claim)
-        if found is not None:
-            return result(*found)
+        shown = self._search(claim)
+        if shown is not None:
+            return result(*shown)
         from lyra.vesper.prove.solve import ask
 
         reasons: dict[str, None] = {}
@@ -271,7 +271,7 @@ class _Proof:
 
     def _ask_for_input(self, claim: _Claim) -> tuple[tuple[str, dict[str, Any], str] | None, str]:
         """Return a verdict with an input that fails, or None, and the bounds within which there is none."""
-        from lyra.vesper.prove.solve import NoInput, ask, block, input_of
+        from lyra.vesper.prove.solve import NoModelInput, ask, block, input_of
 
         if not self.program.pure:
             return None, ""
@@ -288,7 +288,7 @@ class _Proof:
                     bounds = bounds or " and ".join(sorted(flow.numbers.incomplete))
                 if answer != "sat":
                     break
-                with suppress(NoInput):
+                with suppress(NoModelInput):
                     inputs = input_of(flow, model, defaults)
                     if self._fails(claim, inputs) == REFUTED:
                         return (REFUTED, inputs, ""), ""
@@ -365,23 +365,23 @@ class _Proof:
         return {name: _UNREACHABLE for name in names if self._is_unreachable(name, _BOUNDARY_RLIMIT)}
 
     def boundaries(self) -> list[dict[str, Any]]:
-        from lyra.vesper.prove.numbers import Scaled
-        from lyra.vesper.prove.solve import NoInput, ask, input_of
+        from lyra.vesper.prove.numbers import ScaledEncoding
+        from lyra.vesper.prove.solve import NoModelInput, ask, input_of
 
         flow = self.walk("scaled", LIST_ITEMS)
         if isinstance(flow, str):
             return []
-        assert isinstance(flow.numbers, Scaled)
-        found: dict[str, dict[str, Any]] = {}
+        assert isinstance(flow.numbers, ScaledEncoding)
+        by_text: dict[str, dict[str, Any]] = {}
         for here, first, second in flow.comparisons[:_BOUNDARIES_MAX]:
             left, right = flow.numbers.align(first, second)
             for distance in (0, 1, -1):
                 answer, model = ask(flow, here, left.term - right.term == distance, rlimit=_BOUNDARY_RLIMIT)
                 if answer == "sat":
-                    with suppress(NoInput):
+                    with suppress(NoModelInput):
                         inputs = input_of(flow, model, {})
-                        found[json.dumps(inputs, sort_keys=True)] = inputs
-        return list(found.values())
+                        by_text[json.dumps(inputs, sort_keys=True)] = inputs
+        return list(by_text.values())
 
 
 # ---------------------------------------------------------------- claims
@@ -422,7 +422,7 @@ def _claims(program: ir.NodeProgram, node: Node | None) -> Iterator[_Claim]:
     for name, expression, kind in _operations(program, node):
         code = _CODES[kind]
 
-        def fails(seen: Replay, failure: tuple[str, str] = (name, code)) -> bool:
+        def fails(seen: InputRun, failure: tuple[str, str] = (name, code)) -> bool:
             return seen.is_accepted and failure in seen.failed
 
         failures = partial(_failures, site=name, code=code)
@@ -430,7 +430,7 @@ def _claims(program: ir.NodeProgram, node: Node | None) -> Iterator[_Claim]:
     for output in program.success:
         if output.required:
 
-            def is_missing(seen: Replay, name: str = output.name) -> bool:
+            def is_missing(seen: InputRun, name: str = output.name) -> bool:
                 return seen.is_accepted and ("output", name) in seen.failed
 
             missing = partial(_failures, site=f"output {output.name}", code="incomplete_output")
@@ -447,18 +447,18 @@ def _claims(program: ir.NodeProgram, node: Node | None) -> Iterator[_Claim]:
         )
 
 
-def _breaks_invariant(seen: Replay, text: str) -> bool:
+def _breaks_invariant(seen: InputRun, text: str) -> bool:
     failure = seen.outcome.error
     broke = failure is not None and failure.code == "invariant_failed" and failure.message == text
     return seen.is_accepted and broke and _is_after_entry(seen)
 
 
-def _is_after_entry(seen: Replay) -> bool:
+def _is_after_entry(seen: InputRun) -> bool:
     """An invariant that is broken before the first step refuses the inputs."""
     return bool(seen.reached) or seen.outcome.error is None
 
 
-def _failures(flow: Flow, site: str, code: str) -> Any:
+def _failures(flow: NodeWalk, site: str, code: str) -> Any:
     from lyra.vesper.prove.values import disj
     from lyra.vesper.prove.walk import UNJUDGED
     from lyra.vesper.prove.walk import UNKNOWN as ANY_FAILURE

@@ -1,6 +1,6 @@
 """Executions on the reference evaluator: what an input leads to, and inputs that are tried without a solver.
 
-An input is plain JSON, as `vesper run --input-json` takes it. `Replay` says how its execution ended, which steps were
+An input is plain JSON, as `vesper run --input-json` takes it. `InputRun` says how its execution ended, which steps were
 reached and where an operation failed, so that a counterexample counts only where the failure is the one in question.
 `candidates` gives the inputs of the node's tests, likely ones, very large and very small decimals, and long lists.
 """
@@ -39,7 +39,7 @@ _BASES: Final = 8  # accepted inputs that extremes are put into, each with anoth
 _REFUSED: Final = ("input", "precondition")
 
 
-class Replay(msgspec.Struct, frozen=True):
+class InputRun(msgspec.Struct, frozen=True):
     """What an input led to. `failed` holds each failure of an operation, as step and code."""
 
     outcome: Outcome
@@ -56,7 +56,7 @@ class Replay(msgspec.Struct, frozen=True):
         return "" if self.outcome.error is None else self.outcome.error.code
 
 
-class _WatchedWalk(ReferenceWalk):
+class _ReplayWalk(ReferenceWalk):
     """An execution of which the steps and their failures are noted."""
 
     def __init__(
@@ -86,7 +86,7 @@ class _WatchedWalk(ReferenceWalk):
             raise
 
 
-class Replayer:
+class InputReplayer:
     """Replays inputs of one program; one that acts, in some simulated surroundings."""
 
     def __init__(self, program: ir.NodeProgram) -> None:
@@ -94,17 +94,17 @@ class Replayer:
         self._assigned = ReferenceWalk(program, new_execution(), None).assigned
         self._forms = None if program.pure else AnswerForms(program)
 
-    def run(self, inputs: Mapping[str, Any]) -> list[Replay]:
+    def run(self, inputs: Mapping[str, Any]) -> list[InputRun]:
         """Return what an input of plain JSON leads to, in each of the surroundings."""
         if self._forms is None:
             return [self.run_in(inputs, None)]
         worlds = [RememberingWorld(self.program, self._forms, seed) for seed in range(_WORLDS)]
         return [self.run_in(inputs, world) for world in worlds]
 
-    def run_in(self, inputs: Mapping[str, Any], effects: Effects | None) -> Replay:
-        walk = _WatchedWalk(self.program, new_execution(trace_id="prove"), effects, self._assigned)
+    def run_in(self, inputs: Mapping[str, Any], effects: Effects | None) -> InputRun:
+        walk = _ReplayWalk(self.program, new_execution(trace_id="prove"), effects, self._assigned)
         outcome = drive(walk.outcome(read_json(inputs)))
-        return Replay(outcome, frozenset(walk.reached), frozenset(walk.failed))
+        return InputRun(outcome, frozenset(walk.reached), frozenset(walk.failed))
 
 
 def read_json(inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -116,7 +116,7 @@ def read_json(inputs: Mapping[str, Any]) -> dict[str, Any]:
 # ---------------------------------------------------------------- candidates
 
 
-def candidates(replayer: Replayer, cases: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+def candidates(replayer: InputReplayer, cases: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     """Yield inputs that may show something, as plain JSON."""
     rng, program = seeded(_SEED), replayer.program
     likely = LikelyInputs(program, cases, rng)

@@ -14,33 +14,33 @@ from typing import Any, Final
 
 import z3
 
-from lyra.vesper.prove.flow import Flow
-from lyra.vesper.prove.numbers import Reals
+from lyra.vesper.prove.flow import NodeWalk
+from lyra.vesper.prove.numbers import RealEncoding
 from lyra.vesper.prove.texts import text_of
 from lyra.vesper.prove.typed_values import EPOCH
 from lyra.vesper.prove.values import (
-    Bool,
-    Choice,
-    Items,
-    Null,
-    Num,
-    Opaque,
-    Record,
+    ListItems,
+    NullValue,
+    NumberValue,
+    OpaqueValue,
+    RecordValue,
+    SymbolicValue,
     Term,
-    Text,
-    Time,
-    Value,
+    TextValue,
+    TimeValue,
+    TruthValue,
+    ValueChoice,
     conj,
 )
 
 _UNSCALED_DIGITS: Final = 6  # after the point, of a decimal without a scale
 
 
-class NoInput(Exception):
+class NoModelInput(Exception):
     """The model has a value of which nothing is known; the message names it."""
 
 
-def ask(flow: Flow, *conditions: Term, rlimit: int) -> tuple[str, Any]:
+def ask(flow: NodeWalk, *conditions: Term, rlimit: int) -> tuple[str, Any]:
     """Return `unsat`, `sat` with a model, or `unknown`, for accepted inputs with these conditions."""
     condition = z3.simplify(conj(flow.assumed, *conditions))
     if z3.is_false(condition):
@@ -53,7 +53,7 @@ def ask(flow: Flow, *conditions: Term, rlimit: int) -> tuple[str, Any]:
     return str(answer), solver.model() if answer == z3.sat else None
 
 
-def relevant(flow: Flow, condition: Term) -> list[Term]:
+def relevant(flow: NodeWalk, condition: Term) -> list[Term]:
     """Return the axioms that share a variable with the condition, or with such an axiom."""
     axioms, known_variables = flow.numbers.axioms, flow.axiom_variables
     known_variables += [_variables(axiom) for axiom in axioms[len(known_variables) :]]
@@ -70,7 +70,7 @@ def relevant(flow: Flow, condition: Term) -> list[Term]:
 
 
 def _variables(term: Term) -> frozenset[int]:
-    found, todo, seen = set(), [term], set()
+    variables, todo, seen = set(), [term], set()
     while todo:
         part = todo.pop()
         key = part.get_id()
@@ -78,51 +78,51 @@ def _variables(term: Term) -> frozenset[int]:
             continue
         seen.add(key)
         if z3.is_const(part) and part.decl().kind() == z3.Z3_OP_UNINTERPRETED:
-            found.add(key)
+            variables.add(key)
         todo.extend(part.children())
-    return frozenset(found)
+    return frozenset(variables)
 
 
-def input_of(flow: Flow, model: Any, defaults: Mapping[str, Any]) -> dict[str, Any]:
+def input_of(flow: NodeWalk, model: Any, defaults: Mapping[str, Any]) -> dict[str, Any]:
     """Return the inputs of a model as plain JSON; `defaults` gives those of which a model says nothing."""
     inputs = {}
     for name, value in flow.inputs.items():
         try:
             inputs[name] = _plain(flow, value, model)
-        except NoInput:
+        except NoModelInput:
             if name not in defaults:
                 raise
             inputs[name] = defaults[name]
     return inputs
 
 
-def _plain(flow: Flow, value: Value, model: Any) -> Any:
+def _plain(flow: NodeWalk, value: SymbolicValue, model: Any) -> Any:
     match value:
-        case Choice():
+        case ValueChoice():
             for guard, part in value.options:
                 if z3.is_true(model.eval(guard, model_completion=True)):
                     return _plain(flow, part, model)
-            raise NoInput("a value of no kind")
-        case Null():
+            raise NoModelInput("a value of no kind")
+        case NullValue():
             return None
-        case Bool():
+        case TruthValue():
             return z3.is_true(model.eval(value.term, model_completion=True))
-        case Num():
+        case NumberValue():
             return _number(flow, value, model)
-        case Text():
+        case TextValue():
             return text_of(model.eval(value.term, model_completion=True))
-        case Time():
+        case TimeValue():
             number = _fraction(model.eval(value.number.term, model_completion=True))
             time = EPOCH + timedelta(microseconds=round(number))
             return time.isoformat().replace("+00:00", "Z")
-        case Record():
+        case RecordValue():
             return {name: _plain(flow, part, model) for name, part in value.fields.items()}
-        case Items():
+        case ListItems():
             present = [part for here, part in value.items if z3.is_true(model.eval(here, model_completion=True))]
             return [_plain(flow, part, model) for part in present]
-        case Opaque():
-            raise NoInput(value.why)
-    raise NoInput("a list of any length")
+        case OpaqueValue():
+            raise NoModelInput(value.why)
+    raise NoModelInput("a list of any length")
 
 
 def _fraction(term: Term) -> Fraction:
@@ -133,11 +133,11 @@ def _fraction(term: Term) -> Fraction:
     return Fraction(term.numerator_as_long(), term.denominator_as_long())
 
 
-def _number(flow: Flow, value: Num, model: Any) -> Any:
+def _number(flow: NodeWalk, value: NumberValue, model: Any) -> Any:
     number = _fraction(model.eval(value.term, model_completion=True))
     if value.whole:
         return round(number)
-    if not isinstance(flow.numbers, Reals):
+    if not isinstance(flow.numbers, RealEncoding):
         assert value.scale is not None
         return str(Decimal(number.numerator).scaleb(-value.scale, Context(prec=100)))
     digits = _UNSCALED_DIGITS if value.scale is None else value.scale
@@ -146,23 +146,23 @@ def _number(flow: Flow, value: Num, model: Any) -> Any:
     return format(exact.quantize(Decimal(1).scaleb(-digits), context=context), "f")
 
 
-def block(flow: Flow, model: Any) -> Term:
+def block(flow: NodeWalk, model: Any) -> Term:
     """Return the condition that some input differs from that of a model."""
     terms = [term for value in flow.inputs.values() for term in _terms(value)]
     parts = [term != model.eval(term, model_completion=True) for term in terms]
     return z3.Or(*parts) if parts else z3.BoolVal(False)
 
 
-def _terms(value: Value) -> list[Term]:
+def _terms(value: SymbolicValue) -> list[Term]:
     match value:
-        case Choice():
+        case ValueChoice():
             return [term for guard, part in value.options for term in (guard, *_terms(part))]
-        case Bool() | Num() | Text():
+        case TruthValue() | NumberValue() | TextValue():
             return [value.term]
-        case Time():
+        case TimeValue():
             return [value.number.term]
-        case Record():
+        case RecordValue():
             return [term for part in value.fields.values() for term in _terms(part)]
-        case Items():
+        case ListItems():
             return [term for here, part in value.items for term in (here, *_terms(part))]
     return []

@@ -30,7 +30,7 @@ def text_constant(text: str) -> Term | None:
 
 def text_of(term: Term) -> str:
     """Return the text of a constant term, its escapes undone."""
-    return re.sub(r"\\u\{([0-9a-fA-F]+)\}", lambda found: chr(int(found[1], 16)), term.as_string())
+    return re.sub(r"\\u\{([0-9a-fA-F]+)\}", lambda escape: chr(int(escape[1], 16)), term.as_string())
 
 
 class _NoPattern(Exception):

@@ -8,23 +8,23 @@ from typing import Final
 import msgspec
 
 from lyra.vesper.prove.folds import State
-from lyra.vesper.prove.lists import Lists
+from lyra.vesper.prove.lists import ListWalk
 from lyra.vesper.prove.texts import text_constant
 from lyra.vesper.prove.values import (
     NULL,
     TRUE,
-    Bool,
-    Choice,
-    Comprehension,
-    Items,
-    Null,
-    Num,
-    Opaque,
-    Record,
-    Text,
-    Time,
-    Unset,
-    Value,
+    ListComprehension,
+    ListItems,
+    NullValue,
+    NumberValue,
+    OpaqueValue,
+    RecordValue,
+    SymbolicValue,
+    TextValue,
+    TimeValue,
+    TruthValue,
+    UnsetValue,
+    ValueChoice,
     conj,
     disj,
     implies,
@@ -52,20 +52,20 @@ def microseconds(time: datetime) -> int:
     return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
 
 
-class TypedValues(Lists):
+class TypedWalk(ListWalk):
     """Makes values of types, and coerces computed ones."""
 
     list_items: int | None = None  # the most elements of an input list; None: a list of any length
 
     # ------------------------------------------------------------ inputs
 
-    def of_type(self, kind: ValueType, name: str) -> Value:
+    def of_type(self, kind: ValueType, name: str) -> SymbolicValue:
         """Return any value of a type."""
         numbers = self.numbers
         match kind:
             case Nullable():
                 is_null = numbers.fresh_bool(f"{name}.absent")
-                return Choice(((is_null, NULL), (negate(is_null), self.of_type(kind.type, name))))
+                return ValueChoice(((is_null, NULL), (negate(is_null), self.of_type(kind.type, name))))
             case Scalar(kind="integer"):
                 number = numbers.fresh(name, whole=True)
                 numbers.axioms.append(negate(numbers.overflow(number)))
@@ -75,36 +75,36 @@ class TypedValues(Lists):
                 numbers.note(number)
                 return number
             case Scalar(kind="boolean"):
-                return Bool(numbers.fresh_bool(name))
+                return TruthValue(numbers.fresh_bool(name))
             case Scalar(kind="string"):
-                return Text(numbers.fresh_text(name))
+                return TextValue(numbers.fresh_text(name))
             case EnumType():
                 terms = [text_constant(value) for value in kind.values]
                 if any(term is None for term in terms):
-                    return Opaque("a text with rare characters", "string")
+                    return OpaqueValue("a text with rare characters", "string")
                 text = numbers.fresh_text(name)
                 numbers.axioms.append(disj(*(text == term for term in terms)))
-                return Text(text)
+                return TextValue(text)
             case Scalar(kind="timestamp"):
                 number = numbers.fresh(name, whole=True)
                 low, high = (numbers.constant(microseconds(time)) for time in TIMES)
                 numbers.axioms += [numbers.at_most(low, number), numbers.at_most(number, high)]
-                return Time(number)
+                return TimeValue(number)
             case RecordType():
                 fields = {}
                 for field in kind.fields:
                     is_optional = not field.required and field.default in (msgspec.UNSET, None)
                     declared = Nullable(field.type) if is_optional else field.type
                     fields[field.name] = self.of_type(declared, f"{name}.{field.name}")
-                return Record(fields)
+                return RecordValue(fields)
             case Array():
                 return self._list_of(kind.item, name)
             case Scalar(kind="null"):
                 return NULL
         word = {"SetType": "set", "MapType": "map"}.get(type(kind).__name__, "bytes" if kind == Scalar("bytes") else "")
-        return Opaque(f"{name}, whose type is not modelled", word)
+        return OpaqueValue(f"{name}, whose type is not modelled", word)
 
-    def _list_of(self, item: ValueType, name: str) -> Value:
+    def _list_of(self, item: ValueType, name: str) -> SymbolicValue:
         if self.list_items is None:
             return self.whole_source(self.new_source(lambda: self.of_type(item, f"{name}[]")))
         self.numbers.incomplete.add(f"lists of at most {self.list_items} elements")
@@ -114,55 +114,57 @@ class TypedValues(Lists):
             self.numbers.axioms.append(implies(present, before))
             items.append((present, self.of_type(item, f"{name}[{index}]")))
             before = present
-        return Items(tuple(items))
+        return ListItems(tuple(items))
 
-    def computed(self, kind: ValueType, value: Value) -> Value:
+    def computed(self, kind: ValueType, value: SymbolicValue) -> SymbolicValue:
         """Return a value that the node computed as one of the type."""
-        if isinstance(value, Choice):
-            return self.each(lambda part: self.computed(kind, part), value)
+        if isinstance(value, ValueChoice):
+            return self.per_kind(lambda part: self.computed(kind, part), value)
         if isinstance(kind, Nullable):
-            return NULL if isinstance(value, Null | Unset) else self.computed(kind.type, value)
+            return NULL if isinstance(value, NullValue | UnsetValue) else self.computed(kind.type, value)
         if kind == ANY:
-            return NULL if isinstance(value, Unset) else value
-        if isinstance(value, Opaque):
+            return NULL if isinstance(value, UnsetValue) else value
+        if isinstance(value, OpaqueValue):
             fits = value.kind and value.kind == _opaque_kind(kind)
             if not (fits and kind in (Scalar("string"), Scalar("bytes"))):
                 self.fail("type_error", self.open_condition(value.why))
-            return self.of_type(kind, "computed") if not isinstance(kind, Array) else Opaque(value.why, "list")
+            return self.of_type(kind, "computed") if not isinstance(kind, Array) else OpaqueValue(value.why, "list")
         match kind, value:
-            case Scalar(kind="integer"), Num(whole=True):
+            case Scalar(kind="integer"), NumberValue(whole=True):
                 return value
-            case DecimalType(), Num():
+            case DecimalType(), NumberValue():
                 return self._computed_decimal(kind, value)
             case (
-                (Scalar(kind="string"), Text()) | (Scalar(kind="boolean"), Bool()) | (Scalar(kind="timestamp"), Time())
+                (Scalar(kind="string"), TextValue())
+                | (Scalar(kind="boolean"), TruthValue())
+                | (Scalar(kind="timestamp"), TimeValue())
             ):
                 return value
-            case Scalar(kind="null"), Null():
+            case Scalar(kind="null"), NullValue():
                 return value
-            case EnumType(), Text():
+            case EnumType(), TextValue():
                 terms = [text_constant(word) for word in kind.values]
                 known = disj(*(value.term == term for term in terms if term is not None))
                 self.fail(
                     "type_error", conj(negate(known), self.open_condition("rare characters") if None in terms else TRUE)
                 )
                 return value
-            case Array(), Items() | Comprehension():
+            case Array(), ListItems() | ListComprehension():
                 return self.mapped(value, lambda part: self.computed(kind.item, part))
-            case MapType(), Record():
+            case MapType(), RecordValue():
                 if isinstance(kind.key, EnumType) and not set(value.fields) <= set(kind.key.values):
                     self.fail("type_error")
-                return Record({name: self.computed(kind.value, part) for name, part in value.fields.items()})
-            case RecordType(), Record():
+                return RecordValue({name: self.computed(kind.value, part) for name, part in value.fields.items()})
+            case RecordType(), RecordValue():
                 return self._computed_record(kind, value)
-            case SetType(), Items() | Comprehension():
+            case SetType(), ListItems() | ListComprehension():
                 self.fail("type_error", self.open_condition("sets"))
-                return Opaque("a set", "set")
+                return OpaqueValue("a set", "set")
         self.fail("type_error")
         return NULL
 
-    def _computed_decimal(self, kind: DecimalType, value: Num) -> Value:
-        number = Num(value.term, False, value.scale)
+    def _computed_decimal(self, kind: DecimalType, value: NumberValue) -> SymbolicValue:
+        number = NumberValue(value.term, False, value.scale)
         if kind.scale is None:
             return number
         exact = self.numbers.round_quotient(number, None, kind.scale, "half_even")
@@ -171,7 +173,7 @@ class TypedValues(Lists):
         self.fail("type_error", self.numbers.overflow(exact))
         return exact
 
-    def _computed_record(self, kind: RecordType, value: Record) -> Value:
+    def _computed_record(self, kind: RecordType, value: RecordValue) -> SymbolicValue:
         if any(kind.field(name) is None for name in value.fields):
             self.fail("type_error")
         fields: State = {}
@@ -186,7 +188,7 @@ class TypedValues(Lists):
                 if not (is_optional or isinstance(field.type, Nullable)):
                     self.fail("type_error")
                 fields[field.name] = NULL
-        return Record(fields)
+        return RecordValue(fields)
 
 
 def _opaque_kind(kind: ValueType) -> str:

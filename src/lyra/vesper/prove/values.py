@@ -1,8 +1,8 @@
 """Symbolic values: what a variable may hold at one point of a node, for all inputs at once.
 
-A value is one of the classes below, or a `Choice` of several under conditions that exclude each other. Conditions are
-z3 terms. `choose` joins values of one kind into one term, so that the branches of a node meet again instead of doubling
-the number of paths. `Opaque` is a value that is not modelled; `kind` is what is known of it.
+A value is one of the classes below, or a `ValueChoice` of several under conditions that exclude each other. Conditions
+are z3 terms. `choose` joins values of one kind into one term, so that the branches of a node meet again instead of
+doubling the number of paths. `OpaqueValue` is a value that is not modelled; `kind` is what is known of it.
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ TRUE = z3.BoolVal(True)
 FALSE = z3.BoolVal(False)
 
 
-class Unsupported(Exception):
+class UnsupportedNode(Exception):
     """The walk cannot go on in this encoding; the message is the reason of an unknown verdict."""
 
 
 @dataclass(frozen=True, eq=False)
-class Value:
+class SymbolicValue:
     """Any of the values below."""
 
 
 @dataclass(frozen=True, eq=False)
-class Null(Value):
+class NullValue(SymbolicValue):
     pass
 
 
 @dataclass(frozen=True, eq=False)
-class Unset(Value):
+class UnsetValue(SymbolicValue):
     """A variable that no step has assigned yet."""
 
 
 @dataclass(frozen=True, eq=False)
-class Bool(Value):
+class TruthValue(SymbolicValue):
     term: Term
 
 
 @dataclass(frozen=True, eq=False)
-class Num(Value):
+class NumberValue(SymbolicValue):
     """A number. `scale` bounds the digits after the point, None where nothing bounds them."""
 
     term: Term
@@ -52,19 +52,19 @@ class Num(Value):
 
 
 @dataclass(frozen=True, eq=False)
-class Text(Value):
+class TextValue(SymbolicValue):
     term: Term
 
 
 @dataclass(frozen=True, eq=False)
-class Time(Value):
+class TimeValue(SymbolicValue):
     """A timestamp in microseconds since 1970."""
 
-    number: Num
+    number: NumberValue
 
 
 @dataclass(frozen=True, eq=False)
-class Opaque(Value):
+class OpaqueValue(SymbolicValue):
     """A value that is not modelled, and why. `kind` is string, bytes, list, set or map where that is known."""
 
     why: str
@@ -72,51 +72,53 @@ class Opaque(Value):
 
 
 @dataclass(frozen=True, eq=False)
-class Record(Value):
-    fields: Mapping[str, Value]
+class RecordValue(SymbolicValue):
+    fields: Mapping[str, SymbolicValue]
 
 
 @dataclass(frozen=True, eq=False)
-class Items(Value):
+class ListItems(SymbolicValue):
     """A list of so many possible elements, each with the condition under which it is there."""
 
-    items: tuple[tuple[Term, Value], ...]
+    items: tuple[tuple[Term, SymbolicValue], ...]
 
 
 @dataclass(eq=False)
-class Element:
+class SourceElement:
     """An element of a source that the walk has looked at."""
 
-    value: Value
-    stages: dict[int, tuple[Any, Term, Value]] = field(default_factory=dict)  # by the id of a comprehension, kept here
+    value: SymbolicValue
+    stages: dict[int, tuple[Any, Term, SymbolicValue]] = field(
+        default_factory=dict
+    )  # by the id of a comprehension, kept here
 
 
 @dataclass(eq=False)
-class Source:
+class ElementSource:
     """A list of any length: what its elements look like, and what is known of all of them."""
 
-    length: Num
-    make: Callable[[], Value]
-    elements: list[Element] = field(default_factory=list)
-    facts: list[Callable[[Element], Term]] = field(default_factory=list)
+    length: NumberValue
+    make: Callable[[], SymbolicValue]
+    elements: list[SourceElement] = field(default_factory=list)
+    facts: list[Callable[[SourceElement], Term]] = field(default_factory=list)
     sums: dict[Any, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
-class Comprehension(Value):
+class ListComprehension(SymbolicValue):
     """The elements of a source, filtered and mapped: `stage` gives whether an element is in, and as what."""
 
-    source: Source
-    stage: Callable[[Element], tuple[Term, Value]]
+    source: ElementSource
+    stage: Callable[[SourceElement], tuple[Term, SymbolicValue]]
 
 
 @dataclass(frozen=True, eq=False)
-class Choice(Value):
-    options: tuple[tuple[Term, Value], ...]
+class ValueChoice(SymbolicValue):
+    options: tuple[tuple[Term, SymbolicValue], ...]
 
 
-NULL = Null()
-UNSET = Unset()
+NULL = NullValue()
+UNSET = UnsetValue()
 
 
 def conj(*terms: Term) -> Term:
@@ -157,13 +159,16 @@ def ite(condition: Term, then: Term, other: Term) -> Term:
     return other if z3.is_false(condition) else z3.If(condition, then, other)
 
 
-def options(value: Value) -> tuple[tuple[Term, Value], ...]:
-    return value.options if isinstance(value, Choice) else ((TRUE, value),)
+def options(value: SymbolicValue) -> tuple[tuple[Term, SymbolicValue], ...]:
+    return value.options if isinstance(value, ValueChoice) else ((TRUE, value),)
 
 
-def choose(pairs: Iterable[tuple[Term, Value]], align: Callable[[Num, Num], tuple[Num, Num]]) -> Value:
+def choose(
+    pairs: Iterable[tuple[Term, SymbolicValue]],
+    align: Callable[[NumberValue, NumberValue], tuple[NumberValue, NumberValue]],
+) -> SymbolicValue:
     """Return the value that is each of these under its condition; `align` gives two numbers comparable terms."""
-    joined: dict[Any, tuple[Term, Value]] = {}
+    joined: dict[Any, tuple[Term, SymbolicValue]] = {}
     for outer, value in pairs:
         for inner, option in options(value):
             guard = conj(outer, inner)
@@ -177,43 +182,43 @@ def choose(pairs: Iterable[tuple[Term, Value]], align: Callable[[Num, Num], tupl
                 joined[key] = guard, option
     if len(joined) == 1:
         return next(iter(joined.values()))[1]
-    return Choice(tuple(joined.values())) if joined else NULL
+    return ValueChoice(tuple(joined.values())) if joined else NULL
 
 
-def _join_key(value: Value) -> Any:
+def _join_key(value: SymbolicValue) -> Any:
     match value:
-        case Num():
+        case NumberValue():
             return "number", value.whole
-        case Record():
+        case RecordValue():
             return "record", tuple(value.fields)
-        case Opaque():
+        case OpaqueValue():
             return "opaque", value.kind
-        case Comprehension():
+        case ListComprehension():
             return "comprehension", id(value)
     return type(value)
 
 
-def _join(guard: Term, value: Value, other: Term, known: Value, align: Any) -> Value:
+def _join(guard: Term, value: SymbolicValue, other: Term, known: SymbolicValue, align: Any) -> SymbolicValue:
     if value is known:
         return value
     match value, known:
-        case Bool(), Bool():
-            return Bool(ite(guard, value.term, known.term))
-        case Text(), Text():
-            return Text(ite(guard, value.term, known.term))
-        case Time(), Time():
-            return Time(Num(ite(guard, value.number.term, known.number.term), True))
-        case Num(), Num():
+        case TruthValue(), TruthValue():
+            return TruthValue(ite(guard, value.term, known.term))
+        case TextValue(), TextValue():
+            return TextValue(ite(guard, value.term, known.term))
+        case TimeValue(), TimeValue():
+            return TimeValue(NumberValue(ite(guard, value.number.term, known.number.term), True))
+        case NumberValue(), NumberValue():
             left, right = align(value, known)
             scale = None if left.scale is None or right.scale is None else max(left.scale, right.scale)
-            return Num(ite(guard, left.term, right.term), value.whole, scale)
-        case Record(), Record():
+            return NumberValue(ite(guard, left.term, right.term), value.whole, scale)
+        case RecordValue(), RecordValue():
             fields = {
                 name: choose(((guard, value.fields[name]), (negate(guard), known.fields[name])), align)
                 for name in value.fields
             }
-            return Record(fields)
-        case Items(), Items():
+            return RecordValue(fields)
+        case ListItems(), ListItems():
             first = [(conj(other, negate(guard), here), item) for here, item in known.items]
-            return Items((*first, *((conj(guard, here), item) for here, item in value.items)))
+            return ListItems((*first, *((conj(guard, here), item) for here, item in value.items)))
     return known

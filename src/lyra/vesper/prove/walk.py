@@ -2,7 +2,7 @@
 
 `here` is the condition under which the walk is where it is. What can fail is noted in `raised` with its condition, code
 and site, and `here` excludes it from then on. A function that is not in the table, a text in an order and the like give
-an `Opaque` value, or an open truth value, and `approximations` says so: such a value may be anything.
+an `OpaqueValue` value, or an open truth value, and `approximations` says so: such a value may be anything.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from typing import Any, Final
 import z3
 
 from lyra.vesper import ir
-from lyra.vesper.prove.numbers import Numbers, constant_parts
+from lyra.vesper.prove.numbers import NumberEncoding, constant_parts
 from lyra.vesper.prove.texts import pattern_condition, text_constant
 from lyra.vesper.prove.values import (
     FALSE,
     NULL,
     TRUE,
-    Bool,
-    Choice,
-    Comprehension,
-    Items,
-    Null,
-    Num,
-    Opaque,
-    Record,
+    ListComprehension,
+    ListItems,
+    NullValue,
+    NumberValue,
+    OpaqueValue,
+    RecordValue,
+    SymbolicValue,
     Term,
-    Text,
-    Time,
-    Unset,
-    Unsupported,
-    Value,
+    TextValue,
+    TimeValue,
+    TruthValue,
+    UnsetValue,
+    UnsupportedNode,
+    ValueChoice,
     choose,
     conj,
     disj,
@@ -43,7 +43,7 @@ from lyra.vesper.prove.values import (
 )
 from lyra.vesper.values.limits import DECIMAL_DIGITS_MAX
 
-Env = Mapping[str, Value]
+Env = Mapping[str, SymbolicValue]
 UNJUDGED: Final = "unjudged"  # a name that the host did not supply
 UNKNOWN: Final = "unknown"  # any failure
 _EVALUATIONS_MAX: Final = 40_000
@@ -51,18 +51,20 @@ _OPTIONS_MAX: Final = 64
 _COMPARISONS_MAX: Final = 60
 
 
-class Walk:
-    """Evaluates expressions; `lists.Lists` and `flow.Flow` are built on it."""
+class ExpressionWalk:
+    """Evaluates expressions; `lists.ListWalk` and `flow.NodeWalk` are built on it."""
 
-    def __init__(self, numbers: Numbers) -> None:
+    def __init__(self, numbers: NumberEncoding) -> None:
         self.numbers = numbers
         self.here: Term = TRUE
         self.raised: list[tuple[Term, str, str]] = []  # failures: condition, code and site
         self.ends: list[Any] = []  # answers of the node, see flow
         self.reached: list[tuple[str, Term]] = []  # steps, and when they are reached
-        self.comparisons: list[tuple[Term, Num, Num]] = []  # orders of numbers, and where they are asked for
+        self.comparisons: list[
+            tuple[Term, NumberValue, NumberValue]
+        ] = []  # orders of numbers, and where they are asked for
         self.site = ""
-        self.olds: list[tuple[Value, list[tuple[Term, str, str]]]] = []
+        self.olds: list[tuple[SymbolicValue, list[tuple[Term, str, str]]]] = []
         self.approximations: set[str] = set()
         self._evaluations = 0
         self._texts: dict[Any, tuple[Term, Any]] = {}  # with what must be kept, so that its id stays its own
@@ -81,15 +83,15 @@ class Walk:
         self.approximations.add(why)
         return self.numbers.fresh_bool("open")
 
-    def choose(self, pairs: Any) -> Value:
+    def choose(self, pairs: Any) -> SymbolicValue:
         value = choose(pairs, self.numbers.align)
-        if isinstance(value, Choice) and len(value.options) > _OPTIONS_MAX:
-            raise Unsupported("a value of too many kinds")
+        if isinstance(value, ValueChoice) and len(value.options) > _OPTIONS_MAX:
+            raise UnsupportedNode("a value of too many kinds")
         return value
 
-    def each(self, function: Callable[..., Value], *values: Value) -> Value:
+    def per_kind(self, function: Callable[..., SymbolicValue], *values: SymbolicValue) -> SymbolicValue:
         """Return the function of plain values, for each combination of what the values may be."""
-        if not any(isinstance(value, Choice) for value in values):
+        if not any(isinstance(value, ValueChoice) for value in values):
             return function(*values)
         entry, ends, results, has_failed = self.here, [], [], False
         for combination in product(*map(options, values)):
@@ -104,7 +106,9 @@ class Walk:
         self.here = disj(*ends) if has_failed else entry
         return self.choose(results)
 
-    def branch(self, condition: Term, then: Callable[[], Value], otherwise: Callable[[], Value]) -> Value:
+    def branch(
+        self, condition: Term, then: Callable[[], SymbolicValue], otherwise: Callable[[], SymbolicValue]
+    ) -> SymbolicValue:
         """Return the value of the branch that the condition chooses."""
         if z3.is_true(condition) or z3.is_false(condition):
             return then() if z3.is_true(condition) else otherwise()
@@ -125,24 +129,24 @@ class Walk:
         self.here = entry if self.here is start else disj(conj(entry, negate(condition)), self.here)
         return result
 
-    def truth(self, value: Value) -> Term:
+    def truth(self, value: SymbolicValue) -> Term:
         """Return the condition that a value is true; null is false, other values are type errors."""
 
-        def plain(part: Value) -> Value:
+        def plain(part: SymbolicValue) -> SymbolicValue:
             match part:
-                case Bool():
+                case TruthValue():
                     return part
-                case Null() | Unset():
-                    return Bool(FALSE)
-                case Opaque(kind=""):
+                case NullValue() | UnsetValue():
+                    return TruthValue(FALSE)
+                case OpaqueValue(kind=""):
                     self.fail("type_error", self.open_condition(part.why))
-                    return Bool(self.open_condition(part.why))
+                    return TruthValue(self.open_condition(part.why))
             self.fail("type_error")
-            return Bool(FALSE)
+            return TruthValue(FALSE)
 
-        result = self.each(plain, value)
-        assert isinstance(result, Bool) or result is NULL
-        return z3.simplify(result.term) if isinstance(result, Bool) else FALSE
+        result = self.per_kind(plain, value)
+        assert isinstance(result, TruthValue) or result is NULL
+        return z3.simplify(result.term) if isinstance(result, TruthValue) else FALSE
 
     def is_true(self, expression: ir.TypedExpression, env: Env) -> Term:
         return self.truth(self.evaluate(expression, env))
@@ -158,10 +162,10 @@ class Walk:
 
     # ------------------------------------------------------------ expressions
 
-    def evaluate(self, expression: ir.TypedExpression, env: Env) -> Value:
+    def evaluate(self, expression: ir.TypedExpression, env: Env) -> SymbolicValue:
         self._evaluations += 1
         if self._evaluations > _EVALUATIONS_MAX:
-            raise Unsupported("the node has too many parts")
+            raise UnsupportedNode("the node has too many parts")
         match expression:
             case ir.Constant():
                 return self.constant(expression.value)
@@ -170,29 +174,31 @@ class Walk:
             case ir.FieldOf() | ir.Projection():
                 is_projection = isinstance(expression, ir.Projection)
                 target = self.evaluate(expression.target, env)
-                return self.each(lambda part: self.field(part, expression.name, is_projection=is_projection), target)
+                return self.per_kind(
+                    lambda part: self.field(part, expression.name, is_projection=is_projection), target
+                )
             case ir.ItemOf():
                 target, index = self.evaluate(expression.target, env), self.evaluate(expression.index, env)
-                return self.each(self.item, target, index)
+                return self.per_kind(self.item, target, index)
             case ir.Length():
-                return self.each(self.length, self.evaluate(expression.target, env))
+                return self.per_kind(self.length, self.evaluate(expression.target, env))
             case ir.Negate():
-                return self.each(self.negated, self.evaluate(expression.operand, env))
+                return self.per_kind(self.negated, self.evaluate(expression.operand, env))
             case ir.Not():
-                return Bool(negate(self.is_true(expression.operand, env)))
+                return TruthValue(negate(self.is_true(expression.operand, env)))
             case ir.Arithmetic():
                 left, right = self.evaluate(expression.left, env), self.evaluate(expression.right, env)
-                return self.each(lambda a, b: self.arithmetic(expression.operator, a, b), left, right)
+                return self.per_kind(lambda a, b: self.arithmetic(expression.operator, a, b), left, right)
             case ir.Rounded():
                 return self._rounded(expression, env)
             case ir.Compare():
                 left, right = self.evaluate(expression.left, env), self.evaluate(expression.right, env)
-                return self.each(lambda a, b: Bool(self.compare(expression.operator, a, b)), left, right)
+                return self.per_kind(lambda a, b: TruthValue(self.compare(expression.operator, a, b)), left, right)
             case ir.Membership():
                 item, collection = self.evaluate(expression.item, env), self.evaluate(expression.collection, env)
-                return self.each(lambda a, b: Bool(self.is_member(a, b)), item, collection)
+                return self.per_kind(lambda a, b: TruthValue(self.is_member(a, b)), item, collection)
             case ir.IsNull():
-                return self.each(self._is_null, self.evaluate(expression.operand, env))
+                return self.per_kind(self._is_null, self.evaluate(expression.operand, env))
             case ir.Logic():
                 return self._logic(expression, env)
             case ir.Old():
@@ -201,9 +207,9 @@ class Walk:
                     self.fail(code, condition)
                 return value
             case ir.MapOf():
-                return Record({name: self.evaluate(part, env) for name, part in expression.entries})
+                return RecordValue({name: self.evaluate(part, env) for name, part in expression.entries})
             case ir.ListOf():
-                return Items(tuple((TRUE, self.evaluate(item, env)) for item in expression.items))
+                return ListItems(tuple((TRUE, self.evaluate(item, env)) for item in expression.items))
             case ir.TemplateText():
                 return self._template(expression, env)
             case ir.FunctionCall():
@@ -211,75 +217,77 @@ class Walk:
             case ir.Host():
                 self.fail(UNJUDGED, self.open_condition(f"the predicate {expression.name} of the embedding program"))
                 self.fail(UNKNOWN, self.numbers.fresh_bool())
-                return Opaque(f"the predicate {expression.name} of the embedding program")
+                return OpaqueValue(f"the predicate {expression.name} of the embedding program")
         return self.collection(expression, env)
 
-    def collection(self, expression: ir.TypedExpression, env: Env) -> Value:
-        """Return the value of an expression over the elements of a list; lists.Lists has them."""
+    def collection(self, expression: ir.TypedExpression, env: Env) -> SymbolicValue:
+        """Return the value of an expression over the elements of a list; lists.ListWalk has them."""
         raise NotImplementedError
 
-    def constant(self, value: Any) -> Value:
+    def constant(self, value: Any) -> SymbolicValue:
         match value:
             case None:
                 return NULL
             case bool():
-                return Bool(z3.BoolVal(value))
+                return TruthValue(z3.BoolVal(value))
             case str():
                 term = text_constant(value)
-                return Opaque("a text with rare characters", "string") if term is None else Text(term)
+                return OpaqueValue("a text with rare characters", "string") if term is None else TextValue(term)
         try:
             constant_parts(value)
         except (AttributeError, TypeError, ValueError):
-            return Opaque("a constant that is no number and no text")
+            return OpaqueValue("a constant that is no number and no text")
         return self.numbers.constant(value)
 
-    def lookup(self, name: str, env: Env) -> Value:
+    def lookup(self, name: str, env: Env) -> SymbolicValue:
         if name not in env:
             self.fail(UNJUDGED)
             return NULL
         value = env[name]
-        if isinstance(value, Opaque) and value.why.startswith("`"):  # what the caller supplies may be missing
+        if isinstance(value, OpaqueValue) and value.why.startswith("`"):  # what the caller supplies may be missing
             self.fail(UNJUDGED, self.open_condition(value.why))
-        return self.each(lambda part: NULL if isinstance(part, Unset) else part, value)
+        return self.per_kind(lambda part: NULL if isinstance(part, UnsetValue) else part, value)
 
-    def any_of(self, why: str, *, may_fail: bool = True) -> Opaque:
+    def any_of(self, why: str, *, may_fail: bool = True) -> OpaqueValue:
         if may_fail:
             self.fail(UNKNOWN, self.open_condition(why))
         self.approximations.add(why)
-        return Opaque(why)
+        return OpaqueValue(why)
 
-    def field(self, target: Value, name: str, *, is_projection: bool = False) -> Value:
+    def field(self, target: SymbolicValue, name: str, *, is_projection: bool = False) -> SymbolicValue:
         match target:
-            case Null():
+            case NullValue():
                 return NULL
-            case Record() if not is_projection:
+            case RecordValue() if not is_projection:
                 return target.fields.get(name, NULL)
-            case Items() | Comprehension():
-                return self.mapped(target, lambda part: self.each(lambda plain: self.field(plain, name), part))
-            case Opaque(kind=kind) if kind in ("", "map", "list"):
+            case ListItems() | ListComprehension():
+                return self.mapped(target, lambda part: self.per_kind(lambda plain: self.field(plain, name), part))
+            case OpaqueValue(kind=kind) if kind in ("", "map", "list"):
                 return self.any_of(target.why)
         self.fail("type_error")
         return NULL
 
-    def mapped(self, values: Items | Comprehension, function: Callable[[Value], Value]) -> Value:
+    def mapped(
+        self, values: ListItems | ListComprehension, function: Callable[[SymbolicValue], SymbolicValue]
+    ) -> SymbolicValue:
         raise NotImplementedError
 
-    def item(self, target: Value, index: Value) -> Value:
+    def item(self, target: SymbolicValue, index: SymbolicValue) -> SymbolicValue:
         raise NotImplementedError
 
-    def length(self, target: Value) -> Value:
+    def length(self, target: SymbolicValue) -> SymbolicValue:
         match target:
-            case Null():
+            case NullValue():
                 return NULL
-            case Text():
+            case TextValue():
                 return self.numbers.of_length(z3.Length(target.term))
-            case Record():
+            case RecordValue():
                 return self.numbers.constant(len(target.fields))
-            case Items():
+            case ListItems():
                 return self.count(target)
-            case Comprehension():
+            case ListComprehension():
                 return self.count(target)
-            case Opaque(kind="" as kind) | Opaque(kind=kind):
+            case OpaqueValue(kind="" as kind) | OpaqueValue(kind=kind):
                 if not kind:
                     return self.any_of(target.why)
                 self.approximations.add(target.why)
@@ -289,33 +297,34 @@ class Walk:
         self.fail("type_error")
         return NULL
 
-    def count(self, target: Items | Comprehension) -> Num:
+    def count(self, target: ListItems | ListComprehension) -> NumberValue:
         raise NotImplementedError
 
     # ------------------------------------------------------------ numbers
 
-    def negated(self, value: Value) -> Value:
+    def negated(self, value: SymbolicValue) -> SymbolicValue:
         return self.arithmetic("-", self.numbers.constant(0), value)
 
-    def checked(self, number: Num) -> Num:
+    def checked(self, number: NumberValue) -> NumberValue:
         """Return the result of an operation, which fails where it overflows."""
         self.fail("overflow", self.numbers.overflow(number))
         return number
 
-    def arithmetic(self, operator: str, left: Value, right: Value) -> Value:
-        if operator == "+" and isinstance(left, Text) and isinstance(right, Text):
-            return Text(z3.Concat(left.term, right.term))
+    def arithmetic(self, operator: str, left: SymbolicValue, right: SymbolicValue) -> SymbolicValue:
+        if operator == "+" and isinstance(left, TextValue) and isinstance(right, TextValue):
+            return TextValue(z3.Concat(left.term, right.term))
         texts = [
-            isinstance(part, Text) or (isinstance(part, Opaque) and part.kind == "string") for part in (left, right)
+            isinstance(part, TextValue) or (isinstance(part, OpaqueValue) and part.kind == "string")
+            for part in (left, right)
         ]
         if operator == "+" and all(texts):
-            return Opaque("a text that is not modelled", "string")
+            return OpaqueValue("a text that is not modelled", "string")
         for part in (left, right):
-            if not isinstance(part, Num | Opaque) or (isinstance(part, Opaque) and part.kind):
+            if not isinstance(part, NumberValue | OpaqueValue) or (isinstance(part, OpaqueValue) and part.kind):
                 self.fail("type_error")
                 return NULL
-        if not isinstance(left, Num) or not isinstance(right, Num):
-            return self.any_of(next(part.why for part in (left, right) if isinstance(part, Opaque)))
+        if not isinstance(left, NumberValue) or not isinstance(right, NumberValue):
+            return self.any_of(next(part.why for part in (left, right) if isinstance(part, OpaqueValue)))
         match operator:
             case "+":
                 return self.checked(self.numbers.add(left, right))
@@ -329,29 +338,29 @@ class Walk:
         if operator == "%":
             return self.checked(self.numbers.remainder(left, right))
         results = self.numbers.divide(left, right)
-        return self.each(self.checked, self.choose(results)) if results else NULL
+        return self.per_kind(self.checked, self.choose(results)) if results else NULL
 
-    def _rounded(self, expression: ir.Rounded, env: Env) -> Value:
+    def _rounded(self, expression: ir.Rounded, env: Env) -> SymbolicValue:
         operand = expression.operand
         scale = self.numbers.constant(expression.scale)
         if not (isinstance(operand, ir.Arithmetic) and operand.operator == "/"):
             value = self.evaluate(operand, env)
-            return self.each(lambda part: self.round(part, scale, expression.rounding), value)
+            return self.per_kind(lambda part: self.round(part, scale, expression.rounding), value)
 
-        def divided(left: Value, right: Value) -> Value:
-            if not isinstance(left, Num) or not isinstance(right, Num):
+        def divided(left: SymbolicValue, right: SymbolicValue) -> SymbolicValue:
+            if not isinstance(left, NumberValue) or not isinstance(right, NumberValue):
                 return self.arithmetic("/", left, right)  # the same failures
             self.fail("division_by_zero", self.numbers.is_zero(right))
             if z3.is_false(self.here):
                 return NULL
             return self.checked(self.numbers.round_quotient(left, right, expression.scale, expression.rounding))
 
-        return self.each(divided, self.evaluate(operand.left, env), self.evaluate(operand.right, env))
+        return self.per_kind(divided, self.evaluate(operand.left, env), self.evaluate(operand.right, env))
 
-    def round(self, value: Value, scale: Value, rounding: str) -> Value:
-        if isinstance(value, Opaque) and not value.kind:
+    def round(self, value: SymbolicValue, scale: SymbolicValue, rounding: str) -> SymbolicValue:
+        if isinstance(value, OpaqueValue) and not value.kind:
             return self.any_of(value.why)
-        if not isinstance(value, Num) or not isinstance(scale, Num) or not scale.whole:
+        if not isinstance(value, NumberValue) or not isinstance(scale, NumberValue) or not scale.whole:
             self.fail("type_error")
             return NULL
         term = z3.simplify(scale.term)
@@ -365,63 +374,70 @@ class Walk:
 
     # ------------------------------------------------------------ comparisons
 
-    def _is_null(self, value: Value) -> Value:
-        if isinstance(value, Opaque) and not value.kind:
-            return Bool(self.open_condition(value.why))
-        return Bool(z3.BoolVal(isinstance(value, Null)))
+    def _is_null(self, value: SymbolicValue) -> SymbolicValue:
+        if isinstance(value, OpaqueValue) and not value.kind:
+            return TruthValue(self.open_condition(value.why))
+        return TruthValue(z3.BoolVal(isinstance(value, NullValue)))
 
-    def compare(self, operator: str, left: Value, right: Value) -> Term:
+    def compare(self, operator: str, left: SymbolicValue, right: SymbolicValue) -> Term:
         match operator:
             case "==":
                 return self.equal(left, right)
             case "!=":
                 return negate(self.equal(left, right))
-        if isinstance(left, Null) or isinstance(right, Null):
+        if isinstance(left, NullValue) or isinstance(right, NullValue):
             return FALSE
-        if isinstance(left, Num) and isinstance(right, Num) and len(self.comparisons) < _COMPARISONS_MAX:
+        if (
+            isinstance(left, NumberValue)
+            and isinstance(right, NumberValue)
+            and len(self.comparisons) < _COMPARISONS_MAX
+        ):
             self.comparisons.append((self.here, left, right))
         if operator in ("<=", ">="):
             return negate(self.less(*((right, left) if operator == "<=" else (left, right))))
         return self.less(*((left, right) if operator == "<" else (right, left)))
 
-    def less(self, left: Value, right: Value) -> Term:
+    def less(self, left: SymbolicValue, right: SymbolicValue) -> Term:
         match left, right:
-            case Num(), Num():
+            case NumberValue(), NumberValue():
                 return self.numbers.less(left, right)
-            case Time(), Time():
+            case TimeValue(), TimeValue():
                 return self.numbers.less(left.number, right.number)
         is_text = [
-            isinstance(part, Text) or (isinstance(part, Opaque) and part.kind == "string") for part in (left, right)
+            isinstance(part, TextValue) or (isinstance(part, OpaqueValue) and part.kind == "string")
+            for part in (left, right)
         ]
         if all(is_text):
             return self.open_condition("the order of texts")
-        unknown = [part for part in (left, right) if isinstance(part, Opaque) and not part.kind]
+        unknown = [part for part in (left, right) if isinstance(part, OpaqueValue) and not part.kind]
         others = [part for part in (left, right) if part not in unknown]
-        if not unknown or any(not isinstance(part, Num | Time | Text | Opaque) for part in others):
+        if not unknown or any(
+            not isinstance(part, NumberValue | TimeValue | TextValue | OpaqueValue) for part in others
+        ):
             self.fail("type_error")
             return FALSE
         self.fail("type_error", self.open_condition(unknown[0].why))
         return self.open_condition(unknown[0].why)
 
-    def equal(self, left: Value, right: Value) -> Term:
+    def equal(self, left: SymbolicValue, right: SymbolicValue) -> Term:
         if left is right:
             return TRUE
         match left, right:
-            case Choice(), _:
+            case ValueChoice(), _:
                 return disj(*(conj(guard, self.equal(part, right)) for guard, part in left.options))
-            case _, Choice():
+            case _, ValueChoice():
                 return disj(*(conj(guard, self.equal(left, part)) for guard, part in right.options))
-            case Null(), Null():
+            case NullValue(), NullValue():
                 return TRUE
-            case Bool(), Bool():
+            case TruthValue(), TruthValue():
                 return z3.simplify(left.term == right.term)
-            case Num(), Num():
+            case NumberValue(), NumberValue():
                 return self.numbers.equal(left, right)
-            case Text(), Text():
+            case TextValue(), TextValue():
                 return z3.simplify(left.term == right.term)
-            case Time(), Time():
+            case TimeValue(), TimeValue():
                 return self.numbers.equal(left.number, right.number)
-            case Record(), Record():
+            case RecordValue(), RecordValue():
                 if set(left.fields) != set(right.fields):
                     return FALSE
                 return conj(*(self.equal(left.fields[name], right.fields[name]) for name in left.fields))
@@ -430,81 +446,83 @@ class Walk:
             return FALSE
         return self.open_condition("the equality of lists, maps or values of any kind")
 
-    def is_member(self, item: Value, collection: Value) -> Term:
+    def is_member(self, item: SymbolicValue, collection: SymbolicValue) -> Term:
         match collection:
-            case Null():
+            case NullValue():
                 return FALSE
-            case Record():
+            case RecordValue():
                 return disj(*(self.equal(item, self.constant(name)) for name in collection.fields))
-            case Items():
+            case ListItems():
                 return disj(*(conj(here, self.equal(item, part)) for here, part in collection.items))
-            case Comprehension():
+            case ListComprehension():
                 return self.exists(collection, lambda part: self.equal(item, part))
-            case Text() if isinstance(item, Text):
+            case TextValue() if isinstance(item, TextValue):
                 return z3.simplify(z3.Contains(collection.term, item.term))
-            case Text() if isinstance(item, Opaque) and item.kind == "string":
+            case TextValue() if isinstance(item, OpaqueValue) and item.kind == "string":
                 return self.open_condition(item.why)
-            case Text() if isinstance(item, Opaque) and not item.kind:
+            case TextValue() if isinstance(item, OpaqueValue) and not item.kind:
                 self.fail("type_error", self.open_condition(item.why))
                 return self.open_condition(item.why)
-            case Opaque(kind=kind) if kind in ("list", "set", "map"):
+            case OpaqueValue(kind=kind) if kind in ("list", "set", "map"):
                 return self.open_condition(collection.why)
-            case Opaque(kind=kind) if kind in ("", "string"):
+            case OpaqueValue(kind=kind) if kind in ("", "string"):
                 self.fail("type_error", self.open_condition(collection.why))
                 return self.open_condition(collection.why)
         self.fail("type_error")
         return FALSE
 
-    def exists(self, values: Comprehension, condition: Callable[[Value], Term]) -> Term:
+    def exists(self, values: ListComprehension, condition: Callable[[SymbolicValue], Term]) -> Term:
         raise NotImplementedError
 
-    def _logic(self, expression: ir.Logic, env: Env) -> Value:
+    def _logic(self, expression: ir.Logic, env: Env) -> SymbolicValue:
         left = self.is_true(expression.left, env)
 
-        def right() -> Value:
-            return Bool(self.is_true(expression.right, env))
+        def right() -> SymbolicValue:
+            return TruthValue(self.is_true(expression.right, env))
 
         match expression.operator:
             case "and":
-                return self.branch(left, right, lambda: Bool(FALSE))
+                return self.branch(left, right, lambda: TruthValue(FALSE))
             case "or":
-                return self.branch(left, lambda: Bool(TRUE), right)
-        return self.branch(left, right, lambda: Bool(TRUE))
+                return self.branch(left, lambda: TruthValue(TRUE), right)
+        return self.branch(left, right, lambda: TruthValue(TRUE))
 
     # ------------------------------------------------------------ texts and functions
 
-    def _template(self, expression: ir.TemplateText, env: Env) -> Value:
+    def _template(self, expression: ir.TemplateText, env: Env) -> SymbolicValue:
         parts = [
             self.constant(part) if isinstance(part, str) else self.evaluate(part, env) for part in expression.parts
         ]
-        texts = [self.each(self.shown, part) for part in parts]
-        if not all(isinstance(text, Text) for text in texts):
-            return Opaque("a text that is not modelled", "string")
-        terms = [text.term for text in texts if isinstance(text, Text)]
-        return Text(terms[0] if len(terms) == 1 else z3.Concat(*terms)) if terms else Text(z3.StringVal(""))
+        texts = [self.per_kind(self.shown, part) for part in parts]
+        if not all(isinstance(text, TextValue) for text in texts):
+            return OpaqueValue("a text that is not modelled", "string")
+        terms = [text.term for text in texts if isinstance(text, TextValue)]
+        return TextValue(terms[0] if len(terms) == 1 else z3.Concat(*terms)) if terms else TextValue(z3.StringVal(""))
 
-    def shown(self, value: Value) -> Value:
+    def shown(self, value: SymbolicValue) -> SymbolicValue:
         """Return a value as the text that a template makes of it."""
         match value:
-            case Null() | Unset():
-                return Text(z3.StringVal(""))
-            case Text():
+            case NullValue() | UnsetValue():
+                return TextValue(z3.StringVal(""))
+            case TextValue():
                 return value
-            case Bool():
-                return Text(ite(value.term, z3.StringVal("true"), z3.StringVal("false")))
-            case Num():
+            case TruthValue():
+                return TextValue(ite(value.term, z3.StringVal("true"), z3.StringVal("false")))
+            case NumberValue():
                 # The text of a decimal depends on its digits, too: each has one of its own here.
                 key = ("number", value.term.get_id() if value.whole else self.numbers.name("decimal"))
-                return Text(self._open_text(key, value.term, "numbers in texts"))
-            case Time():
-                return Text(self._open_text(("time", value.number.term.get_id()), value.number.term, "times in texts"))
-            case Opaque(kind="string"):
+                return TextValue(self._open_text(key, value.term, "numbers in texts"))
+            case TimeValue():
+                return TextValue(
+                    self._open_text(("time", value.number.term.get_id()), value.number.term, "times in texts")
+                )
+            case OpaqueValue(kind="string"):
                 return value
-            case Opaque(kind=""):
+            case OpaqueValue(kind=""):
                 self.fail("type_error", self.open_condition(value.why))
-                return Opaque(value.why, "string")
+                return OpaqueValue(value.why, "string")
         self.fail("type_error")
-        return Text(z3.StringVal(""))
+        return TextValue(z3.StringVal(""))
 
     def _open_text(self, key: Any, kept: Any, why: str) -> Term:
         """Return a text of which only its origin is known: the same for the same key."""
@@ -513,74 +531,74 @@ class Walk:
             self._texts[key] = self.numbers.fresh_text(), kept
         return self._texts[key][0]
 
-    def _call(self, expression: ir.FunctionCall, env: Env) -> Value:
+    def _call(self, expression: ir.FunctionCall, env: Env) -> SymbolicValue:
         function = expression.function
         values = [self.evaluate(part, env) for part in expression.arguments]
         if function == "current_timestamp":
-            return Time(self.now)
+            return TimeValue(self.now)
         if function == "current_year":
             self.approximations.add("the present year")
             return self.numbers.fresh("year", whole=True)
         known = _FUNCTIONS.get(function)
         if known is None:
             return self.any_of(f"the function {function}, which the prover does not know")
-        return self.each(lambda *parts: known(self, parts), *values)
+        return self.per_kind(lambda *parts: known(self, parts), *values)
 
-    def absolute(self, parts: tuple[Value, ...]) -> Value:
+    def absolute(self, parts: tuple[SymbolicValue, ...]) -> SymbolicValue:
         (value,) = parts
-        if isinstance(value, Opaque) and not value.kind:
+        if isinstance(value, OpaqueValue) and not value.kind:
             return self.any_of(value.why)
-        if not isinstance(value, Num):
+        if not isinstance(value, NumberValue):
             self.fail("type_error")
             return NULL
         number = value
         below = self.numbers.less(number, self.numbers.constant(0))
         return self.branch(below, lambda: self.negated(number), lambda: number)
 
-    def of_texts(self, function: str, parts: tuple[Value, ...]) -> Value:
+    def of_texts(self, function: str, parts: tuple[SymbolicValue, ...]) -> SymbolicValue:
         """Return the value of a function that takes texts only."""
         for part in parts:
-            if isinstance(part, Opaque) and not part.kind:
+            if isinstance(part, OpaqueValue) and not part.kind:
                 self.fail("type_error", self.open_condition(part.why))
-            elif not isinstance(part, Text) and not (isinstance(part, Opaque) and part.kind == "string"):
+            elif not isinstance(part, TextValue) and not (isinstance(part, OpaqueValue) and part.kind == "string"):
                 self.fail("type_error")
                 return NULL
-        terms = [part.term for part in parts if isinstance(part, Text)]
+        terms = [part.term for part in parts if isinstance(part, TextValue)]
         is_plain = len(terms) == len(parts)
         if is_plain and function == "starts_with":
-            return Bool(z3.simplify(z3.PrefixOf(terms[1], terms[0])))
+            return TruthValue(z3.simplify(z3.PrefixOf(terms[1], terms[0])))
         if is_plain and function == "ends_with":
-            return Bool(z3.simplify(z3.SuffixOf(terms[1], terms[0])))
+            return TruthValue(z3.simplify(z3.SuffixOf(terms[1], terms[0])))
         if function == "matches":
             key = ("matches", *(term.get_id() for term in terms))
             if is_plain and key not in self._texts:
                 self._texts[key] = pattern_condition(terms[0], z3.simplify(terms[1])), terms
             if is_plain and self._texts[key][0] is not None:
-                return Bool(self._texts[key][0])
+                return TruthValue(self._texts[key][0])
             self.fail("type_error", self.open_condition("a pattern that is not modelled"))
         if function in ("lower", "upper", "trim"):
             if not is_plain:
-                return Opaque(f"the function {function}", "string")
-            return Text(self._open_text((function, terms[0].get_id()), terms[0], f"the function {function}"))
-        return Bool(self.open_condition(f"the function {function}"))
+                return OpaqueValue(f"the function {function}", "string")
+            return TextValue(self._open_text((function, terms[0].get_id()), terms[0], f"the function {function}"))
+        return TruthValue(self.open_condition(f"the function {function}"))
 
 
-def _kind(value: Value) -> str:
+def _kind(value: SymbolicValue) -> str:
     match value:
-        case Opaque():
+        case OpaqueValue():
             return value.kind
-        case Record():
+        case RecordValue():
             return "map"
-        case Items() | Comprehension():
+        case ListItems() | ListComprehension():
             return "list"
-        case Text():
+        case TextValue():
             return "string"
     return type(value).__name__
 
 
-_FUNCTIONS: Final[dict[str, Callable[[Walk, tuple[Value, ...]], Value]]] = {
+_FUNCTIONS: Final[dict[str, Callable[[ExpressionWalk, tuple[SymbolicValue, ...]], SymbolicValue]]] = {
     "len": lambda walk, parts: walk.length(parts[0]),
-    "abs": Walk.absolute,
+    "abs": ExpressionWalk.absolute,
     "round": lambda walk, parts: walk.round(parts[0], parts[1], "half_even"),
     **{
         name: lambda walk, parts, name=name: walk.of_texts(name, parts)  # type: ignore[misc]
