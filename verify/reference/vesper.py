@@ -19,7 +19,7 @@ import lyra.vesper.nodes
 from lyra.vesper.check.rules import ACTIONS
 from lyra.vesper.check.semantics import NODE_TYPES
 from lyra.vesper.expressions import parser
-from lyra.vesper.expressions.terms import AGGREGATES, FORMS, FUNCTIONS
+from lyra.vesper.expressions.functions import AGGREGATES, FORMS, FUNCTIONS
 from lyra.vesper.format.layout import KEY_ORDER
 from lyra.vesper.nodes.steps import CUSTOM, OPERATIONS, STEP_KEYS, Operation
 from lyra.vesper.values.outcome import CODES

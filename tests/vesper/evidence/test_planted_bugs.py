@@ -197,7 +197,7 @@ BUGS: dict[str, Bug] = {
         16,
     ),
     "lower folds": Bug(
-        replaces_entry(expressions.FUNCTIONS_OF_VALUES, "lower", str.casefold), pure(call("lower", text), TEXT), 16
+        replaces_entry(functions.FUNCTIONS_OF_VALUES, "lower", str.casefold), pure(call("lower", text), TEXT), 16
     ),
     "negative numbers count from the end": Bug(
         replaces_entry(expressions.COMPILERS, ir.ItemOf, negative_indexes),

@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from lyra.vesper import ir
+from lyra.vesper.expressions.functions import FUNCTIONS
 from lyra.vesper.values.limits import TEXT_MAX
 from lyra.vesper.values.outcome import Execution, NodeError
 
@@ -183,7 +184,11 @@ def names_in(expression: ir.TypedExpression | None) -> frozenset[str]:
 
 
 def needs_meter(program: Any) -> bool:
-    return any(isinstance(part, _ROUNDS) for part in parts_of(program))
+    """Return whether a part of the program is charged for steps."""
+    return any(
+        isinstance(part, _ROUNDS) or (isinstance(part, ir.FunctionCall) and FUNCTIONS[part.function].charge)
+        for part in parts_of(program)
+    )
 
 
 def acts_outside(step: ir.Step) -> bool:

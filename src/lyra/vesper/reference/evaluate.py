@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from lyra.core.linear_regex import BadPattern, RegexProgram, TooManySteps
 from lyra.vesper import ir
+from lyra.vesper.reference.functions import call_function, length, round_to
 from lyra.vesper.reference.values import (
     arithmetic,
     equal,
@@ -25,7 +25,7 @@ from lyra.vesper.reference.values import (
     text,
     type_error,
 )
-from lyra.vesper.values.limits import PATTERN_INSTRUCTIONS_MAX, PATTERN_STEPS_MAX, TEXT_MAX
+from lyra.vesper.values.limits import TEXT_MAX
 from lyra.vesper.values.outcome import Execution, NodeError
 from lyra.vesper.values.types import ANY
 
@@ -92,7 +92,7 @@ def evaluate(expression: ir.TypedExpression, variables: Variables, budget: StepM
         case ir.ItemOf():
             return _item(value_of(expression.target), value_of(expression.index))
         case ir.Length():
-            return _length(value_of(expression.target))
+            return length(value_of(expression.target))
         case ir.Negate():
             return negated(value_of(expression.operand))
         case ir.Not():
@@ -119,7 +119,12 @@ def evaluate(expression: ir.TypedExpression, variables: Variables, budget: StepM
         case ir.Aggregate():
             return aggregate(expression.function, _elements(expression.collection, variables, budget))
         case ir.FunctionCall():
-            return _call(expression.function, [value_of(part) for part in expression.arguments], budget)
+            return call_function(expression.function, [value_of(part) for part in expression.arguments], budget)
+        case ir.Conditional():
+            is_then = is_true(expression.condition, variables, budget)
+            return value_of(expression.then if is_then else expression.otherwise)
+        case ir.Coalesce():
+            return next((value for part in expression.operands if (value := value_of(part)) is not None), None)
         case ir.Host():
             return _ask(expression.name, expression.arguments, variables, budget)
         case ir.Old():
@@ -196,14 +201,6 @@ def _item(target: Any, index: Any) -> Any:
     raise type_error("no such element")
 
 
-def _length(target: Any) -> int | None:
-    if target is None:
-        return None
-    if kind(target) in ("string", "bytes", "list", "set", "map"):
-        return len(target)
-    raise type_error("no length")
-
-
 def _rounded(expression: ir.Rounded, variables: Variables, budget: StepMeter) -> Any:
     operand = expression.operand
     if isinstance(operand, ir.Arithmetic) and operand.operator == "/":
@@ -213,13 +210,7 @@ def _rounded(expression: ir.Rounded, variables: Variables, budget: StepMeter) ->
         if right == 0:
             raise NodeError("division_by_zero", "division by zero")
         return rounded(parts(left)[0] / parts(right)[0], expression.scale, expression.rounding)
-    return _round(evaluate(operand, variables, budget), expression.scale, expression.rounding)
-
-
-def _round(value: Any, scale: Any, rounding: str) -> Any:
-    if not is_number(value) or not isinstance(scale, int) or isinstance(scale, bool):
-        raise type_error("round needs numbers")
-    return rounded(parts(value)[0], scale, rounding)
+    return round_to(evaluate(operand, variables, budget), expression.scale, expression.rounding)
 
 
 def _compare(operator: str, left: Any, right: Any) -> bool:
@@ -340,48 +331,6 @@ def _matrix_product(left: Any, right: Any, budget: StepMeter) -> list[list[Any]]
             sums.append(total)
         result.append(sums)
     return result
-
-
-def _call(function: str, values: list[Any], budget: StepMeter) -> Any:
-    match function:
-        case "current_timestamp":
-            return budget.execution.now
-        case "current_year":
-            return budget.execution.now.year
-        case "len":
-            return _length(values[0])
-        case "round":
-            return _round(values[0], values[1], "half_even")
-        case "abs":
-            if not is_number(values[0]):
-                raise type_error("abs needs a number")
-            return negated(values[0]) if parts(values[0])[0] < 0 else values[0]
-    if not all(isinstance(value, str) for value in values):
-        raise type_error(f"{function} needs texts")
-    match function:
-        case "lower":
-            return values[0].lower()
-        case "upper":
-            return values[0].upper()
-        case "trim":
-            return values[0].strip()
-        case "starts_with":
-            return values[0][: len(values[1])] == values[1]
-        case "ends_with":
-            return values[0][max(0, len(values[0]) - len(values[1])) :] == values[1]
-        case "matches":
-            return _matches(values[0], values[1])
-    raise AssertionError(function)
-
-
-def _matches(subject: str, pattern: str) -> bool:
-    try:
-        groups, _ = RegexProgram(pattern, size_max=PATTERN_INSTRUCTIONS_MAX).search(subject, 0, PATTERN_STEPS_MAX)
-    except BadPattern:
-        raise type_error("a bad pattern") from None
-    except TooManySteps:
-        raise NodeError("resource_limit", "too many steps of a pattern") from None
-    return groups is not None
 
 
 def _ask(name: str, arguments: tuple[ir.TypedExpression, ...], variables: Variables, budget: StepMeter) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import math
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -378,6 +378,8 @@ def integer(number: int) -> int:
 def arithmetic(operator: str, left: Any, right: Any) -> Any:
     if operator == "+" and isinstance(left, str) and isinstance(right, str):
         return left + right
+    if operator in "+-" and "timestamp" in (kind(left), kind(right)):
+        return _time_arithmetic(operator, left, right)
     if not is_number(left) or not is_number(right):
         raise type_error(f"{operator} needs numbers")
     (first, first_scale), (second, second_scale) = parts(left), parts(right)
@@ -401,6 +403,23 @@ def arithmetic(operator: str, left: Any, right: Any) -> Any:
         case _:
             raise AssertionError(operator)
     return integer(result.numerator) if whole else decimal_of(result, scale)
+
+
+def _time_arithmetic(operator: str, left: Any, right: Any) -> Any:
+    if kind(left) == kind(right) == "timestamp" and operator == "-":
+        span = left - right
+        micros = (span.days * 86_400 + span.seconds) * 10**6 + span.microseconds
+        return micros // 10**6 if micros % 10**6 == 0 else decimal_of(Fraction(micros, 10**6), 6)
+    if operator == "+" and is_number(left):
+        left, right = right, left
+    if kind(left) != "timestamp" or not is_number(right):
+        raise type_error(f"{operator} needs a timestamp and a duration")
+    micros = round(parts(right)[0] * 10**6)  # half-even
+    span = timedelta(days=min(abs(micros) // (86_400 * 10**6), 10**8), microseconds=abs(micros) % (86_400 * 10**6))
+    try:
+        return left + span if (micros >= 0) is (operator == "+") else left - span
+    except OverflowError:
+        raise NodeError("overflow", "no such year") from None
 
 
 def _quotient(value: Fraction, scale: int) -> Decimal:
@@ -441,10 +460,13 @@ def rounded(value: Fraction, scale: int, rounding: str) -> Decimal:
     rest = abs(scaled - down)
     away = down + (1 if scaled > 0 else -1)
     half = Fraction(1, 2)
-    if rounding == "half_even":
-        is_away = rest > half or (rest == half and down % 2 != 0)
-    elif rounding == "half_up":
-        is_away = rest >= half
-    else:
-        is_away = False
+    is_away = {
+        "half_even": rest > half or (rest == half and down % 2 != 0),
+        "half_up": rest >= half,
+        "half_down": rest > half,
+        "down": False,
+        "up": rest > 0,
+        "floor": rest > 0 and scaled < 0,
+        "ceiling": rest > 0 and scaled > 0,
+    }[rounding]
     return decimal_of(Fraction(away if is_away else down, 10**scale), scale)
