@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from lyra.vesper import ir
-from lyra.vesper.direct import coercion, expressions, numbers, steps, transforms
+from lyra.vesper.direct import coercion, expressions, functions, numbers, steps, transforms
 from lyra.vesper.direct import run as direct_program
 from lyra.vesper.direct.run import DirectProgram
 from lyra.vesper.evidence import differential

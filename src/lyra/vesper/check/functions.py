@@ -21,7 +21,6 @@ from lyra.vesper.check.types import (
     is_key,
     is_ordered,
     is_text,
-    key_kind,
     may_equal,
     nullable,
 )
@@ -48,6 +47,7 @@ from lyra.vesper.values.types import (
     ValueType,
     describe,
     is_numeric,
+    key_kind,
     without_null,
 )
 from lyra.vesper.values.zones import zone_of

@@ -25,7 +25,6 @@ from lyra.vesper.check.types import (
     is_key,
     is_ordered,
     is_text,
-    key_kind,
     may_equal,
     nullable,
 )
@@ -73,10 +72,12 @@ from lyra.vesper.values.types import (
     ValueType,
     describe,
     is_numeric,
+    key_kind,
     without_null,
 )
 
 QUERY_RESULT: Final = "query_result"
+_DURATION_HINT: Final = "a duration is written days(n), hours(n), minutes(n) or seconds(n)"
 _LOGIC: Final = {"AND": "and", "OR": "or", "=>": "implies"}
 _ORDERS: Final = ("<", "<=", ">", ">=")
 
@@ -323,25 +324,26 @@ class Typing:
         return self.item(self.term(term.target, scope, site), self.term(term.index, scope, site), site, term)
 
     def item(
-        self, target: ir.TypedExpression, index: ir.TypedExpression, site: TextSite, term: Term
+        self, target: ir.TypedExpression, index: ir.TypedExpression, site: TextSite, term: IndexTerm | CallTerm
     ) -> ir.TypedExpression:
         """Return the element of a list or map by its number or key."""
         kind, key = without_null(target.type), without_null(index.type)
         place = self.state.place(site, term.start)
+        whole, at = (term.target, term.index) if isinstance(term, IndexTerm) else term.arguments[:2]
         if isinstance(kind, Array):
             if key not in (ANY, INTEGER):
-                return self.wrong("type", f"an index is an integer, not {describe(key)}", site, term.start)
+                return self.wrong("type", f"an index is an integer, not {describe(key)}", site, at.start)
             return ir.ItemOf(type=nullable(kind.item), target=target, index=index, place=place)
         if isinstance(kind, (MapType, RecordType)):
             wanted = kind.key if isinstance(kind, MapType) else STRING
             if key == NULL or not may_equal(key, wanted):
                 message = f"a key is {key_kind(wanted)}, not {describe(key)}"
-                return self.wrong("type", message, site, term.start)
+                return self.wrong("type", message, site, at.start)
             own = nullable(kind.value) if isinstance(kind, MapType) else ANY
             return ir.ItemOf(type=own, target=target, index=as_key(index, wanted), place=place)
         if kind == ANY:
             return ir.ItemOf(type=ANY, target=target, index=index, place=place)
-        return self.wrong("type", f"a value of type {describe(kind)} has no elements", site, term.start)
+        return self.wrong("type", f"a value of type {describe(kind)} has no elements", site, whole.end)
 
     def _map(self, term: MapTerm, scope: NameScope, site: TextSite) -> ir.TypedExpression:
         """Return a map that is written out: with constant texts as keys a record, else a map."""
@@ -407,13 +409,14 @@ class Typing:
         if term.operator in _ORDERS:
             if NULL in (left.type, right.type) or not is_ordered(left.type, right.type):
                 kinds = f"{describe(without_null(left.type))} and {describe(without_null(right.type))}"
-                return self.wrong("type", f"{kinds} have no order", site, term.sign)
+                hint = _DURATION_HINT if DURATION in (without_null(left.type), without_null(right.type)) else ""
+                return self.wrong("type", f"{kinds} have no order", site, term.sign, hint=hint)
             return ir.Compare(type=BOOLEAN, operator=term.operator, left=left, right=right, place=place)
         kind = arithmetic_type(term.operator, left.type, right.type)
         if kind is None:
             kinds = f"{describe(without_null(left.type))} and {describe(without_null(right.type))}"
             is_of_time = {TIMESTAMP, DURATION} & {without_null(left.type), without_null(right.type)}
-            hint = "a duration is written days(n), hours(n), minutes(n) or seconds(n)" if is_of_time else ""
+            hint = _DURATION_HINT if is_of_time else ""
             return self.wrong("type", f"`{term.operator}` does not take {kinds}", site, term.sign, hint=hint)
         return ir.Arithmetic(type=kind, operator=term.operator, left=left, right=right, place=place)
 

@@ -258,12 +258,6 @@ def is_key(kind: ValueType) -> bool:
     return is_text(kind) or kind in (INTEGER, BOOLEAN, TIMESTAMP) or isinstance(kind, DecimalType)
 
 
-def key_kind(kind: ValueType) -> str:
-    """Return the word for the keys of a map: string, integer, decimal, boolean or timestamp."""
-    kind = without_null(kind)
-    return "string" if is_text(kind) else "decimal" if isinstance(kind, DecimalType) else describe(kind)
-
-
 def element_of(kind: ValueType) -> ValueType | None:
     """Return the type of a collection's elements; None where it is no array or set."""
     kind = without_null(kind)

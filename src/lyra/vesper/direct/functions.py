@@ -22,14 +22,14 @@ from lyra.vesper.direct.numbers import (
     group_key,
     in_order,
     is_number,
+    key_text,
     kind_of,
     least,
     multiply,
-    number_text,
     overflow,
     round_number,
 )
-from lyra.vesper.direct.times import TIMES, utc_text
+from lyra.vesper.direct.times import TIMES
 from lyra.vesper.expressions.functions import CHARS_A_STEP, FUNCTIONS, ROUNDINGS
 from lyra.vesper.values.limits import ELEMENT_BYTES, PATTERN_INSTRUCTIONS_MAX, PATTERN_STEPS_MAX
 from lyra.vesper.values.outcome import NodeError
@@ -352,21 +352,6 @@ def _map_of(keys: list[Any], values: list[Any]) -> dict[str, Any]:
     return result
 
 
-def map_key(value: Any, kind: str) -> str:
-    """Return the text that stands for a key in a map of keys of the kind."""
-    match kind, value:
-        case "boolean", bool():
-            return str(value).lower()
-        case "integer", int() if type(value) is int:
-            return str(value)
-        case "decimal", int() | Decimal() if is_number(value):
-            number = number_text(value)
-            return re.sub(r"\.?0*\Z", "", number) if "." in number else number
-        case "timestamp", datetime():
-            return utc_text(value)
-    raise wrong_argument(f"a map of keys of type {kind}", value)
-
-
 def _key_reader(kind: str, pattern: str, convert: Callable[[str], Any]) -> Callable[[str], Any]:
     form = re.compile(pattern, re.ASCII)
 
@@ -374,7 +359,7 @@ def _key_reader(kind: str, pattern: str, convert: Callable[[str], Any]) -> Calla
         try:
             if form.fullmatch(text):
                 value = convert(text)
-                if map_key(value, kind) == text:
+                if key_text(value, kind) == text:
                     return value
         except (ValueError, NodeError):
             pass
@@ -443,7 +428,7 @@ FUNCTIONS_OF_VALUES: Final[dict[str, Callable[..., Any]]] = {
     "values": _values,
     "put": _put,
     "map_of": _map_of,
-    "map_key": map_key,
+    "map_key": key_text,
     "milliseconds": _milliseconds,
     "seconds": _duration("seconds", 1),
     "minutes": _duration("minutes", 60),

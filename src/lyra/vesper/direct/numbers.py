@@ -14,8 +14,9 @@ is a type error.
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Callable, Iterable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import (
     ROUND_HALF_EVEN,
     Context,
@@ -130,7 +131,7 @@ def subtract(left: Any, right: Any) -> Any:
             raise overflow() from None
     if isinstance(left, datetime):
         if isinstance(right, datetime):
-            return difference(left, right)
+            return seconds_between(left, right)
         if type(right) in _NUMBERS:
             return shift(left, right, -1)
     raise wrong_operands("-", left, right)
@@ -146,7 +147,7 @@ def shift(time: datetime, seconds: Any, sign: int) -> datetime:
         raise overflow() from None
 
 
-def difference(later: datetime, earlier: datetime) -> int | Decimal:
+def seconds_between(later: datetime, earlier: datetime) -> int | Decimal:
     """Return the seconds between two times: an integer where they are whole, else six digits after the point."""
     span = later - earlier
     seconds = span.days * 86_400 + span.seconds
@@ -285,6 +286,21 @@ def number_text(value: Any) -> str:
     if type(value) is int:
         return str(value)
     return format(checked_decimal(value), "f")
+
+
+def key_text(value: Any, kind: str) -> str:
+    """Return the text that stands for a key in a map of keys of the kind."""
+    match kind, value:
+        case "boolean", bool():
+            return str(value).lower()
+        case "integer", int() if type(value) is int:
+            return str(value)
+        case "decimal", int() | Decimal() if is_number(value):
+            number = number_text(value)
+            return re.sub(r"\.?0*\Z", "", number) if "." in number else number
+        case "timestamp", datetime():
+            return value.astimezone(UTC).replace(tzinfo=None).isoformat() + "Z"
+    raise NodeError("type_error", f"a map of keys of type {kind} cannot take {kind_of(value)}")
 
 
 OPERATIONS: Final[dict[str, Callable[[Any, Any], Any]]] = {

@@ -20,11 +20,6 @@ from lyra.vesper.values.zones import zone_of
 _SECOND: Final = 10**6  # microseconds
 
 
-def utc_text(value: datetime) -> str:
-    """Return a timestamp as a template shows it."""
-    return value.astimezone(UTC).replace(tzinfo=None).isoformat() + "Z"
-
-
 def _require(function: str, time: Any, zone_name: Any) -> ZoneInfo:
     """Return the zone; a type error where the time is none or there is no such zone."""
     if not isinstance(time, datetime):
@@ -117,7 +112,7 @@ def _start_of(time: Any, unit: Any, zone: Any = "UTC") -> datetime:
     if unit in ("hour", "minute"):
         length = 3600 * _SECOND if unit == "hour" else 60 * _SECOND
         try:
-            return (time - timedelta(microseconds=into_day % length)).astimezone(UTC)
+            return local.astimezone(UTC) - timedelta(microseconds=into_day % length)
         except OverflowError:
             raise overflow() from None
     days = {

@@ -109,7 +109,7 @@ class _Parser:
     def expect(self, value: str) -> ExpressionToken:
         token = self.take()
         if token.kind != "symbol" or token.value != value:
-            raise syntax_error(f"`{value}` is expected instead of {token}", token.start, token.end)
+            raise self.unexpected(token, f"`{value}` is expected instead of {token}")
         return token
 
     def expect_name(self, what: str) -> ExpressionToken:
@@ -127,8 +127,8 @@ class _Parser:
         elif token.kind == "symbol" or (token.kind == "name" and token.value in ("if", "else")):
             both = str(previous.value) + str(token.value) if previous and previous.end == token.start else ""
             hint = _OTHER_SIGNS.get(both) or _OTHER_SIGNS.get(str(token.value), "")
-        if not hint and token.kind == "symbol" and _BINARY.get(token.value) == _COMPARE:
-            hint = f"comparisons do not chain: write a < b AND b {token.value} c"
+        elif previous and previous.kind == "name" and previous.value.upper() in KEYWORDS:
+            hint = f"keywords are written in upper case: {previous.value.upper()}"
         error = syntax_error(message or f"unexpected {token}", token.start, token.end, hint=hint)
         error.fields["after_name"] = token.kind == "name" and previous is not None and previous.kind == "name"
         return error
@@ -143,11 +143,18 @@ class _Parser:
             elif own == _COMPARE:
                 left = self.comparison(left)
                 if self.operator_level() == _COMPARE:
-                    raise self.unexpected(self.peek())
+                    raise self.chained(left)
             else:
                 sign = self.take()
                 left = self.binary(str(sign.value), left, self.expression(own + 1), sign)
         return left
+
+    def chained(self, left: Term) -> ParseError:
+        """Return the error of a comparison after another: what is meant is both of them."""
+        token = self.peek()
+        middle = printed(left.right) if isinstance(left, BinaryTerm) else "…"
+        hint = f"comparisons do not chain: write {printed(left)} AND {middle} {token.value} …"
+        return syntax_error(f"unexpected {token}", token.start, token.end, hint=hint)
 
     def operator_level(self) -> int:
         token = self.peek()

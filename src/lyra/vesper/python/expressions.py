@@ -474,8 +474,10 @@ class ExpressionWriter:
         the run is behind it."""
         first, *others = node.operands
         value = self.value(first)
-        if not others or isinstance(value, ast.Constant):
-            return self._coalesce(msgspec.structs.replace(node, operands=tuple(others))) if others else value
+        if not others or (isinstance(value, ast.Constant) and value.value is not None):
+            return value
+        if isinstance(value, ast.Constant):
+            return self._coalesce(msgspec.structs.replace(node, operands=tuple(others)))
         if not isinstance(value, ast.Name):
             if self.sink is None:
                 lazy = [self.lazy(operand) for operand in others]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime
 from decimal import ROUND_CEILING, ROUND_DOWN, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
 from operator import itemgetter
 from typing import Any, Final, NoReturn
@@ -18,13 +18,12 @@ from lyra.vesper.python import numbers
 from lyra.vesper.python.numbers import checked, is_number, kind_of
 from lyra.vesper.python.operators import (
     MEMORY_BYTES,
-    decimal_text,
     field,
     greater,
     in_order,
+    key_text,
     less,
     string_argument,
-    timestamp_text,
     too_large,
     value_token,
 )
@@ -304,16 +303,7 @@ def map_from(keys: list[Any], values: list[Any]) -> dict[str, Any]:
 
 def map_key(value: Any, kind: str) -> str:
     """Return the text that stands for a key in a map of keys of the kind."""
-    if kind == "boolean" and isinstance(value, bool):
-        return "true" if value else "false"
-    if kind == "integer" and type(value) is int:
-        return str(value)
-    if kind == "decimal" and is_number(value):
-        text = decimal_text(Decimal(value))
-        return text.rstrip("0").rstrip(".") if "." in text else text
-    if kind == "timestamp" and isinstance(value, datetime):
-        return timestamp_text(value.astimezone(UTC))
-    _refuse(f"a map of keys of type {kind}", value)
+    return key_text(value, kind)
 
 
 _PLAIN_NUMBER: Final = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")

@@ -8,7 +8,7 @@ timestamps in UTC with Z. Aggregates, groups and matrix products are here too.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any, Final
@@ -163,6 +163,20 @@ def decimal_text(value: Decimal) -> str:
 def timestamp_text(value: datetime) -> str:
     form = "%H:%M:%S.%f" if value.microsecond else "%H:%M:%S"
     return f"{value.year:04d}-{value.month:02d}-{value.day:02d}T{value.strftime(form)}Z"
+
+
+def key_text(value: Any, kind: str) -> str:
+    """Return the text that stands for a key in a map of keys of the kind."""
+    if kind == "boolean" and isinstance(value, bool):
+        return "true" if value else "false"
+    if kind == "integer" and type(value) is int:
+        return str(value)
+    if kind == "decimal" and is_number(value):
+        text = decimal_text(Decimal(value))
+        return text.rstrip("0").rstrip(".") if "." in text else text
+    if kind == "timestamp" and isinstance(value, datetime):
+        return timestamp_text(value.astimezone(UTC))
+    raise NodeError("type_error", f"a map of keys of type {kind} does not take {kind_of(value)}")
 
 
 def text_of(*parts: Any, chars_max: int = TEXT_MAX) -> str:

@@ -17,13 +17,13 @@ from lyra.vesper.reference.values import (
     equal,
     integer,
     is_number,
+    key_text,
     kind,
     less,
     negated,
     parts,
     rounded,
     sorted_set,
-    text,
     type_error,
 )
 from lyra.vesper.values.limits import ELEMENT_BYTES, PATTERN_INSTRUCTIONS_MAX, PATTERN_STEPS_MAX, TEXT_MAX
@@ -336,20 +336,6 @@ def _get(target: Any, key: Any, default: Any) -> Any:
         case "list", "number" if isinstance(key, int):
             return next((value for index, value in enumerate(target) if index == key), default)
     raise type_error("no such element")
-
-
-def key_text(key: Any, of: str) -> str:
-    """Return the text that stands for a key of a map."""
-    own = kind(key)
-    is_fitting = own == "number" and (of == "decimal" or (of == "integer" and isinstance(key, int)))
-    if not is_fitting and (own != of or own not in ("boolean", "timestamp")):
-        raise type_error("a key of another type")
-    shown = text(key)
-    while own == "number" and "." in shown and shown[-1] in "0.":
-        shown, is_whole = shown[:-1], shown[-1] == "."
-        if is_whole:
-            break
-    return shown
 
 
 def key_of(shown: str, of: str) -> Any:

@@ -126,3 +126,11 @@ def without_null(kind: ValueType) -> ValueType:
 def is_numeric(kind: ValueType) -> bool:
     kind = without_null(kind)
     return isinstance(kind, DecimalType) or kind == INTEGER
+
+
+def key_kind(kind: ValueType) -> str:
+    """Return the word for the keys of a map: string, integer, decimal, boolean, timestamp, or any."""
+    kind = without_null(kind)
+    if isinstance(kind, DecimalType):
+        return "decimal"
+    return "string" if isinstance(kind, EnumType) else describe(kind)
