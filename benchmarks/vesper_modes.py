@@ -141,7 +141,9 @@ def _compared(name: str, text: str, size: Size, goals: tuple[Goal, ...] = ()) ->
 def run(size: Size) -> list[Row]:
     count = size.of(5_000, 50)
     mode = mode_named("direct_only")
-    routed = interleave({"route": _timed(lambda: route(mode, "add_v1", NUMBERS, 7), size.of(50_000, 50))}, size.repeats)
+    routed = interleave(
+        {"route": _timed(lambda: route(mode, "add_v1", NUMBERS, 0.5), size.of(50_000, 50))}, size.repeats
+    )
     return [
         Row("the router", routed["route"], goals=(at_most(0.5, "µs"),)),
         *_rows("a sum", SUM, NUMBERS, count, size.repeats),

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+import sys
+from random import Random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lyra.core.ids import seeded
 from lyra.core.linear_regex import BadPattern, PatternTooLarge, RegexProgram, TooManySteps, Unsupported
 from tests.cases import cases
 
@@ -28,6 +31,72 @@ def test_it_matches_what_python_matches(flags: str, pattern: str, other: str, te
     match, _ = program.search(text, 0, 1_000_000)
     assert (None if match is None else match[:2]) == (None if expected is None else expected.span())
     assert program.matches_whole(text) == (re.fullmatch(both, text) is not None)
+
+
+# ---------------------------------------------------------------- a generator of patterns and texts
+
+_PARTS = (
+    *("a", "b", "A", "s", "k", "i", "é", "ß", "ſ", "\u212a", "İ", "ı", "Σ", "ς", "σ", "µ", "μ", "ǅ", "ﬅ", "1", "_"),
+    *(" ", r"\n", ".", r"\d", r"\w", r"\s", r"\D", r"\W", r"\S", r"\b", r"\B", "^", "$", r"\A", r"\Z", r"\x41"),
+    *("[ab]", "[^a]", "[a-z]", "[^A-Z]", r"[\w-]", r"[^\W\d]", r"[^\s]", "[k-s]", "[^k]", r"[\u0390-\u03b0]", "[ﬅ]"),
+)
+_REPEATS = ("*", "+", "?", "*?", "+?", "??", "{2}", "{0,2}", "{1,}", "{0}", "{1,2}?")
+_CHARACTERS = "abAsSkKiIéÉßſ\u212aİıΣςσ1_ \n\rµμ.-ǅǆﬅﬆ\x85\u2028²½"
+
+
+def _pattern(rng: Random, depth: int = 0) -> str:
+    def inner() -> str:
+        return _pattern(rng, depth + 1)
+
+    kind = rng.random()
+    if depth > 3 or kind < 0.45:
+        return rng.choice(_PARTS)
+    if kind < 0.6:
+        return inner() + inner()
+    if kind < 0.7:
+        return f"(?:{inner()}|{inner()})"
+    if kind < 0.78:
+        return f"({inner()})"
+    if kind < 0.82:
+        return f"(?{rng.choice(('i', 's', 'm', 'x', '-i', 'i-s'))}:{inner()})"
+    return f"{'(' if kind > 0.95 else '(?:'}{inner()}){rng.choice(_REPEATS)}"
+
+
+def _spans(match: re.Match[str] | None) -> tuple[int, ...] | None:
+    return (
+        None if match is None else tuple(place for number in range(match.re.groups + 1) for place in match.span(number))
+    )
+
+
+def test_matches_and_groups_are_those_of_python() -> None:
+    """Of nested patterns too: repetitions of what may be empty, flags of groups, letters with several lower cases."""
+    rng, checked = seeded(20), 0
+    for _ in range(cases(2_500)):
+        pattern = rng.choice(("", "", "", "(?i)", "(?m)", "(?s)", "(?a)", "(?ai)", "(?im)")) + _pattern(rng)
+        try:
+            theirs, own = re.compile(pattern), RegexProgram(pattern, size_max=10_000)
+        except (re.error, BadPattern):
+            continue
+        for _ in range(4):
+            text = "".join(rng.choices(_CHARACTERS, k=rng.randrange(7)))
+            if not text and r"\B" in pattern and sys.version_info >= (3, 14):
+                continue  # Python 3.14 changed this case; Lyra gives one answer on all versions
+            assert own.search(text, 0, 1_000_000)[0] == _spans(theirs.search(text)), (pattern, text)
+            assert own.matches_whole(text) == (theirs.fullmatch(text) is not None), (pattern, text)
+            checked += 1
+    assert checked > cases(2_500) * 2
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "matches"),
+    [("^[0-9]+$", "12\n", False), ("^[0-9]+$", "12", True), ("(?m)^[0-9]+$", "12\nx", True), ("a$|\nb", "a\nb", True)],
+)
+def test_a_strict_end_is_the_very_end(pattern: str, text: str, matches: bool) -> None:
+    """`$` accepts no trailing line feed where that is asked for; without, it is Python's."""
+    strict = RegexProgram(pattern, size_max=100, is_end_strict=True)
+    assert (strict.search(text, 0, 1_000)[0] is not None) is matches
+    assert strict.matches_whole(text) is (re.fullmatch(pattern.replace("$", r"\Z"), text) is not None)
+    assert RegexProgram(pattern, size_max=100).search(text, 0, 1_000)[0] is not None
 
 
 @pytest.mark.parametrize(
@@ -61,6 +130,7 @@ def test_the_steps_of_a_search_are_bounded() -> None:
         (r"(a)\1", "groupref"),
         ("a*+", "possessive repeat"),
         ("(?>a)", "atomic group"),
+        (r"(?a:\W)", "a or u flag of a group"),
     ],
 )
 def test_what_cannot_be_matched_in_linear_time_is_named(pattern: str, construct: str) -> None:

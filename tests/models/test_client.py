@@ -16,7 +16,6 @@ from lyra.core.policies.retry import Retry
 from lyra.core.providers import SETTINGS, USUAL
 from lyra.errors import ConfigError, LyraError
 from lyra.models import LLMClient, LLMProvider, Message, Request
-from lyra.models.names import PROVIDERS
 from lyra.models.stream import Finished, Started, StreamEvent, TextDelta
 from lyra.models.wire.faults import KINDS, fault
 from lyra.testing import MockServer
@@ -165,12 +164,17 @@ def test_public_names_are_where_a_user_would_look() -> None:
 def test_the_page_about_models_is_complete() -> None:
     """Every provider, variable, setting and kind of error is in the how-to."""
     page = (Path(__file__).parents[2] / "docs" / "how-to" / "models.md").read_text(encoding="utf-8")
-    rows = set(re.findall(r"^\| (`[^|]+`) \|", page, re.MULTILINE))
-    missing = {f"`{name}`" for name in (*PROVIDERS, *KINDS)} - rows
-    assert not missing, f"without a line in docs/how-to/models.md: {sorted(missing)}"
-    for usual in USUAL.values():
+    rows = set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))
+    assert not {*KINDS} - rows, f"without a line in docs/how-to/models.md: {sorted({*KINDS} - rows)}"
+    table = page.partition("| provider | key | address |")[2].partition("\n\n")[0]
+    lines = dict(re.findall(r"^\| `(\w+)` \|(.*)", table, re.MULTILINE))
+    assert not {*USUAL} - {*lines}, f"without a line in docs/how-to/models.md: {sorted({*USUAL} - {*lines})}"
+    assert not {*lines} - {*USUAL}, f"without a row in USUAL of core/providers.py: {sorted({*lines} - {*USUAL})}"
+    for name, usual in USUAL.items():
         for variable in (*usual.key, *usual.url, *usual.project, *usual.api_version):
-            assert variable in page, variable
+            assert f"`{variable}`" in lines[name], (
+                f"{variable} is missing in the line of {name} in docs/how-to/models.md"
+            )
     for setting in SETTINGS:
         assert f"`{setting}`" in page, setting
     retried = {kind for kind in KINDS if Retry().should_retry(fault(kind, "x"), 1)}

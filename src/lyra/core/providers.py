@@ -1,7 +1,7 @@
 """The one table of model providers: client class, usual environment variables and address of each; loopback addresses.
 
 `USUAL` has a row for each provider, by its name; any other name is a server that speaks OpenAI's format and has a base
-URL. Every other table of providers (`lyra.models.names`, prices, telemetry, the first screen, the mock server) is made
+URL. Every other table of providers (names of models, prices, telemetry, the first screen, the mock server) is made
 from it. Used by the configuration, which has to know which key belongs to which provider, and by
 `lyra.models`, which makes the calls. Reads no variable itself.
 """
@@ -31,11 +31,21 @@ _PLAIN_URL: Final = re.compile(
 )
 
 
+class KnownModel(NamedTuple):
+    """A model that genai-prices does not list: its context window in tokens, and dollars for a million tokens."""
+
+    name: str
+    window: int
+    input_usd_per_mtok: str
+    output_usd_per_mtok: str
+
+
 class Usual(NamedTuple):
     """A provider's client class (`module:class`, imported at the first call), usual environment variables and address.
 
     `port`: its address may be written as host or host:port. `is_local`: it runs on this machine, free and without a
     key. `prices`, `telemetry`: its name in genai-prices and in OpenTelemetry's conventions, where it is another.
+    `ids`: how ids begin that are known without the provider's name. `models`: those that genai-prices does not list.
     `example`: a model for the first screen, which leaves out providers without. `mock`: the path on the mock server
     that stands for its base URL; None where that server does not speak its format."""
 
@@ -51,9 +61,29 @@ class Usual(NamedTuple):
     is_local: bool = False
     prices: str = ""
     telemetry: str = ""
+    ids: tuple[str, ...] = ()
+    models: tuple[KnownModel, ...] = ()
     example: str = ""
     mock: str | None = None
 
+
+# Bedrock's ids begin with the maker of the model, or with a region: `us.anthropic.…`.
+_BEDROCK_IDS: Final = (
+    *(
+        "ai21.",
+        "amazon.",
+        "anthropic.",
+        "cohere.",
+        "deepseek.",
+        "google.",
+        "meta.",
+        "minimax.",
+        "mistral.",
+        "moonshot.",
+    ),
+    *("nvidia.", "openai.", "qwen.", "writer.", "zai."),
+    *("us.", "us-gov.", "eu.", "apac.", "jp.", "au.", "ca.", "global."),
+)
 
 USUAL: Final[dict[str, Usual]] = {
     "anthropic": Usual(
@@ -62,6 +92,7 @@ USUAL: Final[dict[str, Usual]] = {
         url=("ANTHROPIC_BASE_URL",),
         base_url="https://api.anthropic.com",
         needs=("api_key",),
+        ids=("claude-",),
         example="claude-sonnet-4-5",
         mock="",
     ),
@@ -71,6 +102,7 @@ USUAL: Final[dict[str, Usual]] = {
         url=("OPENAI_BASE_URL",),
         base_url="https://api.openai.com/v1",
         needs=("api_key",),
+        ids=("gpt-", "chatgpt-", "o1", "o3", "o4", "codex-", "text-embedding-"),
         example="MODEL",
         mock="/v1",
     ),
@@ -90,6 +122,7 @@ USUAL: Final[dict[str, Usual]] = {
         needs=("api_key",),
         prices="google",
         telemetry="gcp.gemini",
+        ids=("gemini-", "gemma-"),
         example="MODEL",
     ),
     "vertex": Usual(
@@ -107,6 +140,7 @@ USUAL: Final[dict[str, Usual]] = {
         region=("AWS_REGION", "AWS_DEFAULT_REGION"),
         prices="aws",
         telemetry="aws.bedrock",
+        ids=_BEDROCK_IDS,
     ),
     "ollama": Usual(
         "lyra.models.providers.ollama:Ollama",

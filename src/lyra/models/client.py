@@ -23,7 +23,7 @@ import msgspec
 
 from lyra.core.providers import COMPATIBLE, USUAL
 from lyra.errors import ConfigError
-from lyra.models.names import PROVIDERS, ModelName, model_name
+from lyra.models.names import ModelName, model_name
 from lyra.models.pricing import Price, Prices
 from lyra.models.provider import LLMProvider, Request, closing
 from lyra.models.settings import secrets_of, settings_of
@@ -73,7 +73,7 @@ class LLMClient:
         """The providers that have settings, or a key in a variable of the environment."""
         env = os.environ if self._env is None else self._env
         given = self._given()
-        with_key = (name for name in PROVIDERS if any(env.get(key, "").strip() for key in USUAL[name].key))
+        with_key = (name for name, usual in USUAL.items() if any(env.get(key, "").strip() for key in usual.key))
         return tuple(dict.fromkeys((*given, *with_key, *self._providers)))
 
     def provider(self, name: str) -> LLMProvider:
@@ -124,7 +124,7 @@ class LLMClient:
     def all_secrets(self) -> tuple[str, ...]:
         """`secrets`, and the keys of unused providers in settings and environment variables."""
         given = {} if callable(self._settings) else self._settings or {}
-        told = (secret for name in (*PROVIDERS, *given) for secret in secrets_of(name, given.get(name), self._env))
+        told = (secret for name in (*USUAL, *given) for secret in secrets_of(name, given.get(name), self._env))
         return tuple(dict.fromkeys((*self.secrets(), *told)))
 
     async def close(self) -> None:

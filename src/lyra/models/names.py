@@ -1,54 +1,18 @@
 """Names of models: `provider/model`, or a well-known bare id.
 
-The providers are the rows of `lyra.core.providers`; `_PREFIXES` is the table of bare ids. Model ids are data:
-there is no list of models here, only of prefixes that show the provider. Any other name that has settings with a base
+The providers are the rows of `lyra.core.providers`; their column `ids` says how bare ids begin. Model ids are data:
+a prefix shows the provider, and no list of models is needed. Any other name that has settings with a base
 URL is a server that speaks OpenAI's format.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from lyra.core.checking.check import did_you_mean
 from lyra.core.providers import USUAL
 from lyra.errors import ConfigError
-
-PROVIDERS: Final = tuple(USUAL)
-
-# Bedrock's ids begin with the maker of the model, or with a region: `us.anthropic.…`.
-_BEDROCK_MAKERS: Final = (
-    "ai21",
-    "amazon",
-    "anthropic",
-    "cohere",
-    "deepseek",
-    "google",
-    "meta",
-    "minimax",
-    "mistral",
-    "moonshot",
-    "nvidia",
-    "openai",
-    "qwen",
-    "writer",
-    "zai",
-)
-_BEDROCK_PLACES: Final = ("us", "us-gov", "eu", "apac", "jp", "au", "ca", "global")
-_PREFIXES: Final[tuple[tuple[str, str], ...]] = (
-    ("claude-", "anthropic"),
-    ("gpt-", "openai"),
-    ("chatgpt-", "openai"),
-    ("o1", "openai"),
-    ("o3", "openai"),
-    ("o4", "openai"),
-    ("codex-", "openai"),
-    ("text-embedding-", "openai"),
-    ("gemini-", "gemini"),
-    ("gemma-", "gemini"),
-    *((f"{maker}.", "bedrock") for maker in _BEDROCK_MAKERS),
-    *((f"{place}.", "bedrock") for place in _BEDROCK_PLACES),
-)
 
 
 class ModelName(NamedTuple):
@@ -62,10 +26,11 @@ class ModelName(NamedTuple):
 def provider_of(model: str) -> str | None:
     """The provider of a bare id; None if no prefix matches."""
     word = model.lower()
-    for prefix, provider in _PREFIXES:
-        # `o3` and `o3-mini`, but not `o3d`
-        if word.startswith(prefix) and (not prefix[-1].isdigit() or word[len(prefix) : len(prefix) + 1] in ("", "-")):
-            return provider
+    for provider, usual in USUAL.items():
+        for start in usual.ids:
+            # `o3` and `o3-mini`, but not `o3d`
+            if word.startswith(start) and (not start[-1].isdigit() or word[len(start) : len(start) + 1] in ("", "-")):
+                return provider
     return None
 
 
@@ -74,7 +39,7 @@ def model_name(name: str, others: Iterable[str] = ()) -> ModelName:
     text: object = name
     if not isinstance(text, str) or not text.strip():
         raise ConfigError(f"a model is named like anthropic/claude-sonnet-4-5, not {name!r}", key="model")
-    known = dict.fromkeys((*PROVIDERS, *others))
+    known = dict.fromkeys((*USUAL, *others))
     provider, slash, model = name.strip().partition("/")
     if slash and provider in known:
         if not model:
@@ -105,6 +70,6 @@ def _unknown(name: str, message: str, near: str | None, known: tuple[str, ...], 
 def _near_prefix(name: str) -> str | None:
     """`cluade-sonnet-4` → `claude-sonnet-4`: a slip in the word before the first dash."""
     first, dash, rest = name.partition("-")
-    words = [prefix[:-1] for prefix, _ in _PREFIXES if prefix.endswith("-")]
+    words = [start[:-1] for usual in USUAL.values() for start in usual.ids if start.endswith("-")]
     near = did_you_mean(first.lower(), words) if dash else None
     return f"{near}-{rest}" if near else None

@@ -1,8 +1,9 @@
 """Prices of calls by model, in whole micro-dollars, and the published context windows.
 
 `price_of("anthropic/claude-sonnet-4-5")` is a `Price`, or None for an unknown one: it is shown as unknown, never
-guessed and never zero. Prices come from genai-prices (offline, imported at the first question that needs it), or from a
-mapping of the user's own. Ollama runs on the user's machine and costs nothing; so does `sim/echo`.
+guessed and never zero. Prices come from a mapping of the user's own, from genai-prices (offline, imported at the first
+question that needs it), or, for models that it does not list, from the provider's row in `lyra.core.providers`. Ollama
+runs on the user's machine and costs nothing; so does `sim/echo`.
 
 A `Price` counts exactly: a dollar for a million tokens is a micro-dollar a token, kept as an integer of `_SCALE`ths and
 rounded up once per call. `worst_case` is never below the `cost` of any usage within its bounds, whatever was read from
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lyra.core.checking.check import check_keys
 from lyra.core.clock import Clock, loop_clock
-from lyra.core.providers import COMPATIBLE, USUAL
+from lyra.core.providers import COMPATIBLE, USUAL, KnownModel
 from lyra.errors import ConfigError
 from lyra.models.stream import TokenUsage
 
@@ -240,6 +241,8 @@ class Prices:
             price = None
         else:
             price, changes = _published(_price_list(provider), model, self._clock.now())
+            if price is None and (known := _known_model(provider, model)):
+                price = Price.per_mtok(known.input_usd_per_mtok, known.output_usd_per_mtok)
             if changes:
                 self._until[name] = self._clock.monotonic() + _REFRESH_S
         raised = self._raising.get(name)
@@ -260,6 +263,11 @@ def price_of(name: str) -> Price | None:
     return _USUAL.of(name)
 
 
+def _known_model(provider: str, model: str) -> KnownModel | None:
+    """Return the model in the provider's row of the table; None if it is not there."""
+    return next((known for known in USUAL.get(provider, COMPATIBLE).models if known.name == model), None)
+
+
 # ---------------------------------------------------------------- genai-prices
 def _price_list(provider: str) -> str:
     """Return the name of a provider in genai-prices."""
@@ -275,18 +283,14 @@ def _published(provider_id: str, model: str, now: float, *, embeds: bool = False
     return _price(prices, embeds=embeds), isinstance(model_info.prices, list)
 
 
-def published_model(provider: str, model: str) -> Any:
-    """The published data of a model, by our name of the provider; None if there is none."""
-    return _find(_price_list(provider), model)
-
-
 def published_names(provider: str) -> list[str]:
-    """The names of a provider's models whose data are published, those that are deprecated left out."""
+    """Return the names of a provider's models whose data are published, those that are deprecated left out."""
     from genai_prices.data_snapshot import get_snapshot
 
     wanted = _price_list(provider)
     models = next((known.models for known in get_snapshot().providers if known.id == wanted), ())
-    return sorted(model.id for model in models if not model.deprecated)
+    own = (known.name for known in USUAL.get(provider, COMPATIBLE).models)
+    return sorted({*own, *(model.id for model in models if not model.deprecated)})
 
 
 def _find(provider_id: str, model: str) -> Any:
@@ -365,8 +369,11 @@ def _render_rate(rate: int) -> str:
 
 @lru_cache(maxsize=1_024)
 def context_window(name: str) -> int | None:
-    """The context window of `provider/model` in tokens; None if it is not published."""
+    """Return the context window of `provider/model` in tokens; None if it is not published."""
     provider, _, model = name.partition("/")
-    published = published_model(provider, model) if model and provider != "sim" else None
-    window: int | None = published.context_window if published is not None else None
-    return window
+    published = _find(_price_list(provider), model) if model and provider != "sim" else None
+    if published is not None:
+        window: int | None = published.context_window
+        return window
+    known = _known_model(provider, model)
+    return known.window if known is not None else None

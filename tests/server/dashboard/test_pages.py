@@ -413,7 +413,10 @@ def test_every_page_has_its_places():
         for endpoint in import_module(module.name).ENDPOINTS:
             assert endpoint in PAGES, f"give {module.name} a row in PAGES of server/dashboard/routes.py"
     for item in NAV:
-        assert item.path in paths, f"{item.path} is in NAV of server/dashboard/layout.py, and no page has that path"
+        place = f"{item.path} in NAV of server/dashboard/layout.py"
+        assert item.path in paths, f"{place} leads to no page: the name of a page's Endpoint begins with `pages.`"
+        same = [other.path for other in NAV if other.key == item.key]
+        assert same == [item.path], f"{place} has the key {item.key!r} of {same}: give it another letter"
     guide = (Path(__file__).parents[3] / "docs" / "how-to" / "dashboard.md").read_text(encoding="utf-8")
     listed = {word for row in re.findall(r"^\| ([^|]+) \|", guide, re.MULTILINE) for word in row.split(", ")}
     for path in paths - {"/figures"}:  # a part of the header

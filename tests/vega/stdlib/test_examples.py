@@ -1,13 +1,18 @@
-"""Every function of the library has an example, and the examples are true."""
+"""Every function of the library is done where its row says, has an example, and the examples are true."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
 from lyra import Event, Kernel, vega
-from lyra.vega.stdlib.table import GLOBALS, LIBRARY
+from lyra.vega.compiler.calls import _BUDGET, _SINGLE, PRIVATE
+from lyra.vega.runtime.handlers import HANDLERS
+from lyra.vega.stdlib.natives import NATIVES
+from lyra.vega.stdlib.table import GLOBALS, LIBRARY, METHODS, PRELUDE
 from verify.reference.vega_examples import EXAMPLES
 
 NAMES = [*GLOBALS, *(f"{module}::{name}" for module, rows in LIBRARY.items() for name in rows)]
@@ -53,6 +58,28 @@ ENDS = {
     "http::post": "CapabilityDenied: net.http:example.org:443 is denied",
     "process::exit": "ProcessExit: done",
 }
+
+
+# Where a function is, by the word of its row.
+PLACES: dict[str, tuple[Mapping[str, Any], str]] = {
+    "pure": (NATIVES, "a function in FUNCTIONS of strings.py or lists.py, or in a table of natives.py, in vega/stdlib"),
+    "vega": (PRELUDE, "a source in PRELUDE of vega/stdlib/table.py"),
+    "effect": (HANDLERS, "a handler in LIBRARY of vega/runtime/library.py"),
+}
+WITHOUT_A_ROW = {*PRIVATE, "test::mock", *(name for names in METHODS.values() for name in names.values())}
+INSTRUCTIONS = {*_SINGLE, *_BUDGET, "process::exit", "Ok", "Err"}  # each has an instruction of its own
+
+
+def test_each_is_done_where_its_row_says():
+    """A function that is not there, and one without a row, are named with their place."""
+    rows = {f"{module}::{name}": row.how for module, rows in LIBRARY.items() for name, row in rows.items()}
+    rows |= {name: row.how for name, row in GLOBALS.items()}
+    for how, (table, place) in PLACES.items():
+        wanted = {name for name, its in rows.items() if its == how}
+        missing = sorted(wanted - {*table} - INSTRUCTIONS)
+        assert not missing, f"{missing} is {how!r} in vega/stdlib/table.py: give it {place}"
+        unknown = sorted({name for name in table if "::" in name} - wanted - WITHOUT_A_ROW)
+        assert not unknown, f"{unknown} is {place}: give it a row that says {how!r} in LIBRARY of vega/stdlib/table.py"
 
 
 def test_each_function_has_one():

@@ -37,6 +37,12 @@ def test_what_is_too_small_or_too_long_is_named(tmp_path: Path) -> None:
     texts = {"__init__": "", "user": USER, "small": SMALL, "alone": ALONE, "long": LONG, "longest": "x = 1\n" * 701}
     for name, text in texts.items():
         (house / f"{name}.py").write_text(text)
+    pages = house / "dashboard" / "pages"
+    pages.mkdir(parents=True)
+    for folder in (pages.parent, pages):
+        (folder / "__init__.py").write_text("")
+    (pages / "costs.py").write_text(SMALL)
+    (house / "dashboard" / "routes.py").write_text("from house.dashboard.pages import costs\n\nPAGES = (costs,)\n")
     grain = measure_grain(SourceTree(house))
     assert sorted(grain.one_importer) == ["house.alone", "house.small"]
     assert grain.small_modules == ["house.small"]

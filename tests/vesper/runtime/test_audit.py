@@ -23,7 +23,7 @@ flow:
 ACTING = PURE.replace("flow:", 'flow:\n  - {step: act, operation: custom.test.act, parameters: {a: "{a}"}}').replace(
     "sum_v1", "act_v1"
 )
-HEAD = {"trace_id", "time", "node", "digest", "path", "mode", "outcome", "code"}
+HEAD = {"trace_id", "time", "user", "action", "node", "digest", "path", "mode", "outcome", "code"}
 
 
 def level(text, word):
@@ -61,6 +61,31 @@ def test_a_node_that_says_nothing_is_audited_where_it_acts(tmp_path):
     assert rows_after(str(tmp_path / "a.db"), level(PURE, None)) == []
     rows = rows_after(str(tmp_path / "b.db"), level(ACTING, None))
     assert [set(row) for row in rows] == [HEAD, HEAD]
+
+
+USED = PURE.replace("a: integer,", "a: integer, user_id: {type: string, required: false},")
+
+
+@pytest.mark.parametrize("text", [USED, ACTING], ids=["pure", "acting"])
+def test_a_row_says_who_did_what(tmp_path, text):
+    """The user is the input `user_id`, else the user of the context; the action is the node's intent."""
+    node = vesper.load(level(text, "basic"))
+    inputs = {"a": 1, "pin": "0000-zz"}
+    with vesper.Runtime(custom={"test.act": abs}, grant=["custom.test.act"]) as nodes:
+        nodes.execute(node, inputs)
+        nodes.execute(node, inputs, ambient={"user": {"id": "ada"}})
+        if text is USED:
+            nodes.execute(node, {**inputs, "user_id": "bea"}, ambient={"user": {"id": "ada"}})
+        rows = nodes.audit()
+    assert [row["user"] for row in rows] == (["anonymous", "ada", "bea"] if text is USED else ["anonymous", "ada"])
+    assert {row["action"] for row in rows} == {"add"}
+
+
+def test_a_sensitive_user_is_not_told(tmp_path):
+    node = vesper.load(level(USED.replace("user_id: {", "user_id: {sensitive: true, "), "basic"))
+    with vesper.Runtime() as nodes:
+        nodes.execute(node, {"a": 1, "pin": "0000-zz", "user_id": "bea"})
+        assert [row["user"] for row in nodes.audit()] == ["[redacted]"]
 
 
 def test_audit_rows_are_events(tmp_path):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 
 import msgspec
 import pytest
 
 from lyra import vesper
+from lyra.core.ids import ProcessRandom
 from lyra.errors import ConfigError, ProcessError
 from lyra.vesper.confidence import lower_bound
 from lyra.vesper.evidence.modes import MODES, ORDER, allowed, bucket, mode_named, route
@@ -58,7 +60,7 @@ def node():
 
 @pytest.mark.parametrize(
     ("mode", "direct_runs", "compared"),
-    [("python_only", 0, 0), ("shadow_direct", 100, 100), ("dual_verify", 100, 100), ("direct_only", 100, 1)],
+    [("python_only", 0, 0), ("shadow_direct", 100, 100), ("dual_verify", 100, 100)],
 )
 def test_each_mode_runs_and_compares_what_it_says(node, mode, direct_runs, compared):
     direct = Counting()
@@ -70,8 +72,35 @@ def test_each_mode_runs_and_compares_what_it_says(node, mode, direct_runs, compa
     assert (evidence.compared, evidence.divergences) == (compared, 0)
 
 
+def test_direct_only_compares_a_random_hundredth():
+    """The sample is drawn by a random key of the runtime, not by the number of an execution: two runtimes draw
+    different ones, and the distances between two samples vary."""
+    mode = mode_named("direct_only")
+    samples = []
+    for draw in (ProcessRandom(b"a"), ProcessRandom(b"b")):
+        ways = [route(mode, "double_v1", {}, draw()) for _ in range(20_000)]
+        assert {way.live for way in ways} == {"direct"}
+        samples.append([number for number, way in enumerate(ways) if way.compare == "now"])
+    assert all(130 < len(sample) < 270 for sample in samples)
+    assert len(set(samples[0]) & set(samples[1])) < 10
+    distances = {after - before for before, after in pairwise(samples[0])}
+    assert len(distances) > 50
+    first, second = vesper.Runtime(), vesper.Runtime()
+    assert first._draw() != second._draw()
+
+
+def test_direct_only_runs_the_direct_path_alone_but_for_its_sample(node):
+    direct = Counting()
+    with vesper.Runtime(direct=direct) as runtime:
+        for number in range(300):
+            runtime.execute(node, {"number": number}, "direct_only")
+        compared = runtime.evidence(node).compared
+    assert direct.runs["direct"] == 300
+    assert compared < 30
+
+
 def test_a_canary_takes_the_same_twentieth_in_every_process(node):
-    live = [route(mode_named("canary_direct"), "double_v1", {"number": n}, 1).live for n in range(10_000)]
+    live = [route(mode_named("canary_direct"), "double_v1", {"number": n}, 0.5).live for n in range(10_000)]
     assert 400 < live.count("direct") < 600
     assert [bucket("double_v1", {"number": n}) for n in range(3)] == [
         bucket("double_v1", {"number": n}) for n in range(3)
@@ -96,6 +125,18 @@ def test_a_divergence_blocks_and_leads_back(node, tmp_path):
         assert [change["to"] for change in evidence.history] == ["dual_verify", "shadow_direct"]
         with pytest.raises(ConfigError, match="reproduced"):
             runtime.set_mode(node, "canary_direct")
+
+
+def test_a_divergence_never_raises_the_mode(node):
+    """A node in python_only stays there when a run in another mode finds a divergence; one that relies on the direct
+    path goes back whatever the mode of that run."""
+    with vesper.Runtime(direct=Counting(wrong_above=5)) as runtime:
+        runtime.execute(node, {"number": 9}, "dual_verify")
+        assert (runtime.mode(node), runtime.evidence(node).divergences) == ("python_only", 1)
+        runtime.set_mode(node, "direct_only", force=True)
+        runtime.execute(node, {"number": 9}, "shadow_direct")
+        runtime.settle()
+        assert (runtime.mode(node), runtime.evidence(node).divergences) == ("shadow_direct", 2)
 
 
 def test_what_happens_to_a_node_is_told_as_events(node):

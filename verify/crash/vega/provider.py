@@ -16,6 +16,7 @@ __all__ = ["Asked", "Provider", "billed"]
 
 _PAUSES_S: Final = (0.0, 0.001, 0.003, 0.006)
 _LONG_S: Final = {"slowly": 0.6, "takes a while": 0.15}  # for those who kill while a call is under way
+_PIECES_S: Final = {"piece by piece": 0.4}  # for those who kill between two pieces of an answer
 _FAILS: Final = {"please fail": "400 Bad Request", "be down": "503 Service Unavailable"}
 _KEY: Final = "idempotency-key"
 _TOKENS_OUT: Final = 5
@@ -108,6 +109,7 @@ class Provider:
         await asyncio.sleep(next((long_s for words, long_s in _LONG_S.items() if words in latest), pause_s))
         while self.held and self.held in latest:  # noqa: ASYNC110 - set by another thread
             await asyncio.sleep(0.01)
+        between_s = next((long_s for words, long_s in _PIECES_S.items() if words in latest), pause_s / 2)
         status = next((status for words, status in _FAILS.items() if words in latest), "")
         if status:
             data = json.dumps({"type": "error", "error": {"type": "invalid_request_error", "message": "no"}}).encode()
@@ -121,7 +123,7 @@ class Provider:
                 writer.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
                 await writer.drain()
                 if event["type"] == "content_block_delta":
-                    await asyncio.sleep(pause_s / 2)
+                    await asyncio.sleep(between_s)
             writer.write(b"0\r\n\r\n")
             await writer.drain()
         with self._lock:

@@ -191,10 +191,12 @@ def audit(ctx: click.Context, /, *, node: str | None, as_json: bool) -> None:
     elif not rows:
         click.echo("no execution left an audit row")
     else:
-        titles = ("time", "node", "path", "mode", "outcome", "trace_id")
+        titles = ("time", "user", "action", "node", "path", "mode", "outcome", "trace_id")
         shown = [
             [
                 moment(row["time"]),
+                row.get("user", ""),
+                row.get("action", ""),
                 row["node"],
                 row["path"],
                 row["mode"],

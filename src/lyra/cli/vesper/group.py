@@ -18,6 +18,7 @@ COMMANDS: Final[dict[str, Lazy]] = {
     "compile": Lazy("lyra.cli.vesper.source", "Write the generated Python of a node to a file.", "compile_"),
     "confidence": Lazy("lyra.cli.vesper.evidence", "Show how sure it is that both paths agree."),
     "debug": Lazy("lyra.cli.vesper.replay", "Execute a node and stop at breakpoints."),
+    "divergences": Lazy("lyra.cli.vesper.divergences", "List the inputs for which the paths of a node differ."),
     "fmt": Lazy("lyra.cli.vesper.source", "Give files of nodes one layout; comments stay."),
     "mode": Lazy("lyra.cli.vesper.evidence", "Show or change the mode of a node."),
     "replay": Lazy("lyra.cli.vesper.replay", "Go through a stored execution, change it and run on."),
@@ -31,8 +32,8 @@ COMMANDS: Final[dict[str, Lazy]] = {
 }
 
 _EPILOG: Final = """\
-Exit codes: 0 success, 1 the node answered with an error or a test failed, 2 bad usage, a node
-that is not valid, 3 denied, 4 a limit was hit, 130 interrupted.
+Exit codes: 0 success, 1 the node answered with an error, its paths differ or a test failed,
+2 bad usage, a node that is not valid, 3 denied, 4 a limit was hit, 130 interrupted.
 """
 
 

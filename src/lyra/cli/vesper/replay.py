@@ -256,8 +256,9 @@ def debug(
         breakpoints = [breakpoint_of(form, node, program) for form in forms]
         redaction = redaction_of(program, inputs)
         prompt = _DebugPrompt(program, redaction, as_json=as_json)
-        runtime.paths[path_name] = Debugger(path_name, breakpoints, prompt.stopped)
-        outcome = runtime.execute(node, inputs, "python_only" if path_name == "python" else "direct_only")
+        debugger = Debugger(path_name, breakpoints, prompt.stopped)
+        mode = "python_only" if path_name == "python" else "direct_only"
+        outcome = runtime.execute(node, inputs, mode, watched=debugger)
     lines = outcome_lines(outcome, program, redaction)
     data = {**outcome_data(outcome, program, redaction), "trace_id": outcome.trace_id}
     print_answer(CommandResult("\n".join(lines), data), prompt, as_json=as_json)

@@ -10,6 +10,7 @@ import click
 from lyra.cli.app import CliCommand, Invocation, json_option
 from lyra.cli.render import document, printable
 from lyra.cli.render import document as print_document
+from lyra.cli.vesper.divergences import divergence_data, divergence_lines
 from lyra.cli.vesper.node_files import (
     input_options,
     inputs_of,
@@ -23,7 +24,7 @@ from lyra.cli.vesper.node_files import (
 from lyra.errors import ConfigError, SourceError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from lyra.vesper.nodes import Node
     from lyra.vesper.runtime.runtime import Runtime
@@ -56,22 +57,35 @@ def run(
     as_json: bool,
 ) -> None:
     """Execute the node of FILE (or an id) and print its outputs. It can call the nodes beside FILE, those of
-    `nodes/` and those of the store."""
+    `nodes/` and those of the store. Where both paths run and differ, that is told and the exit code is 1."""
     from lyra.vesper.repository.folders import repository_around
 
     node = node_named(file)
     inputs = inputs_of(node, pairs, document)
     chosen = mode or (_MODE_OF_PATH[path_name] if path_name else None)
     nodes = repository_around(node.file)
+    diverged: list[Mapping[str, Any]] = []  # divergences of the node, and of those that it calls
     with runtime_of(ctx.ensure_object(Invocation), database, providers, grants, nodes=nodes) as runtime:
+        runtime.on_event(lambda event: diverged.append(event.data), ["vesper.diverged"])
         used = chosen or runtime.mode(node)
         outcome = runtime.execute(node, inputs, chosen, trace=True)
         runtime.settle()
+        program = runtime.program(node)
+        divergences = [
+            divergence_data(row, program, file)
+            if row["digest"] == program.digest
+            else divergence_data(row, runtime.program(runtime.find_node(row["node"]) or node), row["node"])
+            for row in diverged
+        ]
     if as_json:
-        print_document(_data(outcome, path_name, used))
+        print_document({**_data(outcome, path_name, used), "divergences": divergences})
     else:
         _show(outcome)
-    ctx.exit(0 if outcome.status == "success" else 1)
+    for row in divergences:
+        click.echo("error[divergence]: the two paths of the node gave different answers", err=True)
+        for line in divergence_lines(row):
+            click.echo(printable(f"  {line}"), err=True)
+    ctx.exit(0 if outcome.status == "success" and not divergences else 1)
 
 
 def _data(outcome: Outcome, path_name: str | None, mode: str) -> dict[str, Any]:

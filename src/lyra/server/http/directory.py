@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lyra.agents.declaration.agent import AgentDeclaration
 from lyra.core.checking.check import did_you_mean
+from lyra.core.providers import USUAL
 from lyra.errors import ConfigError, Overloaded
-from lyra.models.names import PROVIDERS
 from lyra.server.http.problems import HttpRefusal
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class AgentDirectory:
         if plain not in agents:
             near = did_you_mean(plain, agents)
             hint = f"did you mean {near!r}?" if near else None
-            if name.partition("/")[0] in PROVIDERS:
+            if name.partition("/")[0] in USUAL:
                 hint = "models of providers are open where the server is started with `lyra serve --gateway`"
             raise HttpRefusal(404, f"no agent {plain[:100]!r}", hint=hint)
         return agents[plain]

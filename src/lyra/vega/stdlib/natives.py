@@ -17,7 +17,6 @@ from lyra.core.limits import VEGA_REGEX_PROGRAM_MAX, VEGA_REGEX_STEPS_MAX, VEGA_
 from lyra.core.linear_regex import BadPattern, PatternTooLarge, RegexProgram, TooManySteps, Unsupported
 from lyra.vega.stdlib import lists, strings
 from lyra.vega.stdlib.strings import limited, need, needed
-from lyra.vega.stdlib.table import GLOBALS, LIBRARY
 from lyra.vega.values.operators import less, negate
 from lyra.vega.values.values import INT_MAX, INT_MIN, WORK, Duration, Err, Fault, Ok, checked, kind_of, render
 
@@ -296,15 +295,6 @@ _OTHERS: Final[dict[str, Callable[..., Any]]] = {
 }
 
 NATIVES: Final[dict[str, Callable[..., Any]]] = {**strings.FUNCTIONS, **lists.FUNCTIONS, **_MATHS, **_REGEX, **_OTHERS}
-
-_MISSING = [
-    f"{module}::{name}"
-    for module, rows in LIBRARY.items()
-    for name, row in rows.items()
-    if row.how == "pure" and f"{module}::{name}" not in NATIVES
-]
-assert not _MISSING, f"rows of vega/stdlib/table.py without a function in FUNCTIONS of their module: {_MISSING}"
-assert GLOBALS["type"].how == "pure"
 
 
 def native(name: str) -> Callable[..., Any] | None:

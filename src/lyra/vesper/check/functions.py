@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from lyra.core.linear_regex import BadPattern, RegexProgram
+from lyra.core.linear_regex import BadPattern
 from lyra.vesper import ir
 from lyra.vesper.check.state import NameScope, TextSite
 from lyra.vesper.check.types import (
@@ -27,7 +27,8 @@ from lyra.vesper.check.types import (
 from lyra.vesper.expressions.functions import DIRECTIVES, FUNCTIONS, ROUNDINGS, UNITS, BuiltIn, Kind, Parameter
 from lyra.vesper.expressions.terms import CallTerm, StarTerm
 from lyra.vesper.nodes.reader import close_to
-from lyra.vesper.values.limits import PATTERN_SIZE_MAX, SCALE_MAX
+from lyra.vesper.values.limits import SCALE_MAX
+from lyra.vesper.values.patterns import compile_pattern
 from lyra.vesper.values.types import (
     ANY,
     BOOLEAN,
@@ -227,7 +228,7 @@ def format_problem(text: str) -> str:
 def pattern_problem(pattern: str) -> str:
     """Return why a regular expression cannot be used; empty where it can."""
     try:
-        RegexProgram(pattern, size_max=PATTERN_SIZE_MAX)
+        compile_pattern(pattern)
     except BadPattern as error:
         return str(error)
     return ""

@@ -163,6 +163,7 @@ _ROUNDS: Final = (
     ir.MatrixProduct,
     ir.EffectStep,
     ir.TransitionStep,
+    ir.TransactionStep,
 )
 
 

@@ -10,11 +10,11 @@ import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal
-from functools import lru_cache, partial
+from functools import partial
 from itertools import chain, islice
 from typing import Any, Final
 
-from lyra.core.linear_regex import BadPattern, RegexProgram, TooManySteps
+from lyra.core.linear_regex import BadPattern, TooManySteps
 from lyra.vesper.direct.frames import EXECUTION, METER, Evaluate, Frame, Scope
 from lyra.vesper.direct.numbers import (
     absolute,
@@ -31,8 +31,9 @@ from lyra.vesper.direct.numbers import (
 )
 from lyra.vesper.direct.times import TIMES
 from lyra.vesper.expressions.functions import CHARS_A_STEP, FUNCTIONS, ROUNDINGS
-from lyra.vesper.values.limits import ELEMENT_BYTES, PATTERN_INSTRUCTIONS_MAX, PATTERN_STEPS_MAX
+from lyra.vesper.values.limits import ELEMENT_BYTES, PATTERN_STEPS_MAX
 from lyra.vesper.values.outcome import NodeError
+from lyra.vesper.values.patterns import compile_pattern
 from lyra.vesper.values.types import INTEGER_MAX, INTEGER_MIN
 
 
@@ -151,17 +152,11 @@ def _require_texts(name: str, function: Callable[..., Any]) -> Callable[..., Any
     return call
 
 
-@lru_cache(maxsize=256)
-def _program(pattern: str) -> RegexProgram:
-    try:
-        return RegexProgram(pattern, size_max=PATTERN_INSTRUCTIONS_MAX)
-    except BadPattern as error:
-        raise NodeError("type_error", f"bad pattern: {error}") from None
-
-
 def _matches(text: str, pattern: str) -> bool:
     try:
-        groups, _ = _program(pattern).search(text, 0, PATTERN_STEPS_MAX)
+        groups, _ = compile_pattern(pattern).search(text, 0, PATTERN_STEPS_MAX)
+    except BadPattern as error:
+        raise NodeError("type_error", f"bad pattern: {error}") from None
     except TooManySteps:
         raise NodeError("resource_limit", "the pattern needs too many steps") from None
     return groups is not None

@@ -49,6 +49,14 @@ def compare(python: Outcome, direct: Outcome) -> Rows:
     return rows
 
 
+def compare_ends(python: Outcome | Exception, direct: Outcome | Exception) -> Rows:
+    """Return the differences of how two paths ended. A path that raises differs from every other end."""
+    if not isinstance(python, Exception) and not isinstance(direct, Exception):
+        return compare(python, direct)
+    texts = [f"{type(end).__name__}: {end}" if isinstance(end, Exception) else _ending(end) for end in (python, direct)]
+    return [{"path": "root", "kind": "crash", "python": _text(texts[0]), "direct": _text(texts[1])}]
+
+
 def _ending(outcome: Outcome) -> str:
     return outcome.status if outcome.error is None else f"{outcome.status} {outcome.error.code}"
 

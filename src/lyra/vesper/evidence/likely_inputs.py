@@ -21,12 +21,13 @@ from typing import Any, Final
 
 import msgspec
 
-from lyra.core.linear_regex import BadPattern, RegexProgram
+from lyra.core.linear_regex import BadPattern
 from lyra.vesper import ir
 from lyra.vesper.evidence.inputs import Boundaries, Draw, drawer, parts_of
 from lyra.vesper.reference.run import run
-from lyra.vesper.values.limits import DRAWN_TEXT_CHARS_MAX, PATTERN_INSTRUCTIONS_MAX
+from lyra.vesper.values.limits import DRAWN_TEXT_CHARS_MAX
 from lyra.vesper.values.outcome import Execution
+from lyra.vesper.values.patterns import compile_pattern
 
 _POOL: Final = 32  # accepted values of an input
 _TRIES: Final = 400  # to find them
@@ -144,7 +145,7 @@ class _TooLong(Exception):
 def pattern_drawer(pattern: str) -> Callable[[Random], str | None] | None:
     """Draws texts for a pattern, None where one became too long; None for a pattern that cannot be used."""
     try:
-        RegexProgram(pattern, size_max=PATTERN_INSTRUCTIONS_MAX)
+        compile_pattern(pattern)
     except BadPattern:
         return None
     tree = parser.parse(pattern)

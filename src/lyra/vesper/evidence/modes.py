@@ -21,7 +21,7 @@ from lyra.vesper.evidence.state import DURATION_BUCKETS_MS, NodeEvidence
 from lyra.vesper.values.json_values import to_json
 
 CANARY_OF_10_000: Final = 500  # 5 % of the inputs take the direct path
-SAMPLED_OF: Final = 100  # in direct_only every hundredth execution is compared
+SAMPLED: Final = 0.01  # in direct_only this share of the executions, chosen at random, is compared
 
 
 class Mode(NamedTuple):
@@ -64,12 +64,13 @@ def mode_named(name: str) -> Mode:
     return mode
 
 
-def route(mode: Mode, node_id: str, inputs: Any, number: int) -> Route:
-    """Return what to do with the execution of that number."""
+def route(mode: Mode, node_id: str, inputs: Any, draw: float) -> Route:
+    """Return what to do with an execution. `draw`, from 0 to 1, is its random number: the sample of direct_only is
+    chosen by it, so that executions which come at a regular pace are sampled like all others."""
     if mode.direct_of_10_000 == 0:
         return _PYTHON if mode.compares == "never" else _SHADOWED if mode.compares == "shadow" else _DUAL
     if mode.direct_of_10_000 == 10_000:
-        return _CANARY if number % SAMPLED_OF == 0 else _DIRECT
+        return _CANARY if draw < SAMPLED else _DIRECT
     return _CANARY if bucket(node_id, inputs) < mode.direct_of_10_000 else _DUAL
 
 

@@ -36,6 +36,9 @@ class KeptDivergence(msgspec.Struct):
     differences: list[dict[str, Any]]
     reproducible: bool
     trace_id: str = ""
+    python: dict[str, Any] | None = None  # how the path ended: status, outputs, error; None where it is not known
+    direct: dict[str, Any] | None = None
+    step: str = ""  # after which the values of the paths differ; empty where it is not known
 
 
 class NodeEvidence(msgspec.Struct):
@@ -94,11 +97,7 @@ class EvidenceState:
             evidence.divergences += 1
             evidence.clean = 0
             evidence.blocked = evidence.blocked or data["reproducible"]
-            evidence.found.append(
-                KeptDivergence(
-                    time, data["mode"], data["inputs"], data["differences"], data["reproducible"], data["trace_id"]
-                )
-            )
+            evidence.found.append(msgspec.convert({"time": time, **data}, KeptDivergence))
             del evidence.found[:-DIVERGENCES_KEPT]
             _note_time(evidence, time)
         elif kind == "vesper.alert":

@@ -48,7 +48,7 @@ class ResponseForms:
         """Now and then anything; else of the form that such an act has, with the fields that the program reads."""
         if rng.random() < _ODD_SHARE:
             return self._draw(rng)
-        if request.kind in ("db.write", "db.update"):
+        if request.kind in ("db.write", "db.update", "db.delete"):
             return {"rows": 1}
         if request.kind == "db.query":
             return [self._record(rng) for _ in range(rng.randrange(1, 3))]

@@ -242,7 +242,7 @@ _TABLE: Final = (
     _row(
         _T,
         "matches(text: text, pattern: pattern) -> boolean",
-        "whether the regular expression matches a part of the text",
+        "whether the regular expression matches a part of the text; `$` is its very end",
         "matches('order 12', '[0-9]+$')",
         "true",
         errors=("resource_limit",),

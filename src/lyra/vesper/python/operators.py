@@ -10,20 +10,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
-from functools import lru_cache
 from typing import Any, Final
 
-from lyra.core.linear_regex import BadPattern, RegexProgram, TooManySteps
+from lyra.core.linear_regex import BadPattern, TooManySteps
 from lyra.vesper.python import numbers
 from lyra.vesper.python.numbers import is_number, kind_of
 from lyra.vesper.values.limits import (
     ELEMENT_BYTES,
     MEMORY_MB_DEFAULT,
-    PATTERN_INSTRUCTIONS_MAX,
     PATTERN_STEPS_MAX,
     TEXT_MAX,
 )
 from lyra.vesper.values.outcome import NodeError
+from lyra.vesper.values.patterns import compile_pattern
 from lyra.vesper.values.types import INTEGER_MAX, INTEGER_MIN
 
 _ATOMS: Final = (str, bytes, datetime)
@@ -238,17 +237,12 @@ def regex_matches(value: Any, pattern: Any) -> bool:
     """Return whether the pattern occurs in the text; its time grows with the text only."""
     value, pattern = string_argument(value, "matches"), string_argument(pattern, "matches")
     try:
-        match, _ = _compiled(pattern).search(value, 0, PATTERN_STEPS_MAX)
+        match, _ = compile_pattern(pattern).search(value, 0, PATTERN_STEPS_MAX)
     except BadPattern as error:
         raise NodeError("type_error", f"the pattern cannot be used: {error}") from None
     except TooManySteps:
         raise NodeError("resource_limit", "the match takes too many steps") from None
     return match is not None
-
-
-@lru_cache(maxsize=1024)
-def _compiled(pattern: str) -> RegexProgram:
-    return RegexProgram(pattern, size_max=PATTERN_INSTRUCTIONS_MAX)
 
 
 # ---------------------------------------------------------------- transforms

@@ -10,7 +10,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Protocol
 
-from lyra.core.linear_regex import BadPattern, RegexProgram, TooManySteps
+from lyra.core.linear_regex import BadPattern, TooManySteps
 from lyra.vesper.expressions.functions import CHARS_A_STEP, FUNCTIONS, ROUNDINGS
 from lyra.vesper.reference.times import call_on_time
 from lyra.vesper.reference.values import (
@@ -26,8 +26,9 @@ from lyra.vesper.reference.values import (
     sorted_set,
     type_error,
 )
-from lyra.vesper.values.limits import ELEMENT_BYTES, PATTERN_INSTRUCTIONS_MAX, PATTERN_STEPS_MAX, TEXT_MAX
+from lyra.vesper.values.limits import ELEMENT_BYTES, PATTERN_STEPS_MAX, TEXT_MAX
 from lyra.vesper.values.outcome import Execution, NodeError
+from lyra.vesper.values.patterns import compile_pattern
 
 
 class Budget(Protocol):
@@ -246,7 +247,7 @@ def _padded(function: str, subject: Any, width: Any, fill: Any = " ") -> str:
 
 def _matches(subject: str, pattern: str) -> bool:
     try:
-        groups, _ = RegexProgram(pattern, size_max=PATTERN_INSTRUCTIONS_MAX).search(subject, 0, PATTERN_STEPS_MAX)
+        groups, _ = compile_pattern(pattern).search(subject, 0, PATTERN_STEPS_MAX)
     except BadPattern:
         raise type_error("a bad pattern") from None
     except TooManySteps:

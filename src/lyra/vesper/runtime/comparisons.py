@@ -8,19 +8,21 @@ mode is changed by hand, as far as the evidence allows it, or one step up by `pr
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.errors import ConfigError
-from lyra.vesper.evidence.compare import compare
+from lyra.vesper.evidence.compare import compare_ends
 from lyra.vesper.evidence.modes import ORDER, RELYING_ON_DIRECT, highest_mode, lack_of, mode_named
 from lyra.vesper.evidence.state import DURATION_BUCKETS_MS, EvidenceState, NodeEvidence, empty_spread, observe
-from lyra.vesper.runtime.node_process import broken
-from lyra.vesper.runtime.privacy import redacted_differences, redacted_fields, redaction_of
+from lyra.vesper.runtime.privacy import redacted_differences, redacted_fields, redacted_outcome, redaction_of
+from lyra.vesper.runtime.recording import cut_values
+from lyra.vesper.values.outcome import new_execution
 from lyra.vesper.values.redaction import Redaction
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from lyra.vesper.values.outcome import Execution, Outcome
 
 
+_log: Final = logging.getLogger("lyra.vesper")
 COUNTED_AT_ONCE: Final = 1_000  # executions of a node that are written as one row
 DIFFERENCES_KEPT: Final = 20  # of one divergence
 
@@ -59,15 +62,21 @@ class Comparisons:
         hidden: Collection[str] = (),
     ) -> bool:
         """Run the other path of a node without effects; whether both agree."""
-        other = "direct" if live == "python" else "python"
+        second = self._end("direct" if live == "python" else "python", program, inputs, execution)
+        python, direct = (outcome, second) if live == "python" else (second, outcome)
+        if not compare_ends(python, direct):
+            return True
+        self.diverged(program, inputs, execution, mode, python, direct, hidden=hidden)
+        return False
+
+    def _end(
+        self, path: str, program: NodeProgram, inputs: Mapping[str, Any], execution: Execution
+    ) -> Outcome | Exception:
+        """Return the outcome of a path, or what its evaluator raised."""
         try:
-            second = self._paths[other].run(program, inputs, execution)
-            differences = compare(outcome, second) if live == "python" else compare(second, outcome)
+            return self._paths[path].run(program, inputs, execution)
         except Exception as error:  # noqa: BLE001 - a path that breaks differs from one that does not
-            differences = [broken(error)]
-        if differences:
-            self.diverged(program, inputs, execution, mode, differences, hidden)
-        return not differences
+            return error
 
     def _compare_later(
         self,
@@ -91,11 +100,15 @@ class Comparisons:
         inputs: Mapping[str, Any],
         execution: Execution,
         mode: str,
-        differences: list[dict[str, Any]],
+        python: Outcome | Exception,
+        direct: Outcome | Exception,
+        mismatches: Iterable[dict[str, Any]] = (),
         hidden: Collection[str] = (),
     ) -> None:
-        """Write what differs; in a mode that relies on the direct path, go back."""
+        """Write what differs; a node whose mode relies on the direct path goes back. `mismatches` are those of the
+        requests."""
         redaction = redaction_of(program, inputs, hidden)
+        differences = [*compare_ends(python, direct), *mismatches]
         row = {
             "node": program.node_id,
             "digest": program.digest,
@@ -104,24 +117,49 @@ class Comparisons:
             "differences": redacted_differences(program, differences[:DIFFERENCES_KEPT], redaction),
             "reproducible": program.pure and self._happens_again(program, inputs, execution),
             "trace_id": execution.trace_id,
+            **self._ends(program, inputs, execution, (python, direct), hidden),
         }
         self._write("vesper.diverged", row)
-        if mode in RELYING_ON_DIRECT:
+        if self.mode(program) in RELYING_ON_DIRECT:  # never up: a node in a lower mode stays there
             self._change_mode(program, "shadow_direct", why="a divergence", forced=False)
 
     def _happens_again(self, program: NodeProgram, inputs: Mapping[str, Any], execution: Execution) -> bool:
-        try:
-            first = self._paths["python"].run(program, inputs, execution)
-            second = self._paths["direct"].run(program, inputs, execution)
-        except Exception:  # noqa: BLE001 - it breaks again
-            return True
-        return bool(compare(first, second))
+        return bool(compare_ends(*(self._end(path, program, inputs, execution) for path in ("python", "direct"))))
+
+    def _ends(
+        self,
+        program: NodeProgram,
+        inputs: Mapping[str, Any],
+        execution: Execution,
+        ends: Iterable[Outcome | Exception],
+        hidden: Collection[str],
+    ) -> dict[str, Any]:
+        """Return how both paths ended, without sensitive values, and the step after which their values differ."""
+        from lyra.vesper.runtime.debugger import step_of_parting
+
+        redaction = redaction_of(program, inputs, hidden)
+        rows: dict[str, Any] = {}
+        for path, end in zip(("python", "direct"), ends, strict=True):
+            if isinstance(end, Exception):
+                error = {"code": "crash", "message": redaction.text(f"{type(end).__name__}: {end}"), "phase": "flow"}
+                rows[path] = {"status": "crash", "outputs": {}, "error": error}
+                continue
+            failure = redacted_outcome(program, inputs, end, hidden).error
+            rows[path] = {
+                "status": end.status,
+                "outputs": cut_values(redacted_fields(program, end.outputs, redaction, hidden)),
+                "error": None
+                if failure is None
+                else {"code": failure.code, "message": failure.message, "phase": failure.phase},
+            }
+        return {**rows, "step": step_of_parting(program, inputs, execution) if program.pure else ""}
 
     def add_report(self, program: NodeProgram, report: ComparisonReport) -> None:
         """Take what a differential test came to as evidence. What it found can be reproduced."""
         head = {"node": program.node_id, "digest": program.digest}
         clean = report.compared - report.divergences
         self._write("vesper.compared", {**head, "compared": clean, "errors": 0, "executions": {}})
+        execution = new_execution()
         for number in range(report.divergences):
             shown = report.kept[number] if number < len(report.kept) else None
             row = {
@@ -132,7 +170,12 @@ class Comparisons:
                 "reproducible": True,
                 "trace_id": "",
             }
+            if shown is not None and program.pure:
+                ends = [self._end(path, program, shown.shrunk, execution) for path in ("python", "direct")]
+                row |= self._ends(program, shown.shrunk, execution, ends, ())
             self._write("vesper.diverged", row)
+        if report.divergences and self.mode(program) in RELYING_ON_DIRECT:
+            self._change_mode(program, "shadow_direct", why="a divergence", forced=False)
 
     # ------------------------------------------------------------------ counting
     def count(
@@ -225,8 +268,12 @@ class ComparisonQueue:
 
     def _work_off(self) -> None:
         while (work := self._waiting.get()) is not None:
-            self._compare(*work)
-            self._waiting.task_done()
+            try:
+                self._compare(*work)
+            except Exception:  # noqa: BLE001 - a store that fails is no divergence, and the next execution is compared
+                _log.exception("an execution could not be compared")
+            finally:
+                self._waiting.task_done()
         self._waiting.task_done()
 
     def settle(self) -> None:

@@ -35,7 +35,7 @@ from lyra.vesper.direct.run import DirectProgram
 from lyra.vesper.effects.compiled_path import CompiledPath
 from lyra.vesper.effects.replay import EffectLog, ReplayEffects
 from lyra.vesper.effects.request import EffectError, EffectRequest, Effects
-from lyra.vesper.evidence.compare import compare
+from lyra.vesper.evidence.compare import compare_ends, is_same
 from lyra.vesper.ir import Step
 from lyra.vesper.nodes.model import ContractText
 from lyra.vesper.nodes.reader import close_to
@@ -43,6 +43,7 @@ from lyra.vesper.python.run import PythonProgram
 from lyra.vesper.python.running import ABSENT
 from lyra.vesper.reference.evaluate import StepMeter, is_true
 from lyra.vesper.runtime.paths import DirectPath, PythonPath
+from lyra.vesper.values.limits import TRACE_STEPS_MAX
 from lyra.vesper.values.outcome import Execution, NodeError
 from lyra.vesper.values.types import BOOLEAN, without_null
 
@@ -92,7 +93,7 @@ class Debugger:
         execution = self._begin(program, inputs, execution)
         outcome = self._path.run(program, inputs, execution)
         if self._wants("divergence"):
-            self._compared(self._differences(outcome, self._other.run(program, inputs, execution)))
+            self._compared(self._differences(outcome, _end(self._other.run, program, inputs, execution)))
         self._ended(outcome)
         return outcome
 
@@ -161,8 +162,8 @@ class Debugger:
             with suppress(NodeError):
                 self._stop("divergence", *(f"{row['path']}: {row['python']} | {row['direct']}" for row in differences))
 
-    def _differences(self, outcome: Outcome, second: Outcome) -> list[dict[str, Any]]:
-        return compare(outcome, second) if self._path.name == "python" else compare(second, outcome)
+    def _differences(self, outcome: Outcome, second: Outcome | Exception) -> list[dict[str, Any]]:
+        return compare_ends(*((outcome, second) if self._path.name == "python" else (second, outcome)))
 
     def _wants(self, kind: str) -> bool:
         return any(item.kind == kind for item in self._breakpoints)
@@ -271,6 +272,13 @@ def _at_expression(text: str, form: str, node: Node, program: NodeProgram) -> No
     return NodeBreakpoint(text, "expression", expression=contract.expression)
 
 
+def _end(run: Callable[..., Outcome], *arguments: Any) -> Outcome | Exception:
+    try:
+        return run(*arguments)
+    except Exception as error:  # noqa: BLE001 - a path that breaks differs from one that does not
+        return error
+
+
 # ---------------------------------------------------------------- watching
 
 Watch = Callable[[Step, dict[str, Any]], Mapping[str, Any]]
@@ -309,3 +317,34 @@ def _own_values(names: list[str], variables: Mapping[str, Any]) -> dict[str, Any
         if variables.get(python, ABSENT) is not ABSENT:
             values[name] = variables[python]
     return values
+
+
+# ---------------------------------------------------------------- where two paths part
+
+_Trail = list[tuple[str, dict[str, Any]]]  # the steps that ran, each with the values before it
+
+
+def step_of_parting(program: NodeProgram, inputs: Mapping[str, Any], execution: Execution) -> str:
+    """Return the step of a pure node after which its paths have different values, or run different steps; empty where
+    they differ before the first step, or do not differ again."""
+    trails: dict[str, _Trail] = {"python": [], "direct": []}
+    ends: list[Outcome | Exception] = []
+    for path, trail in trails.items():
+        ends.append(_end(WatchedPath(path, _follow(trail)).run, program, inputs, execution))
+    if not compare_ends(*ends):
+        return ""
+    before = ""
+    for (first, python), (second, direct) in zip(*trails.values(), strict=False):
+        if first != second or not all(is_same(python[name], direct[name]) for name in python if name in direct):
+            return before
+        before = first
+    return before
+
+
+def _follow(trail: _Trail) -> Watch:
+    def follow(step: Step, variables: dict[str, Any]) -> Mapping[str, Any]:
+        if len(trail) < TRACE_STEPS_MAX:
+            trail.append((step.name, dict(variables)))
+        return {}
+
+    return follow

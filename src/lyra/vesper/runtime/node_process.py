@@ -20,12 +20,11 @@ from lyra.core.codec import canonical
 from lyra.core.naming import VESPER_NODE, named
 from lyra.vesper.effects.door import DoorEffects, ExecutionTime
 from lyra.vesper.effects.replay import EffectLog, ReplayEffects
-from lyra.vesper.evidence.compare import compare
 from lyra.vesper.values.outcome import Execution, outcome_data
 
 if TYPE_CHECKING:
     from lyra.kernel.programs.context import Context
-    from lyra.vesper.effects.request import EffectRequest
+    from lyra.vesper.effects.request import EffectRequest, TransactionBody, TransactionEnd
     from lyra.vesper.ir import NodeProgram
     from lyra.vesper.runtime.runtime import Runtime
     from lyra.vesper.values.outcome import Outcome
@@ -63,6 +62,9 @@ class _Resumed:
             return await self._replay.perform(request)
         return await self._live.perform(request)
 
+    async def transact(self, request: EffectRequest, body: TransactionBody) -> TransactionEnd:
+        return await (self._replay if self._replay.has(request) else self._live).transact(request, body)
+
 
 @named(VESPER_NODE)
 async def node_process(ctx: Context, order: ExecutionOrder) -> dict[str, Any]:
@@ -74,19 +76,17 @@ async def node_process(ctx: Context, order: ExecutionOrder) -> dict[str, Any]:
     execution = msgspec.structs.replace(execution_of(order, runtime, ambient), monotonic=time)
     private = runtime.privacy.effects(program, inputs, order.hidden)
     effects = DoorEffects(ctx, runtime.world, EffectLog(), program, time, private)
-    outcome, broken = await _live(runtime, program, order, inputs, execution, effects)
-    if order.compare and not broken:
+    outcome, has_broken = await _live(runtime, program, order, inputs, execution, effects)
+    if order.compare and not has_broken:
         other = "direct" if order.live == "python" else "python"
-        replay = ReplayEffects(effects.log)
+        replay = ReplayEffects(effects.log, replayed=other)
+        second: Outcome | Exception
         try:
             second = await runtime.paths[other].start(program, inputs, execution, replay)
-            differences = compare(*((outcome, second) if order.live == "python" else (second, outcome)))
-            differences += replay.mismatches()
         except Exception as error:  # noqa: BLE001 - a path that breaks differs from one that does not
-            differences = [
-                {"path": "root", "kind": "crash", "python": "", "direct": f"{type(error).__name__}: {error}"}
-            ]
-        runtime.compared(program, order, execution, differences)
+            second = error
+        python, direct = (outcome, second) if order.live == "python" else (second, outcome)
+        runtime.compared(program, order, execution, python, direct, replay.mismatches())
     runtime.ended(program, order, outcome, effects.log.records)
     data: Any = outcome_data(outcome)
     if private is not None:
@@ -102,20 +102,22 @@ async def _live(
     execution: Execution,
     effects: DoorEffects,
 ) -> tuple[Outcome, bool]:
-    """Return the outcome of the live path, and whether the direct path broke and Python went on."""
+    """Return the outcome, and whether the direct path broke and Python went on. What the effects raise is no crash of a
+    path: it ends the process."""
+    path = runtime.paths.get(order.live) or runtime.paths["python"]  # a debugger does not outlive its command
     try:
-        return await runtime.paths[order.live].start(program, inputs, execution, effects), False
+        return await path.start(program, inputs, execution, effects), False
     except Exception as error:
-        if order.live != "direct":
+        if order.live != "direct" or error is effects.failure:
             raise
-        runtime.broke(program, order, execution, error)
         resumed = _Resumed(effects.log.copy(), effects)
-        return await runtime.paths["python"].start(program, inputs, execution, resumed), True
-
-
-def broken(error: Exception) -> dict[str, Any]:
-    """Return a difference: one path raised what no path may raise."""
-    return {"path": "root", "kind": "crash", "python": "", "direct": f"{type(error).__name__}: {error}"}
+        try:
+            outcome = await runtime.paths["python"].start(program, inputs, execution, resumed)
+        except Exception as second:
+            runtime.compared(program, order, execution, second, error, [])
+            raise
+        runtime.compared(program, order, execution, outcome, error, [])
+        return outcome, True
 
 
 def inputs_digest(order: ExecutionOrder) -> str:

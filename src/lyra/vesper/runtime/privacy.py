@@ -85,6 +85,13 @@ def redacted_fields(
     }
 
 
+def user_of(inputs: Mapping[str, Any], ambient: Mapping[str, Any]) -> str:
+    """Return the user of an execution: the input `user_id`, else `user.id` of the context, else `anonymous`."""
+    user = ambient.get("user")
+    known = inputs.get("user_id") or (user.get("id") if isinstance(user, Mapping) else None)
+    return str(known)[:200] if known else "anonymous"
+
+
 def redacted_differences(
     program: NodeProgram, differences: Iterable[Mapping[str, Any]], redaction: Redaction
 ) -> list[dict[str, Any]]:

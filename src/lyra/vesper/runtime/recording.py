@@ -22,7 +22,7 @@ from lyra.core import codec
 from lyra.errors import LyraError
 from lyra.vesper.effects.replay import EffectRecord
 from lyra.vesper.ir import NodeProgram
-from lyra.vesper.runtime.privacy import Privacy, redacted_fields, redaction_of
+from lyra.vesper.runtime.privacy import Privacy, redacted_fields, redaction_of, sensitive_inputs, user_of
 from lyra.vesper.values.json_values import from_json, to_json
 from lyra.vesper.values.limits import (
     AUDIT_ROWS_KEPT,
@@ -31,6 +31,7 @@ from lyra.vesper.values.limits import (
     TRACES_BYTES_MAX,
     TRACES_KEPT,
 )
+from lyra.vesper.values.redaction import REDACTED
 
 if TYPE_CHECKING:
     from lyra.vesper.runtime.node_process import ExecutionOrder
@@ -58,10 +59,10 @@ class ExecutionRecords:
         inputs: Mapping[str, Any],
         outcome: Outcome,
         mode: str,
-        trace_id: str,
+        execution: Execution,
         hidden: Collection[str],
     ) -> None:
-        row = audit_row(program, inputs, outcome, mode, trace_id, hidden)
+        row = audit_row(program, inputs, execution.ambient, outcome, mode, execution.trace_id, hidden)
         if row is None:
             return
         with self._lock:
@@ -109,7 +110,7 @@ class ExecutionRecords:
         outcome: Outcome,
         effects: Iterable[EffectRecord],
     ) -> None:
-        row = audit_row(program, inputs, outcome, order.mode, order.trace_id, order.hidden)
+        row = audit_row(program, inputs, ambient, outcome, order.mode, order.trace_id, order.hidden)
         if row is not None:
             self._write(self._audit, "vesper.audited", {"rows": [row]})
         self._store(
@@ -142,6 +143,7 @@ class ExecutionRecords:
 def audit_row(
     program: NodeProgram,
     inputs: Mapping[str, Any],
+    ambient: Mapping[str, Any],
     outcome: Outcome,
     mode: str,
     trace_id: str,
@@ -155,6 +157,8 @@ def audit_row(
     row: dict[str, Any] = {
         "trace_id": trace_id,
         "node": program.node_id,
+        "user": REDACTED if "user_id" in sensitive_inputs(program, hidden) else user_of(inputs, ambient),
+        "action": program.intent,
         "digest": program.digest,
         "path": outcome.path,
         "mode": mode,
@@ -165,14 +169,14 @@ def audit_row(
         outputs = outcome.outputs if failure is None else failure.fields
         try:
             redaction = redaction_of(program, inputs, hidden)
-            row["inputs"] = _cut(redacted_fields(program, inputs, redaction, hidden))
-            row["outputs"] = _cut(redacted_fields(program, outputs, redaction))
+            row["inputs"] = cut_values(redacted_fields(program, inputs, redaction, hidden))
+            row["outputs"] = cut_values(redacted_fields(program, outputs, redaction))
         except (TypeError, ValueError, AttributeError, RecursionError):
             row["inputs"] = row["outputs"] = {}  # inputs that no node takes
     return row
 
 
-def _cut(values: dict[str, Any]) -> dict[str, Any]:
+def cut_values(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values, long ones as the beginning of their text."""
     shown: dict[str, Any] = {}
     for name, value in values.items():
@@ -234,7 +238,7 @@ def trace_data(trace: StoredTrace, privacy: Privacy) -> tuple[dict[str, Any], di
 
 AUDIT_LEVELS: Final[dict[str, str]] = {
     "none": "no row",
-    "basic": "the node, the trace, the path, the mode and the outcome",
+    "basic": "the user, the action (the intent of the node), the node, the trace, the path, the mode and the outcome",
     "detailed": "also inputs and outputs, without sensitive values",
 }
 

@@ -18,14 +18,14 @@ from datetime import UTC, datetime
 from functools import partial
 from itertools import count
 from pathlib import Path as FilePath
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from msgspec.structs import force_setattr
 
 from lyra.core import codec
 from lyra.core.clock import SystemClock
 from lyra.core.codec import canonical
-from lyra.core.ids import Entropy
+from lyra.core.ids import Entropy, ProcessRandom, random_key
 from lyra.core.rights.capability import Capability, Grant
 from lyra.errors import CapabilityDenied, ConfigError, LyraError
 from lyra.kernel import Kernel
@@ -36,6 +36,7 @@ from lyra.vesper.check.judge import program_of
 from lyra.vesper.effects.database import open_database
 from lyra.vesper.effects.performers import Machines, MachineState, NodeWorld, without_denied
 from lyra.vesper.effects.request import EffectError
+from lyra.vesper.evidence.compare import compare_ends
 from lyra.vesper.evidence.modes import Route, mode_named, route
 from lyra.vesper.evidence.state import EvidenceState, NodeEvidence
 from lyra.vesper.nodes import Node, load
@@ -44,7 +45,7 @@ from lyra.vesper.repository.versions import is_new
 from lyra.vesper.runtime.comparisons import Comparisons
 from lyra.vesper.runtime.entries import EventEntry, ScheduleState
 from lyra.vesper.runtime.kernel_thread import KernelThread
-from lyra.vesper.runtime.node_process import PART, ExecutionOrder, broken, execution_of, inputs_digest, node_process
+from lyra.vesper.runtime.node_process import PART, ExecutionOrder, execution_of, inputs_digest, node_process
 from lyra.vesper.runtime.paths import DirectPath, ExecutionPath, PythonPath
 from lyra.vesper.runtime.privacy import Privacy, redacted_fields, redacted_outcome, redaction_of, sensitive_inputs
 from lyra.vesper.runtime.recording import ExecutionRecords
@@ -59,6 +60,9 @@ if TYPE_CHECKING:
     from lyra.vesper.evidence.differential import ComparisonReport
     from lyra.vesper.ir import NodeProgram
     from lyra.vesper.runtime.recording import StoredTrace
+
+
+WATCHED: Final = Route("watched", "")  # the way of an execution under a debugger or a replay
 
 
 class NodeCaller(NamedTuple):
@@ -106,6 +110,7 @@ class Runtime:
         self._nodes = nodes if isinstance(nodes, Repository) else Repository(nodes=nodes)  # that `call_node` finds
         self._numbers = count(1)
         self._trace = f"trace_{Entropy().text(12)}_"
+        self._draw = ProcessRandom(random_key())  # of the sample of direct_only
         self._thread = KernelThread(self._make_kernel)
         self.events = EventEntry(self, self._thread)
         self.schedule_state = ScheduleState()
@@ -133,9 +138,11 @@ class Runtime:
         once: str = "",
         caller: NodeCaller | None = None,
         trace: bool = False,
+        watched: ExecutionPath | None = None,
     ) -> Outcome:
         """Execute a node; `mode` for this one time. Executions with effects and an equal `once` are one execution. A
-        `caller` has rights of its own in place of the runtime's. With `trace`, a pure node too can be replayed."""
+        `caller` has rights of its own in place of the runtime's. With `trace`, a pure node too can be replayed. A path
+        of a debugger, `watched`, runs in place of both: that is no evidence, and counts nowhere."""
         self._thread.check_open()
         program = self.program(node)
         try:
@@ -152,9 +159,11 @@ class Runtime:
         if kept is not None and self._refusal(program, grant) is None:
             force_setattr(kept, "trace_id", f"{self._trace}{number}")
             return kept
-        way = route(settings, program.node_id, inputs, number)
         trace_id = f"{self._trace}{number}"
-        watch = self._watches[node.document.text]
+        if watched is None:
+            way, watch = route(settings, program.node_id, inputs, self._draw()), self._watches[node.document.text]
+        else:
+            way, watch, self.paths[WATCHED.live] = WATCHED, None, watched
         limits = node.performance.rate_limit
         if limits is not None and (refusal := self._thread.call(partial(over_rate, node, limits, inputs, ambient))):
             force_setattr(refusal, "path", way.live)
@@ -212,7 +221,8 @@ class Runtime:
         started = SystemClock.monotonic()
         outcome = self._thread.call(lambda kernel: self._effectful(kernel, program, order, key, caller))
         milliseconds = (SystemClock.monotonic() - started) * 1_000
-        self._comparisons.count(program, outcome, inputs, milliseconds, watch=self._watches[node.document.text])
+        if way is not WATCHED:
+            self._comparisons.count(program, outcome, inputs, milliseconds, watch=self._watches[node.document.text])
         return outcome
 
     def _order(
@@ -266,9 +276,8 @@ class Runtime:
         except Exception as error:
             if path != "direct":
                 raise
-            self._comparisons.diverged(program, inputs, execution, mode, [broken(error)], hidden)
-            path = "python"
-            outcome = self.paths[path].run(program, inputs, execution)
+            outcome = self.paths["python"].run(program, inputs, execution)
+            self._comparisons.diverged(program, inputs, execution, mode, outcome, error, hidden=hidden)
             milliseconds = (SystemClock.monotonic() - started) * 1_000
         else:
             milliseconds = (SystemClock.monotonic() - started) * 1_000
@@ -276,9 +285,10 @@ class Runtime:
                 compared = self._comparisons.agree(program, inputs, execution, mode, path, outcome, hidden)
             elif way.compare == "shadow":
                 self._comparisons.waiting.add(program, inputs, execution, mode, outcome, hidden)
-        self._comparisons.count(program, outcome, inputs, milliseconds, compared=compared, watch=watch)
+        if way is not WATCHED:
+            self._comparisons.count(program, outcome, inputs, milliseconds, compared=compared, watch=watch)
         if program.audit:
-            self._records.audit_pure(program, inputs, outcome, mode, execution.trace_id, hidden)
+            self._records.audit_pure(program, inputs, outcome, mode, execution, hidden)
         return outcome
 
     def opened(self, order: ExecutionOrder) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -324,19 +334,20 @@ class Runtime:
     # ------------------------------------------------------------------ processes of nodes
 
     def compared(
-        self, program: NodeProgram, order: ExecutionOrder, execution: Execution, differences: list[dict[str, Any]]
+        self,
+        program: NodeProgram,
+        order: ExecutionOrder,
+        execution: Execution,
+        python: Outcome | Exception,
+        direct: Outcome | Exception,
+        mismatches: list[dict[str, Any]],
     ) -> None:
-        """Note that the process of a node ran both paths."""
-        if differences:
+        """Note that the process of a node ran both paths, and how they ended."""
+        if mismatches or compare_ends(python, direct):
             inputs = self.opened(order)[0]
-            self._comparisons.diverged(program, inputs, execution, order.mode, differences, order.hidden)
+            self._comparisons.diverged(program, inputs, execution, order.mode, python, direct, mismatches, order.hidden)
         else:
             self._comparisons.agreed(program)
-
-    def broke(self, program: NodeProgram, order: ExecutionOrder, execution: Execution, error: Exception) -> None:
-        """Note that the direct path of a process raised where it was live."""
-        inputs = self.opened(order)[0]
-        self._comparisons.diverged(program, inputs, execution, order.mode, [broken(error)], order.hidden)
 
     def ended(self, program: NodeProgram, order: ExecutionOrder, outcome: Outcome, effects: list[EffectRecord]) -> None:
         """Write the audit row and the trace of a process that is about to end."""
@@ -476,9 +487,9 @@ class Runtime:
             raise EffectError("unknown_node", f"no node {node_id!r} is known")
         program = self.program(node)
         mode = self.mode(node)
-        number = next(self._numbers)
-        way = route(mode_named(mode), program.node_id, inputs, number)
-        order = self._order(node, program, to_json(dict(inputs)), mode, way, f"{self._trace}{number}", {}, hidden)
+        trace_id = f"{self._trace}{next(self._numbers)}"
+        way = route(mode_named(mode), program.node_id, inputs, self._draw())
+        order = self._order(node, program, to_json(dict(inputs)), mode, way, trace_id, {}, hidden)
         if program.pure:
             execution = execution_of(order, self, {})
             outcome = await asyncio.to_thread(self._pure, program, inputs, execution, mode, way, None, hidden)
@@ -507,14 +518,9 @@ class Runtime:
         if refusal is not None:
             return refusal
         trace_id = f"{self._trace}{next(self._numbers)}"
-        order = self._order(
-            load(trace.source), program, to_json(dict(inputs)), trace.mode, Route("direct", ""), trace_id, {}
-        )
-        usual, self.paths["direct"] = self.paths["direct"], path
-        try:
-            return self._thread.call(lambda kernel: self._effectful(kernel, program, order, None))
-        finally:
-            self.paths["direct"] = usual
+        order = self._order(load(trace.source), program, to_json(dict(inputs)), trace.mode, WATCHED, trace_id, {})
+        self.paths[WATCHED.live] = path
+        return self._thread.call(lambda kernel: self._effectful(kernel, program, order, None))
 
     # ------------------------------------------------------------------ what is kept of executions
 

@@ -24,6 +24,7 @@ from lyra.vesper.check.semantics import alert_conditions, rate_of
 from lyra.vesper.confidence import lower_bound
 from lyra.vesper.evidence.state import DURATION_BUCKETS_MS, SERIES_MAX, LatestExecutions, empty_spread, observe
 from lyra.vesper.reference.evaluate import StepMeter, is_true
+from lyra.vesper.runtime.privacy import user_of
 from lyra.vesper.values.outcome import NodeError, failed, new_execution
 
 if TYPE_CHECKING:
@@ -203,7 +204,7 @@ async def over_rate(
     """Count an execution; the answer where it is too many."""
     counted = []
     if limits.per_user:
-        counted.append((_user(inputs, ambient or {}), f"vesper:{node.node_id}:user", limits.per_user))
+        counted.append((user_of(inputs, ambient or {}), f"vesper:{node.node_id}:user", limits.per_user))
     if limits.overall:
         counted.append((_ALL, f"vesper:{node.node_id}", limits.overall))
     limiter = kernel.rate_limiter
@@ -218,12 +219,6 @@ async def over_rate(
             if not result.allowed:
                 return _refused(node, rate, result.retry_after_seconds)
     return None
-
-
-def _user(inputs: Mapping[str, Any], ambient: Mapping[str, Any]) -> str:
-    user = ambient.get("user")
-    known = inputs.get("user_id") or (user.get("id") if isinstance(user, Mapping) else None)
-    return str(known)[:200] if known else "anonymous"
 
 
 def _refused(node: Node, rate: str, seconds: float) -> Outcome:

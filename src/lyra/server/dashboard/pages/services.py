@@ -1,7 +1,4 @@
-"""The services of the kernel: how each is doing, and how much of its capacity is taken.
-
-The page stands alone, as each subject of the dashboard does.
-"""
+"""The services of the kernel: how each is doing, and how much of its capacity is taken."""
 
 from __future__ import annotations
 
