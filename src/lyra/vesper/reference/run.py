@@ -44,16 +44,7 @@ def run(
 async def start(
     program: ir.NodeProgram, inputs: Mapping[str, Any], execution: Execution, effects: Effects | None = None
 ) -> Outcome:
-    walk = _Walk(program, execution, effects)
-    try:
-        outputs = await walk.execute(inputs)
-    except _Answered as answer:
-        failure = answer.failure
-        return Outcome("error", {}, failure, "reference", tuple(walk.unverifiable))
-    except (RecursionError, MemoryError):
-        failure = NodeFailure("resource_limit", "a value is nested too deeply or too large")
-        return Outcome("error", {}, failure, "reference", tuple(walk.unverifiable))
-    return Outcome("success", outputs, None, "reference", tuple(walk.unverifiable))
+    return await ReferenceWalk(program, execution, effects).outcome(inputs)
 
 
 class _Answered(Exception):
@@ -91,8 +82,8 @@ def _effect_failed(error: EffectError, kind: str) -> _EffectFailed:
     return failed
 
 
-class _Walk:
-    """One execution."""
+class ReferenceWalk:
+    """One execution; `evidence.reach` watches one by a class of its own."""
 
     def __init__(self, program: ir.NodeProgram, execution: Execution, effects: Effects | None) -> None:
         self.program = program
@@ -109,9 +100,19 @@ class _Walk:
     @cached_property
     def assigned(self) -> set[str]:
         """All variables that any step of the program may write."""
-        return _assigned(self.program)
+        return list_assigned(self.program)
 
     # ------------------------------------------------------------ the order of an execution
+
+    async def outcome(self, given: Mapping[str, Any]) -> Outcome:
+        try:
+            outputs = await self.execute(given)
+        except _Answered as answer:
+            return Outcome("error", {}, answer.failure, "reference", tuple(self.unverifiable))
+        except (RecursionError, MemoryError):
+            failure = NodeFailure("resource_limit", "a value is nested too deeply or too large")
+            return Outcome("error", {}, failure, "reference", tuple(self.unverifiable))
+        return Outcome("success", outputs, None, "reference", tuple(self.unverifiable))
 
     async def execute(self, given: Mapping[str, Any]) -> dict[str, Any]:
         try:
@@ -543,7 +544,8 @@ def _names(expression: ir.TypedExpression) -> set[str]:
     return {part.name for part in _parts(expression) if isinstance(part, ir.NodeVariable)}
 
 
-def _assigned(program: ir.NodeProgram) -> set[str]:
+def list_assigned(program: ir.NodeProgram) -> set[str]:
+    """Return all variables that any step of a program may write."""
     names = set()
     for part in _parts((program.steps, program.rules)):
         match part:
