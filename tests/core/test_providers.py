@@ -12,7 +12,7 @@ import pytest
 from lyra.core.providers import SETTINGS, TIMEOUTS, USUAL, KnownModel, Usual, is_loopback, is_loopback_url
 from lyra.models import LLMClient, Message, Request, providers
 from lyra.models.names import model_name
-from lyra.models.pricing import Price, Prices, _find, context_window, published_names
+from lyra.models.pricing import Price, Prices, _find, context_window, list_published_names
 from lyra.models.provider import LLMProvider
 from lyra.models.settings import Timeouts, settings_of
 from lyra.sage.terminal.first_run import _set_up_lines, missing_variables
@@ -38,6 +38,9 @@ def find_gaps(name: str, usual: Usual) -> list[str]:
         if model.window <= 0 or min(Decimal(model.input_usd_per_mtok), Decimal(model.output_usd_per_mtok)) < 0
     ]
     gaps = {
+        "has a key in `key` and may be asked without: put `api_key` into `needs`": speaks_openai
+        and usual.key
+        and "api_key" not in usual.needs,
         "needs a key: name its environment variable in `key`": "api_key" in usual.needs and not usual.key,
         "has no address: give `base_url`, or `base_url` among `needs`": speaks_openai
         and not usual.base_url
@@ -57,7 +60,8 @@ def find_gaps(name: str, usual: Usual) -> list[str]:
 def test_the_tables_agree():
     """A time-out has its name, and no row lacks what its client, the first screen or the mock server needs."""
     assert Timeouts.__struct_fields__ == TIMEOUTS
-    assert [gap for name, usual in USUAL.items() for gap in find_gaps(name, usual)] == []
+    gaps = [gap for name, usual in USUAL.items() for gap in find_gaps(name, usual)]
+    assert not gaps, "; ".join(gaps)
 
 
 QUILLON = Usual(
@@ -77,6 +81,7 @@ QUILLON = Usual(
     ("change", "place"),
     [
         ({"key": ()}, "`key`"),
+        ({"needs": ()}, "`needs`"),
         ({"url": ()}, "`url`"),
         ({"base_url": ""}, "`base_url`"),
         ({"mock": None}, "`mock`"),
@@ -106,11 +111,11 @@ def test_one_row_is_a_provider(monkeypatch):
     assert asyncio.run(ask()) == "Hello"
     assert model_name("quill-2") == ("quillon", "quill-2")
     assert settings_of("quillon", {}, {"QUILLON_API_KEY": "k"}).base_url == "https://api.quillon.example/v1"
-    assert published_names("quillon") == ["quill-1", "quill-2"]
+    assert list_published_names("quillon") == ["quill-1", "quill-2"]
     assert context_window("quillon/quill-1") == 128_000
     assert context_window("quillon/quill-3") is None
-    assert Prices().of("quillon/quill-2") == Price.per_mtok("2", "8")
-    assert Prices().of("quillon/quill-3") is None
+    assert Prices().find("quillon/quill-2") == Price.per_mtok("2", "8")
+    assert Prices().find("quillon/quill-3") is None
     assert missing_variables("quillon/quill-1", {}, {}) == ("QUILLON_API_KEY",)
     assert any("sage --model quillon/quill-1" in text for line in _set_up_lines("", ()) for _, text in line)
 

@@ -10,7 +10,7 @@ outside is an AssignStep of an expression.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -379,6 +379,9 @@ class EffectStep(Step, frozen=True, tag="effect", kw_only=True):
     rules: tuple[ErrorRule, ...] = ()
     retry: StepRetry | None = None
     timeout_s: float | None = None
+
+
+TRANSACTION: Final = "db.transaction"  # the kind of its request
 
 
 class TransactionStep(Step, frozen=True, tag="transaction", kw_only=True):

@@ -61,7 +61,7 @@ class ErrorRules:
         for declared in self.state.node.error_handling:
             compensation = self.steps.block(declared.compensation, scope.changed())
             entry = {key: setting.value for key, setting in declared.settings.items()}
-            rule = self._rule(declared.code, entry, declared.path, scope, compensation)
+            rule = self._rule(any_error(declared.code), entry, declared.path, scope, compensation)
             if rule is not None:
                 rules.append(rule)
         return tuple(rules)
@@ -85,7 +85,7 @@ class ErrorRules:
             return [(_error_of(value), value, setting.path)]
         if isinstance(value, dict):
             return [
-                (str(code), item if isinstance(item, dict) else {"action": item}, (*setting.path, code))
+                (any_error(str(code)), item if isinstance(item, dict) else {"action": item}, (*setting.path, code))
                 for code, item in value.items()
             ]
         if not isinstance(value, list):
@@ -210,4 +210,9 @@ class ErrorRules:
 
 
 def _error_of(entry: dict[str, Any]) -> str:
-    return str(entry.get("error_type") or entry.get("error") or "*")
+    return any_error(str(entry.get("error_type") or entry.get("error") or "*"))
+
+
+def any_error(name: str) -> str:
+    """Return the name of an error in a rule: `any` is another word for `*`."""
+    return "*" if name == "any" else name

@@ -29,12 +29,12 @@ from lyra.vesper.direct.steps import (
 )
 from lyra.vesper.direct.transforms import elements_of
 from lyra.vesper.effects.request import (
-    TRANSACTION,
     EffectError,
     EffectRequest,
     Effects,
     TransactionBody,
     TransactionEnd,
+    error_names,
     failure_code,
     request_key,
     retry_of,
@@ -53,6 +53,7 @@ class FailedAct(NodeError):
     def __init__(self, error: EffectError, effect: str) -> None:
         super().__init__(failure_code(error.kind, effect), error.message, fields=error.fields)
         self.kind = error.kind
+        self.names = error_names(error, effect)
 
 
 def invariant_failed(text: str) -> NodeError:
@@ -94,11 +95,11 @@ class EffectRun:
     ) -> TransactionEnd:
         effects, index = self._number_request(step)
         key = request_key(self._key, step.name, index)
-        request = EffectRequest(step.name, index, TRANSACTION, step.capability, payload, step.timeout_s, retry, key)
+        request = EffectRequest(step.name, index, ir.TRANSACTION, step.capability, payload, step.timeout_s, retry, key)
         try:
             return await transact(effects, request, body)
         except EffectError as error:
-            raise FailedAct(error, TRANSACTION) from None
+            raise FailedAct(error, ir.TRANSACTION) from None
 
     def _number_request(self, step: ir.Step) -> tuple[Effects, int]:
         """Return who performs the request, and its number."""
@@ -285,7 +286,7 @@ def _guarded_by_rules(
         try:
             return await act(frame)
         except NodeError as error:
-            for number in matching_rules(step.rules, (error.code, getattr(error, "kind", error.code))):
+            for number in matching_rules(step.rules, getattr(error, "names", (error.code,))):
                 answer = await rules[number](frame, error)
                 if answer is not None:
                     return answer

@@ -261,7 +261,7 @@ class DirectProgram:
 
     def _handle(self, error: NodeError, frame: Frame) -> Answer:
         """Return the answer to an error of the flow, by the node's rules."""
-        for number in matching_rules(self.program.rules, (error.code, getattr(error, "kind", error.code))):
+        for number in matching_rules(self.program.rules, getattr(error, "names", (error.code,))):
             try:
                 answer = self._rules[number](frame, error)
             except NodeError as second:
@@ -367,7 +367,7 @@ class DirectProgram:
 
     async def _handle_async(self, error: NodeError, frame: Frame) -> Answer:
         """Like `_handle`, with compensations that may act outside."""
-        for number in matching_rules(self.program.rules, (error.code, getattr(error, "kind", error.code))):
+        for number in matching_rules(self.program.rules, getattr(error, "names", (error.code,))):
             try:
                 answer = await self._async_rules[number](frame, error)
             except NodeError as second:

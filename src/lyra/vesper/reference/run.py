@@ -18,7 +18,6 @@ import msgspec
 from lyra.vesper import ir
 from lyra.vesper.effects.compiled_path import drive
 from lyra.vesper.effects.request import (
-    TRANSACTION,
     EffectError,
     EffectRequest,
     Effects,
@@ -65,6 +64,7 @@ class _Returned(Exception):
 
 class _EffectFailed(NodeError):
     kind = ""
+    statuses: tuple[str, ...] = ()
 
 
 def _failure(error: NodeError) -> NodeFailure:
@@ -79,6 +79,9 @@ def _error_object(code: str | None, message: str | None) -> dict[str, Any]:
 def _effect_failed(error: EffectError, kind: str) -> _EffectFailed:
     failed = _EffectFailed(failure_code(error.kind, kind), error.message, fields=error.fields)
     failed.kind = error.kind
+    status = error.fields.get("status")
+    if kind == "http.call" and isinstance(status, int) and not isinstance(status, bool) and 300 <= status < 600:
+        failed.statuses = (f"http_{status}", f"http_{str(status)[0]}xx")
     return failed
 
 
@@ -432,11 +435,11 @@ class ReferenceWalk:
             if self.effects is None:
                 raise NodeError("capability_denied", step.name)
             options = {"timeout_s": step.timeout_s, "retry": retry_of(step, self.program)}
-            request = self.request(step, TRANSACTION, step.capability, payload, **options)
+            request = self.request(step, ir.TRANSACTION, step.capability, payload, **options)
             try:
                 end = await transact(self.effects, request, lambda effects: self.attempt(step, local, effects))
             except EffectError as error:
-                raise _effect_failed(error, TRANSACTION) from None
+                raise _effect_failed(error, ir.TRANSACTION) from None
             walk, names, ending = end.result
             self.calls, self.budget, self.unverifiable[:] = walk.calls, walk.budget, walk.unverifiable
             self.budget.spend(0)
@@ -499,7 +502,7 @@ class ReferenceWalk:
         self, rules: tuple[ir.ErrorRule, ...], error: NodeError, local: dict[str, Any], *, may_act: bool = True
     ) -> None:
         """Obey the first rule about the error; its answer, if it has one, ends the node."""
-        names = ("*", error.code, getattr(error, "kind", error.code))
+        names = ("*", error.code, getattr(error, "kind", error.code), *getattr(error, "statuses", ()))
         facts = _error_object(error.code, "")
         if isinstance(error, _EffectFailed):
             facts = _error_object(error.kind, error.message)
