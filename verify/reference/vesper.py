@@ -111,8 +111,8 @@ two. Directives of formats:
 another kind; the errors besides are in the table. `number` is an integer or a decimal, `T` and other letters are any
 type, `O` is one that has an order, `N` a number or a duration, `list<T>` an array, or a set in the order of its
 elements. Texts are counted in characters (code points). A result that takes more memory than the node may is a
-`resource_limit`. Calls that go through a list or text are charged one step for each element, and for each {chars}
-characters.
+`resource_limit`. In the rounds of loops, calls that go through a list or text are charged one step for each element,
+and for each {chars} characters.
 
 {functions}
 

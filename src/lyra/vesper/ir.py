@@ -348,6 +348,9 @@ class StepRetry(msgspec.Struct, frozen=True):
     errors: tuple[str, ...] = ("*",)  # that are tried again; * for what may pass by itself
 
 
+ANSWERING: Final = ("map_to", "return_error", "compensate")  # actions of rules that a path obeys; others are the host's
+
+
 class ErrorRule(msgspec.Struct, frozen=True):
     """What to do about an error: of a step (`on_error`) or of the node (`error_handling`)."""
 

@@ -27,7 +27,7 @@ from lyra.vesper.direct.steps import (
     matching_rules,
     rule_scope,
 )
-from lyra.vesper.direct.transforms import elements_of
+from lyra.vesper.direct.transforms import compile_elements
 from lyra.vesper.effects.request import (
     EffectError,
     EffectRequest,
@@ -195,12 +195,12 @@ def _branch(step: ir.BranchStep, program: ir.NodeProgram, scope: Scope) -> RunAs
 
 
 def _for_each(step: ir.ForEachStep, program: ir.NodeProgram, scope: Scope) -> RunAsync:
-    collection = compile_expression(step.collection, scope)
-    inner, (slot,) = scope.bind(step.variable)
+    elements = compile_elements(step, scope)
+    inner, (slot,) = scope.for_rounds().bind(step.variable)
     body = compile_async_steps(step.steps, program, inner)
 
     async def iterate(frame: Frame) -> Answer | None:
-        for element in elements_of(collection(frame), frame):
+        for element in elements(frame):
             frame[slot] = element
             answer = await body(frame)
             if answer is not None:
@@ -211,6 +211,7 @@ def _for_each(step: ir.ForEachStep, program: ir.NodeProgram, scope: Scope) -> Ru
 
 
 def _loop(step: ir.LoopStep, program: ir.NodeProgram, scope: Scope) -> RunAsync:
+    is_charged, scope = scope.is_charged(ir.LoopStep), scope.for_rounds()
     goes_on = compile_condition(step.condition, scope)
     body = compile_async_steps(step.steps, program, scope)
 
@@ -220,7 +221,8 @@ def _loop(step: ir.LoopStep, program: ir.NodeProgram, scope: Scope) -> RunAsync:
             if rounds == step.max_iterations:
                 raise loop_limit(step)
             rounds += 1
-            frame[METER].spend(1)
+            if is_charged:
+                frame[METER].spend(1)
             answer = await body(frame)
             if answer is not None:
                 return answer

@@ -15,6 +15,7 @@ from itertools import chain, islice
 from typing import Any, Final
 
 from lyra.core.linear_regex import BadPattern, TooManySteps
+from lyra.vesper import ir
 from lyra.vesper.direct.frames import EXECUTION, METER, Evaluate, Frame, Scope
 from lyra.vesper.direct.numbers import (
     absolute,
@@ -443,7 +444,7 @@ def compile_call(function_name: str, arguments: list[Evaluate], scope: Scope) ->
     row, function = FUNCTIONS[function_name], FUNCTIONS_OF_VALUES[function_name]
     if row.bound:
         function = partial(function, scope.text_max if row.bound == "text" else scope.memory_max)
-    if row.charge:
+    if row.charge and scope.is_charged(ir.FunctionCall):
         return _charged(function, arguments)
     if len(arguments) == 1:
         argument = arguments[0]

@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 
 from lyra.vesper import ir
+from lyra.vesper.charges import is_charged
 from lyra.vesper.expressions.functions import FUNCTIONS
 from lyra.vesper.python.kinds import (
     FULL,
@@ -277,7 +278,11 @@ class ExpressionWriter:
             case ir.GroupBy():
                 return self._group_by(node)
             case ir.MatrixProduct():
-                return self.helper("matrix_product", *self.operands(node.left, node.right))
+                operands = self.operands(node.left, node.right)
+                if is_charged(ir.MatrixProduct, in_loop=self.in_loop):
+                    self.uses_run = True
+                    operands.append(attribute(name("run"), "tick"))
+                return self.helper("matrix_product", *operands)
         raise AssertionError(type(node).__name__)
 
     def _name(self, variable: str) -> ast.expr:
@@ -464,7 +469,7 @@ class ExpressionWriter:
         if row.bound:
             keyword, limit = limits[row.bound]
             result.keywords = [ast.keyword(keyword, value) for value in limit()]
-        if row.charge and self.in_loop:
+        if row.charge and is_charged(ir.FunctionCall, in_loop=self.in_loop):
             result = self.run_method("charged", result.func, *arguments)
             result.keywords = [ast.keyword(keyword, value) for value in limit()] if row.bound else []
         return result
@@ -489,12 +494,12 @@ class ExpressionWriter:
         return ast.IfExp(compare(value, ast.IsNot(), ast.Constant(None)), value, rest)
 
     # ------------------------------------------------------------ collections
-    def elements(self, collection: ir.TypedExpression) -> ast.expr:
-        """Return what a loop goes over. Inside other loops, the run is charged for the elements."""
+    def elements(self, part: ir.TypedExpression | ir.ForEachStep, collection: ir.TypedExpression) -> ast.expr:
+        """Return what a part goes over; where it is charged, the run spends a step for each element."""
         value = self.value(collection)
         if not isinstance(self.kind(collection), Array):
             value = self.helper("in_order", value)
-        return self.run_method("spend", value) if self.in_loop else value
+        return self.run_method("spend", value) if is_charged(type(part), in_loop=self.in_loop) else value
 
     def bound(self, variable: str, collection: ir.TypedExpression) -> tuple[PythonScope, str]:
         """Return a scope in which the variable is an element of the collection, and its Python name."""
@@ -505,7 +510,7 @@ class ExpressionWriter:
         return [ast.comprehension(ast.Name(python, ast.Store()), elements, list(tests), 0)]
 
     def _quantifier(self, node: ir.Quantifier) -> ast.expr:
-        elements = self.elements(node.collection)
+        elements = self.elements(node, node.collection)
         scope, python = self.bound(node.name, node.collection)
         body = self.lazy(node.body, as_condition=True, scope=scope)
         function = "all" if node.kind == "forall" else "any"
@@ -514,7 +519,7 @@ class ExpressionWriter:
     def _comprehension(
         self, node: ir.MapOver | ir.Filter, body: ir.TypedExpression | None, test: ir.TypedExpression | None
     ) -> ast.expr:
-        elements = self.elements(node.collection)
+        elements = self.elements(node, node.collection)
         scope, python = self.bound(node.name, node.collection)
         if body is None:
             tests = [] if test is None else [self.lazy(test, as_condition=True, scope=scope)]
@@ -527,7 +532,8 @@ class ExpressionWriter:
 
     def _aggregate(self, node: ir.Aggregate) -> ast.expr:
         kind = self.kind(node.collection)
-        value = self.value(node.collection)
+        is_paid = is_charged(ir.Aggregate, in_loop=self.in_loop)
+        value = self.elements(node, node.collection) if is_paid else self.value(node.collection)
         if isinstance(kind, Array) and node.function == "count":
             return call(name("len"), value)
         if isinstance(kind, Array) and node.function == "sum" and kind.item == INTEGER:
@@ -537,7 +543,7 @@ class ExpressionWriter:
         return self.helper(_AGGREGATES[node.function], value)
 
     def _reduce(self, node: ir.Reduce) -> ast.expr:
-        elements = self.elements(node.collection)
+        elements = self.elements(node, node.collection)
         scope, python = self.bound(node.name, node.collection)
         start_kind = self.kind(node)
         accumulator = self.module.names.own(node.accumulator)
@@ -563,7 +569,8 @@ class ExpressionWriter:
         return ast.AnnAssign(ast.Name(variable, ast.Store()), annotation, value, 1)
 
     def _group_by(self, node: ir.GroupBy) -> ast.expr:
-        elements = self.value(node.collection)
+        is_paid = is_charged(ir.GroupBy, in_loop=self.in_loop)
+        elements = self.elements(node, node.collection) if is_paid else self.value(node.collection)
         scope, python = self.bound(node.name, node.collection)
 
         def function(body: ir.TypedExpression) -> ast.expr:

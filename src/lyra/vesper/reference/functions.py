@@ -11,6 +11,7 @@ from fractions import Fraction
 from typing import Any, Protocol
 
 from lyra.core.linear_regex import BadPattern, TooManySteps
+from lyra.vesper import ir
 from lyra.vesper.expressions.functions import CHARS_A_STEP, FUNCTIONS, ROUNDINGS
 from lyra.vesper.reference.times import call_on_time
 from lyra.vesper.reference.values import (
@@ -35,16 +36,16 @@ class Budget(Protocol):
     execution: Execution
     memory: int
 
-    def spend(self, count: int) -> None: ...
+    def charge(self, part: ir.Step | ir.TypedExpression, count: int) -> None: ...
 
 
-def call_function(function: str, values: list[Any], budget: Budget) -> Any:
-    """Return the value of a call."""
-    row = FUNCTIONS[function]
+def call_function(call: ir.FunctionCall, values: list[Any], budget: Budget) -> Any:
+    """Return the value of a call, its arguments evaluated."""
+    function, row = call.function, FUNCTIONS[call.function]
     if row.charge:
         texts = [value for value in values if isinstance(value, str)]
         collections = [value for value in values if isinstance(value, list | dict | frozenset)]
-        budget.spend(sum(len(each) // CHARS_A_STEP for each in texts) + sum(len(each) for each in collections))
+        budget.charge(call, sum(len(each) // CHARS_A_STEP for each in texts) + sum(map(len, collections)))
     if row.bound:
         _check_size(function, values, budget)
     if function == "current_timestamp":
