@@ -252,7 +252,7 @@ def _coalesce(operands: tuple[ir.TypedExpression, ...], place: tuple[int, int]) 
     kind = without_null(kinds[0]) if kinds else NULL
     for other in kinds[1:]:
         kind = common(kind, without_null(other))
-    is_sure = any(not isinstance(each, Nullable) and each != ANY for each in kinds)
+    is_sure = any(not isinstance(other, Nullable) and other != ANY for other in kinds)
     return ir.Coalesce(type=kind if is_sure or not kinds else nullable(kind), operands=operands, place=place)
 
 
@@ -296,7 +296,7 @@ def _fits_map(kind: Kind, actual: ValueType, bound: Bindings) -> bool:
         return _bind(key, actual.key, bound) and _bind(value, actual.value, bound)
     if isinstance(actual, RecordType):
         values = [field.type for field in actual.fields]
-        return _bind(key, STRING, bound) and all(_bind(value, each, bound) for each in values or [ANY])
+        return _bind(key, STRING, bound) and all(_bind(value, inner, bound) for inner in values or [ANY])
     return actual == ANY and _bind(key, STRING, bound) and _bind(value, ANY, bound)
 
 

@@ -329,16 +329,16 @@ class Typing:
         """Return the element of a list or map by its number or key."""
         kind, key = without_null(target.type), without_null(index.type)
         place = self.state.place(site, term.start)
-        whole, at = (term.target, term.index) if isinstance(term, IndexTerm) else term.arguments[:2]
+        whole, place_of_key = (term.target, term.index) if isinstance(term, IndexTerm) else term.arguments[:2]
         if isinstance(kind, Array):
             if key not in (ANY, INTEGER):
-                return self.wrong("type", f"an index is an integer, not {describe(key)}", site, at.start)
+                return self.wrong("type", f"an index is an integer, not {describe(key)}", site, place_of_key.start)
             return ir.ItemOf(type=nullable(kind.item), target=target, index=index, place=place)
         if isinstance(kind, (MapType, RecordType)):
             wanted = kind.key if isinstance(kind, MapType) else STRING
             if key == NULL or not may_equal(key, wanted):
                 message = f"a key is {key_kind(wanted)}, not {describe(key)}"
-                return self.wrong("type", message, site, at.start)
+                return self.wrong("type", message, site, place_of_key.start)
             own = nullable(kind.value) if isinstance(kind, MapType) else ANY
             return ir.ItemOf(type=own, target=target, index=as_key(index, wanted), place=place)
         if kind == ANY:
@@ -350,7 +350,7 @@ class Typing:
         place = self.state.place(site, term.start)
         values = tuple(self.term(value, scope, site) for value in term.values)
         constants = [key.value for key in term.keys if isinstance(key, LiteralTerm)]
-        twice = next((key for at, key in enumerate(constants) if key in constants[:at]), None)
+        twice = next((key for index, key in enumerate(constants) if key in constants[:index]), None)
         if twice is not None:
             return self.wrong("duplicate", f"the key `{twice}` is there twice", site, term.start)
         if not term.keys:

@@ -218,7 +218,7 @@ _NO_OFFSET: Final = 10**6  # minutes: a distance from UTC that cannot be
 
 def _fields(text: str, parts: list[tuple[str, str]]) -> dict[str, int] | None:
     """Return the numbers that a text names, by directive; None where it does not fit the format."""
-    found: dict[str, tuple[int, str]] = {}
+    fields: dict[str, tuple[int, str]] = {}
     for plain, letter in parts:
         if not text.startswith(plain):
             return None
@@ -229,31 +229,31 @@ def _fields(text: str, parts: list[tuple[str, str]]) -> dict[str, int] | None:
             text = text[1:]
         elif letter:
             number = _read(letter, text)
-            if number is None or found.get(letter, (0, text[: number[1]]))[1] != text[: number[1]]:
+            if number is None or fields.get(letter, (0, text[: number[1]]))[1] != text[: number[1]]:
                 return None
-            found[letter] = number[0], text[: number[1]]
+            fields[letter] = number[0], text[: number[1]]
             text = text[number[1] :]
-    return None if text else {letter: number for letter, (number, _) in found.items()}
+    return None if text else {letter: number for letter, (number, _) in fields.items()}
 
 
 def _parse_timestamp(text: Any, form: Any, zone: Any = "UTC") -> datetime | None:
     if type(text) is not str:
         raise NodeError("type_error", f"parse_timestamp cannot take {kind_of(text)}")
     place = _zone("parse_timestamp", zone)
-    found = _fields(text, _directives("parse_timestamp", form, is_read=True))
-    if found is None:
+    fields = _fields(text, _directives("parse_timestamp", form, is_read=True))
+    if fields is None:
         return None
-    month = found.get("B", found.get("b", found.get("m", 1)))
-    hour, minute, second = found.get("H", 0), found.get("M", 0), found.get("S", 0)
-    if hour > 23 or minute > 59 or second > 59 or found.get("z") == _NO_OFFSET:
+    month = fields.get("B", fields.get("b", fields.get("m", 1)))
+    hour, minute, second = fields.get("H", 0), fields.get("M", 0), fields.get("S", 0)
+    if hour > 23 or minute > 59 or second > 59 or fields.get("z") == _NO_OFFSET:
         return None
-    micros = ((hour * 60 + minute) * 60 + second) * _SECOND + found.get("f", 0)
+    micros = ((hour * 60 + minute) * 60 + second) * _SECOND + fields.get("f", 0)
     try:
-        day = date(found.get("Y", 1970), month, found.get("d", 1)).toordinal()
-        if "z" not in found:
+        day = date(fields.get("Y", 1970), month, fields.get("d", 1)).toordinal()
+        if "z" not in fields:
             return _from_local(day, micros, place)
         moment = datetime.fromordinal(day).replace(tzinfo=UTC)
-        return moment + timedelta(microseconds=micros) - timedelta(minutes=found["z"])
+        return moment + timedelta(microseconds=micros) - timedelta(minutes=fields["z"])
     except (ValueError, OverflowError, NodeError):
         return None
 

@@ -106,9 +106,9 @@ class _Reader:
         return str(self.parts[self.index - 1])
 
     def takes(self, part: str) -> bool:
-        found = self.index < len(self.parts) and self.parts[self.index] == part
-        self.index += found
-        return found
+        is_there = self.index < len(self.parts) and self.parts[self.index] == part
+        self.index += is_there
+        return is_there
 
     def kind(self) -> Kind:
         name, inner = self.take(), []

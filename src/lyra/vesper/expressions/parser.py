@@ -119,8 +119,8 @@ class _Parser:
         return token
 
     def unexpected(self, token: ExpressionToken, message: str = "") -> ParseError:
-        at = self.tokens.index(token)
-        previous = self.tokens[at - 1] if at else None
+        index = self.tokens.index(token)
+        previous = self.tokens[index - 1] if index else None
         hint = ""
         if token.kind == "name" and token.value.upper() in KEYWORDS:
             hint = f"keywords are written in upper case: {token.value.upper()}"

@@ -239,18 +239,18 @@ def parse_timestamp(text: Any, form: Any, zone: Any = "UTC") -> datetime | None:
     match = _format_pattern(form).fullmatch(text)
     if match is None:
         return None
-    found = match.groupdict()
-    month = int(found.get("m") or 0) if "m" in found else 1
+    fields = match.groupdict()
+    month = int(fields.get("m") or 0) if "m" in fields else 1
     for letter, names in (("b", [name[:3] for name in MONTHS]), ("B", list(MONTHS))):
-        if letter in found:
-            month = names.index(found[letter]) + 1
-    hour, minute, second, micros = (int(found.get(letter) or 0) for letter in "HMSf")
+        if letter in fields:
+            month = names.index(fields[letter]) + 1
+    hour, minute, second, micros = (int(fields.get(letter) or 0) for letter in "HMSf")
     try:
-        day = datetime(int(found.get("Y", 1970)), month, int(found.get("d", 1)))  # noqa: DTZ001 - a zone follows
+        day = datetime(int(fields.get("Y", 1970)), month, int(fields.get("d", 1)))  # noqa: DTZ001 - a zone follows
         time = day.replace(hour=hour, minute=minute, second=second, microsecond=micros)
-        if "z" not in found:
+        if "z" not in fields:
             return _utc(time.replace(tzinfo=place))
-        sign, hours, minutes = found["z"][0], int(found["z"][1:3]), int(found["z"][3:])
+        sign, hours, minutes = fields["z"][0], int(fields["z"][1:3]), int(fields["z"][3:])
         if hours > 23 or minutes > 59:
             return None
         offset = timedelta(hours=hours, minutes=minutes)

@@ -128,12 +128,10 @@ def evaluate(expression: ir.TypedExpression, variables: Variables, budget: StepM
             return _is_member(value_of(expression.item), value_of(expression.collection))
         case ir.IsNull():
             return value_of(expression.operand) is None
-        case ir.Logic(operator="and"):
-            return is_true(expression.left, variables, budget) and is_true(expression.right, variables, budget)
-        case ir.Logic(operator="or"):
-            return is_true(expression.left, variables, budget) or is_true(expression.right, variables, budget)
-        case ir.Logic(operator="implies"):
-            return not is_true(expression.left, variables, budget) or is_true(expression.right, variables, budget)
+        case ir.Logic():
+            is_left = is_true(expression.left, variables, budget)
+            is_decided = is_left if expression.operator == "or" else not is_left
+            return expression.operator != "and" if is_decided else is_true(expression.right, variables, budget)
         case ir.Quantifier():
             return _quantifier(expression, variables, budget)
         case ir.Aggregate():
@@ -148,10 +146,7 @@ def evaluate(expression: ir.TypedExpression, variables: Variables, budget: StepM
         case ir.Host():
             return _ask(expression.name, expression.arguments, variables, budget)
         case ir.Old():
-            old = budget.olds[expression.slot]
-            if isinstance(old, NodeError):
-                raise old
-            return old
+            return _recall(budget.olds[expression.slot])
         case ir.ListOf():
             return [value_of(item) for item in expression.items]
         case ir.MapOf():
@@ -204,9 +199,14 @@ def _map(expression: ir.MapOver, variables: Variables, budget: StepMeter) -> lis
 def _name(name: str, variables: Variables) -> Any:
     if name not in variables:
         raise Unjudged(f"no {name}")
-    if isinstance(variables[name], NodeError):
-        raise variables[name]
-    return variables[name]
+    return _recall(variables[name])
+
+
+def _recall(value: Any) -> Any:
+    """Return a value that was kept, or raise the error that was kept in its place."""
+    if isinstance(value, NodeError):
+        raise value
+    return value
 
 
 def _field(target: Any, name: str) -> Any:

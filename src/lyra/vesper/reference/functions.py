@@ -45,7 +45,7 @@ def call_function(call: ir.FunctionCall, values: list[Any], budget: Budget) -> A
     if row.charge:
         texts = [value for value in values if isinstance(value, str)]
         collections = [value for value in values if isinstance(value, list | dict | frozenset)]
-        budget.charge(call, sum(len(each) // CHARS_A_STEP for each in texts) + sum(map(len, collections)))
+        budget.charge(call, sum(len(subject) // CHARS_A_STEP for subject in texts) + sum(map(len, collections)))
     if row.bound:
         _check_size(function, values, budget)
     if function == "current_timestamp":
@@ -92,10 +92,10 @@ def _array_size(items: Any) -> int:
 def _places(subject: str, part: str) -> list[int]:
     """Return where a text has a part, from the left, without overlaps."""
     places = []
-    at = subject.find(part)
-    while at >= 0:
-        places.append(at)
-        at = subject.find(part, at + len(part))
+    place = subject.find(part)
+    while place >= 0:
+        places.append(place)
+        place = subject.find(part, place + len(part))
     return places
 
 
@@ -264,7 +264,7 @@ def _on_collections(function: str, values: list[Any]) -> Any:
         case "append", [items, item]:
             return [*_list(items), item]
         case "concat", lists:
-            return [item for items in [_list(each) for each in lists] for item in items]
+            return [item for items in [_list(elements) for elements in lists] for item in items]
         case "sort", [items, *by]:
             return _sorted(_list(items), by[0] if by else None)
         case "reverse", [items]:

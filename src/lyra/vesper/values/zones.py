@@ -19,11 +19,11 @@ _NO_ZONES: Final = ("posix/", "right/", "localtime", "posixrules", "Factory")  #
 def zone_of(name: str) -> ZoneInfo | None:
     """Return the zone of that name; None where there is none."""
     is_name = len(name) <= _CHARS_MAX and _NAME.match(name) and not name.startswith(_NO_ZONES)
-    return _found(name) if is_name else None
+    return _load(name) if is_name else None
 
 
 @lru_cache(maxsize=1024)
-def _found(name: str) -> ZoneInfo | None:
+def _load(name: str) -> ZoneInfo | None:
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
