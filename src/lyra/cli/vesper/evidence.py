@@ -86,7 +86,14 @@ def status(ctx: click.Context, /, *, form: str, as_json: bool) -> None:
     with Runtime(store_of(ctx.ensure_object(Invocation))) as runtime:
         runtime.settle()
         known = [runtime.state.by_digest[digest] for _, digest in sorted(runtime.state.latest.items())]
-    rows = [{**_data(evidence), "history": evidence.history} for evidence in known]
+        speeds = {
+            node_id: {path: speed.to_data() for path, speed in paths.items()}
+            for node_id, paths in runtime.state.speeds.items()
+        }
+    rows = [
+        {**_data(evidence), "history": evidence.history, "speed": speeds.get(evidence.node_id, {})}
+        for evidence in known
+    ]
     if as_json or form == "json":
         document({"nodes": rows})
     elif form == "prometheus":
@@ -107,6 +114,11 @@ def status(ctx: click.Context, /, *, form: str, as_json: bool) -> None:
                 for row in rows
             ],
         )
+        for row in rows:
+            for path, speed in row["speed"].items():
+                if speed["is_slower"]:
+                    times = f"{speed['latest_ms']:.3f} ms, usually {speed['usual_ms']:.3f} ms"
+                    click.echo(printable(f"{row['node']} is slower than its own past on the {path} path: {times}"))
 
 
 @click.command(cls=CliCommand, name="verify")

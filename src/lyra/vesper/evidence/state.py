@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Final
 import msgspec
 
 from lyra.vesper.confidence import lower_bound
+from lyra.vesper.evidence.speed import WINDOW, PathSpeed
 
 DIVERGENCES_KEPT: Final = 100
 HISTORY_KEPT: Final = 200
@@ -74,11 +75,12 @@ class EvidenceState:
     NAME: ClassVar[str] = "vesper"
     KINDS: ClassVar[frozenset[str]] = frozenset({"vesper.mode", "vesper.compared", "vesper.diverged", "vesper.alert"})
 
-    __slots__ = ("by_digest", "latest")
+    __slots__ = ("by_digest", "latest", "speeds")
 
     def __init__(self) -> None:
         self.by_digest: dict[str, NodeEvidence] = {}
         self.latest: dict[str, str] = {}  # node id → the digest that was used last
+        self.speeds: dict[str, dict[str, PathSpeed]] = {}  # node id → path; a changed node keeps its past
 
     def of(self, node_id: str, digest: str) -> NodeEvidence:
         evidence = self.by_digest.get(digest)
@@ -91,6 +93,8 @@ class EvidenceState:
         evidence = self.of(data["node"], data["digest"])
         if kind == "vesper.compared":
             _count(evidence, data)
+            for path, durations in data.get("times", {}).items():
+                self.speeds.setdefault(evidence.node_id, {}).setdefault(path, PathSpeed()).add(durations)
             _note_time(evidence, time)
         elif kind == "vesper.diverged":
             evidence.compared += 1
@@ -111,12 +115,18 @@ class EvidenceState:
             del evidence.history[:-HISTORY_KEPT]
 
     def dump(self) -> Any:
-        return [list(self.by_digest.values()), self.latest]
+        return [list(self.by_digest.values()), self.latest, self.speeds]
+
+    def slow_paths(self, node_id: str) -> set[str]:
+        """Return the paths on which a node is slower than its own past."""
+        return {path for path, speed in self.speeds.get(node_id, {}).items() if speed.is_slow}
 
     def load(self, data: Any) -> None:
         kept = msgspec.convert(data[0], list[NodeEvidence])
         self.by_digest = {evidence.digest: evidence for evidence in kept}
         self.latest = {str(node): str(digest) for node, digest in data[1].items()}
+        # A snapshot of before has no speeds.
+        self.speeds = msgspec.convert(data[2], dict[str, dict[str, PathSpeed]]) if len(data) > 2 else {}
 
 
 def _count(evidence: NodeEvidence, row: dict[str, Any]) -> None:
@@ -166,7 +176,6 @@ def _add(totals: dict[str, Any], more: dict[str, Any]) -> None:
 # ---------------------------------------------------------------- figures
 
 DURATION_BUCKETS_MS: Final = (0.01, 0.1, 1.0, 10.0, 100.0, 1_000.0, 10_000.0)
-WINDOW: Final = 100  # executions that alerts look at
 
 
 def empty_spread(buckets: Sequence[float]) -> list[float]:
