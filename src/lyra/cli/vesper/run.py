@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from lyra.cli.app import CliCommand, Invocation, json_option
+from lyra.cli.arguments import dollars
 from lyra.cli.render import document, printable
 from lyra.cli.render import document as print_document
 from lyra.cli.vesper.divergences import divergence_data, divergence_lines
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from lyra.vesper.nodes import Node
+    from lyra.vesper.repository.folders import Repository
     from lyra.vesper.runtime.debugger import ProfiledPath
     from lyra.vesper.runtime.runtime import Runtime
     from lyra.vesper.values.outcome import Outcome
@@ -42,6 +44,8 @@ _MODE_OF_PATH: Final = {"python": "python_only", "direct": "direct_only", "both"
 @click.option("--mode", metavar="MODE", help="The mode for this one run.")
 @click.option("--profile", "is_profiled", is_flag=True, help="Also show how long each step took, on one path.")
 @runtime_options
+@click.option("--model", metavar="NAME", help="The model of the agents that the node asks.")
+@click.option("--budget", metavar="$X", help="Stop before the agents spend more dollars than this.")
 @json_option
 @click.pass_context
 def run(
@@ -57,6 +61,8 @@ def run(
     database: str | None,
     providers: tuple[str, ...],
     grants: tuple[str, ...],
+    model: str | None,
+    budget: str | None,
     as_json: bool,
 ) -> None:
     """Execute the node of FILE (or an id) and print its outputs. It can call the nodes beside FILE, those of
@@ -71,7 +77,10 @@ def run(
     chosen = mode or (_MODE_OF_PATH[path_name] if path_name else None)
     nodes = repository_around(node.file)
     diverged: list[Mapping[str, Any]] = []  # divergences of the node, and of those that it calls
-    with runtime_of(ctx.ensure_object(Invocation), database, providers, grants, nodes=nodes) as runtime:
+    more: dict[str, Any] = {"nodes": nodes, "budget": None if budget is None else dollars(budget)}
+    if model is not None:
+        more["agents"] = agents_of(node, nodes, model)
+    with runtime_of(ctx.ensure_object(Invocation), database, providers, grants, **more) as runtime:
         runtime.on_event(lambda event: diverged.append(event.data), ["vesper.diverged"])
         used = chosen or runtime.mode(node)
         outcome = runtime.execute(node, inputs, chosen, trace=True, watched=profiled)
@@ -103,6 +112,29 @@ def _profiled_path(name: str) -> ProfiledPath:
     from lyra.vesper.runtime.debugger import ProfiledPath
 
     return ProfiledPath(name)
+
+
+def agents_of(node: Node, nodes: Repository, model: str) -> dict[str, Any]:
+    """Return an agent of this model for each name that the node, or one that it calls, asks by."""
+    from lyra.agents.agent import Agent
+    from lyra.vesper.check.judge import lowered
+    from lyra.vesper.check.steps import parts_of
+    from lyra.vesper.ir import Constant, EffectStep, MapOf
+
+    names: set[str] = set()
+    seen, waiting = {node.node_id}, [node]
+    while waiting:
+        acts = [part for part in parts_of(lowered(waiting.pop())) if isinstance(part, EffectStep)]
+        requests = [dict(act.request.entries) for act in acts if isinstance(act.request, MapOf)]
+        for request in requests:
+            agent, called = request.get("agent"), request.get("node_id")
+            if isinstance(agent, Constant):
+                names.add(str(agent.value))
+            callee = nodes.find(str(called.value)) if isinstance(called, Constant) else None
+            if callee is not None and callee.node_id not in seen:
+                seen.add(callee.node_id)
+                waiting.append(callee)
+    return {name: Agent(name, model=model) for name in sorted(names)}
 
 
 def _data(outcome: Outcome, path_name: str | None, mode: str) -> dict[str, Any]:
