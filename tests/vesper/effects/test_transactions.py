@@ -183,4 +183,4 @@ def test_generated_inputs_get_through_a_transaction() -> None:
     path = Path(__file__).parents[2] / "language" / "vesper" / "transaction" / "take_if_enough.vsp"
     report = differential.test(program_of(vesper.load(path)), 400, seed=3)
     assert report.divergences == 0
-    assert report.successes > 5
+    assert report.counts.successes > 5
