@@ -1,4 +1,4 @@
-"""Example nodes: their cases pass, and both paths agree on inputs that they accept; `make nodes` compares 110 000 of each."""
+"""The cases of example nodes pass, and both paths agree on accepted inputs; `make nodes` compares 110 000 of each."""
 
 from __future__ import annotations
 
