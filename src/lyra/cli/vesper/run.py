@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from lyra.vesper.nodes import Node
     from lyra.vesper.repository.folders import Repository
+    from lyra.vesper.runtime.debugger import ProfiledPath
     from lyra.vesper.runtime.runtime import Runtime
     from lyra.vesper.values.outcome import Outcome
 
@@ -41,6 +42,7 @@ _MODE_OF_PATH: Final = {"python": "python_only", "direct": "direct_only", "both"
 @input_options
 @click.option("--path", "path_name", type=click.Choice(list(_MODE_OF_PATH)), help="Run on this path, or on both.")
 @click.option("--mode", metavar="MODE", help="The mode for this one run.")
+@click.option("--profile", "is_profiled", is_flag=True, help="Also show how long each step took, on one path.")
 @runtime_options
 @click.option("--model", metavar="NAME", help="The model of the agents that the node asks.")
 @click.option("--budget", metavar="$X", help="Stop before the agents spend more dollars than this.")
@@ -55,6 +57,7 @@ def run(
     document: str | None,
     path_name: str | None,
     mode: str | None,
+    is_profiled: bool,
     database: str | None,
     providers: tuple[str, ...],
     grants: tuple[str, ...],
@@ -66,8 +69,11 @@ def run(
     `nodes/` and those of the store. Where both paths run and differ, that is told and the exit code is 1."""
     from lyra.vesper.repository.folders import repository_around
 
+    if is_profiled and (mode or path_name == "both"):
+        raise ConfigError("--profile measures one path", hint="say --path python or --path direct", key="--profile")
     node = node_named(file)
     inputs = inputs_of(node, pairs, document)
+    profiled = _profiled_path(path_name or "python") if is_profiled else None
     chosen = mode or (_MODE_OF_PATH[path_name] if path_name else None)
     nodes = repository_around(node.file)
     diverged: list[Mapping[str, Any]] = []  # divergences of the node, and of those that it calls
@@ -77,7 +83,7 @@ def run(
     with runtime_of(ctx.ensure_object(Invocation), database, providers, grants, **more) as runtime:
         runtime.on_event(lambda event: diverged.append(event.data), ["vesper.diverged"])
         used = chosen or runtime.mode(node)
-        outcome = runtime.execute(node, inputs, chosen, trace=True)
+        outcome = runtime.execute(node, inputs, chosen, trace=True, watched=profiled)
         runtime.settle()
         program = runtime.program(node)
         divergences = [
@@ -86,15 +92,26 @@ def run(
             else divergence_data(row, runtime.program(runtime.find_node(row["node"]) or node), row["node"])
             for row in diverged
         ]
+    profile = [] if profiled is None else profiled.rows()
     if as_json:
-        print_document({**_data(outcome, path_name, used), "divergences": divergences})
+        told = {"profile": profile} if is_profiled else {}
+        print_document({**_data(outcome, path_name, used), "divergences": divergences, **told})
     else:
         _show(outcome)
+        for row in profile:
+            times = f"{row['milliseconds']:10.3f} ms {row['share']:7.1%} {row['count']:8}×"
+            click.echo(printable(f"{times}  {row['step']}"), err=True)
     for row in divergences:
         click.echo("error[divergence]: the two paths of the node gave different answers", err=True)
         for line in divergence_lines(row):
             click.echo(printable(f"  {line}"), err=True)
     ctx.exit(0 if outcome.status == "success" and not divergences else 1)
+
+
+def _profiled_path(name: str) -> ProfiledPath:
+    from lyra.vesper.runtime.debugger import ProfiledPath
+
+    return ProfiledPath(name)
 
 
 def agents_of(node: Node, nodes: Repository, model: str) -> dict[str, Any]:

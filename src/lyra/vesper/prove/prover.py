@@ -250,8 +250,8 @@ class _Proof:
         reasons.update(dict.fromkeys(walk for walk in self._walks.values() if isinstance(walk, str)))
         for flow in self.walks(None):
             if flow.approximations:
-                shown = sorted(flow.approximations)[:4]
-                reasons[f"not modelled: {', '.join(shown)}"] = None
+                parts = sorted(flow.approximations)[:4]
+                reasons[f"not modelled: {', '.join(parts)}"] = None
                 break
         return result(UNKNOWN, None, "; ".join(reasons) or "no proof and no counterexample was found")
 
