@@ -50,7 +50,7 @@ async def build(path: str, processes: int, steps: int) -> None:
     await _settled(kernel, processes)
     journal = kernel.journal
     assert journal is not None
-    await journal.acknowledged(journal.seq)
+    await journal.wait_until_durable(journal.seq)
     os._exit(0)
 
 

@@ -95,6 +95,7 @@ _SLOW = (
     "vega/",
     "verify/",
     "vesper/effects/test_database_rights.py",
+    "vesper/effects/test_transactions.py",
     "vesper/evidence/",
     "vesper/language/",
     "vesper/python/test_random_programs.py",

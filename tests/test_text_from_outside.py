@@ -134,7 +134,7 @@ async def asked_agent(kernel: Kernel, giver: str, gives: Do, taker: str, takes: 
     """A question to an agent, and its answer to another process."""
     helper = await kernel.spawn(Agent("helper", model=says("text")))
     await gives(lambda ctx: helper.send("hello"))
-    assert kernel.taint.tainted(helper.pid) is kernel.taint.tainted(giver)
+    assert kernel.taint.is_tainted(helper.pid) is kernel.taint.is_tainted(giver)
     await takes(lambda ctx: helper.send("hello"))
 
 
@@ -366,8 +366,8 @@ async def passes_on_to(kernel: Kernel, giver: str, supervisor: Any, taker: str, 
     """The second child has the mark of the giver, the supervisor and the first child have none, after a restart too."""
     for _ in range(2):
         own, new = (child.pid for child in await supervisor.which_children())
-        marks = [kernel.taint.tainted(pid) for pid in (supervisor.pid, own, new)]
-        assert marks == [False, False, kernel.taint.tainted(giver)]
+        marks = [kernel.taint.is_tainted(pid) for pid in (supervisor.pid, own, new)]
+        assert marks == [False, False, kernel.taint.is_tainted(giver)]
         kernel.kill(new)
         kernel.kill(own)
         await settle(kernel)
@@ -403,7 +403,7 @@ async def left_for_parent(kernel: Kernel, giver: str, gives: Do, taker: str, tak
     child = str(kernel.supervisor("supervisor").which_children()[0].pid)
     await gives(lambda ctx: kernel.kill(child, "text"))
     await settle(kernel)
-    assert not kernel.taint.tainted(kernel.process("supervisor").pid)
+    assert not kernel.taint.is_tainted(kernel.process("supervisor").pid)
 
 
 def streams_of(*, in_turn: bool) -> Way:
@@ -418,10 +418,10 @@ def streams_of(*, in_turn: bool) -> Way:
 
         async def read(ctx: Any) -> None:
             async for _ in kernel.agent(helper.pid).stream("hello"):
-                if in_turn and kernel.taint.tainted(giver) and not kernel.taint.tainted(helper.pid):
+                if in_turn and kernel.taint.is_tainted(giver) and not kernel.taint.is_tainted(helper.pid):
                     kernel.taint.mark(helper.pid, "a page")
                     continue
-                assert kernel.taint.tainted(taker) is kernel.taint.tainted(giver)
+                assert kernel.taint.is_tainted(taker) is kernel.taint.is_tainted(giver)
                 break
 
         await takes(read)
@@ -576,8 +576,8 @@ async def marks_after(way: Way, *, marked: bool, expected: bool) -> None:
 
         await way(kernel, giver.pid, runner(giver), taker.pid, runner(taker))
         await settle(kernel)
-        assert kernel.taint.tainted(taker.pid) is expected
-        assert not kernel.taint.tainted(bystander.pid)
+        assert kernel.taint.is_tainted(taker.pid) is expected
+        assert not kernel.taint.is_tainted(bystander.pid)
 
 
 @pytest.mark.parametrize("marked", [True, False], ids=["marked", "plain"])
@@ -639,8 +639,8 @@ async def restarted(kernel: Kernel, giver: str, gives: Do, taker: str, takes: Do
     await settle(kernel)
     again = str(supervisor.which_children()[0].pid)
     assert again != first
-    assert not kernel.taint.tainted(again)
-    assert not kernel.taint.tainted(supervisor.pid)
+    assert not kernel.taint.is_tainted(again)
+    assert not kernel.taint.is_tainted(supervisor.pid)
 
 
 @pytest.mark.parametrize(
@@ -715,7 +715,7 @@ def test_the_mark_outlives_its_kernel(tmp_path: Any, left: str, snapshot: bool, 
             if snapshot:
                 await settle(kernel)
                 await kernel._snapshots.write()
-            return kernel.taint.tainted(process.pid)
+            return kernel.taint.is_tainted(process.pid)
 
     assert asyncio.run(asyncio.wait_for(life(0), 20)) is marked
     assert asyncio.run(asyncio.wait_for(life(1), 20)) is marked
@@ -747,7 +747,7 @@ def test_a_child_of_marked_arguments_is_marked_in_the_next_life(tmp_path: Any, r
                     await kernel.kill(str(child.pid))
             children = await kernel.supervisor("sup").which_children()
             assert [child.id for child in children] == ["own", "text"]
-            return [kernel.taint.tainted(pid) for pid in ("sup", *(str(child.pid) for child in children))]
+            return [kernel.taint.is_tainted(pid) for pid in ("sup", *(str(child.pid) for child in children))]
 
     assert [asyncio.run(asyncio.wait_for(life(number), 20)) for number in range(2)] == [[False, False, True]] * 2
 
@@ -778,7 +778,7 @@ def test_a_question_that_waits_keeps_its_mark(tmp_path: Any, marked: bool) -> No
             await settle(kernel)
             reader = await kernel.spawn(reader_of_questions)
             assert (await reader.wait()).reason == "normal"
-            return kernel.taint.tainted(reader.pid)
+            return kernel.taint.is_tainted(reader.pid)
 
     assert [asyncio.run(asyncio.wait_for(life(number), 20)) for number in range(2)] == [marked, marked]
 
@@ -788,7 +788,7 @@ def test_the_mark_of_an_entry_goes_with_it() -> None:
 
     async def way(kernel: Kernel, giver: str, gives: Do, taker: str, takes: Do) -> None:
         await gives(lambda ctx: kernel.submit("entry", request_id="text"))
-        assert kernel.taint.tainted("entry")
+        assert kernel.taint.is_tainted("entry")
         kernel.terminate("entry")
         kernel.cleanup_process("entry")
         kernel.submit("entry", request_id="the user's own")
@@ -829,7 +829,7 @@ def test_a_marked_value_of_a_blackboard_outlives_its_kernel(tmp_path: Any, snaps
             for _ in range(2):
                 reader = await kernel.spawn(board_reader)
                 await reader.wait()
-                marks.append(kernel.taint.tainted(reader.pid))
+                marks.append(kernel.taint.is_tainted(reader.pid))
                 kernel.groups.bb_set("desk", "key", "the user's own")
             return marks
 

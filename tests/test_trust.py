@@ -66,9 +66,9 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
 # ---------------------------------------------------------------- the kept answers
 def test_an_answer_is_for_a_folder_and_a_content(place):
     """Another content, another name and another folder have none."""
-    answers = TrustAnswers.of_user(place.env)
+    answers = TrustAnswers.for_user(place.env)
     answers.keep(str(place.work), {"lyra.toml": FileAnswer(digest_of(b"x"), trusted=True)})
-    trust = FolderTrust(TrustAnswers.of_user(place.env))
+    trust = FolderTrust(TrustAnswers.for_user(place.env))
     assert trust.covers(str(place.work), "lyra.toml", b"x")
     assert not trust.covers(str(place.work), "lyra.toml", b"x ")
     assert not trust.covers(str(place.work), ".mcp.json", b"x")
@@ -79,7 +79,7 @@ def test_a_no_is_kept_too(place):
     place.write("lyra.toml", "kernel.lease_s = 2\n")
     place.answer(trusted=False)
     (file,) = place.asks()
-    trust = FolderTrust(TrustAnswers.of_user(place.env))
+    trust = FolderTrust(TrustAnswers.for_user(place.env))
     assert file.state(trust) == "refused"
     assert not trust.covers(file.folder, file.name, b"kernel.lease_s = 2\n")
 
@@ -93,7 +93,7 @@ def test_the_file_of_answers_is_private_and_in_the_users_own_folder(place, tmp_p
             ({**place.env, "XDG_CONFIG_HOME": str(tmp_path / "xdg")}, tmp_path / "xdg" / "lyra"),
             ({**place.env, "XDG_CONFIG_HOME": "relative"}, place.home / ".config" / "lyra"),
         ):
-            TrustAnswers.of_user(env).keep(str(place.work), {"a": FileAnswer("0", trusted=True)})
+            TrustAnswers.for_user(env).keep(str(place.work), {"a": FileAnswer("0", trusted=True)})
             assert (folder / "trust.json").stat().st_mode & 0o777 == 0o600
             assert folder.stat().st_mode & 0o777 == 0o700
             assert list(folder.glob("*.new")) == []
@@ -102,10 +102,10 @@ def test_the_file_of_answers_is_private_and_in_the_users_own_folder(place, tmp_p
 
 
 def test_without_a_folder_of_their_own_answers_live_as_long_as_the_object(place):
-    answers = TrustAnswers.of_user({})
+    answers = TrustAnswers.for_user({})
     answers.keep(str(place.work), {"a": FileAnswer("0", trusted=True)})
     assert answers.find_folder(str(place.work)) is not None
-    assert TrustAnswers.of_user({}).folders() == {}
+    assert TrustAnswers.for_user({}).folders() == {}
 
 
 @pytest.mark.parametrize("damage", ["{", '{"folders": 3}', '{"folders": {"/": {"files": {}}}}', "\xff", "[]"])
@@ -120,7 +120,7 @@ def test_answers_that_cannot_be_read_are_an_error(place, damage):
         place.load()
     assert caught.value.place == str(file)
     with pytest.raises(ConfigError, match="cannot be read"):
-        TrustAnswers.of_user(place.env).keep(str(place.work), {})
+        TrustAnswers.for_user(place.env).keep(str(place.work), {})
     assert file.read_bytes() == damage.encode("latin-1")
 
 
@@ -162,7 +162,7 @@ def test_taking_an_answer_back(place):
     place.write("lyra.toml", "kernel.lease_s = 2\n")
     place.answer()
     assert place.load().kernel.lease_s == 2
-    answers = TrustAnswers.of_user(place.env)
+    answers = TrustAnswers.for_user(place.env)
     assert answers.forget(str(place.work))
     assert not answers.forget(str(place.work))
     assert place.load().kernel.lease_s == 3
@@ -170,7 +170,7 @@ def test_taking_an_answer_back(place):
 
 def test_a_folder_whose_name_is_no_text_is_never_kept(place):
     with pytest.raises(ConfigError, match="is not UTF-8"):
-        TrustAnswers.of_user(place.env).keep(os.fsdecode(b"/tmp/\xff"), {})
+        TrustAnswers.for_user(place.env).keep(os.fsdecode(b"/tmp/\xff"), {})
 
 
 # ---------------------------------------------------------------- what counts without trust
@@ -545,7 +545,7 @@ def test_more_than_can_be_shown_cannot_be_agreed_to(place):
     many, long = place.asks()
     assert f"the folder asks for {ASKS_MAX + 2} things" in many.problem
     assert "too long" in long.problem
-    trust = FolderTrust(TrustAnswers.of_user(place.env))
+    trust = FolderTrust(TrustAnswers.for_user(place.env))
     assert [file.state(trust) for file in (many, long)] == ["new", "new"]
     (place.work / ".lyra/permissions.local.toml").unlink()
     place.write(".lyra/permissions.toml", f"allow = {json.dumps(rules[1:])}\n")

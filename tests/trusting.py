@@ -17,7 +17,7 @@ def answer(
     more: Iterable[AskingFile] = (),
 ) -> None:
     """Keep an answer for every file that asks for something in this folder, as `lyra trust add` does."""
-    answers = TrustAnswers.of_user(env)
+    answers = TrustAnswers.for_user(env)
     for file in folder_asks(os.fspath(folder), env, more=more):
         assert not file.problem, file
         sentences = tuple(ask.sentence for ask in file.asks)

@@ -43,7 +43,7 @@ def test_a_process_of_a_remote_agent_is_asked_like_an_agent(server: SdkServer) -
             with pytest.raises(AgentFailed, match="no paper"):
                 await process.send("fail no paper")
             assert process.alive
-            assert kernel.taint.tainted(process.pid)
+            assert kernel.taint.is_tainted(process.pid)
             assert await kernel.agent(process.pid).send("echo three") == "done: echo three"
 
     in_loop(main())

@@ -120,7 +120,7 @@ def test_the_tool_is_guarded_and_taints(server: SdkServer) -> None:
             await kernel.resolve_interrupt(kernel.interrupts.pending(process.pid)[0].id, {"approved": False})
             await pending
             assert len(server.messages) == count
-            assert kernel.taint.tainted(process.pid)
+            assert kernel.taint.is_tainted(process.pid)
 
     in_loop(main())
 

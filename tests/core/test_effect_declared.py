@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lyra.core.budgets.budget import Usage
-from lyra.core.effect import OPTIONS, Charged, Effect, effect, typed_decoder
+from lyra.core.effect import OPTIONS, Charged, Effect, effect, make_typed_decoder
 from lyra.core.ids import Entropy
 from lyra.core.rights.capability import Capability
 from lyra.errors import ConfigError
@@ -112,9 +112,9 @@ def test_needs_may_be_a_function():
 
 def test_results_are_read_as_declared_or_plain():
     """A saved value that does not fit the annotation comes back plain, never as an error."""
-    assert typed_decoder(dict[str, int])(b"\x81\xa1a\x01") == {"a": 1}
-    assert typed_decoder(dict[str, int])(b"\x91\x05") == [5]
-    assert typed_decoder(int)(b"\x05") == 5
+    assert make_typed_decoder(dict[str, int])(b"\x81\xa1a\x01") == {"a": 1}
+    assert make_typed_decoder(dict[str, int])(b"\x91\x05") == [5]
+    assert make_typed_decoder(int)(b"\x05") == 5
 
     async def odd() -> Undefined:  # type: ignore[name-defined]  # noqa: F821 - cannot be looked up
         ...

@@ -349,4 +349,4 @@ def test_calls_of_a_failed_run_count():
     envelope.start_stage("write", now=101.0)
     envelope.fail_stage("write", "no ink", now=102.0, llm_calls=2)
     assert envelope.processing_history[-1].llm_calls == 2
-    assert envelope.bound_reached() is TerminalReason.MAX_LLM_CALLS_EXCEEDED
+    assert envelope.find_reached_bound() is TerminalReason.MAX_LLM_CALLS_EXCEEDED

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from lyra.core.naming import qualified_name
+from lyra.core.naming import get_qualified_name
 
 
 async def function():
@@ -22,17 +22,17 @@ class Callable:
 def test_names():
     """Functions, partials, methods and callable objects each have one."""
     here = __name__
-    assert qualified_name(function) == f"{here}:function"
-    assert qualified_name(functools.partial(function)) == f"{here}:function"
-    assert qualified_name(Callable) == f"{here}:Callable"
-    assert qualified_name(Callable()) == f"{here}:Callable"
-    assert qualified_name(Callable().__call__) == f"{here}:Callable.__call__"
+    assert get_qualified_name(function) == f"{here}:function"
+    assert get_qualified_name(functools.partial(function)) == f"{here}:function"
+    assert get_qualified_name(Callable) == f"{here}:Callable"
+    assert get_qualified_name(Callable()) == f"{here}:Callable"
+    assert get_qualified_name(Callable().__call__) == f"{here}:Callable.__call__"
 
 
 def test_a_script_has_the_name_it_would_be_imported_by(tmp_path: Path):
     """`python shop.py`, `python -m shop` and `import shop` agree."""
     (tmp_path / "shop.py").write_text(
-        "from lyra.core.naming import qualified_name\nasync def main(ctx): pass\nprint(qualified_name(main))\n"
+        "from lyra.core.naming import get_qualified_name\nasync def main(ctx): pass\nprint(qualified_name(main))\n"
     )
     names = {
         subprocess.run(

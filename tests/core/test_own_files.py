@@ -11,7 +11,7 @@ import pytest
 
 from lyra.config import KEYS, Config
 from lyra.core import own_files
-from lyra.core.own_files import VARIABLES, add_own_path, is_opened, make_folder, own_paths
+from lyra.core.own_files import VARIABLES, add_own_path, find_own_paths, is_opened, make_folder
 from lyra.core.user_folders import data_folder, user_folder
 from lyra.kernel.kernel import Kernel
 from lyra.mcp.approvals import Approvals
@@ -42,10 +42,10 @@ def test_the_users_folder(monkeypatch, tmp_path):
     """By XDG_CONFIG_HOME or below the home; both are Lyra's own, since another Lyra may not have the variable."""
     usual, data = f"{tmp_path}/home/.config/lyra", f"{tmp_path}/home/.local/share/lyra"
     assert user_folder(os.environ) == usual
-    assert own_paths().hidden == (usual, data)
+    assert find_own_paths().hidden == (usual, data)
     monkeypatch.setenv("XDG_CONFIG_HOME", f"{tmp_path}/conf")
     assert user_folder(os.environ) == f"{tmp_path}/conf/lyra"
-    assert own_paths().hidden == (f"{tmp_path}/conf/lyra", data, usual)
+    assert find_own_paths().hidden == (f"{tmp_path}/conf/lyra", data, usual)
     monkeypatch.setenv("XDG_CONFIG_HOME", "relative")
     assert user_folder(os.environ) == usual
     assert user_folder({}) is None
@@ -57,7 +57,7 @@ def test_the_data_folder(monkeypatch, tmp_path):
     assert data_folder() == usual
     monkeypatch.setenv("XDG_DATA_HOME", f"{tmp_path}/data")
     assert data_folder() == tmp_path / "data/lyra"
-    assert {str(usual), f"{tmp_path}/data/lyra"} <= set(own_paths().hidden)
+    assert {str(usual), f"{tmp_path}/data/lyra"} <= set(find_own_paths().hidden)
     monkeypatch.setenv("XDG_DATA_HOME", "relative")
     assert data_folder() == usual
     monkeypatch.setenv("HOME", "relative")
@@ -80,12 +80,12 @@ def test_variables_that_name_files(monkeypatch, tmp_path):
     named = {key.variable for key in KEYS.values() if key.type in ("store", "file")}
     assert named < set(VARIABLES)
     monkeypatch.setenv("LYRA_KERNEL_STORE", f"{tmp_path}/runs.db")
-    assert own_paths().read_only == tuple(f"{tmp_path}/runs.db{end}" for end in ("", "-wal", "-shm", "-journal"))
+    assert find_own_paths().read_only == tuple(f"{tmp_path}/runs.db{end}" for end in ("", "-wal", "-shm", "-journal"))
     monkeypatch.setenv("LYRA_KERNEL_STORE", f"sqlite://{tmp_path}/runs.db")
-    assert own_paths().read_only[0] == f"{tmp_path}/runs.db"
+    assert find_own_paths().read_only[0] == f"{tmp_path}/runs.db"
     for word in ("memory", "postgresql://host/db", "env:STORE", ""):
         monkeypatch.setenv("LYRA_KERNEL_STORE", word)
-        assert own_paths().read_only == ()
+        assert find_own_paths().read_only == ()
 
 
 def test_what_was_opened_is_added(tmp_path):
@@ -99,7 +99,7 @@ def test_what_was_opened_is_added(tmp_path):
     (folder / "script.yaml").write_text("sequence:\n  - text: hi\n")
     load_script(folder / "script.yaml")
     Config.load(folder, {}, flags=[f"kernel.store={folder}/b.db"])
-    names = {os.path.relpath(path, folder) for path in own_paths().read_only}
+    names = {os.path.relpath(path, folder) for path in find_own_paths().read_only}
     assert {"a.db", "a.db-wal", "a.db-journal", "audit.jsonl", "tools", "script.yaml", "b.db"} <= names
     assert is_opened(f"{folder}/a.db")
     assert is_opened(f"{folder}/audit.jsonl")
@@ -109,14 +109,14 @@ def test_what_was_opened_is_added(tmp_path):
 def test_only_so_many_are_kept(tmp_path):
     for number in range(1_000):
         add_own_path(tmp_path / str(number))
-    paths = own_paths().read_only
+    paths = find_own_paths().read_only
     assert len(paths) < 1_000
     assert paths[-1] == f"{tmp_path}/999"
 
 
 def test_the_installation_is_its_own(monkeypatch):
     """The environment that Lyra runs in and the rules of the machine; a source tree is not, since people edit it."""
-    code = own_paths().code
+    code = find_own_paths().code
     assert "/etc/lyra" in code
     if sys.prefix != sys.base_prefix:
         assert sys.prefix in code

@@ -38,6 +38,9 @@ def find_gaps(name: str, usual: Usual) -> list[str]:
         if model.window <= 0 or min(Decimal(model.input_usd_per_mtok), Decimal(model.output_usd_per_mtok)) < 0
     ]
     gaps = {
+        "has a key in `key` and may be asked without: put `api_key` into `needs`": speaks_openai
+        and usual.key
+        and "api_key" not in usual.needs,
         "needs a key: name its environment variable in `key`": "api_key" in usual.needs and not usual.key,
         "has no address: give `base_url`, or `base_url` among `needs`": speaks_openai
         and not usual.base_url
@@ -57,7 +60,8 @@ def find_gaps(name: str, usual: Usual) -> list[str]:
 def test_the_tables_agree():
     """A time-out has its name, and no row lacks what its client, the first screen or the mock server needs."""
     assert Timeouts.__struct_fields__ == TIMEOUTS
-    assert [gap for name, usual in USUAL.items() for gap in find_gaps(name, usual)] == []
+    gaps = [gap for name, usual in USUAL.items() for gap in find_gaps(name, usual)]
+    assert not gaps, "; ".join(gaps)
 
 
 QUILLON = Usual(
@@ -77,6 +81,7 @@ QUILLON = Usual(
     ("change", "place"),
     [
         ({"key": ()}, "`key`"),
+        ({"needs": ()}, "`needs`"),
         ({"url": ()}, "`url`"),
         ({"base_url": ""}, "`base_url`"),
         ({"mock": None}, "`mock`"),

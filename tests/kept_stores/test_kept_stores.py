@@ -480,7 +480,7 @@ def test_memories_and_labels(kept, tmp_path):
         ]
         assert [item.text for item in kernel.memories.search("facts", "who lives where?")] == ["lives in Ulm"]
         assert kernel.memories.add("facts", "new").id == 5
-        marked = [pid for pid in ("clean", "marked", "told", "tells") if kernel.taint.tainted(pid)]
+        marked = [pid for pid in ("clean", "marked", "told", "tells") if kernel.taint.is_tainted(pid)]
         assert marked == ["marked", "told"]
         for pid in ("clean", "marked", "told"):
             await kernel.send(pid, "go on")

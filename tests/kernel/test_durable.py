@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from lyra.core.effect import Effect
-from lyra.core.faultpoint import SimulatedCrash, armed
+from lyra.core.faultpoint import SimulatedCrash, intercept
 from lyra.errors import ConfigError, DeadlineExceeded, Divergence, EffectInDoubt, InvalidTransition, NoSuchInterrupt
 from lyra.kernel import Kernel
 from lyra.testing.clock import SimClock
@@ -128,7 +128,7 @@ def test_in_doubt(path, decision, data, result, calls):
                 if name == "door.performed":
                     raise SimulatedCrash
 
-            with armed(hook):
+            with intercept(hook):
                 kernel = Kernel(path)
                 await kernel.start()
                 kernel.loop.set_exception_handler(lambda loop, context: None)
@@ -168,7 +168,7 @@ def test_idempotent_effects_in_flight_are_retried(path):
             if name == "door.performed" and len(CALLS) == 2:
                 raise SimulatedCrash
 
-        with armed(hook):
+        with intercept(hook):
             kernel = Kernel(path)
             await kernel.start()
             kernel.loop.set_exception_handler(lambda loop, context: None)
@@ -762,7 +762,7 @@ def test_what_a_skipped_effect_gives_is_made_of_the_decision(path):
             if name == "door.performed":
                 raise SimulatedCrash
 
-        with armed(hook):
+        with intercept(hook):
             kernel = Kernel(path)
             await kernel.start()
             kernel.loop.set_exception_handler(lambda loop, context: None)

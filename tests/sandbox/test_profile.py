@@ -11,7 +11,7 @@ import pytest
 from lyra.core.rights.capability import Grant
 from lyra.errors import CapabilityDenied, ConfigError, SandboxUnavailable
 from lyra.sandbox import Limits, Profile, Sandbox
-from lyra.sandbox.protected import appeared, find
+from lyra.sandbox.protected import find, find_appeared
 
 
 def _grant(*allow: str, deny: tuple[str, ...] = ()) -> Grant:
@@ -172,7 +172,7 @@ def test_what_appeared(tmp_path):
     profile = Profile(str(tmp_path))
     before = find(profile)
     _make(tmp_path, ".git/hooks/x", "a/.env")
-    assert appeared(profile, before).appeared == (".git", "a/.env")
+    assert find_appeared(profile, before).appeared == (".git", "a/.env")
 
 
 def test_a_read_only_workspace(sandbox, tmp_path):
@@ -228,7 +228,7 @@ def test_other_folders_are_searched_too(tmp_path):
     assert root == str(tmp_path / "also")
     assert (inside.read_only, inside.hidden) == ((".git",), ("sub/.env",))
     (tmp_path / "also" / ".vscode").mkdir()
-    news = appeared(profile, protected)
+    news = find_appeared(profile, protected)
     assert news.appeared == (f"{root}/.vscode",)
     assert news.set_aside[0].startswith(f"{root}/.vscode.held-")
 

@@ -10,7 +10,7 @@ import pytest
 from lyra.sandbox import Profile
 from lyra.sandbox.protected import find
 from lyra.sandbox.protection.forbidden_names import placeholders, set_aside
-from lyra.sandbox.protection.obeyed import obeyed_part
+from lyra.sandbox.protection.obeyed import find_obeyed_part
 
 
 @pytest.fixture
@@ -316,7 +316,7 @@ def test_what_is_obeyed_by_way_of_several_links_stays(do, tmp_path, case):
     make_links(tmp_path, files)
     do(script)
     assert (tmp_path / obeyed).read_text() == "ours"
-    assert obeyed_part(f"{tmp_path}/{target}", [str(tmp_path)])
+    assert find_obeyed_part(f"{tmp_path}/{target}", [str(tmp_path)])
 
 
 def test_a_chain_that_leads_outside(do, tmp_path, tmp_path_factory):
@@ -353,7 +353,7 @@ def test_links_that_protect_nothing(do, tmp_path):
     assert result.output.text.split() == ["fine", "fine"]
     assert result.set_aside == result.put_back == ()
     assert not (tmp_path / "plain").is_symlink()
-    assert obeyed_part(f"{tmp_path}/node_modules/y", [str(tmp_path)]) is None
+    assert find_obeyed_part(f"{tmp_path}/node_modules/y", [str(tmp_path)]) is None
 
 
 def test_commands_do_not_write_what_editors_and_agents_obey(sandbox, tmp_path):

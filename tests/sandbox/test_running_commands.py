@@ -13,7 +13,7 @@ import pytest
 import lyra
 from lyra.sandbox import Profile, running_commands
 from lyra.sandbox.protected import News, find
-from lyra.sandbox.running_commands import _changed_between, _mark_names, _running
+from lyra.sandbox.running_commands import _make_change_test, _mark_names, _running
 
 _PACKAGES = os.pathsep.join(str(Path(file).parents[1]) for file in (lyra.__file__,) if file)
 _RUNS = """
@@ -84,7 +84,7 @@ def test_a_search_that_fails_is_told(sandbox, tmp_path, monkeypatch, caplog):
     def fail(*_, **__):
         raise OSError("no more")
 
-    monkeypatch.setattr("lyra.sandbox.running_commands.appeared", fail)
+    monkeypatch.setattr("lyra.sandbox.running_commands.find_appeared", fail)
     assert run(sandbox, tmp_path, "true").limits_hit == ("search",)
     assert "no more" in caplog.text
 
@@ -140,7 +140,7 @@ def test_what_was_made_later_stays(sandbox, tier, home, monkeypatch):
     killed(tier, home / "work", "true")
     (home / "work/.envrc").write_text("ours")
     monkeypatch.setattr(
-        "lyra.sandbox.running_commands._changed_between", lambda began, until: _changed_between(0, began)
+        "lyra.sandbox.running_commands._make_change_test", lambda began, until: _make_change_test(0, began)
     )
     assert run(sandbox, home / "work", "true").set_aside == ()
 

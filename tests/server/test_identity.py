@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lyra.errors import ConfigError, Denied, NoSuchProcess, Unauthenticated, error_to_data
-from lyra.server.identity import Caller, TokenHolder, TokenTable, bearer_token, kept_token
+from lyra.server.identity import Caller, TokenHolder, TokenTable, bearer_token, read_kept_token
 
 OPERATOR = "operator-token-0123456789"
 ALICE = "alices-token-0123456789"
@@ -20,7 +20,7 @@ def tokens() -> TokenTable:
 
 
 def test_a_bound_token_acts_for_its_user_alone(tokens: TokenTable) -> None:
-    assert tokens.caller(ALICE) == Caller.of_user("alice")
+    assert tokens.caller(ALICE) == Caller.for_user("alice")
     assert tokens.caller(ALICE, user_id="alice", session_id="s").session_id == "s"
     with pytest.raises(Denied):
         tokens.caller(ALICE, user_id="bob")
@@ -90,14 +90,14 @@ def test_a_file_that_others_can_read_and_a_short_token_are_warned_of(tmp_path: P
 
 def test_tokens_come_from_the_file_the_variable_or_the_users_own_file(tmp_path: Path) -> None:
     env = {"XDG_DATA_HOME": str(tmp_path)}
-    assert kept_token(env) == ""
+    assert read_kept_token(env) == ""
     tokens, source = TokenTable.load(None, env)
     assert os.stat(source).st_mode & 0o777 == 0o600
-    assert tokens.caller(kept_token(env)).is_operator
-    assert TokenTable.load(None, env)[0].caller(kept_token(env))  # the same one again
+    assert tokens.caller(read_kept_token(env)).is_operator
+    assert TokenTable.load(None, env)[0].caller(read_kept_token(env))  # the same one again
     with_variable = {**env, "LYRA_TOKEN": OPERATOR}
     assert TokenTable.load(None, with_variable)[0].caller(OPERATOR).is_operator
-    assert kept_token(with_variable) == OPERATOR
+    assert read_kept_token(with_variable) == OPERATOR
     file = tmp_path / "f"
     file.write_text(ALICE)
     assert TokenTable.load(str(file), with_variable)[0].caller(ALICE)
@@ -127,7 +127,7 @@ def test_a_line_of_a_token_file_names_a_role(tmp_path: Path) -> None:
     assert vera.name == "vera"
     assert not any_viewer.may_change
     assert any_viewer.name == "viewer"
-    assert ada == plain == Caller.of_user("ada")
+    assert ada == plain == Caller.for_user("ada")
     assert ada.may_change
     assert not ada.is_operator
     assert TokenHolder("vera", "viewer") in tokens.holders()

@@ -61,7 +61,7 @@ KEY = Signer(bytes(32))
 def signing(store: SigningStore) -> SigningStore:
     """The store, from now on signed with a key of the tests."""
     store.sign_with(KEY)
-    if store.holds_nothing() and not store.signed_by():
+    if store.holds_nothing() and not store.get_signing_key():
         store.begin_signing(0)
     return store
 

@@ -17,8 +17,8 @@ from lyra.core.user_folders import user_folder
 from lyra.errors import ConfigError, Conflict, Corrupt, Tampered
 from lyra.store.memory import MemoryStore
 from lyra.store.postgres import PostgresStore
-from lyra.store.rows import Batch, seal, signed
-from lyra.store.signature import BEGINNING, ChainReader, ChapterWriter, Signatures, Signer, key_file, own_signer
+from lyra.store.rows import Batch, seal, sign_batches
+from lyra.store.signature import BEGINNING, ChainReader, ChapterWriter, Signatures, Signer, key_file, load_signer
 from lyra.store.signing import SigningStore
 from lyra.store.space import Space
 from lyra.store.sqlite import SqliteStore
@@ -62,8 +62,8 @@ def test_the_key_is_made_once_and_private(home: Path) -> None:
     """32 random bytes in the folder of the user's settings, for this user alone."""
     path = key_file()
     assert path == home / ".config" / "lyra" / "store.key"
-    assert own_signer(make=False) is None
-    first, second = own_signer(), own_signer()
+    assert load_signer(make=False) is None
+    first, second = load_signer(), load_signer()
     assert first is not None
     assert second is not None
     assert first.key_id == second.key_id
@@ -83,34 +83,34 @@ def test_the_folder_of_settings_is_that_of_the_environment(tmp_path: Path) -> No
 
 def test_processes_that_start_together_make_one_key(home: Path) -> None:
     """The first one that is complete counts for all."""
-    program = "from lyra.store.signature import own_signer; print(own_signer().key_id)"
+    program = "from lyra.store.signature import load_signer; print(load_signer().key_id)"
     children = [subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) for _ in range(4)]
     ids = {child.communicate(timeout=60)[0].strip() for child in children}
-    signer = own_signer()
+    signer = load_signer()
     assert signer is not None
     assert ids == {signer.key_id}
 
 
 def test_a_key_that_others_may_read_is_refused() -> None:
     """So is a file that holds something else: both are told, with what to do."""
-    own_signer()
+    load_signer()
     path = key_file()
     assert path is not None
     path.chmod(0o640)
     with pytest.raises(ConfigError, match="other users"):
-        own_signer()
+        load_signer()
     path.chmod(0o600)
     for text in ("", "short", "z" * 64):
         path.write_text(text)
         with pytest.raises(ConfigError, match="holds no key"):
-            own_signer()
+            load_signer()
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_a_folder_that_cannot_be_written_gives_no_key(home: Path) -> None:
     home.chmod(0o500)
     try:
-        assert own_signer() is None
+        assert load_signer() is None
     finally:
         home.chmod(0o700)
 
@@ -118,7 +118,7 @@ def test_a_folder_that_cannot_be_written_gives_no_key(home: Path) -> None:
 def test_where_a_folder_cannot_be_made_there_is_no_key(home: Path, tmp_path: Path) -> None:
     """A store is used all the same, and says that it is not signed."""
     (home / ".config").write_text("a file in the way")
-    assert own_signer() is None
+    assert load_signer() is None
     store = SqliteStore(tmp_path / "run.db")
     epoch = own(store)
     assert open_signed(store, epoch).name == "no_key"
@@ -127,7 +127,7 @@ def test_where_a_folder_cannot_be_made_there_is_no_key(home: Path, tmp_path: Pat
 
 
 def test_the_key_is_shown_nowhere() -> None:
-    signer = own_signer()
+    signer = load_signer()
     path = key_file()
     assert path is not None
     key = path.read_text().strip()
@@ -145,7 +145,7 @@ def _batches(sizes: list[int], signatures: Signatures, chapters: set[int]) -> li
     for number, size in enumerate(sizes):
         if number in chapters:
             writer = ChapterWriter(signatures, writer.code)
-        batches += signed(seal(records(seq, size)), writer)
+        batches += sign_batches(seal(records(seq, size)), writer)
         seq += size
     return batches
 
@@ -242,7 +242,7 @@ def test_a_last_row_that_was_exchanged_while_it_is_open_is_noticed(tmp_path: Pat
     for place, text in ((path, b"one"), (copy, b"two")):
         twin = SqliteStore(place)
         epoch = twin.acquire("test", now=1e12, ttl_s=1e9).epoch
-        twin.sign_with(own_signer())
+        twin.sign_with(load_signer())
         twin.load_snapshots()
         list(twin.read())
         twin.append([(3, 1.0, "p", "k", text)], epoch)
@@ -324,9 +324,9 @@ def test_a_store_that_no_version_signed_is_as_it_was(tmp_path: Path) -> None:
     epoch = own(store)
     assert open_signed(store, epoch).name == "unsigned"
     store.append(records(4, 1), epoch)
-    assert store.signed_by() == ""
+    assert store.get_signing_key() == ""
     contents = store.contents()
-    signer = own_signer()
+    signer = load_signer()
     assert signer is not None
     adopt(store, signer, epoch, contents.fingerprint)
     assert standing_of(store).name == "signed"
@@ -342,7 +342,7 @@ def test_only_what_was_listed_is_adopted(tmp_path: Path) -> None:
     epoch = own(store)
     with pytest.raises(Conflict, match="changed since"):
         adopt(store, KEY, epoch, contents.fingerprint)
-    assert store.signed_by() == ""
+    assert store.get_signing_key() == ""
     assert store.contents().fingerprint != contents.fingerprint
 
 
@@ -555,7 +555,7 @@ def test_postgresql_is_signed_too(postgres_url: str) -> None:
         list(again.read(after=2))
     again._run("UPDATE signatures SET key_id = ''")
     with pytest.raises(Corrupt, match="record of signatures"):
-        again.signed_by()
+        again.get_signing_key()
     again.close()
 
 

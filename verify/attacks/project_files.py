@@ -257,7 +257,7 @@ class World(NamedTuple):
 
     def answer(self, *, trusted: bool, folder: Path | None = None) -> None:
         """The person's answer for everything that the files ask for now."""
-        answers = TrustAnswers.of_user(self.env)
+        answers = TrustAnswers.for_user(self.env)
         where = os.fspath(folder or self.repository)
         for file in folder_asks(where, self.env, more=extension_asks(where)):
             if not file.problem:
@@ -294,7 +294,7 @@ def effects(world: World, folder: Path | None = None) -> list[str]:
     """Everything that is wider in this folder than it is without the repository's files."""
     where = folder or world.repository
     with mock.patch.dict(os.environ, world.env, clear=True), contextlib.chdir(where):
-        trust = FolderTrust(TrustAnswers.of_user(world.env))
+        trust = FolderTrust(TrustAnswers.for_user(world.env))
         with using(trust):  # as a command does, which says what it passed over
             return [
                 effect
@@ -396,8 +396,8 @@ def _refused(world: World, _attempt: Attempt) -> Iterator[Path]:
 
 def _taken_back(world: World, _attempt: Attempt) -> Iterator[Path]:
     world.answer(trusted=True)
-    for folder in list(TrustAnswers.of_user(world.env).folders()):
-        TrustAnswers.of_user(world.env).forget(folder)
+    for folder in list(TrustAnswers.for_user(world.env).folders()):
+        TrustAnswers.for_user(world.env).forget(folder)
     yield world.repository
 
 
@@ -484,7 +484,7 @@ def _above(world: World, _attempt: Attempt) -> Iterator[Path]:
     """A folder below the hostile one is trusted, with files of its own."""
     inner = world.repository / "inner"
     write(world, inner, {".lyra/permissions.toml": 'allow = ["Read(x)"]\n'})
-    answers = TrustAnswers.of_user(world.env)
+    answers = TrustAnswers.for_user(world.env)
     for file in folder_asks(os.fspath(inner), world.env):
         if file.folder == os.path.realpath(inner):
             answers.keep(file.folder, {file.name: FileAnswer(file.sha256, trusted=True)})

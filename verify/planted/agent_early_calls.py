@@ -42,7 +42,7 @@ BUGS: Final[dict[str, tuple[Change, ...]]] = {
     ),
     "cancelled": (
         Change(_GROUP, "CallGroup._give_up", "call.task.cancel()", "None"),
-        Change(_GROUP, "CallGroup._ended", "not call.early_call.is_over", "False"),
+        Change(_GROUP, "CallGroup._wait_for_end", "not call.early_call.is_over", "False"),
     ),
     "take back": (Change(_GROUP, "CallGroup._give_up", "call.take_back()", "None"),),
     "in place": (

@@ -17,7 +17,7 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from lyra.core.event import Event
-from lyra.core.faultpoint import POINTS, SimulatedCrash, armed
+from lyra.core.faultpoint import POINTS, SimulatedCrash, intercept
 from lyra.core.ids import ProcessRandom, seeded
 from lyra.errors import Conflict
 from lyra.kernel import Kernel
@@ -259,7 +259,7 @@ class World:
     def run(self) -> None:
         # Few worlds end as many processes as a snapshot keeps: in every other one it puts them away at once.
         ended_kept = snapshots._ENDED_KEPT if self.seed % 2 == 0 else 2
-        with use(self.provider), armed(self._visit), patch.object(snapshots, "_ENDED_KEPT", ended_kept):
+        with use(self.provider), intercept(self._visit), patch.object(snapshots, "_ENDED_KEPT", ended_kept):
             for number in range(self.lives_wanted):
                 last = number == self.lives_wanted - 1
                 ending = "end" if last else self._draw_ending()

@@ -227,10 +227,10 @@ class RemoteCalls:
     async def check(self) -> None:
         await self._connection.check()
 
-    def asked(self, interrupt_id: str, *args: Any, idempotency_key: str) -> None:
+    def on_asked(self, interrupt_id: str, *args: Any, idempotency_key: str) -> None:
         """A person is asked what became of a message: nothing else has to be done."""
 
-    def settled(self, is_durable: bool, /, *args: Any, idempotency_key: str) -> None:
+    def on_settled(self, is_durable: bool, /, *args: Any, idempotency_key: str) -> None:
         """A call is over: nothing is kept of it here."""
 
     def _charged(self, told: Any) -> Charged[Any]:

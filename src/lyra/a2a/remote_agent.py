@@ -224,7 +224,7 @@ class _RemoteProcess:
 
         if request_id and self._ctx.journaled_read("given_up", is_given_up):
             runtime.questions.take(request_id)
-            withdrawals.passed(process, request_id)
+            withdrawals.forget_withdrawn(process, request_id)
             return
         if pending is not None:
             pending.running = process.pid
@@ -241,7 +241,7 @@ class _RemoteProcess:
             self._deliver(runtime.questions.take(request_id), error)
         else:
             self._deliver(runtime.questions.take(request_id), _reply(answer))
-        withdrawals.passed(process, request_id)
+        withdrawals.forget_withdrawn(process, request_id)
 
     @staticmethod
     def _deliver(pending: Pending[Any] | None, outcome: Any) -> None:

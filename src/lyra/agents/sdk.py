@@ -108,11 +108,11 @@ def run(
     tools ask a person is put to `answer` there, a function of the question; without one it is refused at once.
     """
     if on is None:
-        work = _run(_checked(agent), message, timeout, budget, kernel, answer)
+        work = _run(_check_agent(agent), message, timeout, budget, kernel, answer)
     elif answer is not None:
         raise ConfigError("answer belongs to a kernel of its own, and `on` names one", key="answer")
     else:
-        work = _run_on(on, _checked(agent), message, timeout, budget, kernel)
+        work = _run_on(on, _check_agent(agent), message, timeout, budget, kernel)
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -120,7 +120,7 @@ def run(
     return work
 
 
-def _checked(agent: Any) -> Agent:
+def _check_agent(agent: Any) -> Agent:
     if not isinstance(agent, Agent):
         is_class = isinstance(agent, type) and issubclass(agent, Agent)
         raise ConfigError(
@@ -227,7 +227,7 @@ def stream(
     **kernel: Any,
 ) -> Stream[Any, Any]:
     """The agent's answer piece by piece: `async for`, or `for` in a plain script. `answer` as for `run`."""
-    return _OwnStream(_checked(agent), message, events=events, budget=budget, answer=answer, options=kernel)
+    return _OwnStream(_check_agent(agent), message, events=events, budget=budget, answer=answer, options=kernel)
 
 
 class _OwnStream(Stream):
@@ -272,9 +272,9 @@ class _OwnStream(Stream):
             await pieces.aclose()  # type: ignore[attr-defined]  # it is a generator
             await self._close()
 
-    async def _whole(self) -> Any:
+    async def _read_all(self) -> Any:
         try:
-            return await super()._whole()
+            return await super()._read_all()
         finally:
             await self._close()
 

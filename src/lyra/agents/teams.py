@@ -10,7 +10,7 @@
 A member is an Agent (a process is started for the question and stopped after it), an agent process, or a function of
 the message, sync or async. `on` says where Agents run: in a Kernel, or in a program by its `ctx`, where they are child
 processes and everything is durable; without it a kernel is made for the call. At most `limit` calls run at a time;
-errors and cancellation are those of `ordered_gather`.
+errors and cancellation are those of `gather_in_order`.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class _Members:
         try:
             return await process.send(content)
         finally:
-            self._marked = self._marked or taint.tainted(pid)
+            self._marked = self._marked or taint.is_tainted(pid)
 
 
 def _needs_kernel(target: Any) -> bool:
@@ -172,7 +172,7 @@ def parallel(*works: Any, limit: int | None = None) -> Any:
         from lyra.agents.parallel.source.source import parallel_function
 
         return parallel_function(works[0])
-    return ordered_gather(works, limit=limit)
+    return gather_in_order(works, limit=limit)
 
 
 def _is_decorated(work: Any) -> bool:
@@ -187,7 +187,7 @@ class _NoCalls(Coroutine[Any, Any, list[Any]]):
 
     def __init__(self, limit: int | None) -> None:
         self._limit = limit
-        self._results = ordered_gather((), limit=limit)
+        self._results = gather_in_order((), limit=limit)
 
     def __call__(self, function: F) -> F:
         self._results.close()
@@ -261,7 +261,7 @@ async def batch(*calls: Any, limit: int = LIMIT, on: Place = None, return_except
     async with _Members(on) as members:
         await members.start(call[0] for call in calls if isinstance(call, tuple))
         works = [_work(members, call) for call in calls]
-        return await ordered_gather(works, limit=limit, return_exceptions=return_exceptions)
+        return await gather_in_order(works, limit=limit, return_exceptions=return_exceptions)
 
 
 def _is_call(value: Any) -> bool:
@@ -309,15 +309,15 @@ async def fan_in(results: Iterable[Any], agent: Any, *, task: str = "Put these t
     async with _Members(on) as members:
         await members.start([_check(agent)])
         plain = not isinstance(agent, (Agent, AgentProcess, Pipeline))
-        return await members.ask(agent, results if plain else _joined(task, results))
+        return await members.ask(agent, results if plain else _join(task, results))
 
 
-def _joined(task: str, results: list[Any]) -> str:
+def _join(task: str, results: list[Any]) -> str:
     parts = [f"{number}.\n{text_of(result)}" for number, result in enumerate(results, 1)]
-    return _marked_like("\n\n".join([task, *parts]), results)
+    return _mark_like("\n\n".join([task, *parts]), results)
 
 
-def _marked_like(text: str, sources: Iterable[Any]) -> str:
+def _mark_like(text: str, sources: Iterable[Any]) -> str:
     """The text, marked as tainted where one of its sources is."""
     return MarkedReply(text) if any(isinstance(source, MarkedReply) for source in sources) else text
 
@@ -334,9 +334,9 @@ async def map_reduce(items: Iterable[Any], mapper: Any, reducer: Any, *, limit: 
     """`mapper` is asked for each item, `reducer` once with all of its answers (see `fan_in`)."""
     async with _Members(on) as members:
         await members.start([_check(mapper), _check(reducer)])
-        mapped = await ordered_gather([_work(members, (mapper, item)) for item in items], limit=limit)
+        mapped = await gather_in_order([_work(members, (mapper, item)) for item in items], limit=limit)
         plain = not isinstance(reducer, (Agent, AgentProcess, Pipeline))
-        return await members.ask(reducer, mapped if plain else _joined("Put these together.", mapped))
+        return await members.ask(reducer, mapped if plain else _join("Put these together.", mapped))
 
 
 # ---------------------------------------------------------------------- one after the other
@@ -414,7 +414,7 @@ async def _choice(members: _Members, message: Any, routes: Mapping[str, Any], by
         f"Who should answer the message below? Choose one of these and say its name, nothing else:\n{described}"
         f"\n\nMessage:\n{text_of(message) if not isinstance(message, list) else message}"
     )
-    answer = str(await members.ask(by, _marked_like(question, [message]))).strip().strip("`'\".").lower()
+    answer = str(await members.ask(by, _mark_like(question, [message]))).strip().strip("`'\".").lower()
     return next((name for name in routes if name.lower() == answer), answer)
 
 
@@ -430,7 +430,7 @@ _NO_RESULT: Final = object()
 Work = Awaitable[Any] | Callable[[], Any]
 
 
-async def ordered_gather(works: Sequence[Work], *, limit: int | None, return_exceptions: bool = False) -> list[Any]:
+async def gather_in_order(works: Sequence[Work], *, limit: int | None, return_exceptions: bool = False) -> list[Any]:
     """Return the results in the order of `works`: awaitables, or functions of no argument that give one (or a value).
 
     With `return_exceptions` the error of a call is its result, and the other calls are made all the same.
@@ -494,11 +494,11 @@ class _Gathering:
                 if task is None or task.cancelling():
                     raise
                 # Not this call was cancelled, but something that it waited for.
-                self._failed(index, AgentFailed(f"call {index} was cancelled", status="cancelled"))
+                self._on_failure(index, AgentFailed(f"call {index} was cancelled", status="cancelled"))
             except Exception as error:  # noqa: BLE001 - raised at the end, if it is the first
-                self._failed(index, error)
+                self._on_failure(index, error)
 
-    def _failed(self, index: int, error: BaseException) -> None:
+    def _on_failure(self, index: int, error: BaseException) -> None:
         if self._returns_errors:
             self.results[index] = error
             return

@@ -164,7 +164,7 @@ def _add_log_flag(ctx: click.Context, param: click.Parameter, value: str | None)
         ctx.ensure_object(Invocation).flags.append(f"log.{param.name.removeprefix('log_')}={value}")
 
 
-def _shared_options(*, hidden: bool, uses_trust: bool = False) -> list[click.Parameter]:
+def _make_shared_options(*, hidden: bool, uses_trust: bool = False) -> list[click.Parameter]:
     """Fresh ones for each command; hidden but on the root, or every help page would repeat them. `--trust-folder` is
     shown where a command uses files that wait for trust."""
     return [
@@ -221,7 +221,7 @@ class CliCommand(click.Command):
 
     def __init__(self, *args: Any, uses_trust: bool = False, **settings: Any) -> None:
         super().__init__(*args, **settings)
-        self.params += _shared_options(hidden=True, uses_trust=uses_trust)
+        self.params += _make_shared_options(hidden=True, uses_trust=uses_trust)
 
 
 class CommandGroup(click.Group):
@@ -233,7 +233,7 @@ class CommandGroup(click.Group):
     def __init__(self, *args: Any, lazy: dict[str, Lazy] | None = None, **settings: Any) -> None:
         super().__init__(*args, **settings)
         self.lazy = lazy or {}
-        self.params += _shared_options(hidden=lazy is None)
+        self.params += _make_shared_options(hidden=lazy is None)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted({*self.lazy, *super().list_commands(ctx)})

@@ -125,7 +125,7 @@ MOVING: Final = {
 
 
 class TravelPrompt(CommandPrompt):
-    """The place in a run and the commands that every run has. A stack gives `travel` with its steps, `here` and
+    """The place in a run and the commands that every run has. A stack gives `travel` with its steps, `show_place` and
     `step_line`, and its own commands; `first` is the number of the first step, `noun` the name of one."""
 
     noun: ClassVar[str] = "step"
@@ -136,7 +136,7 @@ class TravelPrompt(CommandPrompt):
         self.breakpoints = breakpoints
         self._wanted = ""
 
-    def here(self, message: str = "") -> CommandResult:
+    def show_place(self, message: str = "") -> CommandResult:
         """Tell where the run stands, behind a message."""
         raise NotImplementedError
 
@@ -147,11 +147,11 @@ class TravelPrompt(CommandPrompt):
 
     def do_step(self, rest: str) -> CommandResult:
         self.travel.advance(self.count(rest))
-        return self.here()
+        return self.show_place()
 
     def do_back(self, rest: str) -> CommandResult:
         self.travel.goto(self.travel.position - self.count(rest))
-        return self.here()
+        return self.show_place()
 
     def do_goto(self, rest: str) -> CommandResult:
         last = len(self.travel.steps)
@@ -160,23 +160,23 @@ class TravelPrompt(CommandPrompt):
             hint = f"they go from {self.first} to {last - 1 + self.first}; `goto end`"
             raise ConfigError(f"there is no {self.noun} {position}", hint=hint)
         self.travel.goto(position)
-        return self.here()
+        return self.show_place()
 
     def do_find(self, rest: str) -> CommandResult:
         self._wanted = rest or self._wanted
         if not self._wanted:
             raise ConfigError("find what?", hint="find TEXT")
         is_found = self.travel.find(self._wanted)
-        return self.here() if is_found else CommandResult(f"no {self.noun} after this one has {self._wanted!r}")
+        return self.show_place() if is_found else CommandResult(f"no {self.noun} after this one has {self._wanted!r}")
 
     def do_continue(self, _: str) -> CommandResult:
-        return self._stopped(self.breakpoints.forward())
+        return self._show_stop(self.breakpoints.forward())
 
     def do_reverse_continue(self, _: str) -> CommandResult:
-        return self._stopped(self.breakpoints.backward())
+        return self._show_stop(self.breakpoints.backward())
 
-    def _stopped(self, hit: Hit | None) -> CommandResult:
-        return self.here("" if hit is None else f"breakpoint {hit.breakpoint}")
+    def _show_stop(self, hit: Hit | None) -> CommandResult:
+        return self.show_place("" if hit is None else f"breakpoint {hit.breakpoint}")
 
     def do_break(self, rest: str) -> CommandResult:
         point = self.breakpoints.add(rest)
@@ -220,7 +220,7 @@ class TravelPrompt(CommandPrompt):
         return int(text[:_COUNT_DIGITS_MAX])
 
 
-def quoted_words(rest: str, *, example: str) -> list[str]:
+def split_quoted(rest: str, *, example: str) -> list[str]:
     """Return the words of a command in which a text stands in quotes."""
     try:
         return shlex.split(rest)
@@ -229,7 +229,7 @@ def quoted_words(rest: str, *, example: str) -> list[str]:
 
 
 # ---------------------------------------------------------------- lines in
-def _typed_lines(prompt: str) -> Iterator[str]:
+def _read_lines(prompt: str) -> Iterator[str]:
     """Read the lines of the standard input, behind a prompt where a person types them."""
     while True:
         if not prompt:
@@ -309,7 +309,7 @@ def answer_commands(
     if is_person and ctx is not None:
         with_completion(ctx, prompt)
     is_done = True
-    for line in _typed_lines(sign if is_person else "") if lines is None else lines:
+    for line in _read_lines(sign if is_person else "") if lines is None else lines:
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         result = _answer(prompt, line, as_json=as_json)

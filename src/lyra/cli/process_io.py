@@ -174,12 +174,12 @@ async def serve_editor(sessions: EditorSessions) -> None:
     agent = EditorAgent(sessions)
     lines = stdin_lines(sys.stdin.fileno(), cut_to_bytes=LINE_BYTES_MAX)
     try:
-        await run_agent(agent, JsonRpcLines(lines, StdoutThread(_own_stdout())), use_unstable_protocol=True)
+        await run_agent(agent, JsonRpcLines(lines, StdoutThread(_take_stdout())), use_unstable_protocol=True)
     finally:
         await agent.close()
 
 
-def _own_stdout() -> int:
+def _take_stdout() -> int:
     """Return a descriptor of stdout for the protocol alone; what others write to stdout goes to stderr."""
     sys.stdout.flush()
     descriptor = os.dup(sys.stdout.fileno())

@@ -121,10 +121,10 @@ def folder_asks(
         real = os.path.realpath(place)
         if (real, name) not in files:
             files[real, name] = _read(real, name, read)
-    return _bounded([file for file in files.values() if file is not None])
+    return _check_bounds([file for file in files.values() if file is not None])
 
 
-def _bounded(files: list[FileAsks]) -> list[FileAsks]:
+def _check_bounds(files: list[FileAsks]) -> list[FileAsks]:
     """Return the files; where they ask for more than can be shown together, none of them can be trusted by an
     answer."""
     sentences = [ask.sentence for file in files for ask in file.asks]
@@ -350,7 +350,7 @@ def _act(implementation: Mapping[str, Any]) -> str:
         return f"runs {on_one_line(words)}{fed}{writes}"
     if kind == "http":
         sent = f"sends {on_one_line(implementation.get('method', 'GET'))} {on_one_line(implementation.get('url', ''))}"
-        return "; ".join([sent, *_sent_along(implementation)])
+        return "; ".join([sent, *_list_sent_along(implementation)])
     if kind == "file_read":
         return f"reads the file {on_one_line(implementation.get('path', ''))}"
     if kind == "file_write":
@@ -359,7 +359,7 @@ def _act(implementation: Mapping[str, Any]) -> str:
     return f"is of the kind {on_one_line(kind)}"
 
 
-def _sent_along(implementation: Mapping[str, Any]) -> Iterator[str]:
+def _list_sent_along(implementation: Mapping[str, Any]) -> Iterator[str]:
     """Yield what a request carries besides its address; a header may hold one of the user's keys."""
     for name, value in implementation.get("headers", {}).items():
         scheme, _, reference = str(value).rpartition(" ")

@@ -56,7 +56,7 @@ class Merged:
             if managed.values.get(name) is not None:
                 self.demand(key, managed)
             self.note_demand(key, project, managed)
-        self.grant = self.narrowed_grant(project)
+        self.grant = self.narrow_grant(project)
         self.grant = self.grant.narrow(_grant_of(managed))
         for name in ("grant.allow", "grant.deny"):
             if name in managed.values:
@@ -98,7 +98,7 @@ class Merged:
         if asked:
             self.demanded[key.name] = min(asked, key=lambda value: _rank(key, value))
 
-    def narrowed_grant(self, project: SettingsLayer) -> Grant:
+    def narrow_grant(self, project: SettingsLayer) -> Grant:
         own = Grant(allow=self.values["grant.allow"], deny=self.values["grant.deny"])
         theirs = _grant_of(project)
         grant = own.narrow(theirs)
@@ -136,7 +136,7 @@ def _rank(key: SettingKey, value: Any) -> Any:
 Entry = dict[str, Any]
 
 
-def merged_tables(
+def merge_tables(
     layers: list[SettingsLayer], env: Mapping[str, str], *, lenient: bool
 ) -> tuple[MergedTables, list[ConfigError]]:
     """Return the tables, and where it is lenient the mistakes of a project's file without trust: its entries with one
@@ -234,13 +234,13 @@ class MergedTables:
     # ------------------------------------------------------------ prices
     def _add_prices(self, project: SettingsLayer) -> None:
         own = self._entries("prices")
-        theirs = _grouped(project, "prices")
+        theirs = _group(project, "prices")
         for name, cells in theirs.items():
             place = project.cells[cells[0]][1]
-            price = _filled(name, {cell.field: project.cells[cell][0] for cell in cells}, place)
+            price = _fill_price(name, {cell.field: project.cells[cell][0] for cell in cells}, place)
             if name in own:
                 first = next(cell for cell in self.cells if cell[:2] == ("prices", name))
-                mine = _filled(name, own[name], self.origins[first].place)
+                mine = _fill_price(name, own[name], self.origins[first].place)
                 if any(price[field] < mine[field] for field in mine):
                     self._note(place, f"a project can only raise prices.{name}; your own holds")
                     continue
@@ -275,7 +275,7 @@ class MergedTables:
     def _add_servers(self, project: SettingsLayer) -> None:
         """Add the project's servers. A server of the user with the same name wins as a whole: fields are not merged."""
         own = self._entries("mcp.servers")
-        for name, cells in _grouped(project, "mcp.servers").items():
+        for name, cells in _group(project, "mcp.servers").items():
             if name in own:
                 self._note(project.cells[cells[0]][1], f"you have a server {name} of your own, which holds")
                 continue
@@ -287,7 +287,7 @@ class MergedTables:
     def _add_diagnostics(self, project: SettingsLayer) -> None:
         """Add the project's programs once it is trusted; those of the user for the same pattern win as a whole."""
         own = self._entries("diagnostics")
-        for name, cells in _grouped(project, "diagnostics").items():
+        for name, cells in _group(project, "diagnostics").items():
             if not project.trusted:
                 self.passed_over += map(str, cells)
             elif name in own:
@@ -299,7 +299,7 @@ class MergedTables:
     # ------------------------------------------------------------ checks across cells
     def _check(self) -> None:
         for name, entry in self.prices.items():
-            _filled(name, entry, self._place("prices", name))
+            _fill_price(name, entry, self._place("prices", name))
         for name, entry in self.servers.items():
             try:
                 check_server(f"mcp.servers.{name}", entry)
@@ -368,7 +368,7 @@ _REFUSALS: Final[dict[str, Callable[[_Asked], str]]] = {
 
 
 # ---------------------------------------------------------------- prices
-def _filled(name: str, entry: Entry, place: str | None) -> dict[str, Decimal]:
+def _fill_price(name: str, entry: Entry, place: str | None) -> dict[str, Decimal]:
     """Return a price with every field; the default price of cached tokens is that of input."""
     for field in ("input_usd_per_mtok", "output_usd_per_mtok"):
         if field not in entry:
@@ -381,7 +381,7 @@ def _filled(name: str, entry: Entry, place: str | None) -> dict[str, Decimal]:
     return {**usual, **entry}
 
 
-def _grouped(layer: SettingsLayer, section: str) -> dict[str, list[TableCell]]:
+def _group(layer: SettingsLayer, section: str) -> dict[str, list[TableCell]]:
     by_name: dict[str, list[TableCell]] = {}
     for cell in layer.cells:
         if cell.section == section:

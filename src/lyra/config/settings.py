@@ -14,7 +14,7 @@ import msgspec
 
 from lyra.config.files import check_no_way_out, folder
 from lyra.config.keys import KEYS, SECTIONS, hint_for
-from lyra.config.merge import Merged, MergedTables, merged_tables
+from lyra.config.merge import Merged, MergedTables, merge_tables
 from lyra.config.sources import Flags, Loading
 from lyra.config.tables import TABLES, TableCell, groups
 from lyra.config.trust import HOW_TO_TRUST, FolderTrust, is_told, trust_for
@@ -194,7 +194,7 @@ class Config:
         loading = Loading(where, os.environ if env is None else env, trusted, lenient=lenient)
         layers = loading.layers(flags, user_file)
         merged = Merged(layers)
-        tables, refused = merged_tables(layers, loading.env, lenient=lenient)
+        tables, refused = merge_tables(layers, loading.env, lenient=lenient)
         config = cls(merged.values, merged.origins, merged.grant, tables)
         config.files, config.notes = loading.files, merged.notes + tables.notes
         config.passed_over = merged.passed_over + tables.passed_over
@@ -205,7 +205,7 @@ class Config:
         if trust is None and config.passed_over and not is_told():
             import logging
 
-            logging.getLogger("lyra.config").warning("%s", config.passed_over_sentence())
+            logging.getLogger("lyra.config").warning("%s", config.describe_passed_over())
         with suppress(ConfigError):  # a variable that is not set: what opens the store says so
             add_own_file(config.kernel.store.reveal())
         server = (config.server.token_file, config.server.tls_key, config.server.tls_cert, config.server.tls_client_ca)
@@ -232,7 +232,7 @@ class Config:
             if section in ("prices", "limits") or (name in KEYS and KEYS[name].narrows):
                 self.notes.append(f"{mistake.place}: {name}: {mistake.message}: it is passed over")
 
-    def passed_over_sentence(self) -> str:
+    def describe_passed_over(self) -> str:
         """Return what of the project's file waits for trust, and how to give it; "" where nothing does."""
         if not self.passed_over:
             return ""

@@ -77,7 +77,7 @@ class Loading:
             self.project_layer(base, project),
             self.layer("env", self.cwd, self.env_items()),
             self.layer("flag", self.cwd, self.flag_items(flags)),
-            self.layer("managed", "/", self.managed_items()),
+            self.layer("managed", "/", self.read_managed_items()),
         ]
         self.raise_mistakes()
         return layers
@@ -130,7 +130,7 @@ class Loading:
         """Return the nearest `lyra.toml` from the working folder up; the user's own file is no project's."""
         return project_file(self.cwd, user)
 
-    def managed_items(self) -> Iterator[Item]:
+    def read_managed_items(self) -> Iterator[Item]:
         """Yield the settings of the machine's file; one that cannot be tightened is a mistake there."""
         for name, value, place in self.file_items("managed", MANAGED_FILE):
             if isinstance(name, str) and KEYS[name].narrows:
@@ -230,12 +230,12 @@ class Loading:
             if not isinstance(entry, dict):
                 hint = f"write [{section}.{TABLES[section].name}]"
                 self.mistake(f"{section}.{name} is a table, not {shape(entry)}", place, hint=hint, key=section)
-            elif self.named(section, name, place):
+            elif self.check_named(section, name, place):
                 for field, value in entry.items():
                     field_place = f"{shown}:{lines.get((*above, name, field), 1)}"
                     yield from self.cell_items(TableCell(section, name, field), value, field_place)
 
-    def named(self, section: str, name: str, place: str) -> bool:
+    def check_named(self, section: str, name: str, place: str) -> bool:
         try:
             check_name(section, name)
         except ConfigError as mistake:
@@ -286,7 +286,7 @@ class Loading:
                 yield name, value, place
             elif (cell := cell_of(name)) is None:
                 self.mistake(f"there is no setting {name!r}", place, hint=hint_for(name), key=name)
-            elif self.named(cell.section, cell.name, place):
+            elif self.check_named(cell.section, cell.name, place):
                 yield from self.cell_items(cell, value, place)
 
 

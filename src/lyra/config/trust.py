@@ -68,7 +68,7 @@ class TrustAnswers:
         self._memory = _AnswersFile()
 
     @classmethod
-    def of_user(cls, env: Mapping[str, str] | None = None) -> TrustAnswers:
+    def for_user(cls, env: Mapping[str, str] | None = None) -> TrustAnswers:
         return cls(user_folder(os.environ if env is None else env))
 
     def folders(self) -> dict[str, FolderAnswer]:
@@ -233,10 +233,10 @@ def trust_for(
     if isinstance(given, FolderTrust):
         return given
     if given is None:
-        return _running.get() or FolderTrust(TrustAnswers.of_user(env))
+        return _running.get() or FolderTrust(TrustAnswers.for_user(env))
     if not given:
         return FolderTrust(TrustAnswers(None))
-    trust = FolderTrust(TrustAnswers.of_user(env))
+    trust = FolderTrust(TrustAnswers.for_user(env))
     own = user_folder(os.environ if env is None else env)
     trust.trust_folder(folder, user_file=os.path.join(own, FILE_NAME) if own else None)
     return trust

@@ -79,22 +79,22 @@ def canonical(value: Any) -> bytes:
     except (ValueError, RecursionError) as error:
         raise _unwritable(error) from None
     try:
-        return _encode_sorted(_ordered(value))
+        return _encode_sorted(_sort(value))
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise _unwritable(error) from None
 
 
-def _ordered(value: Any) -> Any:
+def _sort(value: Any) -> Any:
     """`value` with everything that msgspec cannot sort sorted by its bytes."""
     if isinstance(value, Mapping):
         if all(isinstance(key, str) for key in value):
-            return {key: _ordered(item) for key, item in value.items()}
-        pairs = sorted((_encode_sorted(_ordered(key)), _encode_sorted(_ordered(item))) for key, item in value.items())
+            return {key: _sort(item) for key, item in value.items()}
+        pairs = sorted((_encode_sorted(_sort(key)), _encode_sorted(_sort(item))) for key, item in value.items())
         return msgspec.msgpack.Ext(_EXT_MAP, _encode_sorted(pairs))
     if isinstance(value, (list, tuple)):
-        return [_ordered(item) for item in value]
+        return [_sort(item) for item in value]
     if isinstance(value, (set, frozenset)):
-        return sorted((_ordered(item) for item in value), key=_encode_sorted)
+        return sorted((_sort(item) for item in value), key=_encode_sorted)
     if type(value) is int and not -(2**63) <= value < 2**64:
         return msgspec.msgpack.Ext(_EXT_INT, hex(value).encode())
     return value

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypedDict, Type
 
 import msgspec
 
-from lyra.core.budgets.budget import NOTHING, Amount, Usage, declared_cost
+from lyra.core.budgets.budget import NOTHING, Amount, Usage, read_cost
 from lyra.core.checking.check import check_keys, sendable_text
 from lyra.core.codec import canonical, decode, decoder_for
 from lyra.core.hints import Parameters, Result_co, resolve_hint
-from lyra.core.naming import qualified_name
+from lyra.core.naming import get_qualified_name
 from lyra.core.policies.breaker import Admissions
 from lyra.core.policies.policy import CircuitBreaker, Policy, RateLimit, Retry
 from lyra.core.rights.capability import Capability
@@ -102,11 +102,11 @@ class PerformedOutside(Protocol):
         the work is done again if it `may_repeat`; otherwise OutcomeUnknown."""
         ...
 
-    def asked(self, interrupt_id: str, *args: Any, idempotency_key: str) -> None:
+    def on_asked(self, interrupt_id: str, *args: Any, idempotency_key: str) -> None:
         """A person is asked what became of it."""
         ...
 
-    def settled(self, is_durable: bool, /, *args: Any, idempotency_key: str) -> None:
+    def on_settled(self, is_durable: bool, /, *args: Any, idempotency_key: str) -> None:
         """The call is over: its value or its error is durable, or it was given up."""
         ...
 
@@ -180,10 +180,10 @@ class Effect(Generic[Parameters, Result_co]):
             timeout_s=timeout_s if timeout_s is not None else whole.timeout_s,
         )
         self.run = run
-        self.name = sendable_text(name, "an effect's name") if name is not None else qualified_name(run)
+        self.name = sendable_text(name, "an effect's name") if name is not None else get_qualified_name(run)
         self.idempotent = idempotent
         self.digest = canonical_hash(self.name, (), {})  # the hash of a call without arguments
-        self.cost = declared_cost(cost) if cost is not None else NOTHING
+        self.cost = read_cost(cost) if cost is not None else NOTHING
         self.quote = quote
         self.about = about  # describes a call in plain words, for a question to a person
         self.skipped = skipped  # gives the value of a skipped call from the data of the decision to skip it
@@ -209,7 +209,7 @@ class Effect(Generic[Parameters, Result_co]):
                 hint="make it `async def`, or await asyncio.to_thread(…) in one; a plain function that returns an"
                 " awaitable says so: `-> Awaitable[…]`",
             )
-        self.decode = decode if returns in (_UNKNOWN, Any) else typed_decoder(returns)
+        self.decode = decode if returns in (_UNKNOWN, Any) else make_typed_decoder(returns)
         self.typed = self.decode is not decode
         self.plain = not (self.gated or self.retry or self.timeout_s or self.takes_key or outside is not None)
         # Nothing to check, to reserve or to wait for before it runs.
@@ -221,7 +221,7 @@ class Effect(Generic[Parameters, Result_co]):
         if isinstance(act, Effect):
             return act.with_options(**options) if options else act
         declared = getattr(act, "__lyra_effect__", None)
-        return cls(act, **options) if declared is None else cls(act, **{**declared, **_added(declared, options)})
+        return cls(act, **options) if declared is None else cls(act, **{**declared, **_add_options(declared, options)})
 
     @staticmethod
     def split(keywords: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -248,7 +248,7 @@ class Effect(Generic[Parameters, Result_co]):
             "outside": self.outside,
             "rejoins": self.rejoins,
         }
-        return Effect(self.run, **{**settings, **_added(settings, options)})
+        return Effect(self.run, **{**settings, **_add_options(settings, options)})
 
     def needs_for(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterable[Capability]:
         """The capabilities this call needs."""
@@ -306,7 +306,7 @@ def _capabilities(needs: Any) -> tuple[Capability, ...]:
         raise ConfigError(f"needs is {needs!r}", hint="give capabilities such as 'fs.read:/project/**'") from None
 
 
-def _added(declared: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+def _add_options(declared: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
     """The options of a call over a declaration: what a call needs and may cost can grow and never shrink. The cost is
     the larger of the two in each dimension."""
     added = dict(options)
@@ -314,7 +314,7 @@ def _added(declared: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str,
         added["needs"] = _both(declared["needs"], added["needs"])
     cost = Usage.of(declared["cost"]) if declared.get("cost") else NOTHING
     if "cost" in added:
-        added["cost"] = _larger(cost, declared_cost(added["cost"]) if added["cost"] is not None else NOTHING)
+        added["cost"] = _larger(cost, read_cost(added["cost"]) if added["cost"] is not None else NOTHING)
     first, second = declared.get("quote"), added.get("quote")
     if first is None and second is not None and cost:
         added["quote"] = lambda budget, *args, **kwargs: _larger(cost, second(budget, *args, **kwargs))
@@ -385,7 +385,7 @@ def _may_be_awaited(run: Any, returns: Any) -> bool:
     return origin is Any or (isinstance(origin, type) and issubclass(origin, Awaitable))
 
 
-def typed_decoder(annotation: Any) -> Callable[[bytes], Any]:
+def make_typed_decoder(annotation: Any) -> Callable[[bytes], Any]:
     """A decoder for the annotated type; a value that does not fit it comes back as plain data, live and on replay."""
     if annotation is None or (isinstance(annotation, type) and annotation in _PLAIN):
         return decode

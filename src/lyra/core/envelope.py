@@ -280,7 +280,7 @@ class Envelope(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
             raise ConfigError(f"an envelope's {field} cannot be used: {text}", key=field) from None
 
     # ------------------------------------------------------------ bounds
-    def bound_reached(self) -> TerminalReason | None:
+    def find_reached_bound(self) -> TerminalReason | None:
         """The first bound that is reached, if one is."""
         if self.iteration >= self.max_iterations:
             return TerminalReason.MAX_ITERATIONS_EXCEEDED
@@ -296,7 +296,7 @@ class Envelope(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
     def check_bounds(self) -> BoundsResult:
         """Whether the work may go on; bounds are checked in the order iteration, model calls, hops, tokens."""
-        reason = self.terminal_reason if self.terminated else self.bound_reached()
+        reason = self.terminal_reason if self.terminated else self.find_reached_bound()
         return BoundsResult(
             can_continue=reason is None and not self.terminated and not self.interrupt_pending,
             terminal_reason=reason,
@@ -441,18 +441,18 @@ def _check_depth(value: Any) -> None:
 
 def _to_plain(data: Mapping[str, Any]) -> dict[str, Any]:
     """A deep copy of the containers, with enum words in lower case."""
-    copied: dict[str, Any] = {str(key): _copied(value) for key, value in data.items()}
+    copied: dict[str, Any] = {str(key): _copy(value) for key, value in data.items()}
     for name in ("terminal_reason", "trust"):
         if isinstance(copied.get(name), str):
             copied[name] = copied[name].lower()
     return copied
 
 
-def _copied(value: Any) -> Any:
+def _copy(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {key: _copied(item) for key, item in value.items()}
+        return {key: _copy(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_copied(item) for item in value]
+        return [_copy(item) for item in value]
     if isinstance(value, StageRecord):
         return msgspec.to_builtins(value)
     return value

@@ -47,7 +47,7 @@ def point(name: str) -> None:
 
 
 @contextmanager
-def armed(action: Callable[[str], None]) -> Iterator[None]:
+def intercept(action: Callable[[str], None]) -> Iterator[None]:
     """Call `action` with the name of every point visited inside the block."""
     global hook
     previous, hook = hook, action

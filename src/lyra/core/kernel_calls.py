@@ -194,6 +194,6 @@ WORK_CALLS: Final[dict[str, KernelCall]] = {
 RPCS: Final = {call.rpc: (name, call) for name, call in (CALLS | WORK_CALLS).items() if call.rpc}
 
 
-def marked(word: str) -> frozenset[str]:
+def list_marked(word: str) -> frozenset[str]:
     """Return the RPCs of the calls with a mark."""
     return frozenset(rpc for rpc, (_, call) in RPCS.items() if call.is_marked(word))

@@ -50,7 +50,7 @@ def _is_ascii_word(char: str) -> bool:
     return char.isascii() and _is_word(char)
 
 
-def _negated(test: Test) -> Test:
+def _negate(test: Test) -> Test:
     return lambda char: not test(char)
 
 
@@ -236,21 +236,21 @@ class RegexProgram:
             return lambda char: low <= ord(char) <= high
         category = str(part)
         test = _CATEGORIES[category.replace("NOT_", "")][bool(self._flags & re.ASCII)]
-        return _negated(test) if "NOT_" in category else test
+        return _negate(test) if "NOT_" in category else test
 
     # ------------------------------------------------------------ matching
     def matches_whole(self, text: str) -> bool:
         """Whether the whole text fits."""
         code = self._code
-        places = self._reached([0], text, 0)
+        places = self._find_reached([0], text, 0)
         for index, char in enumerate(text):
             after = [place + 1 for place in places if code[place][0] == _CHAR and code[place][1][char]]
             if not after:
                 return False
-            places = self._reached(after, text, index + 1)
+            places = self._find_reached(after, text, index + 1)
         return len(code) - 1 in places
 
-    def _reached(self, todo: list[int], text: str, index: int) -> set[int]:
+    def _find_reached(self, todo: list[int], text: str, index: int) -> set[int]:
         """The instructions that are reached from these without reading a character."""
         reached: set[int] = set()
         while todo:

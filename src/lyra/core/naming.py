@@ -93,7 +93,7 @@ def find_thing(name: str) -> Any:
     return _named.get(_FIXED.get(name, name))
 
 
-def fixed_name(name: str) -> str:
+def to_fixed_name(name: str) -> str:
     """The fixed name for an old one; any other name unchanged."""
     return _FIXED.get(name, name)
 
@@ -108,7 +108,7 @@ def is_own_name(name: str) -> bool:
     return name.startswith(_OWN) or name in _FIXED
 
 
-def qualified_name(function: Any) -> str:
+def get_qualified_name(function: Any) -> str:
     """The fixed name, else `module:qualname`, of a function, a class or (by its class) an object that can be called."""
     inner = getattr(function, "func", function)  # functools.partial
     if not hasattr(inner, "__qualname__"):

@@ -1,8 +1,8 @@
 """The files that Lyra itself obeys, wherever they lie: rules, answers, consents, keys, stores, tools, its own code.
 
-`own_paths` is the one list of them. The sandbox and the file tools protect every path of it, also where a workspace
-contains it (an agent that was started in the home folder) and where it does not exist yet. Files of a project are
-protected by their names (`lyra.toml`, `.lyra`, `.mcp.json`: `lyra.sandbox.protection`); this module knows the
+`find_own_paths` is the one list of them. The sandbox and the file tools protect every path of it, also where a
+workspace contains it (an agent that was started in the home folder) and where it does not exist yet. Files of a project
+are protected by their names (`lyra.toml`, `.lyra`, `.mcp.json`: `lyra.sandbox.protection`); this module knows the
 others. A reader of a file that was named in some other way (a store, a log, a script, a folder of tools) calls
 `add_own_path`. `only_adopted_stores` says for a whole OS process which stores are obeyed. `make_folder` makes the
 folders of such files, for their owner alone; `has_no_room` tells a full disk from other failures to write one.
@@ -66,16 +66,16 @@ class OwnPaths(NamedTuple):
     home: str  # the user's home folder
 
 
-def own_paths() -> OwnPaths:
+def find_own_paths() -> OwnPaths:
     """All that Lyra obeys outside the names of a project's files."""
     read = os.environ.get
     home, folders = read("HOME", ""), (read("XDG_CONFIG_HOME", ""), read("XDG_DATA_HOME", ""))
     named = tuple([read(name, "") for name in VARIABLES])
-    return _own_paths(home, folders, home or os.path.expanduser("~"), named, tuple(_added))
+    return _find_own_paths(home, folders, home or os.path.expanduser("~"), named, tuple(_added))
 
 
 @lru_cache(maxsize=16)
-def _own_paths(
+def _find_own_paths(
     variable: str, folders: tuple[str, str], home: str, named: tuple[str, ...], added: tuple[str, ...]
 ) -> OwnPaths:
     # Also the usual folders, where a variable names another: a Lyra without that variable uses them.

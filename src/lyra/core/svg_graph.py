@@ -86,12 +86,12 @@ class Canvas:
 
     def text(self, x: float, y: float, text: str, kind: str = "", *, length_max: int | None = None) -> None:
         """A line of text; a long one is cut, and the whole text becomes its title."""
-        short, title = _shortened(text, length_max)
+        short, title = _shorten(text, length_max)
         self._boxes.append(f'<text{_kind(kind)} x="{x:.1f}" y="{y:.1f}">{title}{escape(short)}</text>')
 
     def label(self, x: float, y: float, text: str) -> None:
         """A label of an edge, on a background of its own."""
-        short, title = _shortened(text, _LABEL_LENGTH_MAX)
+        short, title = _shorten(text, _LABEL_LENGTH_MAX)
         width = len(short) * 5.8 + 6
         corner = f'x="{x - width / 2:.1f}" y="{y - 10:.1f}"'
         self._labels.append(f'<rect class="back" {corner} width="{width:.1f}" height="14" rx="3"/>')
@@ -149,7 +149,7 @@ def _kind(kind: str) -> str:
     return f' class="{escape(kind.strip())}"' if kind else ""
 
 
-def _shortened(text: str, length_max: int | None) -> tuple[str, str]:
+def _shorten(text: str, length_max: int | None) -> tuple[str, str]:
     if length_max is None or len(text) <= length_max:
         return text, ""
     return text[: length_max - 1] + "…", f"<title>{escape(text)}</title>"

@@ -52,9 +52,9 @@ class JobLog(Protocol):
         """The path of a new file for the output of a job that is about to start; None: it is not kept."""
         ...
 
-    def started(self, pid: str, number: int, command: str, stop: Callable[[], None]) -> None: ...
+    def on_started(self, pid: str, number: int, command: str, stop: Callable[[], None]) -> None: ...
 
-    def ended(self, pid: str, number: int, status: str, how: str) -> None:
+    def on_ended(self, pid: str, number: int, status: str, how: str) -> None:
         """`status` is done, failed or stopped, `how` says it in words."""
         ...
 
@@ -182,7 +182,7 @@ class Tool(msgspec.Struct, frozen=True):
     folders: tuple[str, ...] = ()
     foreign: bool = False
     trusted: bool = False
-    builtin: bool = False  # set by `own`
+    builtin: bool = False  # set by `mark_builtin`
     confined: bool = False
 
     def __post_init__(self) -> None:
@@ -222,7 +222,7 @@ class Tool(msgspec.Struct, frozen=True):
         names = [name for name in self.schema.get("properties", ()) if name not in kwargs]
         return self.needs_for({**dict(zip(names, args, strict=False)), **kwargs})
 
-    def own(self) -> Tool:
+    def mark_builtin(self) -> Tool:
         """This tool marked as one of Lyra's own."""
         return msgspec.structs.replace(self, builtin=True)
 

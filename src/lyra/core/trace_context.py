@@ -1,10 +1,10 @@
 """The trace that running code belongs to, and how it crosses a border: `traceparent` of the W3C, in and out.
 
 The span that is open around the running code is in a context variable, which a process copies from the code that
-spawns it. `continued` opens the span that a caller outside names, `outgoing` adds the headers of a call to the outside.
-Both are quiet without a bridge: only an exporter of traces (in `lyra.observe`) sets one, so that nothing is told to
-other systems unless traces are exported. With a bridge the span of the application around Lyra counts as open, too, and
-instrumented libraries inside a tool see Lyra's span as theirs. This module makes no ids and exports nothing.
+spawns it. `continued` opens the span that a caller outside names, `outgoing` adds the headers of a call to the
+outside. Both are quiet without a bridge: only an exporter of traces (in `lyra.observe`) sets one, so that nothing is
+told to other systems unless traces are exported. With a bridge the span of the application around Lyra counts as open,
+too, and instrumented libraries inside a tool see Lyra's span as theirs. This module makes no ids and exports nothing.
 """
 
 from __future__ import annotations

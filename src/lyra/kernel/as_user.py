@@ -26,7 +26,7 @@ from lyra.kernel.services.service import ServiceRequest
 from lyra.kernel.worker_api import WorkerApi
 from lyra.kernel.workers.envelope_table import EnvelopeTable, with_ids
 from lyra.kernel.workers.lifecycle import LifecycleManager
-from lyra.kernel.workers.quota import check_owner, checked_user
+from lyra.kernel.workers.quota import check_owner, check_user
 from lyra.kernel.workers.rate_limits import RateLimitResult
 from lyra.kernel.workers.usage import ResourceTracker
 
@@ -45,7 +45,7 @@ def _as_user(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[A
         if "user_id" in signature.parameters:
             given.arguments["user_id"] = self.user_id
         elif "envelope" in signature.parameters:
-            given.arguments["envelope"] = self._own_envelope(given.arguments)
+            given.arguments["envelope"] = self._claim_envelope(given.arguments)
         result: R = row.method(self.kernel, name)(*given.args[1:], **given.kwargs)
         return result
 
@@ -60,7 +60,7 @@ class UserKernel:
 
     def __init__(self, kernel: Any, user_id: str) -> None:
         self.kernel = kernel
-        self.user_id = checked_user(user_id)
+        self.user_id = check_user(user_id)
         self._lifecycle: LifecycleManager = kernel.lifecycle
 
     def check(self, pid: str) -> None:
@@ -81,7 +81,7 @@ class UserKernel:
             if given.get("parent_pid"):
                 self.check(given["parent_pid"])
 
-    def _own_envelope(self, given: Mapping[str, Any]) -> Envelope:
+    def _claim_envelope(self, given: Mapping[str, Any]) -> Envelope:
         envelope = self.kernel.orchestrator.envelope_of(given.get("envelope"), given.get("pid") or "")
         return with_ids(envelope, {"user_id": self.user_id})
 

@@ -34,7 +34,7 @@ def clean(
 ) -> dict[str, int]:
     """One round; gives how many of each were ended or forgotten."""
     expired = parts.interrupts.expire_old_interrupts()
-    ended = _ended(parts, before=parts.core.now() - processes_s)
+    ended = _list_ended(parts, before=parts.core.now() - processes_s)
     for pid in ended:
         parts.lifecycle.cleanup_process(pid)
     return {
@@ -48,7 +48,7 @@ def clean(
     }
 
 
-def _ended(parts: WorkerParts, *, before: float) -> list[str]:
+def _list_ended(parts: WorkerParts, *, before: float) -> list[str]:
     """Entries, and where no store decides how long they are kept, programs."""
     entries = [
         pid
@@ -57,7 +57,7 @@ def _ended(parts: WorkerParts, *, before: float) -> list[str]:
     ]
     if parts.core.journal is not None:
         return entries
-    ended = parts.core.processes.ended()
+    ended = parts.core.processes.list_ended()
     programs = [process.pid for process in ended if process.ended_at is not None and process.ended_at <= before]
     return entries + programs
 

@@ -20,12 +20,12 @@ from lyra.kernel.journal.fork_rows import (
     CopiedRow,
     ForkPoint,
     NewNames,
-    copied_rows,
+    copy_rows,
     live_programs,
     run_records,
 )
 from lyra.kernel.journal.history import Fold
-from lyra.kernel.programs.lifetime import checked_word
+from lyra.kernel.programs.lifetime import check_word
 from lyra.kernel.programs.registry import unknown_program
 from lyra.kernel.programs.scopes import OF, WAS
 from lyra.kernel.recovery import grant_of
@@ -50,7 +50,7 @@ async def start_fork(
     if journal is None:
         raise StoreError("this kernel has no store, and so nothing to fork from", hint="Kernel('run.db', …)")
     everything = list(records)
-    copies = copied_rows(run_records(everything, point.run), point)
+    copies = copy_rows(run_records(everything, point.run), point)
     if not any(copy.kind == "process.created" and copy.pid == point.run for copy in copies):
         raise NoSuchProcess(
             f"the store does not have the beginning of process {point.run!r}",
@@ -68,7 +68,7 @@ async def start_fork(
         raise Overloaded(f"{kernel.live} processes are alive, the most there may be", limit=kernel.processes_max)
     above = _above(everything, point.run)
     fork = _ForkWriter(kernel, point, _limits(above), _right(above), keeps_pids=keeps_pids).write(copies, pid)
-    await journal.acknowledged(journal.seq)
+    await journal.wait_until_durable(journal.seq)
     return fork
 
 
@@ -124,7 +124,7 @@ class _ForkWriter:
         self._fold = Fold()
 
     def write(self, copies: list[CopiedRow], pid: str | None) -> str:
-        fork = checked_word("pid", self._free_pid() if pid is None else pid)
+        fork = check_word("pid", self._free_pid() if pid is None else pid)
         if self._is_taken(fork):
             raise NameTaken(f"there is a process {fork!r} already", hint="take another pid", pid=fork)
         for copy in copies:
@@ -167,7 +167,7 @@ class _ForkWriter:
             }
         if copy.pid == self._point.pid and self._point.different:
             changes["fork"] = {**(changes["fork"] or {}), **self._point.different}
-        created = names.created(row, **changes)
+        created = names.rename_created(row, **changes)
         if is_first:
             created.parent = ""
         self._write(names.pids[copy.pid], copy.kind, created)

@@ -164,7 +164,7 @@ class HealthMonitor(Subsystem):
         interval_s = real(interval_s, "interval_s", above=0.0)
         self.thresholds = HealthThresholds.of(thresholds)
         self._interval_s = interval_s
-        self.watch(self._heard())
+        self.watch(self._list_handlers())
         self._running = True
         now = self._now()
         self._watched = {pid: _Watch(now) for pid, process in self._core.processes.items() if process.exit is None}
@@ -185,22 +185,22 @@ class HealthMonitor(Subsystem):
 
     # ------------------------------------------------------------------ hearing
 
-    def _heard(self) -> dict[str, Callable[[str, dict[str, Any] | bytes], object]]:
+    def _list_handlers(self) -> dict[str, Callable[[str, dict[str, Any] | bytes], object]]:
         return {
-            "effect.started": self._started,
-            "effect.finished": self._finished,
-            "effect.retried": self._moved,
-            "process.created": self._moved,
-            "process.terminated": self._ended,
-            "message.received": self._moved,
-            "timer.set": self._moved,
-            "interrupt.resolved": self._moved,
-            "model.called": self._paid,
-            "agent.answered": self._answered,
-            **dict.fromkeys(_REPORTS, self._moved),
+            "effect.started": self._on_started,
+            "effect.finished": self._on_finished,
+            "effect.retried": self._on_activity,
+            "process.created": self._on_activity,
+            "process.terminated": self._on_terminated,
+            "message.received": self._on_activity,
+            "timer.set": self._on_activity,
+            "interrupt.resolved": self._on_activity,
+            "model.called": self._on_model_called,
+            "agent.answered": self._on_turn_ended,
+            **dict.fromkeys(_REPORTS, self._on_activity),
         }
 
-    def _moved(self, pid: str, _data: dict[str, Any] | bytes = b"") -> _Watch | None:
+    def _on_activity(self, pid: str, _data: dict[str, Any] | bytes = b"") -> _Watch | None:
         """A sign of life; None for one that is not in the table, or over, or without a worker."""
         watch = self._watched.get(pid)
         if watch is None:
@@ -214,8 +214,8 @@ class HealthMonitor(Subsystem):
             watch.stale = False
         return watch
 
-    def _started(self, pid: str, data: dict[str, Any] | bytes) -> None:
-        watch = self._watched.get(pid) or self._moved(pid)
+    def _on_started(self, pid: str, data: dict[str, Any] | bytes) -> None:
+        watch = self._watched.get(pid) or self._on_activity(pid)
         if watch is None:
             return
         watch.moved_at = self._now()
@@ -227,8 +227,8 @@ class HealthMonitor(Subsystem):
             row = _read_started(data)
             watch.in_flight[row.key] = row.name
 
-    def _finished(self, pid: str, data: dict[str, Any] | bytes) -> None:
-        watch = self._watched.get(pid) or self._moved(pid)
+    def _on_finished(self, pid: str, data: dict[str, Any] | bytes) -> None:
+        watch = self._watched.get(pid) or self._on_activity(pid)
         if watch is None:
             return
         watch.moved_at = self._now()
@@ -241,11 +241,11 @@ class HealthMonitor(Subsystem):
             key, error = row.key, row.error
         watch.in_flight.pop(key, None)
         if error is not None and error.get("code") not in _NO_FAILURE:
-            self._failed(watch, pid, error)
+            self._count_error(watch, pid, error)
 
-    def _paid(self, pid: str, data: dict[str, Any] | bytes) -> None:
+    def _on_model_called(self, pid: str, data: dict[str, Any] | bytes) -> None:
         """An agent asked a model."""
-        watch, limit = self._moved(pid), self.thresholds.cost_usd
+        watch, limit = self._on_activity(pid), self.thresholds.cost_usd
         if watch is None or limit is None:
             return
         assert isinstance(data, dict)  # never journaled
@@ -255,19 +255,19 @@ class HealthMonitor(Subsystem):
             spent, most = round(watch.paid_usd * 1_000_000), round(limit * 1_000_000)
             self._alert(pid, "high_cost", spent_micro_usd=spent, limit_micro_usd=most)
 
-    def _answered(self, pid: str, data: dict[str, Any] | bytes) -> None:
+    def _on_turn_ended(self, pid: str, data: dict[str, Any] | bytes) -> None:
         """An agent's turn is over."""
-        watch = self._moved(pid)
+        watch = self._on_activity(pid)
         assert isinstance(data, dict)  # never journaled
         if watch is not None and data["status"] in _NO_ANSWER:
-            self._failed(watch, pid, {"message": data["status"]})
+            self._count_error(watch, pid, {"message": data["status"]})
 
-    def _ended(self, pid: str, _data: dict[str, Any] | bytes) -> None:
+    def _on_terminated(self, pid: str, _data: dict[str, Any] | bytes) -> None:
         self._watched.pop(pid, None)
         if self._scheduler.stepped is not None:
             self._scheduler.stepped.pop(pid, None)
 
-    def _failed(self, watch: _Watch, pid: str, error: Mapping[str, Any]) -> None:
+    def _count_error(self, watch: _Watch, pid: str, error: Mapping[str, Any]) -> None:
         most = self.thresholds.errors
         if most is None:
             return

@@ -46,7 +46,7 @@ from lyra.kernel.process.links import Down
 from lyra.kernel.process.process import Process
 from lyra.kernel.programs.context import Context, require_send
 from lyra.kernel.programs.handle import Ack, Handle, acknowledge
-from lyra.kernel.programs.lifetime import checked_word
+from lyra.kernel.programs.lifetime import check_word
 from lyra.kernel.programs.registry import Programs, Spawnable, SpawnOptions, dormant_process, program_of
 from lyra.kernel.seams import Seams
 from lyra.kernel.services.registry import ServiceRegistry
@@ -310,7 +310,7 @@ class Kernel(KernelParts):
         if pid is not None:
             self.core.raise_if_elsewhere()
             if type(pid) is not str:
-                pid = checked_word("pid", pid)
+                pid = check_word("pid", pid)
             if pid in self.processes:
                 process = self.processes[pid]
                 self._raise_if_other(process, self.programs.name(program))
@@ -367,7 +367,7 @@ class Kernel(KernelParts):
         """Start a supervisor; awaiting it waits until its children are started. An existing pid gives that one."""
         return self.supervisors.begin(
             children,
-            pid=None if pid is None else checked_word("pid", pid),
+            pid=None if pid is None else check_word("pid", pid),
             name=name,
             options={"budget": budget, "grant": grant, "priority": priority},
             strategy=strategy,

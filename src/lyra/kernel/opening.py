@@ -18,7 +18,7 @@ from lyra.core.faultpoint import point
 from lyra.errors import ProcessError, StoreError
 from lyra.kernel.journal.journal import Journal
 from lyra.kernel.journal.lease import Ownership, owner_name
-from lyra.kernel.programs.handle import stopped_before
+from lyra.kernel.programs.handle import make_stopped_error
 from lyra.kernel.stored_rights import refuse_contacts
 from lyra.store import open_store
 
@@ -89,14 +89,14 @@ class Opening:
         if store is None:
             return
         try:
-            ownership = await self._own(store)
+            ownership = await self._take_ownership(store)
             if owned is not None:
                 owned()
             assert ownership.lease is not None
             core.journal = Journal(core, store, epoch=ownership.lease.epoch, seq=0)
             await self._recovery.load(store, refuse_contacts if ownership.standing == "unsigned" else None)
-            for restored in core.subsystems.restored:
-                restored()
+            for on_restored in core.subsystems.on_restored:
+                on_restored()
         except BaseException:
             core.started = core.open = False
             core.journal = None
@@ -110,7 +110,7 @@ class Opening:
         core.scheduler.poke()
         point("recovery.done")
 
-    async def _own(self, store: Store) -> Ownership:
+    async def _take_ownership(self, store: Store) -> Ownership:
         target = self.target
         ownership = self.ownership = Ownership(self._core, store, lease_s=target.lease_s, wait_s=target.lease_wait_s)
         nonce = self._core.entropy.text(8)
@@ -152,11 +152,11 @@ class Opening:
             await self._shut(journal)
 
     async def _last_commit(self, journal: AnyJournal, *, snapshot: bool) -> None:
-        await journal.acknowledged(journal.seq)
+        await journal.wait_until_durable(journal.seq)
         if snapshot and self._core.failure is None:
             await self._snapshots.write_at_close()
         if self._core.in_flight and self._core.failure is None:  # the next kernel sees that it was no crash
-            await journal.acknowledged(journal.write("", "kernel.closed", codec.encode({})))
+            await journal.wait_until_durable(journal.write("", "kernel.closed", codec.encode({})))
 
     async def _shut(self, journal: AnyJournal | None) -> None:
         core = self._core
@@ -189,4 +189,4 @@ class Opening:
             lifetimes.stop_branches(process)
             if core.journal is None and process.exit is None:
                 lifetimes.finish(process, "shutdown")
-            lifetimes.let_go(process, core.failure or stopped_before(process.pid))
+            lifetimes.let_go(process, core.failure or make_stopped_error(process.pid))

@@ -304,7 +304,7 @@ class Recovery:
                     pending.message,
                     created_at=pending.created_at,
                     expires_at=pending.expires_at,
-                    tainted=self._core.taint.tainted(process.pid),
+                    tainted=self._core.taint.is_tainted(process.pid),
                 ),
             )
 
@@ -312,7 +312,7 @@ class Recovery:
         core = self._core
         if state.stopping:  # it was told to end; what it still wanted to tidy up ended with its kernel
             cause = None if state.stopping_error is None else error_from_row(state.stopping_error)
-            self._lifetimes.stopped(process, state.stopping, cause=cause)
+            self._lifetimes.finish_stopped(process, state.stopping, cause=cause)
             return
         program = self._programs.get(process.program)
         if program is None:
@@ -421,7 +421,7 @@ class DormantProcesses:
 
     def became_known(self, program: str) -> None:
         """A program has a name for the first time: what waited for it goes on."""
-        self.supervisors.known(program)
+        self.supervisors.on_registered(program)
         if self.resume is not None:
             for process, state in self._by_program.pop(program, ()):
                 if process.exit is None:

@@ -105,9 +105,9 @@ class AuditLog:
         self._missed = 0
         self._at = now
         self._clock = clock
-        self._fd = _opened(self.path)
+        self._fd = _open_file(self.path)
         try:
-            self._seq, self._prev, cut_bytes = _resumed(self._fd, self.path)
+            self._seq, self._prev, cut_bytes = _resume(self._fd, self.path)
             os.fchmod(self._fd, 0o600)  # only after the file is known to be an audit log
             opened = {"level": level, "cut_bytes": cut_bytes} if cut_bytes else {"level": level}
             self.write(now, "", OPENED, opened)
@@ -243,7 +243,7 @@ def _unwritable(path: str | Path, error: OSError | ValueError) -> ConfigError:
     return ConfigError(f"the audit log {path} cannot be opened: {reason}", hint=_HINT, place=str(path))
 
 
-def _opened(path: Path) -> int:
+def _open_file(path: Path) -> int:
     """Open the file for appending and lock it; its content and mode stay as they are."""
     flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
@@ -268,7 +268,7 @@ def _opened(path: Path) -> int:
     return fd
 
 
-def _resumed(fd: int, path: Path) -> tuple[int, str, int]:
+def _resume(fd: int, path: Path) -> tuple[int, str, int]:
     """Truncate an unfinished last line; gives the last record's number and hash, and the bytes that were cut."""
     size = os.fstat(fd).st_size
     tail = os.pread(fd, 2 * LINE_BYTES_MAX, max(0, size - 2 * LINE_BYTES_MAX))
@@ -360,7 +360,7 @@ def audit_rows(events: Iterable[Event], level: str = "detailed") -> Iterator[Aud
         if event.kind == "effect.started":
             names[event.pid, str(event.data["key"])] = str(event.data["name"])
         elif event.kind == "effect.finished":
-            fields = _stopped(event.data, names.pop((event.pid, str(event.data["key"])), ""))
+            fields = _describe_stopped(event.data, names.pop((event.pid, str(event.data["key"])), ""))
         elif event.kind in _FIELDS:
             fields = {name: event.data.get(name) for name in _FIELDS[event.kind]}
         if fields is not None:
@@ -369,7 +369,7 @@ def audit_rows(events: Iterable[Event], level: str = "detailed") -> Iterator[Aud
             yield AuditRow(event.seq, event.time, event.pid, kind, clean_fields(shown, level, ()))
 
 
-def _stopped(data: Mapping[str, Any], name: str) -> dict[str, Any] | None:
+def _describe_stopped(data: Mapping[str, Any], name: str) -> dict[str, Any] | None:
     """An effect that a right or a limit stopped; None for one that was performed."""
     error = data.get("error")
     if not error or error.get("code") not in _STOPPED:

@@ -122,7 +122,7 @@ def verify(path: str | Path, *, expect: str | None = None) -> ChainCheck:
             "removed",
             "the expected hash is not in the file: lines at its end were removed, or the file was written anew",
         )
-    unended = chain.runs.unended(writing=writing) if problem is None else ()
+    unended = chain.runs.list_unended(writing=writing) if problem is None else ()
     return ChainCheck(chain.records, chain.head, problem, unended, chain.runs.missed, writing)
 
 
@@ -146,7 +146,7 @@ class _Runs:
         if link.kind == CLOSED:
             self._open = None
 
-    def unended(self, *, writing: bool) -> tuple[LogRun, ...]:
+    def list_unended(self, *, writing: bool) -> tuple[LogRun, ...]:
         return (*self._ended, *((self._open,) if self._open is not None and not writing else ()))
 
 
@@ -167,7 +167,7 @@ class _Chain:
             if link is None:
                 return self._unreadable(number)
             if link.seq != self.records + 1 or link.prev != self.head:
-                return self._misplaced(number, link)
+                return self._explain_misplaced(number, link)
             self.records, self.head = link.seq, link.hash
             self.expected = self.expected or link.hash == self._expect
             self.runs.take(link, number)
@@ -185,7 +185,7 @@ class _Chain:
             return ChainProblem(number, "cut_off", "the last line is incomplete: it was cut off, by a crash or by hand")
         return ChainProblem(number, "changed", "this line is not as it was written")
 
-    def _misplaced(self, number: int, link: Link) -> ChainProblem:
+    def _explain_misplaced(self, number: int, link: Link) -> ChainProblem:
         """The problem where a valid record stands in the wrong place."""
         due = self.records + 1
         if link.seq > due:

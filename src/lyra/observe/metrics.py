@@ -105,23 +105,23 @@ class PrometheusMetrics:
 
     def add(self, name: str, labels: Labels = (), value: float = 1.0) -> None:
         counts = self._counts[name]
-        key = labels if labels in counts else self._bounded(name, labels)
+        key = labels if labels in counts else self._limit_labels(name, labels)
         counts[key] = counts.get(key, 0.0) + value
 
     def set(self, name: str, labels: Labels = (), value: float = 0.0) -> None:
         counts = self._counts[name]
-        counts[labels if labels in counts else self._bounded(name, labels)] = value
+        counts[labels if labels in counts else self._limit_labels(name, labels)] = value
 
     def observe(self, name: str, labels: Labels, seconds: float) -> None:
         buckets, spreads = METRICS[name].buckets, self._spreads[name]
-        key = labels if labels in spreads else self._bounded(name, labels)
+        key = labels if labels in spreads else self._limit_labels(name, labels)
         spread = spreads.get(key)
         if spread is None:  # the count of each bucket, of what is above the last, and the sum
             spread = spreads[key] = [0.0] * (len(buckets) + 2)
         spread[bisect_left(buckets, seconds)] += 1
         spread[-1] += max(seconds, 0.0)
 
-    def _bounded(self, name: str, labels: Labels) -> Labels:
+    def _limit_labels(self, name: str, labels: Labels) -> Labels:
         if not labels:
             return labels
         return tuple(self._value(name, label, value) for label, value in zip(METRICS[name].labels, labels, strict=True))
@@ -161,7 +161,7 @@ class PrometheusMetrics:
             if row.type == "histogram":
                 histogram = HistogramMetricFamily(name, row.help, labels=row.labels)
                 for labels, spread in self._spreads[name].copy().items():
-                    histogram.add_metric(labels, _cumulated(row.buckets, spread), spread[-1])
+                    histogram.add_metric(labels, _cumulate(row.buckets, spread), spread[-1])
                 yield histogram
                 continue
             make = CounterMetricFamily if row.type == "counter" else GaugeMetricFamily
@@ -190,11 +190,11 @@ class PrometheusMetrics:
         before = dict.fromkeys(self._counts[name], 0.0)
         self._counts[name] = before
         for word, count in counts.items():
-            key = self._bounded(name, (str(word),))
+            key = self._limit_labels(name, (str(word),))
             before[key] = before.get(key, 0.0) + count
 
 
-def _cumulated(buckets: tuple[float, ...], spread: list[float]) -> list[tuple[str, float]]:
+def _cumulate(buckets: tuple[float, ...], spread: list[float]) -> list[tuple[str, float]]:
     total, rows = 0.0, []
     for bound, count in zip((*(str(bound) for bound in buckets), "+Inf"), spread[:-1], strict=True):
         total += count

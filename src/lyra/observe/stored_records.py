@@ -20,7 +20,7 @@ _KINDS: Final = {"model": "model.called", "tool": "tool.called"}
 _DEPTH_MAX: Final = 1_000  # parents above a process; a damaged journal may have a circle
 
 
-def stored_records(events: Iterable[Event], store_id: str) -> Iterator[Event]:
+def read_stored_records(events: Iterable[Event], store_id: str) -> Iterator[Event]:
     """Finished calls in the order of their end, each process after those inside it. `seq` is the row that ended a call,
     and of a process the last call in it."""
     calls, processes = CallHistory(), ProcessTable()
@@ -31,7 +31,7 @@ def stored_records(events: Iterable[Event], store_id: str) -> Iterator[Event]:
     ended.sort(key=lambda call: call.ended_seq)
     spans = _StoredSpans(store_id, processes.records)
     for call in ended:
-        yield spans.of_call(call)
+        yield spans.make_event(call)
     yield from spans.make_process_spans()
 
 
@@ -45,7 +45,7 @@ class _StoredSpans:
         self._last: dict[str, float] = {}  # by pid: when its last call ended
         self._last_seq: dict[str, int] = {}
 
-    def of_call(self, call: CallRecord) -> Event:
+    def make_event(self, call: CallRecord) -> Event:
         ended_at = call.ended_at or 0.0
         for pid in self._line(call.pid):
             self._last[pid] = max(self._last.get(pid, 0.0), ended_at)

@@ -141,7 +141,7 @@ def address_problem(address: Address | str) -> str | None:
     ip = ip_address(address.partition("%")[0]) if isinstance(address, str) else address
     if isinstance(ip, IPv4Address):
         return next((f"{ip} is {why}" for network, why in _V4 if ip in network), None)
-    for inner in _embedded(ip):
+    for inner in _find_embedded(ip):
         hidden = address_problem(inner)
         if hidden:
             return f"{ip} hides {hidden}"
@@ -152,7 +152,7 @@ def address_problem(address: Address | str) -> str | None:
     return next((f"{ip} is {why}" for network, why in _V6 if ip in network), None)
 
 
-def _embedded(ip: IPv6Address) -> Iterator[IPv4Address]:
+def _find_embedded(ip: IPv6Address) -> Iterator[IPv4Address]:
     whole = int(ip)
     low = whole & 0xFFFFFFFF
     if any(ip in network for network in (_NAT64, _MAPPED, _TRANSLATED)) or (ip in _COMPATIBLE and low > 1):
@@ -194,16 +194,16 @@ def target_of(url: str) -> Target:
         parts = urlsplit(url)
         port = parts.port
     except ValueError:
-        raise _refused(url, "the URL cannot be read for certain") from None
+        raise _make_refusal(url, "the URL cannot be read for certain") from None
     if parts.scheme not in _PORTS:
-        raise _refused(url, f"only http and https are fetched, not {parts.scheme or 'nothing'!r}")
+        raise _make_refusal(url, f"only http and https are fetched, not {parts.scheme or 'nothing'!r}")
     if any(char in url for char in "\\\t\r\n\0 ") or parts.username is not None or parts.password is not None:
-        raise _refused(url, "the URL has a name, a password, a backslash or a space in it")
+        raise _make_refusal(url, "the URL has a name, a password, a backslash or a space in it")
     host = parts.hostname or ""
     target = Target(host, _PORTS[parts.scheme] if port is None else port)
     problem = host_problem(host, target.port)
     if problem:
-        raise _refused(url, problem)
+        raise _make_refusal(url, problem)
     return target
 
 
@@ -213,7 +213,7 @@ def after_redirect(url: str, location: str) -> tuple[str, Target]:
     following = urljoin(url, location)
     target = target_of(following)
     if url.startswith("https:") and not following.startswith("https:"):
-        raise _refused(following, "a redirect must not leave https")
+        raise _make_refusal(following, "a redirect must not leave https")
     return following, target
 
 
@@ -221,7 +221,7 @@ async def resolve(host: str, port: int, *, lookup: Lookup) -> Target:
     """Return the target with the addresses to dial. One answer that is not public refuses the whole name."""
     problem = host_problem(host, port)
     if problem:
-        raise _refused(host, problem)
+        raise _make_refusal(host, problem)
     address = literal(host)
     if address is not None:
         return Target(host, port, (str(address),))
@@ -229,13 +229,13 @@ async def resolve(host: str, port: int, *, lookup: Lookup) -> Target:
     for answer in answers:
         problem = address_problem(answer)
         if problem:
-            raise _refused(host, f"its name server says {problem}")
+            raise _make_refusal(host, f"its name server says {problem}")
     if not answers:
-        raise _refused(host, "its name has no address")
+        raise _make_refusal(host, "its name has no address")
     return Target(host, port, tuple(dict.fromkeys(answers)))
 
 
-def _refused(what: str, why: str) -> CapabilityDenied:
+def _make_refusal(what: str, why: str) -> CapabilityDenied:
     return CapabilityDenied(
         f"{what[:200]} is refused: {why}", hint="only public addresses can be reached from here", target=what[:200]
     )

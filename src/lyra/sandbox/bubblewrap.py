@@ -20,7 +20,7 @@ from lyra.errors import SandboxUnavailable
 from lyra.sandbox.paths import Beneath, interpreter_mounts
 from lyra.sandbox.profile import SYSTEM, SYSTEM_FILES, SYSTEM_FOLDERS, Profile
 from lyra.sandbox.protected import ProtectedPaths
-from lyra.sandbox.protection.protected_places import hidden_inside
+from lyra.sandbox.protection.protected_places import find_hidden_inside
 
 TEMPORARY: Final = "/tmp"  # noqa: S108 - the sandbox's own, a file system in memory
 HOME: Final = "/tmp/home"  # noqa: S108 - the same
@@ -60,7 +60,7 @@ def arguments(
     line += ["--size", size, "--tmpfs", TEMPORARY, "--dir", HOME]
     for path in sorted(profile.readable):
         line += [] if path == "/" or _is_system_path(path) else ["--ro-bind", path, path]
-    for path in sorted({path for root in profile.readable for path in hidden_inside(root)}):
+    for path in sorted({path for root in profile.readable for path in find_hidden_inside(root)}):
         line += _hide(path, is_folder=os.path.isdir(path))
     for source, place in interpreter_mounts(protected.all_environments(), _roots(profile)):
         line += ["--ro-bind", source, place]

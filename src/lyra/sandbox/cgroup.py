@@ -118,13 +118,13 @@ def _places_of(groups: str) -> list[tuple[bool, dict[str, str]]]:
         point, kind, options = fields[4], fields[fields.index("-") + 1], fields[-1].split(",")
         for number, controllers, path in lines:
             if kind == "cgroup2" and number == "0":
-                places += _unified(point, path)
+                places += _read_unified(point, path)
             elif kind == "cgroup" and controllers in (_MEMORY, _PIDS) and controllers in options:
                 old[controllers] = f"{point}{path}"
     return [*places, (False, old)] if old else places
 
 
-def _unified(point: str, path: str) -> list[tuple[bool, dict[str, str]]]:
+def _read_unified(point: str, path: str) -> list[tuple[bool, dict[str, str]]]:
     """Return the group of this process and the one above it, with the controllers that they delegate to children."""
     places: list[tuple[bool, dict[str, str]]] = []
     for place in dict.fromkeys((f"{point}{path}", os.path.dirname(f"{point}{path}".rstrip("/")))):

@@ -182,7 +182,7 @@ class Creator:
             raise _PassOnError
         return _Entry(place.fd, name)
 
-    def _closed(self, pid: int, folder: int, address: int) -> _Entry:
+    def _find_entry(self, pid: int, folder: int, address: int) -> _Entry:
         entry = self._entry(pid, folder & 0xFFFFFFFF, address)
         if entry is None:
             raise _PassOnError
@@ -215,13 +215,13 @@ class Creator:
 
     # ------------------------------------------------------------ the calls
     def _openat(self, pid: int, call: list[int]) -> int:
-        return self._open_new(pid, self._closed(pid, call[0], call[1]), call[2], call[3])
+        return self._open_new(pid, self._find_entry(pid, call[0], call[1]), call[2], call[3])
 
     def _open(self, pid: int, call: list[int]) -> int:
-        return self._open_new(pid, self._closed(pid, _AT_FDCWD, call[0]), call[1], call[2])
+        return self._open_new(pid, self._find_entry(pid, _AT_FDCWD, call[0]), call[1], call[2])
 
     def _creat(self, pid: int, call: list[int]) -> int:
-        return self._open_new(pid, self._closed(pid, _AT_FDCWD, call[0]), os.O_WRONLY | os.O_CREAT, call[1])
+        return self._open_new(pid, self._find_entry(pid, _AT_FDCWD, call[0]), os.O_WRONLY | os.O_CREAT, call[1])
 
     def _open_new(self, pid: int, entry: _Entry, flags: int, mode: int) -> int:
         """Make a file and hand its descriptor over; -1: the answer is sent already."""
@@ -253,10 +253,10 @@ class Creator:
         return os.open(entry.name, flags | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode, dir_fd=entry.fd)
 
     def _mkdirat(self, pid: int, call: list[int]) -> int:
-        return self._make_folder(pid, self._closed(pid, call[0], call[1]), call[2])
+        return self._make_folder(pid, self._find_entry(pid, call[0], call[1]), call[2])
 
     def _mkdir(self, pid: int, call: list[int]) -> int:
-        return self._make_folder(pid, self._closed(pid, _AT_FDCWD, call[0]), call[1])
+        return self._make_folder(pid, self._find_entry(pid, _AT_FDCWD, call[0]), call[1])
 
     def _make_folder(self, pid: int, entry: _Entry, mode: int) -> int:
         if entry.exists():
@@ -278,13 +278,13 @@ class Creator:
         return 0
 
     def _unlinkat(self, pid: int, call: list[int]) -> int:
-        return self._remove(self._closed(pid, call[0], call[1]), is_folder=bool(call[2] & _REMOVE_FOLDER))
+        return self._remove(self._find_entry(pid, call[0], call[1]), is_folder=bool(call[2] & _REMOVE_FOLDER))
 
     def _unlink(self, pid: int, call: list[int]) -> int:
-        return self._remove(self._closed(pid, _AT_FDCWD, call[0]), is_folder=False)
+        return self._remove(self._find_entry(pid, _AT_FDCWD, call[0]), is_folder=False)
 
     def _rmdir(self, pid: int, call: list[int]) -> int:
-        return self._remove(self._closed(pid, _AT_FDCWD, call[0]), is_folder=True)
+        return self._remove(self._find_entry(pid, _AT_FDCWD, call[0]), is_folder=True)
 
     def _remove(self, entry: _Entry, *, is_folder: bool) -> int:
         (os.rmdir if is_folder else os.unlink)(entry.name, dir_fd=entry.fd)
@@ -316,10 +316,10 @@ class Creator:
         return 0
 
     def _symlinkat(self, pid: int, call: list[int]) -> int:
-        return self._make_link(self._text(pid, call[0]), self._closed(pid, call[1], call[2]))
+        return self._make_link(self._text(pid, call[0]), self._find_entry(pid, call[1], call[2]))
 
     def _symlink(self, pid: int, call: list[int]) -> int:
-        return self._make_link(self._text(pid, call[0]), self._closed(pid, _AT_FDCWD, call[1]))
+        return self._make_link(self._text(pid, call[0]), self._find_entry(pid, _AT_FDCWD, call[1]))
 
     def _make_link(self, target: bytes, entry: _Entry) -> int:
         os.symlink(target, entry.name, dir_fd=entry.fd)

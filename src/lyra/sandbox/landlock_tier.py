@@ -27,7 +27,7 @@ from lyra.sandbox.pre_exec import Creation
 from lyra.sandbox.profile import SYSTEM, SYSTEM_FILES, SYSTEM_FOLDERS, Profile
 from lyra.sandbox.protected import ProtectedPaths
 from lyra.sandbox.protection.forbidden_names import STOCK_PREFIX, is_stock, lock, remove_tree
-from lyra.sandbox.protection.protected_places import hidden_inside
+from lyra.sandbox.protection.protected_places import find_hidden_inside
 from lyra.sandbox.seccomp import notifying
 
 _DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
@@ -97,7 +97,7 @@ def _within(root: str, folders: Sequence[tuple[str, ProtectedPaths, int]]) -> Pr
     it."""
     inside = [(folder[len(root) + 1 :], paths) for folder, paths, _ in folders if folder.startswith(root + "/")]
     hidden = [f"{prefix}/{path}" for prefix, paths in inside for path in paths.hidden]
-    hidden += [path[len(root) + 1 :] for path in hidden_inside(root)]
+    hidden += [path[len(root) + 1 :] for path in find_hidden_inside(root)]
     links = tuple(f"{prefix}/{path}" for prefix, paths in inside for path in paths.links)
     return ProtectedPaths((), tuple(hidden), links) if hidden or links else None
 

@@ -322,7 +322,7 @@ def interpreter_mounts(environments: Iterable[str], visible: Sequence[str]) -> l
     the path at which it is looked for. Paths inside the folders of `visible` are there already."""
     known = (*visible, *_NOT_PLACES)
     places = [place for environment in environments for program in _programs(environment) for place in _way(program)]
-    pairs = {pair for place in dict.fromkeys(places) for pair in _installed_parts(place)}
+    pairs = {pair for place in dict.fromkeys(places) for pair in _find_installed_parts(place)}
     return sorted(pair for pair in pairs if not any(_inside(pair[1], root) for root in known))
 
 
@@ -354,7 +354,7 @@ def _way(program: str) -> Iterator[str]:
     yield without_links(program)
 
 
-def _installed_parts(program: str) -> Iterator[tuple[str, str]]:
+def _find_installed_parts(program: str) -> Iterator[tuple[str, str]]:
     """Yield the programs and libraries of the installation that a program belongs to, if it belongs to one."""
     prefix, real = os.path.dirname(os.path.dirname(program)), without_links(program)
     installation = os.path.dirname(os.path.dirname(real))

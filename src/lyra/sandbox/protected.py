@@ -6,7 +6,7 @@ the whole tree except for folders of installed packages, near folders first, wit
 symlink; `complete` is False when it had to stop early. A folder that cannot be searched is hidden as a whole, and one
 whose permissions a command removed is opened again afterwards. A path that was protected once stays protected for this
 process, even where a command has slowed the search or changed a link that led there (`linked_folders` restores it).
-Names that do not exist yet cannot be protected in advance; `appeared` finds new ones after a command, also behind
+Names that do not exist yet cannot be protected in advance; `find_appeared` finds new ones after a command, also behind
 links to folders (`linked_folders`), and `forbidden_names` renames them.
 """
 
@@ -51,7 +51,7 @@ from lyra.sandbox.protection.protected_names import (
 )
 from lyra.sandbox.protection.protected_places import NOTHING, Places, is_in_use, places_in
 
-__all__ = ["HIDDEN", "READ_ONLY", "News", "ProtectedPaths", "appeared", "find", "hold_links", "is_protected"]
+__all__ = ["HIDDEN", "READ_ONLY", "News", "ProtectedPaths", "find", "find_appeared", "hold_links", "is_protected"]
 
 _ENVIRONMENTS: Final = (".venv", "venv")
 _AT_ONCE: Final = 2_000  # entries of one folder before the others are searched, so that many files cannot hide one
@@ -413,7 +413,7 @@ def _result(search: _Search, most: int, absent: list[str], *, has_places: bool) 
     """Return the protected paths of one folder after its search, with those that a profile names and those of
     before."""
     profile = search.profile
-    no_write, no_read = _denied(profile, "fs.write"), _denied(profile, "fs.read")
+    no_write, no_read = _list_denied(profile, "fs.write"), _list_denied(profile, "fs.read")
     for paths, into in (
         (profile.protected + no_write, search.read_only),
         (profile.hidden + no_read, search.hidden),
@@ -503,7 +503,7 @@ def _alone(profile: Profile, root: str) -> Profile:
     return alone
 
 
-def _denied(profile: Profile, name: str) -> tuple[str, ...]:
+def _list_denied(profile: Profile, name: str) -> tuple[str, ...]:
     """Return paths that deny rules name without a wildcard, however deep they lie."""
     deny = profile.grant.deny if profile.grant else ()
     roots = [cap.scope.removesuffix("/**") for cap in deny if cap.name in (name, "fs.*")]
@@ -535,7 +535,7 @@ def hold_links(profile: Profile, protected: ProtectedPaths) -> list[Callable[[],
     return [hold(root, inside.leads) for root, inside in (*folders, *protected.also)]
 
 
-def appeared(
+def find_appeared(
     profile: Profile,
     before: ProtectedPaths,
     *,

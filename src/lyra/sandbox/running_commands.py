@@ -26,7 +26,7 @@ from lyra.core.ids import Entropy
 from lyra.core.user_folders import user_folder
 from lyra.errors import LyraError
 from lyra.sandbox.profile import Profile
-from lyra.sandbox.protected import News, ProtectedPaths, appeared, hold_links
+from lyra.sandbox.protected import News, ProtectedPaths, find_appeared, hold_links
 from lyra.sandbox.protection.forbidden_names import clean_up, is_placeholder
 from lyra.sandbox.protection.linked_folders import LinkedFolder, LinkTarget
 
@@ -59,8 +59,8 @@ class RunningCommand:
         """Return what has appeared in the workspace; not `complete` where more than `most` entries have to be
         searched."""
         oldest = _running[self._key][0]._before
-        news = appeared(self._profile, oldest, most=most)
-        whole = _joined([self._earlier, news])._replace(unread=tuple(sorted(self._before.all_unread())))
+        news = find_appeared(self._profile, oldest, most=most)
+        whole = _join([self._earlier, news])._replace(unread=tuple(sorted(self._before.all_unread())))
         if not news.complete:  # the next look finds these folders open
             self._earlier = self._earlier._replace(reopened=whole.reopened)
         return whole
@@ -112,7 +112,7 @@ def _write_mark(profile: Profile, before: ProtectedPaths) -> tuple[str, int] | N
         "writable": profile.writable,
         "began": began,
         "until": began + profile.limits.wall_s,
-        "before": _encoded(before),
+        "before": _encode(before),
     }
     fd = _create(f"{folder}/.{name}")
     if fd is None:
@@ -141,23 +141,23 @@ def _create(path: str) -> int | None:
     return None
 
 
-def _encoded(paths: ProtectedPaths) -> dict[str, Any]:
+def _encode(paths: ProtectedPaths) -> dict[str, Any]:
     """Return what a later look needs, as JSON; a name that is no text is kept by its surrogates."""
     return {
         **{name: getattr(paths, name) for name in _TEXTS},
         "leads": paths.leads,
         "linked": paths.linked,
-        "also": [(root, _encoded(inside)) for root, inside in paths.also],
+        "also": [(root, _encode(inside)) for root, inside in paths.also],
     }
 
 
-def _decoded(facts: dict[str, Any]) -> ProtectedPaths:
+def _decode(facts: dict[str, Any]) -> ProtectedPaths:
     texts: dict[str, Any] = {name: tuple(facts[name]) for name in _TEXTS}
     return ProtectedPaths(
         **texts,
         leads=tuple(LinkTarget(*lead) for lead in facts["leads"]),
         linked=tuple(LinkedFolder(link, target, tuple(obeyed), done) for link, target, obeyed, done in facts["linked"]),
-        also=tuple((root, _decoded(inside)) for root, inside in facts["also"]),
+        also=tuple((root, _decode(inside)) for root, inside in facts["also"]),
     )
 
 
@@ -194,10 +194,10 @@ def finish_killed(profile: Profile) -> News:
         _cleaned[root] = None
         if len(_cleaned) > _CLEANED_MAX:
             del _cleaned[next(iter(_cleaned))]
-    return _joined([_finish(path) for path in _mark_names(profile)])
+    return _join([_finish(path) for path in _mark_names(profile)])
 
 
-def _joined(news: Sequence[News]) -> News:
+def _join(news: Sequence[News]) -> News:
     paths: dict[str, Any] = {name: tuple(path for part in news for path in getattr(part, name)) for name in _PATHS}
     return News(**paths, complete=all(part.complete for part in news))
 
@@ -229,13 +229,13 @@ def _finish(path: str) -> News:
 
 
 def _look_again(facts: dict[str, Any]) -> News:
-    before = _decoded(facts["before"])
+    before = _decode(facts["before"])
     also = tuple(root for root, _ in before.also if os.path.isdir(root))
     profile = Profile(facts["workspace"], writable=facts["writable"], writable_also=also)
-    is_suspect = _changed_between(facts["began"] - _MARGIN_S, facts["until"] + _MARGIN_S)
+    is_suspect = _make_change_test(facts["began"] - _MARGIN_S, facts["until"] + _MARGIN_S)
     releases = hold_links(profile, _with_suspect_links(profile.workspace, before, is_suspect))
     try:
-        return appeared(profile, before, is_suspect=is_suspect)
+        return find_appeared(profile, before, is_suspect=is_suspect)
     finally:
         for release in releases:
             release()
@@ -248,7 +248,7 @@ def _with_suspect_links(root: str, before: ProtectedPaths, is_suspect: Callable[
     return replace(before, leads=leads, also=also)
 
 
-def _changed_between(began: float, until: float) -> Callable[[str], bool]:
+def _make_change_test(began: float, until: float) -> Callable[[str], bool]:
     """Tells whether a path was changed in that time: the kernel sets this time, and no command can."""
 
     def is_suspect(path: str) -> bool:

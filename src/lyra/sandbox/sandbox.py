@@ -122,7 +122,7 @@ class Sandbox:
         if self._tier is None:
             states = []
             for name in self._names:
-                state, tier = await _tried(name)
+                state, tier = await _try_tier(name)
                 states.append(state)
                 if state.works:
                     self._tier = tier
@@ -141,10 +141,10 @@ _known: dict[str, tuple[TierState, SandboxTier]] = {}
 
 async def examine() -> list[TierState]:
     """Try every tier, best first."""
-    return [(await _tried(name))[0] for name in TIERS]
+    return [(await _try_tier(name))[0] for name in TIERS]
 
 
-async def _tried(name: str) -> tuple[TierState, SandboxTier]:
+async def _try_tier(name: str) -> tuple[TierState, SandboxTier]:
     known = _known.get(name)
     if known is None:
         tier: SandboxTier = TIERS[name]()

@@ -284,7 +284,7 @@ def _no_set_id() -> bytes:
     return code
 
 
-def _shared() -> bytes:
+def _build_shared() -> bytes:
     code = b"".join(_refuse(numbers[_COLUMN]) for numbers in _REFUSED_SHARED.values())
     for *numbers, index in _ON_PROCESSES.values():
         code += _on(numbers[_COLUMN], _only(index, (0,), _EPERM))
@@ -303,5 +303,5 @@ def program(rules: Rules) -> bytes:
         code += _step(_JGE, _X32, 0, 1) + _fail(_ENOSYS)
     code += b"".join(_refuse(numbers[_COLUMN]) for numbers in _REFUSED.values()) + _refuse(_number("clone3"), _ENOSYS)
     code += _flags("clone", 0, _NEW_NAMESPACES) + _values("ioctl", 1, (_TIOCSTI, _TIOCLINUX, _TIOCSETD))
-    code += _no_set_id() + (_shared() if rules.shared else b"")
+    code += _no_set_id() + (_build_shared() if rules.shared else b"")
     return code + _sockets(rules) + _step(_RET, _ALLOW)

@@ -30,7 +30,7 @@ from lyra.sandbox.pre_exec import Confinement, PreExec, in_shell, rlimits
 from lyra.sandbox.profile import Profile
 from lyra.sandbox.protected import News, ProtectedPaths, find, hold_links
 from lyra.sandbox.protection.forbidden_names import FOLDERS, placeholders, remove_stale
-from lyra.sandbox.protection.protected_places import Places, own_folders, places_in
+from lyra.sandbox.protection.protected_places import Places, list_own_folders, places_in
 from lyra.sandbox.proxy import Proxy
 from lyra.sandbox.running_commands import RunningCommand, finish_killed, has_killed
 
@@ -121,7 +121,7 @@ class Bubblewrap:
         assert self._program is not None
         earlier = await _finish_killed(profile)
         places = _add_placeholders(profile, undo, usual=FOLDERS)
-        protected = await _protected(profile, places)
+        protected = await _find_protected(profile, places)
         command = RunningCommand(profile, protected, earlier)
         undo += [command.end, *hold_links(profile, protected)]
         env = profile.environment(home=bubblewrap.HOME, temporary=bubblewrap.TEMPORARY)
@@ -154,7 +154,7 @@ class Bubblewrap:
             env=env,
             cwd="/",
             tier=self.name,
-            holes=tuple(_found_holes(protected, movable=profile.writable and not self.by_descriptor)),
+            holes=tuple(_find_holes(protected, movable=profile.writable and not self.by_descriptor)),
             pass_fds=tuple(fds),
             group=group,
             info_fd=info,
@@ -174,7 +174,7 @@ def _add_placeholders(profile: Profile, undo: list[Callable[[], None]], *, usual
         if places is None:
             continue
         if places.folders or places.hidden:  # what a killed process has left would look like the user's
-            remove_stale(root, own_folders(root))
+            remove_stale(root, list_own_folders(root))
             places = places_in(root)
         names = (*usual, *places.folders) if root == profile.workspace else places.folders
         if names:
@@ -190,7 +190,7 @@ async def _finish_killed(profile: Profile) -> News:
     return await asyncio.to_thread(finish_killed, profile) if has_killed(profile) else News()
 
 
-async def _protected(profile: Profile, places: Places | None = None) -> ProtectedPaths:
+async def _find_protected(profile: Profile, places: Places | None = None) -> ProtectedPaths:
     """Return the protected paths for a command; SandboxUnavailable where the search was not complete."""
     protected = find(profile, most=_AT_HAND_MAX, places=places)
     if not protected.complete:
@@ -210,7 +210,7 @@ async def _protected(profile: Profile, places: Places | None = None) -> Protecte
     return protected
 
 
-def _found_holes(protected: ProtectedPaths, *, movable: bool = False) -> list[str]:
+def _find_holes(protected: ProtectedPaths, *, movable: bool = False) -> list[str]:
     nested = movable and any("/" in path for path in protected.all())
     told = ((bool(protected.all_links()), _LINKED), (nested, _MOVABLE))
     return [hole for is_there, hole in told if is_there]
@@ -259,7 +259,7 @@ class Landlock:
     ) -> LaunchPlan:
         earlier = await _finish_killed(profile)
         places = _add_placeholders(profile, undo, usual=())
-        protected = await _protected(profile, places)
+        protected = await _find_protected(profile, places)
         command = RunningCommand(profile, protected, earlier)
         undo += [command.end, *hold_links(profile, protected)]
         private = tempfile.mkdtemp(prefix="lyra-sandbox-")
@@ -286,7 +286,7 @@ class Landlock:
             cwd=profile.start,
             entry=PreExec(_rlimits(profile, group), tuple(joining), confinement, report=report, creation=creation),
             tier=self.name,
-            holes=(*holes, *_found_holes(protected)),
+            holes=(*holes, *_find_holes(protected)),
             group=group,
             verdict_fd=verdict,
             started=[rules.close, _closing([*joining, report]), *([creation.close] if creation is not None else [])],

@@ -42,7 +42,7 @@ def withdraw(target: str, url: str, env: Mapping[str, str] = os.environ) -> None
             path.unlink()
 
 
-def announced(target: str, env: Mapping[str, str] = os.environ) -> str:
+def read_announcement(target: str, env: Mapping[str, str] = os.environ) -> str:
     """The URL of the server of this store; "" where none has said so."""
     return _url(_file(target, env))
 

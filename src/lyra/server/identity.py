@@ -32,8 +32,8 @@ __all__ = [
     "TokenHolder",
     "TokenTable",
     "bearer_token",
-    "kept_token",
     "operator_token",
+    "read_kept_token",
 ]
 
 TOKEN_VARIABLE: Final = "LYRA_TOKEN"  # noqa: S105 (a name)
@@ -75,7 +75,7 @@ class Caller(NamedTuple):
     role: str = OPERATOR
 
     @classmethod
-    def of_user(cls, user_id: str, session_id: str = "") -> Self:
+    def for_user(cls, user_id: str, session_id: str = "") -> Self:
         """A caller that is one user and no other."""
         return cls(user_id, session_id, is_bound=True, person=user_id, role=USER)
 
@@ -83,7 +83,7 @@ class Caller(NamedTuple):
     def for_holder(cls, holder: TokenHolder, session_id: str = "") -> Self:
         """The caller that a token stands for."""
         if holder.role == USER:
-            return cls.of_user(holder.person, session_id)
+            return cls.for_user(holder.person, session_id)
         return cls("", session_id, person=holder.person, role=holder.role)
 
     @property
@@ -126,11 +126,11 @@ class Caller(NamedTuple):
             return self
         if self.is_bound:
             raise Denied("the token is bound to another user")
-        return self._replace(user_id=_checked_id(user_id, "user_id"))
+        return self._replace(user_id=_check_id(user_id, "user_id"))
 
     def in_session(self, session_id: str) -> str:
         """The session that a request's body names, else the caller's own."""
-        return _checked_id(session_id, "session_id") or self.session_id
+        return _check_id(session_id, "session_id") or self.session_id
 
 
 class TokenTable:
@@ -146,7 +146,7 @@ class TokenTable:
             if not token or not token.isascii() or not token.isprintable():
                 raise ConfigError("a token is printable ASCII text without spaces")
         self._holders = {
-            _hashed(token): _checked_holder(TokenHolder.for_person(user) if isinstance(user, str) else user)
+            _hash(token): _check_holder(TokenHolder.for_person(user) if isinstance(user, str) else user)
             for token, user in users.items()
         }
         self.warnings: list[str] = []
@@ -175,13 +175,13 @@ class TokenTable:
     def caller(self, token: str, *, user_id: str = "", session_id: str = "") -> Caller:
         """Who calls with this token for this user; Unauthenticated if the token is not known, Denied if it is another
         user's."""
-        session_id = _checked_id(session_id, "session_id") if session_id else ""
+        session_id = _check_id(session_id, "session_id") if session_id else ""
         caller = Caller.for_holder(self.holder(token), session_id)
-        return caller.acting_for(_checked_id(user_id, "user_id")) if user_id else caller
+        return caller.acting_for(_check_id(user_id, "user_id")) if user_id else caller
 
     def holder(self, token: str) -> TokenHolder:
         """The person and role of a token; Unauthenticated if it is not known."""
-        holder = self._holders.get(_hashed(token)) if token else None
+        holder = self._holders.get(_hash(token)) if token else None
         if holder is None:
             raise Unauthenticated(
                 "the token is missing or not known", hint="send the header `authorization: Bearer TOKEN`"
@@ -198,7 +198,7 @@ def bearer_token(header: str) -> str:
     return header[len(_BEARER) :].strip() if header[: len(_BEARER)].lower() == _BEARER else ""
 
 
-def kept_token(env: Mapping[str, str] = os.environ) -> str:
+def read_kept_token(env: Mapping[str, str] = os.environ) -> str:
     """The token that clients on this machine use by themselves: the variable's, or the first of the user's own file;
     "" where there is neither."""
     if env.get(TOKEN_VARIABLE):
@@ -213,11 +213,11 @@ def operator_token(path: str | os.PathLike[str]) -> str:
     return next((token for token, holder in holders.items() if holder.role == OPERATOR), "")
 
 
-def _hashed(token: str) -> bytes:
+def _hash(token: str) -> bytes:
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
 
 
-def _checked_id(text: str, name: str) -> str:
+def _check_id(text: str, name: str) -> str:
     if len(text) > SERVER_ID_CHARS_MAX or not text.isprintable():
         raise ConfigError(f"{name} is printable text of at most {SERVER_ID_CHARS_MAX} characters")
     return text
@@ -251,16 +251,16 @@ def _parse_holder(words: list[str], place: str) -> TokenHolder:
     people = [word for word in words if not word.startswith(_ROLE_PREFIX)]
     if len(roles) > 1 or len(people) > 1 or (roles and words[-1] is not roles[0]):
         raise ConfigError("a line of a token file is TOKEN [USER] [role=user|operator|viewer]", place=place)
-    person = _checked_id("".join(people), "a user")
+    person = _check_id("".join(people), "a user")
     if not roles:
         return TokenHolder.for_person(person)
     try:
-        return _checked_holder(TokenHolder(person, roles[0].removeprefix(_ROLE_PREFIX)))
+        return _check_holder(TokenHolder(person, roles[0].removeprefix(_ROLE_PREFIX)))
     except ConfigError as error:
         raise ConfigError(error.message, hint=error.hint, place=place) from None
 
 
-def _checked_holder(holder: TokenHolder) -> TokenHolder:
+def _check_holder(holder: TokenHolder) -> TokenHolder:
     one_of(holder.role, ROLES, "a role")
     if holder.role == USER and not holder.person:
         raise ConfigError("a token of the role user names its user", hint="TOKEN USER role=user")

@@ -1,8 +1,8 @@
 """To which user a process belongs.
 
 An entry of the process table and a pipeline name their user. A process that the server starts for a user carries the
-user in its pid (`owned_pid`), so that the owner is known after a restart and needs no table. Any other process belongs
-to the user of the process that started it; one without such a process is the operator's (`""`).
+user in its pid (`make_owned_pid`), so that the owner is known after a restart and needs no table. Any other process
+belongs to the user of the process that started it; one without such a process is the operator's (`""`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class OwnedPid:
     @staticmethod
     @lru_cache(maxsize=10_000)  # each listing asks for those of all processes
     def read(pid: str) -> OwnedPid | None:
-        """The parts of a pid that `owned_pid` gave; None for any other."""
+        """The parts of a pid that `make_owned_pid` gave; None for any other."""
         match = _OWNED.match(pid)
         if match is None or match["kind"] not in KINDS:
             return None
@@ -62,7 +62,7 @@ class OwnedPid:
             return self._user
 
     def belongs_to(self, user_id: str) -> bool:
-        return self._user == _encoded(user_id)
+        return self._user == _encode_user(user_id)
 
 
 KINDS: Final = frozenset({"agui", "chat", "call", "run", "webhook", "hook", "key", "task", "push"})
@@ -70,13 +70,13 @@ KINDS: Final = frozenset({"agui", "chat", "call", "run", "webhook", "hook", "key
 SINGLE_KINDS: Final = frozenset({"webhook", "hook", "key", "task", "push"})
 
 
-def owned_pid(kind: str, user_id: str, rest: str) -> str:
+def make_owned_pid(kind: str, user_id: str, rest: str) -> str:
     """A pid for a process that is started for a user."""
     assert kind in KINDS, kind
-    return f"{kind}-{_encoded(user_id)}.{rest}"
+    return f"{kind}-{_encode_user(user_id)}.{rest}"
 
 
-def _encoded(user_id: str) -> str:
+def _encode_user(user_id: str) -> str:
     data = user_id.encode("utf-8", "surrogatepass")
     if not data:
         return ""

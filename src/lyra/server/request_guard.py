@@ -63,12 +63,12 @@ class RequestGuard:
             retry = (b"retry-after", str(math.ceil(wait_s)).encode())
             await _refuse(send, 429, "rate_limited", "too many requests", retry)
             return
-        await self._guarded(scope, receive, send)
+        await self._guard(scope, receive, send)
 
-    async def _guarded(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _guard(self, scope: Scope, receive: Receive, send: Send) -> None:
         status = 0
 
-        async def watched(message: Message) -> None:
+        async def watch_status(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -78,7 +78,7 @@ class RequestGuard:
         attributes = {"http.request.method": scope["method"]}
         with request_span(scope["method"], headers, attributes) as span, budget_scope(self._budget):
             try:
-                await self._app(scope, receive, watched)
+                await self._app(scope, receive, watch_status)
             except BudgetExceeded as error:
                 if status:  # the answer has begun: the server cuts it off
                     raise

@@ -33,5 +33,5 @@ def site(*, gateway: bool = False) -> tuple[Endpoint, ...]:
 
 def begin_listening(parts: HttpParts) -> None:
     """Have the pages know what happens from now on, not only from their first visitor on."""
-    parts.shared(EventSentences)
-    parts.shared(HeaderFigures)
+    parts.get_shared(EventSentences)
+    parts.get_shared(HeaderFigures)

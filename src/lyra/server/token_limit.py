@@ -37,7 +37,7 @@ class TokenLimit:
     __slots__ = ("_failures", "_seen")
 
     @classmethod
-    def shared(cls, kernel: Kernel) -> TokenLimit:
+    def get_shared(cls, kernel: Kernel) -> TokenLimit:
         """The one of all faces of a kernel."""
         limit: TokenLimit = kernel.parts.setdefault(_PART, cls(kernel.clock))
         return limit

@@ -30,7 +30,7 @@ def snapshot_outside(seq: int, snapshot_seq: int, last_seq: int) -> Conflict:
     )
 
 
-def fenced(epoch: int, newest: Lease) -> Conflict:
+def make_fenced_conflict(epoch: int, newest: Lease) -> Conflict:
     return Conflict(
         f"epoch {epoch} is not the newest one ({newest.epoch}); nothing was written",
         hint="another owner has taken this store over; the one with the old epoch has to stop",
@@ -41,7 +41,7 @@ def fenced(epoch: int, newest: Lease) -> Conflict:
     )
 
 
-def held(lease: Lease) -> Conflict:
+def make_held_conflict(lease: Lease) -> Conflict:
     return Conflict(
         f"the store is owned by {lease.owner}",
         hint="stop that owner, or wait until its lease runs out",
@@ -51,7 +51,7 @@ def held(lease: Lease) -> Conflict:
     )
 
 
-def lost(lease: Lease, newest: Lease) -> Conflict:
+def make_lost_conflict(lease: Lease, newest: Lease) -> Conflict:
     return Conflict(
         f"the lease of {lease.owner} (epoch {lease.epoch}) is over; the newest epoch is {newest.epoch}",
         epoch=lease.epoch,
@@ -61,5 +61,5 @@ def lost(lease: Lease, newest: Lease) -> Conflict:
     )
 
 
-def compacted(seq: int) -> Conflict:
+def make_compacted_conflict(seq: int) -> Conflict:
     return Conflict("the journal was compacted while it was read", hint="read it again", seq=seq)

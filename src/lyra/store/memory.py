@@ -55,7 +55,7 @@ class MemoryStore:
     def _walk(self, seq: int, last: int, pid: str | None, kind: str | None) -> Iterator[Record]:
         while seq <= last:
             if seq < self._first:
-                raise conflicts.compacted(seq)
+                raise conflicts.make_compacted_conflict(seq)
             row = self._rows[seq - self._first]
             if (pid is None or row[2] == pid) and (kind is None or row[3] == kind):
                 yield Record._make(row)
@@ -103,7 +103,7 @@ class MemoryStore:
         assert now is not None  # it has no clock
         held = self._lease
         if held.expires_at != 0.0 and now < held.expires_at:
-            raise conflicts.held(held)
+            raise conflicts.make_held_conflict(held)
         self._lease = Lease(owner, held.epoch + 1, now + ttl_s)
         return self._lease
 
@@ -111,7 +111,7 @@ class MemoryStore:
         assert now is not None
         held = self._lease
         if held.epoch != lease.epoch or held.expires_at == 0.0:
-            raise conflicts.lost(lease, held)
+            raise conflicts.make_lost_conflict(lease, held)
         self._lease = Lease(held.owner, held.epoch, now + ttl_s)
         return self._lease
 
@@ -124,7 +124,7 @@ class MemoryStore:
 
     def _fence(self, epoch: int) -> None:
         if epoch != self._lease.epoch:
-            raise conflicts.fenced(epoch, self._lease)
+            raise conflicts.make_fenced_conflict(epoch, self._lease)
 
     def clock_s(self) -> float:
         raise AssertionError("memory has no clock")

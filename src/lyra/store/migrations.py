@@ -116,7 +116,7 @@ SIGNED_SINCE: Final = 4
 _ADD_COLUMN: Final = re.compile(r"ALTER TABLE (\w+) ADD COLUMN (.+)")
 
 
-def declared_tables(version: int, types: dict[str, str]) -> dict[str, str]:
+def list_declared_tables(version: int, types: dict[str, str]) -> dict[str, str]:
     """Return how each table is declared after the first `version` steps, by its name: as SQLite keeps it."""
     tables: dict[str, str] = {}
     for step in MIGRATIONS[:version]:

@@ -240,10 +240,10 @@ class PostgresStore(SigningStore):
 
     def keys_of_file(self) -> set[str]:
         """The id of the key that signs this store, "" for none; empty where it holds nothing."""
-        return set() if self.holds_nothing() else {self.signed_by()}
+        return set() if self.holds_nothing() else {self.get_signing_key()}
 
-    def signed_by(self) -> str:
-        return self._lasting(super().signed_by)
+    def get_signing_key(self) -> str:
+        return self._lasting(super().get_signing_key)
 
     def begin_signing(self, epoch: int) -> None:
         self._lasting(super().begin_signing, epoch)
@@ -289,14 +289,14 @@ class PostgresStore(SigningStore):
             self._lasting(self._fence, epoch)
             return
         first = dense(records)
-        batches = self._lasting(self._signed, seal(records))
+        batches = self._lasting(self._sign, seal(records))
         columns = [list(column) for column in zip(*batches, strict=True)]
         columns[-1] = [signature or b"" for signature in columns[-1]]
         may_be_there = False
 
         def insert() -> None:
             nonlocal may_be_there
-            if may_be_there and self._arrived(records[-1][0], epoch):
+            if may_be_there and self._has_arrived(records[-1][0], epoch):
                 return
             may_be_there = True
             if self._change(_APPEND, (epoch, *columns, first - 1)) != len(batches):
@@ -305,7 +305,7 @@ class PostgresStore(SigningStore):
         self._lasting(insert)
         self._wrote(records[-1][0])
 
-    def _arrived(self, last: int, epoch: int) -> bool:
+    def _has_arrived(self, last: int, epoch: int) -> bool:
         """Whether a batch whose commit was not answered is there: under this epoch only this object appends."""
         with self._writing():
             self._fence(epoch)

@@ -4,14 +4,14 @@ Every row on disk carries a CRC-32 over all its other columns, its own key inclu
 with another or read from an older copy of its page does not pass. Blobs are named by a 256-bit digest of their content
 instead. A checksum finds accidents; a program that can write the file can write its checksums too, but not what
 `signature` makes. Journal rows that were committed together are one batch: one msgpack array under one checksum,
-because a database charges by the row and a busy kernel commits a hundred at a time. `seal` makes batches, `signed`
-signs them, `unseal` gives the rows back or None.
+because a database charges by the row and a busy kernel commits a hundred at a time. `seal` makes batches,
+`sign_batches` signs them, `unseal` gives the rows back or None.
 
 `scan` walks a journal page by page, checks each batch's checksum and that no sequence number is missing, and only then
 applies the caller's filters: a filter pushed down into the database would quietly drop the very rows that are
 damaged. Pages are short reads, so a reader that pauses holds no transaction open and never keeps a write-ahead log
 from shrinking. `faults` is the same walk for `check()`: it goes on after damage and reports all of it;
-`forged` looks at signatures. `dense` checks rows before they are appended. This module never writes and knows no
+`find_forged` looks at signatures. `dense` checks rows before they are appended. This module never writes and knows no
 database; the page comes from the caller.
 """
 
@@ -84,7 +84,7 @@ def seal(records: Rows) -> list[Batch]:
     return seal(records[:half]) + seal(records[half:])
 
 
-def signed(batches: list[Batch], writer: ChapterWriter) -> list[Batch]:
+def sign_batches(batches: list[Batch], writer: ChapterWriter) -> list[Batch]:
     """Return the batches with their signatures."""
     signed_batches: list[Batch] = []
     for seq, count, data, crc, _ in batches:
@@ -93,7 +93,7 @@ def signed(batches: list[Batch], writer: ChapterWriter) -> list[Batch]:
     return signed_batches
 
 
-def unsigned_crc(seq: int, count: int, data: bytes) -> int:
+def compute_unsigned_crc(seq: int, count: int, data: bytes) -> int:
     """Return the checksum of a batch without a signature."""
     return crc32(data, crc32(_head(seq, count)))
 
@@ -148,7 +148,7 @@ def scan(
 
     def missing(seq: int) -> StoreError:
         # The owner may have compacted the journal between two pages; otherwise the row is lost.
-        return conflicts.compacted(seq) if begins() > seq else damaged(f"journal row {seq} is missing")
+        return conflicts.make_compacted_conflict(seq) if begins() > seq else damaged(f"journal row {seq} is missing")
 
     expected = first
     while expected <= last:
@@ -183,7 +183,7 @@ def faults(page: Page, first: int, last: int) -> list[str]:
             rows = unseal(batch)
             if rows is None:
                 sentences.append(f"{span(batch, expected)} damaged")
-            begins, ends = (rows[0].seq, rows[-1].seq) if rows else _claimed(batch, expected)
+            begins, ends = (rows[0].seq, rows[-1].seq) if rows else _read_claim(batch, expected)
             if begins > expected:
                 sentences.append(_gap(expected, begins - 1))
             elif begins < expected and rows is not None:
@@ -195,7 +195,7 @@ def faults(page: Page, first: int, last: int) -> list[str]:
     return sentences[:FAULTS_MAX]
 
 
-def forged(page: Page, first: int, last: int, chain: ChainReader) -> list[str]:
+def find_forged(page: Page, first: int, last: int, chain: ChainReader) -> list[str]:
     """Return a sentence about the first batch of the range that is not what was signed; later ones are signed together
     with it."""
     expected = first
@@ -206,11 +206,11 @@ def forged(page: Page, first: int, last: int, chain: ChainReader) -> list[str]:
             return [f"{span(batch, expected)} not what was signed"]
         if not batches:
             break
-        expected = max(_claimed(batches[-1], expected)[1], expected) + 1
+        expected = max(_read_claim(batches[-1], expected)[1], expected) + 1
     return []
 
 
-def _claimed(batch: Sequence[Any], expected: int) -> tuple[int, int]:
+def _read_claim(batch: Sequence[Any], expected: int) -> tuple[int, int]:
     """Return the rows that a damaged batch says it has; its own columns may be what is damaged."""
     begins = batch[0] if isinstance(batch[0], int) else expected
     count = batch[1] if isinstance(batch[1], int) and 0 < batch[1] < 1 << 32 else 1
@@ -219,7 +219,7 @@ def _claimed(batch: Sequence[Any], expected: int) -> tuple[int, int]:
 
 def span(batch: Sequence[Any], expected: int) -> str:
     """Return the rows of a batch as the beginning of a sentence."""
-    begins, ends = _claimed(batch, expected)
+    begins, ends = _read_claim(batch, expected)
     return f"journal row {begins} is" if begins == ends else f"journal rows {begins} to {ends} are"
 
 

@@ -9,7 +9,7 @@ file but not read the key can only put back what was there before.
 
 The codes of batches are BLAKE2b with a key, which gives the code so far in one pass at any point; what is signed as a
 whole (snapshots, notes) has an HMAC with SHA-256, which is quicker for large data. 128 bits are kept of each. Nothing
-here reads or writes a Store: `signing` applies the signatures. The user's key (`own_signer`) is 32 random bytes in the
+here reads or writes a Store: `signing` applies the signatures. The user's key (`load_signer`) is 32 random bytes in the
 file "store.key" in the folder of the user's own settings, which only this user may read. It is made once, when a store
 is first opened; commands of agents cannot read it, because the sandbox hides files of that name. To use one store from
 several machines, copy the file. Where there is no such folder, or nothing can be written there, there is no key, and
@@ -48,7 +48,7 @@ class Signer:
         self._key = key
         self.key_id = blake2b(key=key, digest_size=8, person=b"lyra key id").hexdigest()
 
-    def derived(self, purpose: bytes) -> bytes:
+    def derive(self, purpose: bytes) -> bytes:
         """A key for another purpose (at most 16 bytes name it), from which this key cannot be found."""
         return blake2b(key=self._key, digest_size=32, person=purpose).digest()
 
@@ -210,7 +210,7 @@ def key_file() -> Path | None:
     return None if folder is None else Path(folder, FILE_NAME)
 
 
-def own_signer(*, make: bool = True) -> Signer | None:
+def load_signer(*, make: bool = True) -> Signer | None:
     """Return the user's key, made if there is none yet; None where there is none and none can be made."""
     path = key_file()
     if path is None:

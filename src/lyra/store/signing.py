@@ -21,7 +21,7 @@ import msgspec
 from lyra.errors import Conflict, Tampered
 from lyra.store.migrations import signature_crc
 from lyra.store.protocol import Record, Snapshot
-from lyra.store.rows import Batch, forged, seal, signed, span, unseal, unsigned_crc
+from lyra.store.rows import Batch, compute_unsigned_crc, find_forged, seal, sign_batches, span, unseal
 from lyra.store.signature import BEGINNING, ChainReader, ChapterWriter, JournalEnd, Signatures, Signer, is_same
 from lyra.store.sql import INSERT_BATCH, Head, Row, SqlStore
 
@@ -73,14 +73,14 @@ class SigningStore(SqlStore):
         """Sign what is written and check what is read from now on; None does neither."""
         self._writer = self._next_writer = self._end = self._anchor = self._reader = None
         self._boundary = 0
-        self._signatures = None if signer is None else signer.for_store(*self._signed_names())
+        self._signatures = None if signer is None else signer.for_store(*self._list_signed_names())
         self._key_id = "" if signer is None else signer.key_id
 
-    def _signed_names(self) -> tuple[str | int, ...]:
+    def _list_signed_names(self) -> tuple[str | int, ...]:
         """Return what tells this store from every other one."""
         return tuple(self.identity())
 
-    def signed_by(self) -> str:
+    def get_signing_key(self) -> str:
         """The id of the key that signs this store; "" where none does."""
         return self._signature().key_id if self._has_signatures else ""
 
@@ -101,7 +101,7 @@ class SigningStore(SqlStore):
         with self._reading():
             head, states = self._snapshot()
             batches = self._batches(head.snapshot_seq + 1, head.last_seq)
-        rows = [row for batch in batches for row in self._unsealed(batch) if row.seq > head.snapshot_seq]
+        rows = [row for batch in batches for row in self._unseal(batch) if row.seq > head.snapshot_seq]
         return StoreContents(Snapshot(head.snapshot_seq, states), rows, _fingerprint(head, states, batches))
 
     def _batches(self, first: int, last: int) -> list[Row]:
@@ -114,7 +114,7 @@ class SigningStore(SqlStore):
             first = page[-1][0] + page[-1][1]
         return batches
 
-    def _unsealed(self, batch: Row) -> list[Record]:
+    def _unseal(self, batch: Row) -> list[Record]:
         rows = unseal(batch)
         if rows is None:
             raise self._corrupt(f"{span(batch, batch[0])} not what was written")
@@ -136,7 +136,7 @@ class SigningStore(SqlStore):
                 added = seal([(head.last_seq + number, *row) for number, row in enumerate(more, 1)])
                 self._run_many(INSERT_BATCH, added)
                 batches += added
-            covered, tail = self._parted(batches, head.snapshot_seq)
+            covered, tail = self._split_batches(batches, head.snapshot_seq)
             link = self._sign_chapter(covered, signatures, BEGINNING)
             self._sign_chapter(tail, signatures, link)
             self._put_signature(head.snapshot_seq, link, states)
@@ -146,15 +146,15 @@ class SigningStore(SqlStore):
         """Sign batches as they stand; gives the code of the last one."""
         writer = ChapterWriter(signatures, link)
         for batch in batches:
-            self._unsealed(batch)
+            self._unseal(batch)
             seq, count, data = batch[:3]
-            plain: Batch = (seq, count, data, unsigned_crc(seq, count, data), None)
-            ((_, _, _, crc, signature),) = signed([plain], writer)
+            plain: Batch = (seq, count, data, compute_unsigned_crc(seq, count, data), None)
+            ((_, _, _, crc, signature),) = sign_batches([plain], writer)
             self._run("UPDATE journal SET crc = ?, signature = ? WHERE seq = ?", (crc, signature, seq))
         return writer.code
 
     # ------------------------------------------------------------ journal
-    def _signed(self, batches: list[Batch]) -> list[Batch]:
+    def _sign(self, batches: list[Batch]) -> list[Batch]:
         """The batches of an append, signed where this store is."""
         if self._signatures is None:
             return batches
@@ -164,7 +164,7 @@ class SigningStore(SqlStore):
             writer = ChapterWriter(self._signatures, self._code_at(last_seq))
         self._next_writer = writer
         if len(batches) > 1:
-            return signed(batches, writer)
+            return sign_batches(batches, writer)
         seq, count, data, crc, _ = batches[0]
         signature = writer.sign(data)
         return [(seq, count, data, crc32(signature, crc), signature)]
@@ -199,7 +199,7 @@ class SigningStore(SqlStore):
             batches = self._page(reader.last + 1, first - 1)
             other = reader.first_forged(batches)
             if other is not None or not batches:
-                raise self._tampered(f"rows before journal row {first} are not what was signed", first)
+                raise self._make_tampered_error(f"rows before journal row {first} are not what was signed", first)
         return reader
 
     def _code_at(self, seq: int) -> bytes:
@@ -236,7 +236,7 @@ class SigningStore(SqlStore):
         signature = self._signature()
         code = self._signatures.sign_snapshot(seq, signature.link, states)
         if signature.key_id != self._key_id or signature.seq != seq or not is_same(code, signature.code):
-            raise self._tampered(f"the snapshot at row {seq} is not the one that was signed")
+            raise self._make_tampered_error(f"the snapshot at row {seq} is not the one that was signed")
         return signature.link
 
     def _sign_snapshot(self, seq: int, changes: Mapping[str, bytes | None]) -> None:
@@ -257,18 +257,18 @@ class SigningStore(SqlStore):
         batches = self._batches(head.snapshot_seq + 1, head.last_seq)
         other = ChainReader(self._signatures, link, end=self._end).first_forged(batches)
         if other is not None:
-            raise self._tampered(f"{span(other, seq)} not what was signed", other[0])
-        covered, tail = self._parted(batches, seq)
+            raise self._make_tampered_error(f"{span(other, seq)} not what was signed", other[0])
+        covered, tail = self._split_batches(batches, seq)
         code = self._sign_chapter(covered, self._signatures, link)
         self._sign_chapter(tail, self._signatures, code)
         self._writer = self._end = self._reader = None
         return code
 
-    def _parted(self, batches: Sequence[Row], seq: int) -> tuple[list[Row], list[Row]]:
+    def _split_batches(self, batches: Sequence[Row], seq: int) -> tuple[list[Row], list[Row]]:
         """The batches up to row `seq`, and those after it; one that has rows on both sides becomes two."""
         parted: list[Row] = []
         for batch in batches:
-            rows = self._unsealed(batch) if batch[0] <= seq < batch[0] + batch[1] - 1 else []
+            rows = self._unseal(batch) if batch[0] <= seq < batch[0] + batch[1] - 1 else []
             if rows:
                 halves = [*seal(rows[: seq + 1 - batch[0]]), *seal(rows[seq + 1 - batch[0] :])]
                 self._run("DELETE FROM journal WHERE seq = ?", (batch[0],))
@@ -312,8 +312,8 @@ class SigningStore(SqlStore):
             before = ChainReader(signatures, BEGINNING if head.first_seq == 1 else None)
             after = ChainReader(signatures, link)
             return [
-                *forged(self._page, head.first_seq, head.snapshot_seq, before),
-                *forged(self._page, head.snapshot_seq + 1, head.last_seq, after),
+                *find_forged(self._page, head.first_seq, head.snapshot_seq, before),
+                *find_forged(self._page, head.snapshot_seq + 1, head.last_seq, after),
             ]
 
 

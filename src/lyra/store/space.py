@@ -76,7 +76,7 @@ class Space(SqliteStore):
         if journal is None and not make:
             raise StoreError(f"{self.location} has no run {self.name!r}", name=self.name)
         self._is_inside = True
-        self._insert, self._follow = self._renamed(INSERT_BATCH), self._renamed(FOLLOW_BATCH)
+        self._insert, self._follow = self._rename_tables(INSERT_BATCH), self._rename_tables(FOLLOW_BATCH)
         if journal is None:
             self._make()
         elif not self._is_complete():
@@ -122,7 +122,7 @@ class Space(SqliteStore):
     def _has_table(self, table: str) -> bool:
         return bool(self._ask("SELECT 1 FROM sqlite_master WHERE name = ?", (f"{self._stem}/{table}",)))
 
-    def _renamed(self, statement: str) -> str:
+    def _rename_tables(self, statement: str) -> str:
         """The statement with this space's table names in it."""
         if not self._is_inside:
             return statement
@@ -132,13 +132,13 @@ class Space(SqliteStore):
         return own_statement
 
     def _ask(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
-        return super()._ask(self._renamed(statement), values)
+        return super()._ask(self._rename_tables(statement), values)
 
     def _run(self, statement: str, values: Sequence[Any] = ()) -> int:
-        return super()._run(self._renamed(statement), values)
+        return super()._run(self._rename_tables(statement), values)
 
     def _run_many(self, statement: str, values: Sequence[Sequence[Any]]) -> None:
-        super()._run_many(self._renamed(statement), values)
+        super()._run_many(self._rename_tables(statement), values)
 
     def acquire(self, owner: str, *, now: float | None, ttl_s: float) -> Lease:
         if not self._has_signatures:  # opened to be read at first
@@ -149,9 +149,9 @@ class Space(SqliteStore):
     def file_id(self) -> str:
         return self._file_id
 
-    def _signed_names(self) -> tuple[str | int, ...]:
+    def _list_signed_names(self) -> tuple[str | int, ...]:
         """The name of the space too: its tables, given another name or put into another file, are not signed there."""
-        return (self._file_id, self.name, *super()._signed_names())
+        return (self._file_id, self.name, *super()._list_signed_names())
 
     # ------------------------------------------------------------ notes
     def leave_note(self, data: bytes) -> None:

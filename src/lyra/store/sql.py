@@ -149,13 +149,13 @@ class SqlStore(ABC):
             last,
             begins=self.first_seq,
             damaged=self._corrupt,
-            tampered=self._tampered,
+            tampered=self._make_tampered_error,
             chain=self._chain_from(first),
             pid=pid,
             kind=kind,
         )
 
-    def _covered(self, head: Head) -> Iterator[Record]:
+    def _read_covered(self, head: Head) -> Iterator[Record]:
         """The rows that the snapshot covers; their signatures are not checked."""
         first, last = head.first_seq, head.snapshot_seq
         return scan(self._page, first, last, begins=self.first_seq, damaged=self._corrupt)
@@ -271,14 +271,14 @@ class SqlStore(ABC):
             held = self._lease()
             now = self.clock_s() if now is None else now
             if held.expires_at != 0.0 and now < held.expires_at:
-                raise conflicts.held(held)
+                raise conflicts.make_held_conflict(held)
             return self._put_lease(Lease(owner, held.epoch + 1, now + ttl_s))
 
     def renew(self, lease: Lease, *, now: float | None, ttl_s: float) -> Lease:
         with self._writing():
             held = self._lease()
             if held.epoch != lease.epoch or held.expires_at == 0.0:
-                raise conflicts.lost(lease, held)
+                raise conflicts.make_lost_conflict(lease, held)
             now = self.clock_s() if now is None else now
             return self._put_lease(Lease(held.owner, held.epoch, now + ttl_s))
 
@@ -308,7 +308,7 @@ class SqlStore(ABC):
     def _fence(self, epoch: int) -> None:
         lease = self._lease()
         if lease.epoch != epoch:
-            raise conflicts.fenced(epoch, lease)
+            raise conflicts.make_fenced_conflict(epoch, lease)
 
     # ------------------------------------------------------------ identity
     def identity(self) -> Identity:
@@ -372,7 +372,7 @@ class SqlStore(ABC):
             head = self._head()
             # Only a prefix may go: the first row that has to stay ends it, whatever the times after it say.
             last = head.snapshot_seq if most is None else min(head.snapshot_seq, head.first_seq + most - 1)
-            covered = self._covered(head._replace(snapshot_seq=last))
+            covered = self._read_covered(head._replace(snapshot_seq=last))
             cut = next((row.seq for row in covered if row.time >= before), last + 1)
             if cut == head.first_seq:
                 return 0
@@ -443,7 +443,7 @@ class SqlStore(ABC):
             location=self.location,
         )
 
-    def _tampered(self, what: str, seq: int | None = None) -> Tampered:
+    def _make_tampered_error(self, what: str, seq: int | None = None) -> Tampered:
         error = Tampered(
             f"{self.location} was changed by a program that does not have your key: {what}",
             hint=f"restore it from a backup, or look at the rights in it: lyra store adopt {self.location}",

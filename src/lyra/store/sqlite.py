@@ -26,7 +26,7 @@ from urllib.parse import quote
 from lyra.core.own_files import add_own_path, has_no_room, make_folder
 from lyra.errors import ConfigError, Conflict, Corrupt, StoreError, StoreFull
 from lyra.store import conflicts
-from lyra.store.migrations import NAMED_SINCE, SIGNED_SINCE, SQLITE_TYPES, declared_tables
+from lyra.store.migrations import NAMED_SINCE, SIGNED_SINCE, SQLITE_TYPES, list_declared_tables
 from lyra.store.protocol import Lease
 from lyra.store.rows import Batch, Rows, dense, seal
 from lyra.store.signing import SigningStore
@@ -220,7 +220,7 @@ class SqliteStore(SigningStore):
     def _check_schema(self, version: int) -> None:
         """Each table has to be declared as the migrations declare it: a flipped letter there changes what rows mean."""
         declared = {statement for (statement,) in self._ask("SELECT sql FROM sqlite_master WHERE type = 'table'")}
-        for table, statement in declared_tables(version, SQLITE_TYPES).items():
+        for table, statement in list_declared_tables(version, SQLITE_TYPES).items():
             if statement not in declared:
                 raise self._corrupt(f"the table {table} is not as it was made")
         added = self._ask("SELECT type, name FROM sqlite_master WHERE type IN ('trigger', 'view') LIMIT 1")
@@ -241,10 +241,10 @@ class SqliteStore(SigningStore):
         stems = [name.removesuffix("journal") for name in tables if name == "journal" or name.endswith("/journal")]
         keys: set[str] = set()
         for stem in stems:
-            if not any(self._ask_file(f"SELECT 1 FROM {_quoted(stem + table)} LIMIT 1") for table in _CONTENT):  # noqa: S608
+            if not any(self._ask_file(f"SELECT 1 FROM {_quote(stem + table)} LIMIT 1") for table in _CONTENT):  # noqa: S608
                 continue
             table = f"{stem}signatures"
-            signed = self._ask_file(f"SELECT key_id FROM {_quoted(table)}") if table in tables else []  # noqa: S608
+            signed = self._ask_file(f"SELECT key_id FROM {_quote(table)}") if table in tables else []  # noqa: S608
             keys.add(str(signed[0][0]) if signed else "")
         return keys
 
@@ -273,7 +273,7 @@ class SqliteStore(SigningStore):
         first = dense(records)
         batches = seal(records)
         if self._signatures is not None:
-            batches = self._signed(batches)
+            batches = self._sign(batches)
         try:
             if self._last_append != (epoch, first - 1) or not self._insert_fenced(cursor, batches, epoch):
                 cursor.execute("BEGIN IMMEDIATE")
@@ -392,7 +392,7 @@ class SqliteStore(SigningStore):
                 hint="free some space; the store goes on where it stopped",
             )
         if code == sqlite3.SQLITE_CONSTRAINT:
-            return self._refused(error)
+            return self._translate_error(error)
         if code == sqlite3.SQLITE_READONLY:
             return self._read_only(error)
         if code in _REFUSED:
@@ -405,8 +405,8 @@ class SqliteStore(SigningStore):
             return StoreError(f"{self.location} cannot hold this value: {error}")
         return self._corrupt(str(error))
 
-    def _refused(self, error: _SqliteError) -> StoreError:
-        if _extended_code(error) in _TAKEN:
+    def _translate_error(self, error: _SqliteError) -> StoreError:
+        if _read_extended_code(error) in _TAKEN:
             return Conflict(f"another writer committed first in {self.location}; nothing was written", cause=str(error))
         return StoreError(f"{self.location} cannot hold this value: {error}")
 
@@ -415,7 +415,7 @@ class SqliteStore(SigningStore):
         cause."""
         if self._open_mode != "rw":
             return self._not_writable()
-        if _extended_code(error) == sqlite3.SQLITE_READONLY and _has_access(self.path, os.W_OK):
+        if _read_extended_code(error) == sqlite3.SQLITE_READONLY and _has_access(self.path, os.W_OK):
             return self._corrupt("its header says that it is read-only")
         return StoreError(
             f"{self.location} cannot be written: {error}", hint="was it made read-only while it was open?"
@@ -431,18 +431,18 @@ class SqliteStore(SigningStore):
         )
 
 
-def _quoted(table: str) -> str:
+def _quote(table: str) -> str:
     return '"' + table.replace('"', '""') + '"'
 
 
-def _extended_code(error: _SqliteError) -> int | None:
+def _read_extended_code(error: _SqliteError) -> int | None:
     """SQLite's extended result code; None when the error is Python's own."""
     code: int | None = getattr(error, "sqlite_errorcode", None)
     return code
 
 
 def _primary_code(error: _SqliteError) -> int | None:
-    code = _extended_code(error)
+    code = _read_extended_code(error)
     return None if code is None else code & 0xFF
 
 

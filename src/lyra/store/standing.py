@@ -33,7 +33,7 @@ from lyra.core.own_files import obeys_unsigned_store
 from lyra.core.user_folders import user_folder
 from lyra.errors import Tampered
 from lyra.store.protocol import Store
-from lyra.store.signature import Signer, own_signer
+from lyra.store.signature import Signer, load_signer
 from lyra.store.signing import RowAfter, SigningStore
 
 # ---------------------------------------------------------------- known stores
@@ -159,10 +159,10 @@ def standing_of(store: Store | SigningStore, *, make_key: bool = False) -> Store
     """Return how a store stands, as far as its record of signatures says: reading it shows whether they are right."""
     if not isinstance(store, SigningStore):
         return StoreStanding("out_of_reach")
-    signer = own_signer(make=make_key)
+    signer = load_signer(make=make_key)
     # In this order: its owner writes the record of signatures, and where the store is, before the first row.
     is_empty = store.holds_nothing()
-    signed_by = store.signed_by()
+    signed_by = store.get_signing_key()
     if signer is None:
         return StoreStanding("no_key", signed_by=signed_by)
     is_here, is_another = _compare_with_record(store, signer)

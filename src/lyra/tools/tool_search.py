@@ -88,7 +88,7 @@ def _weight(word: str, words: set[str]) -> int:
     return int(len(word) >= 3 and any(word in other or (len(other) >= 3 and other in word) for other in words))
 
 
-tool_search: Final = tool(_search, name=NAME, idempotent=True, trusted=True).own()
+tool_search: Final = tool(_search, name=NAME, idempotent=True, trusted=True).mark_builtin()
 
 
 def found_in(results: Iterable[ToolResult]) -> list[str]:

@@ -348,8 +348,8 @@ class ErrorRule(msgspec.Struct, frozen=True):
 class EffectStep(Step, frozen=True, tag="effect", kw_only=True):
     """An act outside the node. The request is evaluated, performed, and its response bound to `output`.
 
-    `kind` is db.query, db.write, db.update, http.call, event.publish, event.subscribe, node.call, agent.call or
-    custom.NAMESPACE.OPERATION. `capability` is the right it needs. `extract` assigns variables from the response;
+    `kind` is db.query, db.write, db.update, db.delete, http.call, event.publish, event.subscribe, node.call, agent.call
+    or custom.NAMESPACE.OPERATION. `capability` is the right it needs. `extract` assigns variables from the response;
     `found` and `empty` are the steps of a query's `on_result`.
     """
 
@@ -361,6 +361,18 @@ class EffectStep(Step, frozen=True, tag="effect", kw_only=True):
     extract: tuple[tuple[str, TypedExpression], ...] = ()
     found: tuple[Step, ...] = ()
     empty: tuple[Step, ...] = ()
+    rules: tuple[ErrorRule, ...] = ()
+    retry: StepRetry | None = None
+    timeout_s: float | None = None
+
+
+class TransactionStep(Step, frozen=True, tag="transaction", kw_only=True):
+    """Steps over the database that are all done or none, as one act. `request` has the rights that they need and the
+    values that they read. An error, also one that they answer with, takes back what they changed, variables too."""
+
+    capability: str
+    request: TypedExpression
+    steps: tuple[Step, ...]
     rules: tuple[ErrorRule, ...] = ()
     retry: StepRetry | None = None
     timeout_s: float | None = None

@@ -103,8 +103,8 @@ async def test_what_an_editor_embeds_is_text_from_outside(tmp_path: Path) -> Non
         session_id = (await face.new_session(cwd=str(tmp_path))).session_id
         process = process_of(face, session_id)
         await face.prompt(session_id, [helpers.text_block("hello")])
-        assert not process.kernel.taint.tainted(process.pid)
+        assert not process.kernel.taint.is_tainted(process.pid)
         resource: Any = helpers.resource_block(helpers.embedded_text_resource("file:///x/notes.md", "some notes"))
         await face.prompt(session_id, [helpers.text_block("read this"), resource])
         assert "some notes" in process.messages[2].text
-        assert process.kernel.taint.tainted(process.pid)
+        assert process.kernel.taint.is_tainted(process.pid)

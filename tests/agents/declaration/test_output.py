@@ -82,7 +82,7 @@ def test_an_answer_may_have_any_of_these_types(wanted: Any, answer: str, value: 
 @pytest.mark.parametrize("wanted", [list[Line], Owner, Line | Cat, dict[str, Line], Line])
 def test_every_reference_of_a_schema_leads_somewhere(wanted: Any) -> None:
     """A provider that is sent the schema finds each part that it refers to."""
-    schema = AnswerType.of(wanted).schema
+    schema = AnswerType.from_value(wanted).schema
 
     def references(part: Any) -> list[str]:
         if isinstance(part, list):
@@ -164,7 +164,7 @@ NAMED = {
 )
 def test_of_a_larger_schema_what_can_be_checked_is(schema: dict[str, Any], good: str, bad: str) -> None:
     """References are followed; a keyword that is not checked never refuses an answer."""
-    output = AnswerType.of(schema)
+    output = AnswerType.from_value(schema)
     output.read(good)
     with pytest.raises(ValueError, match="does not fit"):
         output.read(bad)

@@ -445,8 +445,8 @@ def test_what_a_fork_took_over_counts_as_no_call(store: str) -> None:
     fork, _ = forked(store, "talk", 5, reply="It rains.")
     history = CallHistory()
     history.add_all(StoredRows(reader(store)).rows())
-    assert history.of(fork) == []
-    assert len(history.of("talk")) == 4
+    assert history.list_for(fork) == []
+    assert len(history.list_for("talk")) == 4
 
 
 def test_a_pid_that_is_taken_and_a_full_kernel_refuse_a_fork(store: str) -> None:
@@ -569,14 +569,14 @@ def test_a_fork_of_a_run_that_has_read_text_from_outside_has_read_it_too(store: 
             before = await fork_run(kernel, reader(store), "talk", 5, StepChange(reply="x"))
             behind = await fork_run(kernel, reader(store), "talk", len(timeline(store, "talk").steps), StepChange())
             await kernel.durable()
-            assert (kernel.taint.tainted(before), kernel.taint.tainted(behind)) == (False, True)
+            assert (kernel.taint.is_tainted(before), kernel.taint.is_tainted(behind)) == (False, True)
             return before, behind
 
     before, behind = asyncio.run(main())
 
     async def later() -> None:
         async with opened(store) as kernel:
-            assert (kernel.taint.tainted(before), kernel.taint.tainted(behind)) == (False, True)
+            assert (kernel.taint.is_tainted(before), kernel.taint.is_tainted(behind)) == (False, True)
 
     asyncio.run(later())
 

@@ -124,7 +124,7 @@ def test_its_grant_is_the_callers_or_narrower(tmp_path: Path):
         seen.append(ctx.own_process.grant)
         return "looked"
 
-    borrowed = tool(look, name="Glob").own()
+    borrowed = tool(look, name="Glob").mark_builtin()
     model = Model([task(subagent_type="explore"), {"text": "done"}], [calls("Glob"), {"text": "end"}])
     run(asked(agent_of(model, borrowed), grant=[*OWN, "fs.read", "fs.write:/a/**", "process.exec"]))
     (grant,) = seen

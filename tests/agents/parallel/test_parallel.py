@@ -655,7 +655,7 @@ def test_text_from_outside_marks_no_agent_that_the_program_never_asked():
             kernel.taint.mark(marked.pid, "a page")
             with pytest.raises(LyraError):
                 await passed_on(marked, slow, last)
-            return kernel.taint.tainted(last.pid)
+            return kernel.taint.is_tainted(last.pid)
 
     assert not run_in_virtual_time(main())
 

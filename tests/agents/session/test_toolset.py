@@ -218,9 +218,9 @@ def test_descriptions_of_untrusted_tools_taint_the_session_that_is_shown_them(qu
         async with Kernel() as kernel:
             process = await kernel.spawn(agent)
             await process.send("go")
-            assert not kernel.taint.tainted(process.pid)
+            assert not kernel.taint.is_tainted(process.pid)
             await process.send("look")
-            assert kernel.taint.tainted(process.pid) == marked
+            assert kernel.taint.is_tainted(process.pid) == marked
 
     run(main())
 

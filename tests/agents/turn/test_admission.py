@@ -484,7 +484,7 @@ def test_a_message_from_a_marked_process_marks(shell):
             model = says(calls("page"), calls("forward", text="push"), "ok")
             marked = Agent("marked", model=model, tools=[forward, *shell.tools])
             await (await kernel.spawn(marked)).send("go")
-            assert kernel.taint.tainted(worker.pid)
+            assert kernel.taint.is_tainted(worker.pid)
             return first, kernel.taint.state.pids[worker.pid]
 
     first, by = run(work())
@@ -763,12 +763,12 @@ def test_an_agent_asked_by_a_tool_is_marked_and_marks(shell):
             tools = [ask_friend, ask_reader]
             quiet = await kernel.spawn(Agent("quiet", model=says(calls("ask_friend"), "ok"), tools=tools))
             await quiet.send("go")
-            assert not kernel.taint.tainted(quiet.pid)
-            assert not kernel.taint.tainted(friend.pid)
+            assert not kernel.taint.is_tainted(quiet.pid)
+            assert not kernel.taint.is_tainted(friend.pid)
             replies = (calls("ask_reader"), calls("ask_friend"), "ok")
             curious = await kernel.spawn(Agent("curious", model=says(*replies), tools=tools))
             await curious.send("go")
-            return kernel.taint.tainted(curious.pid), kernel.taint.tainted(friend.pid)
+            return kernel.taint.is_tainted(curious.pid), kernel.taint.is_tainted(friend.pid)
 
     assert run(work()) == (True, True)
 

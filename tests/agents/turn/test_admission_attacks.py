@@ -294,7 +294,7 @@ def test_a_plain_agent_is_not_marked_by_its_tools():
         async with Kernel() as kernel:
             process = await kernel.spawn(Agent("w", model=says(calls("page"), "done"), tools=[page]))
             await process.send("go")
-            return kernel.taint.tainted(process.pid)
+            return kernel.taint.is_tainted(process.pid)
 
     assert run(work()) is False
 
@@ -309,7 +309,7 @@ def test_a_plain_helper_of_an_agent_with_guarded_tools_is_marked(shell):
         async with Kernel() as kernel:
             process = await kernel.spawn(lead)
             await process.send("go")
-            return kernel.taint.tainted(process.pid)
+            return kernel.taint.is_tainted(process.pid)
 
     assert run(work()) is True
 

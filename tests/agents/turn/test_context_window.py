@@ -274,7 +274,7 @@ def test_wrong_settings_are_refused():
         ContextPolicy("sliding", tokens=300)
     with pytest.raises(ConfigError, match="toknes"):
         Agent("a", model="sim/echo", context={"kind": "window", "toknes": 300})
-    assert ContextPolicy.of("sliding").turns == 20
+    assert ContextPolicy.from_value("sliding").turns == 20
 
 
 @pytest.mark.timed

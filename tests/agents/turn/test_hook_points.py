@@ -18,7 +18,7 @@ import pytest
 from lyra import Agent, Kernel, tool
 from lyra.agents.declaration.hooks import HookOutcome
 from lyra.agents.session.shared import runtime_of
-from lyra.agents.turn.unfinished import UNCHECKED, unfinished_turn
+from lyra.agents.turn.unfinished import UNCHECKED, find_unfinished_turn
 from lyra.errors import AgentFailed, ConfigError
 from lyra.tools.builtin import builtin_tools
 from tests.agents.support import calls, run, says
@@ -217,7 +217,7 @@ def test_an_unfinished_turn_shows_what_hooks_left_of_it(path):
 
     async def look() -> Any:
         async with Kernel(path) as kernel:
-            return unfinished_turn(kernel, "helper")
+            return find_unfinished_turn(kernel, "helper")
 
     turn = run(look())
     assert turn.question.text == "go\n\n[added by a hook]\nmore"
@@ -243,7 +243,7 @@ def test_an_unfinished_turn_hides_what_a_hook_was_looking_at(path):
 
     async def look() -> Any:
         async with Kernel(path) as kernel:
-            return unfinished_turn(kernel, "helper")
+            return find_unfinished_turn(kernel, "helper")
 
     run(first())
     assert [result.output for result in run(look()).messages[1].tool_results] == [UNCHECKED]

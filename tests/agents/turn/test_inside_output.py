@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lyra import Agent, Kernel, tool
-from lyra.agents.turn.unfinished import IN_DOUBT, unfinished_turn
+from lyra.agents.turn.unfinished import IN_DOUBT, find_unfinished_turn
 from lyra.errors import ToolError
 from tests.agents.support import run, says
 from tests.kernel.conftest import Crash
@@ -47,7 +47,7 @@ def test_a_turn_that_was_cut_off_has_the_outputs(tmp_path: Path) -> None:
 
     async def cut_off() -> Any:
         async with Kernel(store) as kernel:
-            return unfinished_turn(kernel, "a")
+            return find_unfinished_turn(kernel, "a")
 
     async def second() -> list[Any]:
         hangs_no_more = Agent("a", model=model, tools=[tool(fine), tool(fails), tool(_ends, name="hangs")])

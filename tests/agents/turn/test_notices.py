@@ -9,7 +9,7 @@ from typing import Any
 
 from lyra import Agent, Kernel, tool
 from lyra.agents.session.shared import Notice, runtime_of
-from lyra.agents.turn.unfinished import unfinished_turn
+from lyra.agents.turn.unfinished import find_unfinished_turn
 from tests.agents.support import calls, run, says
 from tests.kernel.conftest import Crash
 
@@ -22,7 +22,7 @@ class Source:
     def waiting(self) -> list[Notice]:
         return [Notice(key, text) for key, text in self.left.items()]
 
-    def taken(self, keys: Iterable[str]) -> None:
+    def on_taken(self, keys: Iterable[str]) -> None:
         for key in keys:
             self.left.pop(key, None)
             self.told.append(key)
@@ -76,7 +76,7 @@ def test_a_replay_is_told_the_same(tmp_path: Path) -> None:
 
     async def cut_off() -> list[str]:
         async with Kernel(store) as kernel:
-            turn = unfinished_turn(kernel, "a")
+            turn = find_unfinished_turn(kernel, "a")
             assert turn is not None
             return [message.text for message in turn.messages]
 

@@ -20,7 +20,7 @@ from lyra.cli.commands import adopt as module
 from lyra.errors import ApprovalRefused
 from lyra.kernel.stored_rights import grant_words
 from lyra.kernel.supervision.child import Child
-from lyra.store.rows import unsigned_crc
+from lyra.store.rows import compute_unsigned_crc
 from lyra.store.space import Space
 from lyra.store.sqlite import SqliteStore
 from tests.cli.conftest import Lyra
@@ -128,7 +128,7 @@ def test_check_and_adopt_name_what_was_changed(lyra: Lyra, path: Path) -> None:
     lyra("store", "adopt", str(path), "--yes")
     connection = sqlite3.connect(path, isolation_level=None)
     seq, count, data = connection.execute("SELECT seq, rows, data FROM journal ORDER BY seq LIMIT 1").fetchone()
-    crc = unsigned_crc(seq, count, data)
+    crc = compute_unsigned_crc(seq, count, data)
     connection.execute("UPDATE journal SET signature = NULL, crc = ? WHERE seq = ?", (crc, seq))
     connection.execute("DELETE FROM journal WHERE seq = (SELECT max(seq) FROM journal)")
     connection.close()
@@ -147,7 +147,7 @@ def test_a_run_of_a_changed_store_says_so(lyra: Lyra) -> None:
     connection = sqlite3.connect(lyra.folder / "run.db", isolation_level=None)
     connection.execute('DELETE FROM "r/journal" WHERE seq = (SELECT max(seq) FROM "r/journal")')
     seq, count, data = connection.execute('SELECT seq, rows, data FROM "r/journal" ORDER BY seq DESC').fetchone()
-    crc = unsigned_crc(seq, count, data)
+    crc = compute_unsigned_crc(seq, count, data)
     connection.execute('UPDATE "r/journal" SET signature = NULL, crc = ? WHERE seq = ?', (crc, seq))
     connection.close()
     done = lyra("vega", "resume", "r", "--db", "run.db")
@@ -264,7 +264,7 @@ def test_a_store_of_another_user_names_its_signer_and_what_its_keys_let_in(
         patch.setenv("XDG_CONFIG_HOME", str(tmp_path / "maker"))
         text = asyncio.run(make())
     store = SqliteStore(file)
-    signer = store.signed_by()
+    signer = store.get_signing_key()
     store.close()
     checked = lyra("store", "check", str(file))
     assert checked.returncode == 0

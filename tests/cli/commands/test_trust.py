@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from lyra.cli.commands.trust import passed_over_line
+from lyra.cli.commands.trust import render_passed_over
 from lyra.config.asks import Ask, FileAsks
 from tests import trusting
 
@@ -157,7 +157,7 @@ def test_without_a_terminal_one_line_says_what_was_passed_over(lyra):
 
 def test_the_line_is_bounded():
     asks = tuple(Ask("x" * 1000, "s") if number == 0 else Ask(f"n{number}", "s") for number in range(300))
-    line = passed_over_line(
+    line = render_passed_over(
         [FileAsks("/a", "lyra.toml", "", asks), FileAsks("/a", "b", "", problem="it cannot be read")]
     )
     assert len(line) < 600

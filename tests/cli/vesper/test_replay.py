@@ -183,6 +183,7 @@ def test_a_live_replay_uses_the_database(vesper, server, lyra):
     done = vesper("replay", trace, "--live", *outside(server), typed="edit 1 amount=7\nrun\n")
     assert done.returncode == 0, done.stdout
     assert "  total: 8" in done.stdout
+    assert [row[0] for row in connection.execute("SELECT amount FROM cards")] == [5, 7]
 
 
 def test_a_database_node_is_replayed_without_its_database(vesper, server, lyra):
@@ -211,3 +212,45 @@ def test_the_last_run_decides_the_exit_code(vesper):
     assert vesper("replay", trace, typed="edit 1 percent=95\nrun\n").returncode == 1
     trace = trace_of(vesper, "discount.vsp", {"price": "10.00", "percent": 95})
     assert vesper("replay", trace, typed="next\n").returncode == 0
+
+
+STOCK = """\
+node_id: stock_v1
+type: function
+intent: take from a stock
+inputs: {item: string, count: integer}
+outputs: {left: integer}
+security: {capabilities_required: [database.read.stock, database.write.stock]}
+flow:
+  - step: take
+    operation: transaction
+    steps:
+      - step: less
+        operation: database_update
+        table: stock
+        where: {item: "{item}"}
+        set: {quantity: "quantity - {count}"}
+      - {step: look, operation: database_query, query: "SELECT quantity FROM stock WHERE item = {item}"}
+  - {step: answer, operation: return, return_success: {left: "{query_result.quantity}"}}
+"""
+
+
+def test_a_transaction_is_gone_through_from_its_record(vesper, lyra):
+    """Its statements are answered by the journal; one that was edited is refused, or, with --live, performed with all
+    of the transaction."""
+    (lyra.folder / "stock.vsp").write_text(STOCK, encoding="utf-8")
+    with sqlite3.connect(lyra.folder / "stock.db") as database:
+        database.execute("CREATE TABLE stock (item TEXT, quantity INTEGER)")
+        database.execute("INSERT INTO stock VALUES ('apple', 9), ('pear', 9)")
+    rights = ["--grant", "database.read.stock", "--grant", "database.write.stock"]
+    setup = ["--database", "sqlite:///stock.db", *rights]
+    trace = trace_of(vesper, "stock.vsp", {"item": "apple", "count": 2}, *setup)
+    done = vesper("replay", trace)
+    steps = ["Step 1: take ✓", "Step 2: less ✓", "Step 3: look ✓", "Step 4: answer ✓", "success", "  left: 7"]
+    assert done.stdout.splitlines()[3:] == steps
+    done = vesper("replay", trace, typed="edit 3 p0=pear\nrun\nquit\n")
+    assert "look asks for what was not recorded" in done.stdout
+    done = vesper("replay", trace, "--live", *setup, typed="edit 3 p0=pear\nrun\nquit\n")
+    assert done.stdout.splitlines()[-1] == "  left: 9", done.stdout + done.stderr
+    with sqlite3.connect(lyra.folder / "stock.db") as database:
+        assert database.execute("SELECT quantity FROM stock").fetchall() == [(5,), (9,)]

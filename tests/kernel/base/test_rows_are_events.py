@@ -70,7 +70,7 @@ def test_a_mark_of_text_from_outside_comes_and_goes_with_its_process(path):
             kernel.taint.forget("reader")
             await kernel.durable()
             assert heard.one("process.unlabelled")[0] == "reader"
-            assert not kernel.taint.tainted("reader")
+            assert not kernel.taint.is_tainted("reader")
 
     run(main())
 

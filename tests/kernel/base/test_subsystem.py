@@ -39,7 +39,7 @@ class Tally(Subsystem):
         self.state = TallyState()
         self.moments: list[str] = []
 
-    def restored(self) -> None:
+    def on_restored(self) -> None:
         self.moments.append("restored")
 
     def process_started(self, parent: Any, process: Any) -> None:
@@ -105,7 +105,7 @@ def test_a_subsystem_is_told_of_every_moment(tmp_path):
     async def first():
         kernel, tally = _kernel(path, parent, child, asks_twice)
         async with kernel:
-            assert kernel.core.subsystems.named("tally") is tally
+            assert kernel.core.subsystems.find_by_name("tally") is tally
             with pytest.raises(NameTaken):
                 kernel.spawn(parent, name="taken")
             kernel.spawn(parent, pid="parent")

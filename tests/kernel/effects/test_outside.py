@@ -40,10 +40,10 @@ class Outside:
             raise outcome
         return outcome
 
-    def asked(self, interrupt_id: str, *args: Any, idempotency_key: str) -> None:
+    def on_asked(self, interrupt_id: str, *args: Any, idempotency_key: str) -> None:
         self.asked_for.append(interrupt_id)
 
-    def settled(self, is_durable: bool, /, *args: Any, idempotency_key: str) -> None:
+    def on_settled(self, is_durable: bool, /, *args: Any, idempotency_key: str) -> None:
         self.ends.append(is_durable)
 
 

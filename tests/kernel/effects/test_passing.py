@@ -44,7 +44,7 @@ async def begin(kernel: Kernel) -> None:
         await asyncio.sleep(0)
     journal = kernel.journal
     assert journal is not None
-    await journal.acknowledged(journal.seq)
+    await journal.wait_until_durable(journal.seq)
 
 
 async def snapshot(kernel: Kernel) -> None:

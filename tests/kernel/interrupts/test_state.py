@@ -56,8 +56,8 @@ def test_the_line_is_what_a_plain_list_says(actions: list[Any]) -> None:
         for pid in "pq":
             own = [(outside, asked) for outside, asked in plain if asked.pid == pid]
             own.sort(key=lambda pair: pair[0])
-            assert line.of(pid) == [asked for _, asked in own]
-            assert line.of(pid, outside=False) == [asked for outside, asked in own if not outside]
+            assert line.list_open(pid) == [asked for _, asked in own]
+            assert line.list_open(pid, outside=False) == [asked for outside, asked in own if not outside]
             assert line.first(pid) is min((asked for _, asked in own), key=lambda asked: asked.created_at, default=None)
             ends = [math.inf if asked.due is None else asked.due for _, asked in own]
             assert line.open_until(pid) == max(ends, default=-math.inf)

@@ -7,7 +7,7 @@ import threading
 import msgspec
 import pytest
 
-from lyra.core.faultpoint import SimulatedCrash, armed
+from lyra.core.faultpoint import SimulatedCrash, intercept
 from lyra.errors import Corrupt, StoreError
 from lyra.kernel import Kernel
 from lyra.kernel.journal import rows, snapshots
@@ -250,7 +250,7 @@ def test_a_kill_between_two_slices_leaves_a_store_that_opens(path, place, visit)
             if name == place and next(visits) == visit:
                 raise SimulatedCrash(name)
 
-        with armed(die), pytest.raises(SimulatedCrash):
+        with intercept(die), pytest.raises(SimulatedCrash):
             await kernel._snapshots.write()
         crash(kernel)
         async with Crash(Kernel(path, programs=[works])) as kernel:
@@ -375,7 +375,7 @@ def test_a_kill_while_old_segments_are_dropped_leaves_the_others(path):
             if name == "snapshot.segment":
                 raise SimulatedCrash(name)
 
-        with armed(die), pytest.raises(SimulatedCrash):
+        with intercept(die), pytest.raises(SimulatedCrash):
             await kernel._snapshots.write()
         crash(kernel)
         async with Crash(Kernel(path, clock, programs=[works], retention_s=100)) as kernel:

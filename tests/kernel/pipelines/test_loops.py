@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from lyra.kernel import Kernel, PipelineConfig
-from lyra.kernel.pipelines.files import unlimited_loops
+from lyra.kernel.pipelines.files import find_unlimited_loops
 from tests.kernel.conftest import run
 
 
 def loops(*agents, **more):
-    return unlimited_loops(PipelineConfig.of({"name": "p", "agents": list(agents), **more}))
+    return find_unlimited_loops(PipelineConfig.of({"name": "p", "agents": list(agents), **more}))
 
 
 A = {"name": "a", "default_next": "b"}

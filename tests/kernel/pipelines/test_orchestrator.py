@@ -759,7 +759,7 @@ def test_instructions_survive_a_crash_and_a_snapshot(path):
             kernel.orchestrator.get_ready_instructions("p")
             told = step(kernel, "b", {"n": 1})
             state = session_data(kernel.orchestrator.state.sessions["p"])
-            await kernel.journal.acknowledged(kernel.journal.seq)
+            await kernel.journal.wait_until_durable(kernel.journal.seq)
         for _ in range(2):
             async with Crash(Kernel(path)) as kernel:
                 assert session_data(kernel.orchestrator.state.sessions["p"]) == state
@@ -1008,7 +1008,7 @@ def test_a_pipeline_waits_for_its_answer_across_restarts(path):
             if event.type == "interrupt_raised":
                 break
         await settle(kernel)
-        await kernel.journal.acknowledged(kernel.journal.seq)
+        await kernel.journal.wait_until_durable(kernel.journal.seq)
         crash(kernel)
         with contextlib.suppress(BaseException):
             await events.aclose()

@@ -45,7 +45,7 @@ def test_an_abnormal_end_takes_the_linked_along(target):
             reasons = [(await handle.wait()).reason for handle in ring]
             assert reasons == ["error", "linked", "linked", "linked"]
             assert bystander.alive
-            assert kernel.links.linked(ring[0].pid) == []
+            assert kernel.links.list_linked(ring[0].pid) == []
 
     run(main())
 
@@ -61,7 +61,7 @@ def test_a_normal_end_does_not(target):
             await ending.wait()
             await settle(kernel)
             assert linked.alive
-            assert kernel.links.linked(linked.pid) == []
+            assert kernel.links.list_linked(linked.pid) == []
 
     run(main())
 
@@ -304,7 +304,7 @@ def test_a_program_unlinks_itself(target):
             await ending.wait()
             await settle(kernel)
             assert handle.alive
-            assert kernel.links.linked(handle.pid) == []
+            assert kernel.links.list_linked(handle.pid) == []
 
     run(main())
 

@@ -18,7 +18,7 @@ import pytest
 import lyra
 from lyra import Agent, tool, vega
 from lyra.core import naming
-from lyra.core.naming import OLD_NAMES, find_thing, fixed_name, old_names, qualified_name
+from lyra.core.naming import OLD_NAMES, find_thing, get_qualified_name, old_names, to_fixed_name
 from lyra.errors import LyraError
 from lyra.kernel import Child, Kernel
 from lyra.kernel.journal import rows
@@ -63,9 +63,9 @@ def test_every_fixed_name_has_its_thing():
     for name, olds in OLD_NAMES.items():
         thing = find_thing(name)
         assert thing is not None, name
-        assert qualified_name(thing) == fixed_name(name) == name
+        assert get_qualified_name(thing) == to_fixed_name(name) == name
         assert olds == old_names(name)
-        assert all(fixed_name(old) == name and find_thing(old) is thing for old in olds)
+        assert all(to_fixed_name(old) == name and find_thing(old) is thing for old in olds)
     every_old = [old for names in OLD_NAMES.values() for old in names]
     assert len(every_old) == len(set(every_old))
     assert not set(every_old) & set(OLD_NAMES)
@@ -110,7 +110,7 @@ def test_every_program_that_lyra_starts_has_a_fixed_name():
         }
     started = {programs[word] for word in words & set(programs)}
     assert {supervise, run_pipeline, vega_process, agent_front} <= started
-    assert {qualified_name(program) for program in started} - NO_PROGRAMS <= set(OLD_NAMES)
+    assert {get_qualified_name(program) for program in started} - NO_PROGRAMS <= set(OLD_NAMES)
 
 
 def test_every_exception_that_leaves_its_component_has_a_fixed_name():
@@ -119,7 +119,7 @@ def test_every_exception_that_leaves_its_component_has_a_fixed_name():
     for name in own_modules():
         for thing in vars(importlib.import_module(name)).values():
             is_error = inspect.isclass(thing) and issubclass(thing, Exception) and not issubclass(thing, LyraError)
-            if is_error and thing.__module__ == name and qualified_name(thing) not in OLD_NAMES:
+            if is_error and thing.__module__ == name and get_qualified_name(thing) not in OLD_NAMES:
                 unnamed.add(thing.__qualname__)
     assert unnamed == INSIDE
 
@@ -127,7 +127,7 @@ def test_every_exception_that_leaves_its_component_has_a_fixed_name():
 @pytest.mark.parametrize("program", [supervise, run_pipeline, vega_process, agent_front])
 def test_a_kernel_finds_a_program_by_its_old_names(program):
     kernel = Kernel(programs=[program])
-    name = qualified_name(program)
+    name = get_qualified_name(program)
     assert old_names(name)
     assert all(kernel.programs.get(known) is program for known in (name, *old_names(name)))
 
@@ -135,8 +135,8 @@ def test_a_kernel_finds_a_program_by_its_old_names(program):
 def test_a_subclass_has_a_name_of_its_own():
     fault = find_thing("lyra:vega.Fault") or importlib.import_module("lyra.vega.values.values").Fault
     other = type("Other", (fault,), {"__module__": "elsewhere"})
-    assert qualified_name(fault) == "lyra:vega.Fault"
-    assert qualified_name(other) == "elsewhere:Other"
+    assert get_qualified_name(fault) == "lyra:vega.Fault"
+    assert get_qualified_name(other) == "elsewhere:Other"
 
 
 def test_rows_and_snapshots_of_earlier_versions_are_read_with_fixed_names():

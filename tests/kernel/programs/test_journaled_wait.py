@@ -9,7 +9,7 @@ import pytest
 
 from lyra import Context, Kernel
 from lyra.errors import ConfigError
-from lyra.kernel.programs.journaled_call import journaled_wait
+from lyra.kernel.programs.journaled_call import journal_wait
 from tests.kernel.conftest import Crash, run, settle
 
 
@@ -25,7 +25,7 @@ def program(waits: list[Any], seen: list[Any]) -> Any:
     async def waiting(ctx: Context) -> None:
         for name in ("first", "second"):
             try:
-                seen.append(await journaled_wait(ctx.own_process, name, wait))
+                seen.append(await journal_wait(ctx.own_process, name, wait))
             except ConfigError as error:
                 seen.append(error.message)
         await ctx.receive()

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lyra import Context, Kernel
-from lyra.kernel.process.replay import replayed_milestone, write_milestone
+from lyra.kernel.process.replay import replay_milestone, write_milestone
 from tests.kernel.conftest import settle
 
 
@@ -21,7 +21,7 @@ def _program(version: str, seen: list[Any]) -> Any:
         while True:
             message = await ctx.receive()
             begin = process.keys
-            outcome = await replayed_milestone(process, "work")
+            outcome = await replay_milestone(process, "work")
             if outcome is None:
                 outcome = await ctx.do(note, f"{version}:{message}")
                 async with asyncio.TaskGroup() as group:

@@ -48,12 +48,12 @@ def test_a_mark_goes_with_a_message_and_no_further():
             kernel.taint.mark(marked.pid, "a page")
             plain.send("go")
             await plain.wait()
-            assert not kernel.taint.tainted(receiver.pid)
+            assert not kernel.taint.is_tainted(receiver.pid)
             marked.send("go")
             await marked.wait()
             assert kernel.taint.state.pids[receiver.pid] == f"a message from {marked.pid}"
-            assert not kernel.taint.tainted(other_receiver.pid)
-            assert not kernel.taint.tainted(plain.pid)
+            assert not kernel.taint.is_tainted(other_receiver.pid)
+            assert not kernel.taint.is_tainted(plain.pid)
 
     run(work())
 
@@ -67,7 +67,7 @@ def test_a_mark_goes_to_a_child_and_back_with_its_end():
             kernel.taint.mark(down.pid, "a page")
             down.send("go")
             ended = await down.wait()
-            assert kernel.taint.tainted(ended.result.split()[0])
+            assert kernel.taint.is_tainted(ended.result.split()[0])
 
             up = await kernel.spawn(holder)
             while not up_child(kernel, up.pid):
@@ -75,7 +75,7 @@ def test_a_mark_goes_to_a_child_and_back_with_its_end():
             kernel.taint.mark(up_child(kernel, up.pid), "a page")
             kernel.send(up_child(kernel, up.pid), "end")
             await up.wait()
-            assert kernel.taint.tainted(up.pid)
+            assert kernel.taint.is_tainted(up.pid)
 
     def up_child(kernel: Kernel, pid: str) -> str:
         return next(iter(kernel.processes[pid].children or {}), "")
@@ -118,7 +118,7 @@ def test_a_process_that_lives_keeps_its_mark():
             process = await kernel.spawn(listener)
             kernel.taint.mark(process.pid, "a page")
             kernel.taint.forget(process.pid)
-            return kernel.taint.tainted(process.pid)
+            return kernel.taint.is_tainted(process.pid)
 
     assert run(main())
 
@@ -132,9 +132,9 @@ def test_a_mark_is_forgotten_with_its_process():
             kernel.taint.mark(process.pid, "a page")
             process.send("end")
             await process.wait()
-            assert kernel.taint.tainted(process.pid)
+            assert kernel.taint.is_tainted(process.pid)
             kernel.lifetimes.forget(process.pid)
-            assert not kernel.taint.tainted(process.pid)
+            assert not kernel.taint.is_tainted(process.pid)
 
     run(work())
 

@@ -98,7 +98,7 @@ def test_it_is_carried_out_after_a_kill(tmp_path):
         first = sup.which_children()[0].pid
         command = sup.replace_child("a")
         await asyncio.sleep(0)
-        await kernel.journal.acknowledged(kernel.journal.seq)
+        await kernel.journal.wait_until_durable(kernel.journal.seq)
         del command
         crash(kernel)
         return first

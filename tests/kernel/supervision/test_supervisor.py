@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from lyra.core.faultpoint import SimulatedCrash, armed
+from lyra.core.faultpoint import SimulatedCrash, intercept
 from lyra.errors import ConfigError, Denied, InvalidTransition, NameTaken, NoSuchProcess, ProcessError
 from lyra.kernel import Child, Kernel
 from lyra.testing.clock import SimClock
@@ -686,7 +686,7 @@ def test_killed_anywhere_in_a_restart(tmp_path, strategy, monkeypatch):
         kernel.loop.set_exception_handler(lambda _loop, _context: None)
         await kernel.supervise(children("a", "b", "c"), pid="sup", strategy=strategy)
         kernel.send("b", "crash")
-        with armed(hook):
+        with intercept(hook):
             await settle(kernel)
         crash(kernel)
         return passed >= point

@@ -44,10 +44,10 @@ def test_a_rule_lets_it_call_and_the_session_is_marked(tmp_path):
     async def main():
         model = says(calls("mcp__tiny__add", a=2, b=3), "done")
         async with asked(tmp_path, model, allow=["mcp__tiny__*"]) as (kernel, process, events):
-            assert not kernel.taint.tainted(process.pid)
+            assert not kernel.taint.is_tainted(process.pid)
             (end,) = ends(await events())
             assert (end.output, end.is_error) == ("5", False)
-            assert kernel.taint.tainted(process.pid)
+            assert kernel.taint.is_tainted(process.pid)
 
     run(main())
 

@@ -180,7 +180,7 @@ def test_a_rule_gives_a_server_text_of_the_agents_model(tmp_path):
             assert "Say hello." in asked.messages[0].text
             assert "a foreign program" in asked.system
             assert (len(asked.messages), asked.tools, asked.max_tokens) == (1, (), 100)
-            assert kernel.taint.tainted(process.pid)
+            assert kernel.taint.is_tainted(process.pid)
             assert process.budget.used("llm_calls") == 3
             assert process.metrics.calls == 3
             assert [decision["tool"] for decision in decided] == ["mcp__tiny__think", "mcp_sampling__tiny"]

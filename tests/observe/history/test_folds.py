@@ -121,7 +121,7 @@ def test_a_call_has_its_kind_time_status_and_cost() -> None:
         ("p", "effect.retried", {"key": 3}),
         ("p", "effect.finished", {"key": 99, "name": "clock", "form": "read"}),
     )
-    model, tool, other = calls.of("p")
+    model, tool, other = calls.list_for("p")
     assert (model.kind, model.agent, model.model, model.name, model.status) == (
         "model",
         "ann",

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from lyra.errors import ConfigError
-from lyra.observe.otel.environment import captured_content, exporter_for, is_wanted
+from lyra.observe.otel.environment import exporter_for, is_wanted, read_content_places
 from tests.observe.otel.collector import Collector, attributes, grpc_collector, http_collector
 
 PROGRAM = """
@@ -255,7 +255,12 @@ def test_a_word_that_is_not_known_is_refused(env):
 def test_content_is_asked_for_by_its_variable():
     """The words of the conventions, in any case; anything else is no content."""
     name = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
-    assert captured_content({}) == captured_content({name: "NO_CONTENT"}) == captured_content({name: "false"}) == set()
-    assert captured_content({name: "true"}) == captured_content({name: "SPAN_ONLY"}) == {"span"}
-    assert captured_content({name: "EVENT_ONLY"}) == {"event"}
-    assert captured_content({name: "span_and_event"}) == {"span", "event"}
+    assert (
+        read_content_places({})
+        == read_content_places({name: "NO_CONTENT"})
+        == read_content_places({name: "false"})
+        == set()
+    )
+    assert read_content_places({name: "true"}) == read_content_places({name: "SPAN_ONLY"}) == {"span"}
+    assert read_content_places({name: "EVENT_ONLY"}) == {"event"}
+    assert read_content_places({name: "span_and_event"}) == {"span", "event"}

@@ -52,7 +52,7 @@ def test_what_a_snapshot_covers_is_not_counted_again(store: str, *, turn_after: 
     asyncio.run(compacted(store, turn_after=turn_after))
     rows = open_to_read(store)
     assert rows.first_seq() > 1
-    run = RunTimeline.named(StoredRows(rows), "host")
+    run = RunTimeline.from_name(StoredRows(rows), "host")
     assert (run.pid, run.is_compacted) == ("talk", True)
     moment = run.moment(len(run.steps))
     assert moment["conversation"]["count"] == (8 if turn_after else 6)

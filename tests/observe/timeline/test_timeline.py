@@ -285,8 +285,8 @@ def test_a_process_is_found_by_its_name(store: str) -> None:
 
     asyncio.run(main())
     reader = rows(store)
-    assert RunTimeline.named(reader, "host").pid == "talk"
-    assert RunTimeline.named(reader, "mailer").program.endswith(":clerk")
+    assert RunTimeline.from_name(reader, "host").pid == "talk"
+    assert RunTimeline.from_name(reader, "mailer").program.endswith(":clerk")
 
 
 async def _pay(ctx: Any, order: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from lyra import Agent, Kernel
 from lyra.agents.session.agent_process import AgentProcess
-from lyra.agents.turn.unfinished import UnfinishedTurn, unfinished_turn, withdraw
+from lyra.agents.turn.unfinished import UnfinishedTurn, find_unfinished_turn, withdraw
 from lyra.core.budgets.budget import Budget
 from lyra.core.message import Message
 from lyra.kernel.seams import Seams
@@ -121,7 +121,7 @@ async def opened(
     kernel = Kernel(store or str(folder / "session.db"), seams=Seams(states=(tasks.state,)))
     await kernel.start()
     try:
-        unfinished = None if goes_on else unfinished_turn(kernel, "sage")
+        unfinished = None if goes_on else find_unfinished_turn(kernel, "sage")
         if unfinished is not None:
             withdraw(kernel, "sage", unfinished)
         options = {} if grant is None else {"grant": grant}

@@ -310,7 +310,7 @@ async def test_a_tainted_sub_agent_taints_its_caller(tmp_path: Path) -> None:
         folder.mkdir()
         async with opened(folder, model, tools=[tool(page, untrusted=True)]) as session:
             await session.say("lead: go")
-            assert session.kernel.taint.tainted("sage") is tainted
+            assert session.kernel.taint.is_tainted("sage") is tainted
 
 
 async def test_another_model_of_the_caller_is_not_that_of_its_sub_agents(tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ async def test_a_review_gets_the_uncommitted_changes(project: Project) -> None:
         assert "+2" in result.send_with["beside"]
         assert "not tracked: new.txt" in result.send_with["beside"]
         await say(session, result.prompt, **result.send_with)
-        assert session.kernel.taint.tainted("sage")
+        assert session.kernel.taint.is_tainted("sage")
 
 
 async def test_a_review_outside_of_git_has_the_changes_of_the_session(project: Project) -> None:

@@ -38,7 +38,7 @@ async def test_servers_and_their_prompts(project: Project) -> None:
         assert result.send_with == {"beside": "user: Say hello to Bo Diddley."}
         await say(session, result.prompt, **result.send_with)
         assert "Say hello to Bo Diddley." in session.messages[0].text
-        assert session.kernel.taint.tainted("sage")
+        assert session.kernel.taint.is_tainted("sage")
         for line, sentence in (
             ("/own:greet", "name is missing"),
             ("/own:greet a b", "'b' is not expected here"),

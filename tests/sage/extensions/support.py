@@ -38,7 +38,7 @@ class Desk:
         trusting.answer(self.project, self.env, more=extension_asks(str(self.project)))
 
     def kept_trust(self) -> FolderTrust:
-        return FolderTrust(TrustAnswers.of_user(self.env))
+        return FolderTrust(TrustAnswers.for_user(self.env))
 
 
 def put(path: Path, text: str | bytes) -> Path:

@@ -156,7 +156,7 @@ def test_text_from_outside_stays_marked_between_sessions(desk: Desk) -> None:
         async with Kernel("memory") as kernel:
             process = await kernel.spawn(agent)
             await process.send("hello")
-            return kernel.taint.tainted(process.pid)
+            return kernel.taint.is_tainted(process.pid)
 
     assert run(main())
 

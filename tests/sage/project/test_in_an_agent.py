@@ -69,7 +69,7 @@ def test_a_result_with_rules_and_diagnostics_survives_a_restart(folder, tmp_path
         async with Kernel(tmp_path / "run.db") as kernel:
             process = await kernel.spawn(agent, pid="sage", grant=GRANT)
             assert await process.send("change it") == "done"
-            assert kernel.taint.tainted("sage")
+            assert kernel.taint.is_tainted("sage")
             return outputs(process)
 
     async def second() -> list[str]:
@@ -113,7 +113,7 @@ def test_the_map_is_a_tool_that_needs_no_rule_and_taints(folder):
         async with Kernel() as kernel:
             process = await kernel.spawn(agent, pid="sage", grant=GRANT)
             await process.send("what is there?")
-            return outputs(process), kernel.taint.tainted("sage")
+            return outputs(process), kernel.taint.is_tainted("sage")
 
     (output,), tainted = run(ask())
     assert "lib/a.py\n  def good_function()" in output

@@ -38,7 +38,7 @@ class Place:
 
     def answer(self, folder: Path, *, trusted: bool = True) -> list[str]:
         """Answer as `lyra trust add FOLDER` does; gives the sentences that are shown."""
-        answers = TrustAnswers.of_user(self.env)
+        answers = TrustAnswers.for_user(self.env)
         sentences = []
         for file in folder_asks(str(folder), self.env, more=rule_asks(str(folder))):
             assert not file.problem, file

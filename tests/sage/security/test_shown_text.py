@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from lyra.agents.acp.updates import call_title, shown_text
+from lyra.agents.acp.updates import call_title, render_text
 from lyra.cli.render import printable
 from tests.sage.open_session import Project, say
 from verify.attacks.terminal_text import TEXTS
@@ -17,13 +17,13 @@ ACTING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e
 @pytest.mark.parametrize("what", TEXTS)
 def test_an_editor_is_told_nothing_that_acts(what: str) -> None:
     """Also 8-bit forms of sequences, backspaces and carriage returns, which a terminal obeys."""
-    assert not ACTING.search(shown_text(TEXTS[what]))
+    assert not ACTING.search(render_text(TEXTS[what]))
     assert not ACTING.search(call_title("Bash", {"command": TEXTS[what]}))
 
 
 def test_ordinary_text_stays_as_it_is() -> None:
-    assert shown_text("a\tb\r\nc ä 漢\n") == "a\tb\nc ä 漢\n"
-    assert shown_text("x\x1b[2J\x9b1m\r") == "x␛[2J⟨U+009B⟩1m␍"
+    assert render_text("a\tb\r\nc ä 漢\n") == "a\tb\nc ä 漢\n"
+    assert render_text("x\x1b[2J\x9b1m\r") == "x␛[2J⟨U+009B⟩1m␍"
 
 
 @pytest.mark.parametrize("what", TEXTS)

@@ -12,7 +12,7 @@ import pytest
 
 from lyra.sandbox import Profile, Sandbox
 from lyra.sandbox.protected import find
-from lyra.sandbox.protection.git_repositories import find_named_paths, is_repository, made_repository
+from lyra.sandbox.protection.git_repositories import find_made_repository, find_named_paths, is_repository
 
 CONFIG = "[core]\n\trepositoryformatversion = 0\n\tbare = false\n\tworktree = .\n\tfsmonitor = touch {mark}; false\n"
 PLANT = "mkdir -p {0}/objects {0}/refs; echo 'ref: refs/heads/x' > {0}/HEAD; printf '%s' \"$CONFIG\" > {0}/config"
@@ -156,7 +156,7 @@ def test_what_a_new_file_makes(tmp_path):
     for name in ("a/refs", "a/config", "b/HEAD", "b/refs", "c/HEAD", "d/HEAD", "d/objects", "d/refs"):
         (tmp_path / name).mkdir(parents=True)
     made = {
-        name: made_repository(str(tmp_path), f"{tmp_path}/{name}")
+        name: find_made_repository(str(tmp_path), f"{tmp_path}/{name}")
         for name in ("a/HEAD", "a/objects/x", "b/objects/x/y", "c/commondir", "d/src/x", "d/config", "a/x", "x")
     }
     assert {name: folder and os.path.relpath(folder, tmp_path) for name, folder in made.items()} == {
@@ -171,10 +171,10 @@ def test_what_a_new_file_makes(tmp_path):
     }
     for name in ("HEAD", "objects"):
         (tmp_path / name).mkdir()
-    assert made_repository(str(tmp_path), f"{tmp_path}/refs/x") == str(tmp_path)
+    assert find_made_repository(str(tmp_path), f"{tmp_path}/refs/x") == str(tmp_path)
     (tmp_path / "refs").mkdir()
-    assert made_repository(str(tmp_path), f"{tmp_path}/config") == str(tmp_path)
-    assert made_repository(str(tmp_path), f"{tmp_path}/main.py") is None
+    assert find_made_repository(str(tmp_path), f"{tmp_path}/config") == str(tmp_path)
+    assert find_made_repository(str(tmp_path), f"{tmp_path}/main.py") is None
 
 
 def test_settings_of_worktrees_and_of_the_user(tmp_path, monkeypatch):

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from lyra.sandbox.protection import obeyed
-from lyra.sandbox.protection.obeyed import obeyed_part
+from lyra.sandbox.protection.obeyed import find_obeyed_part
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def root(tmp_path, monkeypatch):
 
 
 def refused(root, *paths: str, exact: bool = True) -> list[bool]:
-    return [obeyed_part(f"{root}/{path}", (str(root),), exact=exact) is not None for path in paths]
+    return [find_obeyed_part(f"{root}/{path}", (str(root),), exact=exact) is not None for path in paths]
 
 
 @pytest.mark.parametrize("exact", [True, False])
@@ -63,7 +63,11 @@ def test_a_second_root(root, tmp_path):
     (root / ".git/config").write_text("[include]\npath = ../../second/shared\n")
     (root / ".envrc").symlink_to("../second/env")
     roots = (str(root), str(tmp_path / "second"))
-    assert [bool(obeyed_part(f"{roots[1]}/{name}", roots)) for name in ("shared", "env", "x")] == [True, True, False]
+    assert [bool(find_obeyed_part(f"{roots[1]}/{name}", roots)) for name in ("shared", "env", "x")] == [
+        True,
+        True,
+        False,
+    ]
 
 
 def test_a_new_link_is_seen_in_a_folder_that_was_listed(root):

@@ -10,7 +10,7 @@ import pytest
 from lyra.errors import SandboxUnavailable
 from lyra.sandbox import Profile
 from lyra.sandbox.paths import real_path
-from lyra.sandbox.protection.obeyed import obeyed_part
+from lyra.sandbox.protection.obeyed import find_obeyed_part
 from lyra.sandbox.protection.protected_places import FOLDERS_MAX, program_folders, program_places
 
 USUAL = os.environ["PATH"]
@@ -48,7 +48,7 @@ def test_an_active_environment_of_any_name_is_written(sandbox, root, on_path, na
     on_path(f"{{w}}/{name}/bin")
     do(sandbox, root, f"echo x > {name}/bin/pytest")
     assert (root / name / "bin/pytest").exists()
-    assert obeyed_part(f"{root}/{name}/bin/pytest", [str(root)]) is None
+    assert find_obeyed_part(f"{root}/{name}/bin/pytest", [str(root)]) is None
 
 
 @pytest.mark.parametrize("folder", ["vendor/bin", "node_modules/.bin", ".venv/bin", "sub/vendor/bin"])
@@ -68,7 +68,7 @@ def test_a_folder_does_not_become_an_environment(sandbox, root, on_path):
     assert set(held(result)) <= {"tools/conda-meta", "tools/pyvenv.cfg"}
     do(sandbox, root, "echo evil > tools/bin/git")
     assert os.listdir(root / "tools/bin") == []
-    assert obeyed_part(f"{root}/tools/pyvenv.cfg", [str(root)])
+    assert find_obeyed_part(f"{root}/tools/pyvenv.cfg", [str(root)])
 
 
 @pytest.mark.parametrize("above", ["venv", "node_modules", "vendor"])
@@ -78,7 +78,7 @@ def test_names_above_the_workspace_do_not_count(sandbox, tmp_path, monkeypatch, 
     monkeypatch.setenv("PATH", f"{root}/bin:{USUAL}")
     do(sandbox, root, "echo evil > bin/git")
     assert os.listdir(root / "bin") == []
-    assert obeyed_part(f"{root}/bin/git", [str(root)])
+    assert find_obeyed_part(f"{root}/bin/git", [str(root)])
 
 
 def test_the_root_may_be_named_like_an_environment(tmp_path, monkeypatch):
@@ -103,8 +103,8 @@ def test_dots_behind_a_link_lead_to_where_the_link_leads(sandbox, root, on_path)
     do(sandbox, root, "echo evil > deep/bin/git; rm cur; mkdir -p other/x other/bin; ln -s other/x cur")
     assert os.listdir(root / "deep/bin") == []
     assert os.readlink(root / "cur") == "deep/dir"
-    assert obeyed_part(f"{root}/deep/bin/git", [str(root)])
-    assert obeyed_part(f"{root}/bin/git", [str(root)]) is None
+    assert find_obeyed_part(f"{root}/deep/bin/git", [str(root)])
+    assert find_obeyed_part(f"{root}/bin/git", [str(root)]) is None
 
 
 def test_dots_behind_a_missing_folder(root, on_path):
@@ -148,7 +148,7 @@ def test_very_many_folders_are_refused(sandbox, root, on_path, exist):
     on_path(*(f"{{w}}/d{number}" for number in range(FOLDERS_MAX + 1)))
     with pytest.raises(SandboxUnavailable, match="PATH names 65 folders"):
         do(sandbox, root, "echo fine")
-    assert obeyed_part(f"{root}/d{FOLDERS_MAX}/git", [str(root)])
+    assert find_obeyed_part(f"{root}/d{FOLDERS_MAX}/git", [str(root)])
 
 
 def test_the_home_folder_by_its_sign(tmp_path, monkeypatch):

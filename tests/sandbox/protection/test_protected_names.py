@@ -14,8 +14,8 @@ from lyra.sandbox.protection.protected_names import (
     NAMES,
     READ_ONLY,
     NameTable,
+    find_protected_part,
     home_paths,
-    protected_part,
 )
 from tests.cases import each
 
@@ -74,8 +74,8 @@ ORDINARY = [
 @each(ORDINARY)
 def test_ordinary_files_are_not_protected(name):
     assert NAMES.kind(name) is None
-    assert protected_part(f"/w/{name}") is None
-    assert protected_part(f"/w/src/{name}/x", ["/w"]) is None
+    assert find_protected_part(f"/w/{name}") is None
+    assert find_protected_part(f"/w/src/{name}/x", ["/w"]) is None
 
 
 @pytest.mark.parametrize(
@@ -111,8 +111,8 @@ def test_ordinary_files_are_not_protected(name):
 )
 def test_what_programs_obey(path, part):
     """By the name, or by the name in a folder of a certain name; in any case of letters."""
-    assert protected_part(f"/w/{path}", ["/w"]) == part
-    assert protected_part(f"/w/{path}") == part
+    assert find_protected_part(f"/w/{path}", ["/w"]) == part
+    assert find_protected_part(f"/w/{path}") == part
 
 
 def test_names_in_a_folder_of_another_name():
@@ -123,12 +123,12 @@ def test_names_in_a_folder_of_another_name():
 
 def test_the_folders_above_a_workspace_do_not_count():
     """A person who works in such a folder has chosen it; not so in a repository's folder, or in Lyra's."""
-    assert protected_part("/h/.claude/worktrees/x/src/a.py", ["/h/.claude/worktrees/x"]) is None
-    assert protected_part("/h/.claude/worktrees/x/.claude/a", ["/h/.claude/worktrees/x"]) == ".claude"
-    assert protected_part("/h/.config/nvim/init.lua", ["/h/.config/nvim"]) is None
-    assert protected_part("/h/.config/git/x", ["/h/.config"]) == ".config/git"
-    assert protected_part("/p/.git/modules/x/hooks/y", ["/p/.git/modules/x"]) == ".git"
-    assert protected_part("/p/.lyra/x", ["/p/.lyra"]) == ".lyra"
+    assert find_protected_part("/h/.claude/worktrees/x/src/a.py", ["/h/.claude/worktrees/x"]) is None
+    assert find_protected_part("/h/.claude/worktrees/x/.claude/a", ["/h/.claude/worktrees/x"]) == ".claude"
+    assert find_protected_part("/h/.config/nvim/init.lua", ["/h/.config/nvim"]) is None
+    assert find_protected_part("/h/.config/git/x", ["/h/.config"]) == ".config/git"
+    assert find_protected_part("/p/.git/modules/x/hooks/y", ["/p/.git/modules/x"]) == ".git"
+    assert find_protected_part("/p/.lyra/x", ["/p/.lyra"]) == ".lyra"
 
 
 def test_examples_are_shown():
@@ -196,7 +196,7 @@ def test_files_that_a_person_is_asked_about(path):
     tools, which ask. Settings of builds and tests are neither."""
     assert ASKED_NAMES.part(path) is not None
     assert COMMAND_NAMES.part(path) is not None
-    assert protected_part(f"/w/{path}", ["/w"]) is None
+    assert find_protected_part(f"/w/{path}", ["/w"]) is None
     for name in ORDINARY:
         assert COMMAND_NAMES.kind(name) is None
 

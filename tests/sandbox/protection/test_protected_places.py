@@ -13,9 +13,9 @@ import pytest
 from lyra.core import own_files
 from lyra.sandbox import Profile
 from lyra.sandbox.protected import find
-from lyra.sandbox.protection.obeyed import obeyed_part
+from lyra.sandbox.protection.obeyed import find_obeyed_part
 from lyra.sandbox.protection.protected_places import (
-    hidden_inside,
+    find_hidden_inside,
     is_closed,
     is_in_use,
     is_lyras,
@@ -138,7 +138,7 @@ def test_a_readable_folder_does_not_show_the_keys(sandbox, home):
     result = do(sandbox, home / "project", f"cat {home}/.config/lyra/key; cat {home}/other/x", readable=(str(home),))
     assert "secret" not in result.output.text
     assert "shown" in result.output.text
-    assert hidden_inside(str(home)) == [f"{home}/.config/lyra"]
+    assert find_hidden_inside(str(home)) == [f"{home}/.config/lyra"]
 
 
 def test_another_folder_that_is_written_too(sandbox, home):
@@ -262,8 +262,8 @@ def test_folders_where_the_shell_looks_for_programs(sandbox, home, monkeypatch, 
     assert {name.partition(".held-")[0] for name in result.set_aside} <= {"later"}
     assert (project / "node_modules/.bin/y").exists()
     assert (project / "z").exists()
-    assert obeyed_part(f"{project}/bin/git", [str(project)])
-    assert obeyed_part(f"{project}/z", [str(project)]) is None
+    assert find_obeyed_part(f"{project}/bin/git", [str(project)])
+    assert find_obeyed_part(f"{project}/z", [str(project)]) is None
 
 
 def test_a_linked_folder_of_the_home_folder(home):
@@ -320,6 +320,6 @@ def test_settings_that_are_links_into_the_workspace_stay(sandbox, home, shape):
     assert kept.read_text() == RULES, result.output.text
     assert (work / "other2/x").exists()
     real = os.path.realpath(kept)
-    assert obeyed_part(real, [str(work)]) is not None
+    assert find_obeyed_part(real, [str(work)]) is not None
     for folder in (os.path.dirname(real), str(work / "dotfiles")):
-        assert obeyed_part(f"{folder}/beside", [str(work)]) is None or shape.startswith("folder")
+        assert find_obeyed_part(f"{folder}/beside", [str(work)]) is None or shape.startswith("folder")

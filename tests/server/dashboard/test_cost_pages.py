@@ -17,7 +17,7 @@ from lyra.cli.main import main
 from lyra.core.clock import SystemClock
 from lyra.kernel import Child, Kernel
 from lyra.models.sim import SimProvider
-from lyra.server.dashboard.pages.costs import OTHERS, CostFilter, by_day, costs_csv, group_totals, narrowed
+from lyra.server.dashboard.pages.costs import OTHERS, CostFilter, by_day, costs_csv, filter_sums, group_totals
 from lyra.server.dashboard.plots import PlotColumn, PlotStep, plot, value_text
 from lyra.server.dashboard.words import money
 from lyra.server.http.past.records import CostSum
@@ -42,11 +42,11 @@ def cost(agent: str = "a", micro_usd: int = 10, **fields: Any) -> CostSum:
 def test_sums_are_narrowed_to_what_was_chosen_and_to_the_caller() -> None:
     sums = [cost("a"), cost("b", key="k1"), cost("c", owner="bob"), cost("d", day="2026-01-01")]
     operator = Caller()
-    assert [row.agent for row in narrowed(sums, CostFilter({}), operator, NOON)] == ["a", "b", "c"]
-    assert [row.agent for row in narrowed(sums, CostFilter({}), Caller.of_user("ada"), NOON)] == ["a", "b"]
-    assert [row.agent for row in narrowed(sums, CostFilter({"key": "k1"}), operator, NOON)] == ["b"]
-    assert [row.agent for row in narrowed(sums, CostFilter({"key": "(no key)"}), operator, NOON)] == ["a", "c"]
-    assert len(narrowed(sums, CostFilter({}, 366), operator, NOON)) == 4
+    assert [row.agent for row in filter_sums(sums, CostFilter({}), operator, NOON)] == ["a", "b", "c"]
+    assert [row.agent for row in filter_sums(sums, CostFilter({}), Caller.for_user("ada"), NOON)] == ["a", "b"]
+    assert [row.agent for row in filter_sums(sums, CostFilter({"key": "k1"}), operator, NOON)] == ["b"]
+    assert [row.agent for row in filter_sums(sums, CostFilter({"key": "(no key)"}), operator, NOON)] == ["a", "c"]
+    assert len(filter_sums(sums, CostFilter({}, 366), operator, NOON)) == 4
 
 
 def test_days_are_stacked_with_the_dearest_first_and_the_rest_together() -> None:

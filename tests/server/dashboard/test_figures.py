@@ -62,7 +62,7 @@ def test_the_spend_of_today_is_known_from_before_the_server_began(tmp_path: Path
     async def figures(parts: Served) -> FiguresNow:
         async with logged_in(parts) as browser:
             await browser.page("/")
-        shared: HeaderFigures = parts.face.app.parts.shared(HeaderFigures)
+        shared: HeaderFigures = parts.face.app.parts.get_shared(HeaderFigures)
         while not (now := shared.read(Caller())).spent_micro_usd or not sum(now.hours_micro_usd):
             await asyncio.sleep(0.01)
         return now
@@ -88,9 +88,9 @@ def test_the_spend_of_today_is_known_from_before_the_server_began(tmp_path: Path
 async def test_a_user_sees_only_their_own_hours(parts: Served) -> None:
     await parts.operator.get("/")
     await parts.ada.post(CHAT, json={"message": "weather?"})
-    shared: HeaderFigures = parts.face.app.parts.shared(HeaderFigures)
-    assert sum(shared.read(Caller.of_user("ada")).hours_micro_usd) > 0
-    assert sum(shared.read(Caller.of_user("bob")).hours_micro_usd) == 0
+    shared: HeaderFigures = parts.face.app.parts.get_shared(HeaderFigures)
+    assert sum(shared.read(Caller.for_user("ada")).hours_micro_usd) > 0
+    assert sum(shared.read(Caller.for_user("bob")).hours_micro_usd) == 0
 
 
 @pytest.mark.parametrize(("values", "count"), [((), 0), ((5,), 2), ((0, 0), 2), ((1, 5, 2), 3)])

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lyra.server.dashboard.pages.inbox import CHOICES, WAYS
-from lyra.server.owners import owned_pid, spawn_for
+from lyra.server.owners import make_owned_pid, spawn_for
 from tests.server.dashboard.support import (
     ADA,
     BOB,
@@ -28,7 +28,7 @@ async def asks(ctx: Any, question: str, kind: str = "confirmation") -> str:
 
 async def _asked(parts: Served, question: str, kind: str = "confirmation", user: str = "") -> Any:
     if user:
-        spawn_for(parts.kernel, user, asks, question, kind, pid=owned_pid("run", user, "asks"))
+        spawn_for(parts.kernel, user, asks, question, kind, pid=make_owned_pid("run", user, "asks"))
     else:
         parts.kernel.spawn(asks, question, kind)
     while True:

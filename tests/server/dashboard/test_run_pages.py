@@ -11,13 +11,13 @@ from typing import Any
 
 from lyra import Agent
 from lyra.models.sim import SimProvider
-from lyra.server.owners import owned_pid
+from lyra.server.owners import make_owned_pid
 from tests.server.dashboard.support import ADA, BOB, OPERATOR, VIEWER, Browser, Served, logged_in, serving
 from tests.server.http.support import in_loop
 from tests.server.http.test_timelines import guide, made
 
 HOSTILE = "<img src=x onerror=alert(1)> \"'&<script>alert(2)</script>"
-RUN = owned_pid("chat", "ada", "s")
+RUN = make_owned_pid("chat", "ada", "s")
 
 
 def with_run(test: Callable[[Served, Browser], Coroutine[Any, Any, None]]) -> Callable[[Path], None]:
@@ -143,7 +143,7 @@ def test_hostile_text_is_shown_as_text(tmp_path: Path) -> None:
         agent = Agent("echo", model=SimProvider(script={"replies": [{"text": HOSTILE}]}))
         async with serving(agent, store=str(tmp_path / "run.db")) as parts, logged_in(parts) as browser:
             await parts.operator.post("/api/agents/echo/chat", json={"message": HOSTILE, "session_id": "s"})
-            pid = owned_pid("chat", "", "s")
+            pid = make_owned_pid("chat", "", "s")
             for at in range(5):
                 page = await browser.page(f"/runs/{pid}?at={at}&other={pid}")
                 assert "<img" not in page

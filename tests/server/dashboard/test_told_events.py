@@ -15,7 +15,7 @@ from tests.server.http.test_pipelines import TWO
 
 
 def _lines(parts: Served) -> list[EventLine]:
-    sentences: EventSentences = parts.face.app.parts.shared(EventSentences)
+    sentences: EventSentences = parts.face.app.parts.get_shared(EventSentences)
     return sentences.last(Caller(), 100)
 
 

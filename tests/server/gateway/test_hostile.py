@@ -12,7 +12,7 @@ import pytest
 
 from lyra.agents.forks.change import StepChange
 from lyra.agents.forks.fork import fork_run
-from lyra.server.owners import owned_pid
+from lyra.server.owners import make_owned_pid
 from lyra.store.sqlite import SqliteStore
 from tests.server.gateway.support import (
     ANTHROPIC_KEY,
@@ -261,7 +261,7 @@ def test_a_key_is_not_copied_by_a_fork_of_its_process(tmp_path: Path) -> None:
     async def copy_and_revoke() -> str:
         async with serving_gateway(store=store) as served:
             made = (await served.operator.post("/api/keys", json={"name": "k", "user": "ada", "budget": "$1"})).json()
-            pid = owned_pid("key", "ada", made["id"])
+            pid = make_owned_pid("key", "ada", made["id"])
             async with served.client(ADA) as ada:
                 assert (await ada.post(f"/api/runs/{pid}/fork", json={"at": 1})).status_code == 409
             reader = SqliteStore(store, writes=False)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lyra.server.generated import engine_pb2 as pb
-from lyra.server.owners import KINDS, owned_pid
+from lyra.server.owners import KINDS, make_owned_pid
 from tests.server.grpc.client import ALICE, BOB, Client, on_loop, serving
 
 
@@ -57,14 +57,14 @@ async def test_a_pid_that_carries_another_user_is_refused():
     async with serving() as (kernel, client):
         alice = client.as_(ALICE)
         for kind in sorted(KINDS):
-            pid = owned_pid(kind, "bob", "s1")
+            pid = make_owned_pid(kind, "bob", "s1")
             assert await alice.status("KernelService/CreateProcess", pid=pid) == "PERMISSION_DENIED"
             session = {"process_id": pid, "pipeline_config": config}
             assert await alice.status("OrchestrationService/InitializeSession", **session) == "PERMISSION_DENIED"
             run = {"thread_id": pid, "pipeline_config": config}
             assert await alice.status("EngineService/ExecutePipeline", **run) == "PERMISSION_DENIED"
         assert not kernel.list_processes()
-        block = await alice("KernelService/CreateProcess", pid=owned_pid("run", "alice", "s1"))
+        block = await alice("KernelService/CreateProcess", pid=make_owned_pid("run", "alice", "s1"))
         assert block.user_id == "alice"
 
 

@@ -19,9 +19,9 @@ from lyra.server.grpc.fields import int32, int64, json_bytes, json_value, millis
 from lyra.server.grpc.guard import end_of
 from lyra.server.grpc.messages import (
     answer_fields,
-    changed_fields,
     envelope_fields,
     envelope_message,
+    find_changed_fields,
     interrupt_fields,
     question_message,
 )
@@ -114,9 +114,9 @@ def test_every_field_of_an_envelope_in_the_contract_is_served():
 
 def test_only_what_differs_is_a_change():
     held = {"iteration": 1, "outputs": {"a": {"n": 1}}, "stage_order": ["a"]}
-    assert changed_fields(held, held) == {}
+    assert find_changed_fields(held, held) == {}
     given = {"iteration": 2, "outputs": {"a": {"n": 1}, "b": {}}, "stage_order": ["a"], "raw_input": "x"}
-    assert changed_fields(given, held) == {"iteration": 2, "outputs": {"b": {}}, "raw_input": "x"}
+    assert find_changed_fields(given, held) == {"iteration": 2, "outputs": {"b": {}}, "raw_input": "x"}
 
 
 def test_a_confirmation_that_is_not_approved_is_a_no_and_other_answers_say_nothing_about_it():

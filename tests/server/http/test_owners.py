@@ -9,7 +9,7 @@ import pytest
 
 from lyra import Kernel
 from lyra.server.http.routes import ENDPOINTS
-from lyra.server.owners import OwnedPid, owned_pid, owner_of
+from lyra.server.owners import OwnedPid, make_owned_pid, owner_of
 from tests.server.http.support import Served, echo, in_loop, served
 from tests.server.http.test_pipelines import TWO, stuck
 
@@ -94,7 +94,7 @@ async def test_another_user_gets_nothing_of_it(parts: Served) -> None:
 async def test_the_kernel_lists_what_was_started_for_a_user_as_theirs(parts: Served) -> None:
     """A conversation begun over HTTP is among the user's processes for gRPC and for the kernel, too."""
     session_id = (await parts.ada.post("/api/agents/echo/chat", json={"message": "hi"})).json()["session_id"]
-    pid = owned_pid("chat", "ada", session_id)
+    pid = make_owned_pid("chat", "ada", session_id)
     assert [block.pid for block in parts.kernel.list_processes(user_id="ada")] == [pid]
     assert parts.kernel.get_process(pid).user_id == "ada"
     assert parts.kernel.list_processes(user_id="bob") == []
@@ -103,7 +103,7 @@ async def test_the_kernel_lists_what_was_started_for_a_user_as_theirs(parts: Ser
 @pytest.mark.parametrize("user", ["", "ada", "Ada Lovelace", "ünïcødé@example.org", "x" * 256, "a.b-c/d"])
 def test_a_pid_carries_its_user(user: str) -> None:
     """It is read back, and is a pid that the kernel takes; a very long user is there as a hash."""
-    pid = owned_pid("chat", user, "session-1")
+    pid = make_owned_pid("chat", user, "session-1")
     owned = OwnedPid.read(pid)
     assert owned is not None
     assert (owned.kind, owned.rest) == ("chat", "session-1")
@@ -130,7 +130,7 @@ async def spawned(ctx: Any) -> None:
 def test_a_process_belongs_to_the_user_of_the_one_that_started_it() -> None:
     async def main() -> None:
         async with Kernel() as kernel:
-            top = await kernel.spawn(spawns, pid=owned_pid("run", "ada", "x"))
+            top = await kernel.spawn(spawns, pid=make_owned_pid("run", "ada", "x"))
             while not (children := kernel.get_process(top.pid).child_pids):
                 await asyncio.sleep(0)
             assert owner_of(kernel, children[0]) == "ada"

@@ -182,7 +182,7 @@ async def test_what_others_send_reaches_a_process_or_an_agent(parts: Served) -> 
         await asyncio.sleep(0.01)
     shown = (await parts.ada.get(f"/api/sessions/{session_id}")).json()
     assert shown["messages"][-1]["text"] == "the build failed"
-    assert parts.kernel.taint.tainted(shown["pid"])
+    assert parts.kernel.taint.is_tainted(shown["pid"])
     assert (await parts.bob.get(f"/api/sessions/{session_id}")).status_code == 404
 
 

@@ -149,13 +149,13 @@ def test_a_worker_serves_until_it_is_silent_for_long() -> None:
     queue = queue_with(PieceOfWork("a", WRITE), presence_s=30.0)
     lease = lent(queue, "w1", idempotent=["write"])
     queue.expire(9.0)
-    assert queue.served() == {WRITE, CHECK}
+    assert queue.list_served() == {WRITE, CHECK}
     queue.complete(lease.work_id, "w1", 9.0)
     assert queue.next_deadline() == 39.0
     queue.expire(38.9)
-    assert queue.served() == {WRITE, CHECK}
+    assert queue.list_served() == {WRITE, CHECK}
     queue.expire(39.0)
-    assert queue.served() == set()
+    assert queue.list_served() == set()
 
 
 def test_a_worker_of_one_user_gets_work_of_that_user_alone() -> None:

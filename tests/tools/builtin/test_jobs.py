@@ -300,11 +300,11 @@ class Log:
     def copy_for(self, pid: str, number: int) -> str:
         return str(self.folder / f"{number}.txt")
 
-    def started(self, pid: str, number: int, command: str, stop: Callable[[], None]) -> None:
+    def on_started(self, pid: str, number: int, command: str, stop: Callable[[], None]) -> None:
         self.told.append((pid, number, command))
         self.stops.append(stop)
 
-    def ended(self, pid: str, number: int, status: str, how: str) -> None:
+    def on_ended(self, pid: str, number: int, status: str, how: str) -> None:
         self.told.append((number, status, how.partition(" ·")[0]))
 
     def earlier(self, pid: str, number: int) -> str | None:

@@ -9,7 +9,7 @@ import pytest
 
 from lyra.core import codec
 from lyra.store.protocol import Record
-from lyra.store.signature import own_signer
+from lyra.store.signature import load_signer
 from lyra.store.space import Space
 from lyra.store.standing import StoreStanding, open_signed, vouch
 from lyra.vega.durable import runs
@@ -34,7 +34,7 @@ def test_a_run_that_begins_while_runs_are_listed(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(runs, "vouch", and_then)
     if other_user:
         monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "reader"))
-        assert own_signer(make=True) is not None
+        assert load_signer(make=True) is not None
     for expected in ([], ["r"]):  # at the next look it is there
         with runs.Runs(path) as listed:
             assert [run.id for run in listed] == expected

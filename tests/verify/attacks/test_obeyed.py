@@ -10,7 +10,7 @@ import pytest
 from lyra.sandbox import paths as interpreters
 from lyra.sandbox.landlock_tier import ClosedFolders
 from lyra.sandbox.paths import without_links
-from lyra.sandbox.protected import appeared
+from lyra.sandbox.protected import find_appeared
 from lyra.sandbox.running_commands import RunningCommand
 from lyra.sandbox.sandbox import examine
 from verify.attacks import obeyed
@@ -141,7 +141,9 @@ def test_without_a_search_to_the_end_attempts_succeed(tier, monkeypatch):
     """Planted bugs: the search afterwards has the bound of the one before, and each look is for its own command."""
     monkeypatch.setattr("lyra.sandbox.protected.SANDBOX_SCAN_ENTRIES_MAX", _ENTRIES_MAX)
     monkeypatch.setattr("lyra.sandbox.protected.SANDBOX_SCAN_AFTER_MAX", _ENTRIES_MAX)
-    monkeypatch.setattr(RunningCommand, "look", lambda self, most: appeared(self._profile, self._before, most=most))
+    monkeypatch.setattr(
+        RunningCommand, "look", lambda self, most: find_appeared(self._profile, self._before, most=most)
+    )
     failures = obeyed.run(("afterwards",), (tier,), every=100).failures
     assert any("heap" in failure for failure in failures)
     assert any("beside" in failure for failure in failures)

@@ -46,12 +46,12 @@ def test_without_spellings_a_key_is_shown(monkeypatch):
     monkeypatch.setattr(known_keys, "_part_length", len)
     monkeypatch.setattr(known_keys, "_PART_LEAST", 1_000)
     monkeypatch.setattr(known_keys, "_ends_like_key", lambda _key: False)
-    known_keys._prepared.cache_clear()
+    known_keys._prepare.cache_clear()
     try:
         effects = "\n".join(keys.run(()).effects)
     finally:
         monkeypatch.undo()
-        known_keys._prepared.cache_clear()
+        known_keys._prepare.cache_clear()
     for what in ("base64", "hex", "percent signs", "the first half", "the last 20", "the first 8"):
         assert f"{what}: " in effects
 

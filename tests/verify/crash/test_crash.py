@@ -46,7 +46,10 @@ def test_a_kill_at_every_named_point_first_middle_and_last():
         ),
         pytest.param(  # What was cut off is charged one life too late.
             Change(
-                "lyra.kernel.journal.history", "end_cut_off", "_finished(state, row, 0, 0.0)", "state.held.pop(key)"
+                "lyra.kernel.journal.history",
+                "end_cut_off",
+                "_apply_finished(state, row, 0, 0.0)",
+                "state.held.pop(key)",
             ),
             ("its budget allows",),
             marks=pytest.mark.long,

@@ -90,7 +90,7 @@ def _use_everything(path: Path) -> None:
         list(store.read())
         store.load_snapshots()
         store.holder()
-        store.signed_by()
+        store.get_signing_key()
         for (digest,) in store._ask("SELECT digest FROM blobs"):
             store.get_blob(digest)
     finally:

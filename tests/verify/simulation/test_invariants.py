@@ -113,7 +113,7 @@ def _lost_pushes(patch):
 
 def _forget_finished(patch):
     """A restart takes finished idempotent effects for unfinished ones."""
-    finished = recall._finished
+    finished = recall._apply_finished
 
     def undone(state, row, seq, time):
         finished(state, row, seq, time)
@@ -169,7 +169,7 @@ def _anybodys(patch):
 
 
 def _drop_an_event(patch):
-    committed = Core.committed
+    committed = Core.on_commit
 
     def quiet(self, batch):
         committed(self, batch[1:] if len(batch) > 2 else batch)

@@ -130,7 +130,7 @@ def _kept_slots(patch):
 
 def _forget_stages(patch):
     """A restart takes finished runs of stages for unfinished ones, and asks about none."""
-    finished = recall._finished
+    finished = recall._apply_finished
 
     def undone(state, row, seq, time):
         finished(state, row, seq, time)

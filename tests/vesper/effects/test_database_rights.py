@@ -243,10 +243,10 @@ def test_queries_that_only_read_their_tables_are_run(url, query, rows):
 
 def test_changes_touch_their_table_and_what_foreign_keys_join_to_it(url):
     database = open_database(url)
-    assert database.write("orders", {"id": "o2", "owner": "1"}, "k1") == {"rows": 1}
+    assert database.change("db.write", {"table": "orders", "data": {"id": "o2", "owner": "1"}}, "k1") == {"rows": 1}
     where = {"sql": '"id" = :p0', "values": {"p0": "1"}}
     change = {"id": {"sql": ":p0", "values": {"p0": "2"}}}
-    assert database.update("users", where, change, "k2") == {"rows": 1}
+    assert database.change("db.update", {"table": "users", "where": where, "set": change}, "k2") == {"rows": 1}
     assert database.query("SELECT DISTINCT owner FROM orders", {}) == [{"owner": "2"}]
     database.close()
 
@@ -256,7 +256,7 @@ def test_a_condition_reads_no_other_table_of_sqlite(sqlite_url, condition):
     database = open_database(sqlite_url)
     change = {"name": {"sql": ":p0", "values": {"p0": "x"}}}
     with pytest.raises(EffectError) as caught:
-        database.update("users", {"sql": condition, "values": {}}, change, "k1")
+        database.change("db.update", {"table": "users", "where": {"sql": condition, "values": {}}, "set": change}, "k1")
     assert caught.value.kind == "capability_denied"
     database.close()
 
@@ -265,7 +265,7 @@ def test_a_condition_reads_no_other_table_of_sqlite(sqlite_url, condition):
 def test_tables_of_the_database_itself_are_not_written(url, table):
     database = open_database(url)
     with pytest.raises(EffectError) as caught:
-        database.write(table, {"id": "x"}, "k1")
+        database.change("db.write", {"table": table, "data": {"id": "x"}}, "k1")
     assert caught.value.kind == "capability_denied"
     database.close()
     text = node_text("SELECT 1", "database.*").replace(

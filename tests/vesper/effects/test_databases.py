@@ -73,19 +73,21 @@ def test_the_same_node_on_either_database(url):
 def test_a_change_is_made_once_for_its_key(url):
     database = open_database(url)
     for _ in range(3):
-        assert database.write("goods", {"name": "a", "price": Decimal("1.00"), "count": 1}, "k1") == {"rows": 1}
+        assert database.change(
+            "db.write", {"table": "goods", "data": {"name": "a", "price": Decimal("1.00"), "count": 1}}, "k1"
+        ) == {"rows": 1}
         where = {"sql": '"name" = :p0', "values": {"p0": "a"}}
         change = {"count": {"sql": '"count" + :p0', "values": {"p0": 5}}}
-        assert database.update("goods", where, change, "k2") == {"rows": 1}
+        assert database.change("db.update", {"table": "goods", "where": where, "set": change}, "k2") == {"rows": 1}
     assert database.query("SELECT count FROM goods", {}) == [{"count": 6}]
     database.close()
 
 
 def test_a_refused_row_is_an_integrity_error_and_leaves_the_connection_fit(url):
     database = open_database(url)
-    database.write("goods", {"name": "a", "price": 1, "count": 1}, "k1")
+    database.change("db.write", {"table": "goods", "data": {"name": "a", "price": 1, "count": 1}}, "k1")
     with pytest.raises(EffectError) as caught:
-        database.write("goods", {"name": "a", "price": 1, "count": 1}, "k2")
+        database.change("db.write", {"table": "goods", "data": {"name": "a", "price": 1, "count": 1}}, "k2")
     assert caught.value.kind == "integrity_error"
     with pytest.raises(EffectError) as caught:
         database.query("SELECT nothing FROM nowhere", {})

@@ -22,7 +22,7 @@ from lyra.vesper.nodes.model import TestCase
 
 __all__ = ["FOLDER", "Case", "cases", "comments", "effectful", "files", "node_of", "program", "pure", "wrong"]
 
-_ACT = re.compile(r"operation: *(call_node|custom|database_|event_|external_|state_machine_)")
+_ACT = re.compile(r"operation: *(transaction|call_node|custom|database_|event_|external_|state_machine_)")
 
 FOLDER = Path(__file__).parents[2] / "language" / "vesper"
 

@@ -167,7 +167,7 @@ def test_limits_of_a_file() -> None:
 
 
 def test_the_table_of_operations_is_complete() -> None:
-    assert len(OPERATIONS) == 19
+    assert len(OPERATIONS) == 21
     assert all(operation.text for operation in OPERATIONS.values())
     custom = operation_named("custom.mail.send")
     assert custom is not None

@@ -91,7 +91,7 @@ class Victim:
                         process.grant.to_data(),
                         process.exit is None,
                         process.name,
-                        kernel.taint.tainted(pid),
+                        kernel.taint.is_tainted(pid),
                         [message for _, message in process.inbox or ()],
                         process.budget.limit("usd"),
                     )

@@ -28,7 +28,7 @@ from lyra.agents.acp.editor_agent import (
     session_info,
 )
 from lyra.agents.acp.refusals import STOP_REASONS, EditorPrompt, invalid, refusal
-from lyra.agents.acp.updates import shown_text
+from lyra.agents.acp.updates import render_text
 from lyra.agents.session.events import AnswerDone, line_of
 from lyra.agents.session.shared import questions_below, runtime_of, stop_turn
 from lyra.core.limits import NAME_LENGTH_MAX
@@ -146,7 +146,7 @@ class AgentSessions(EditorSessions):
     def _info(self, session_id: str, row: dict[str, Any]) -> schema.SessionInfo:
         messages = self._kernel.agent(_pid(session_id)).messages
         first = next((message.text for message in messages if message.role == "user"), "")
-        title = " ".join(shown_text(first).split())[:_TITLE_CHARS_MAX] or None
+        title = " ".join(render_text(first).split())[:_TITLE_CHARS_MAX] or None
         return session_info(session_id, row["folder"], title, row["began_at"])
 
 

@@ -19,7 +19,7 @@ from acp import PROTOCOL_VERSION, RequestError, helpers, schema
 from lyra._version import __version__
 from lyra.agents.acp.questions import EditorQuestions
 from lyra.agents.acp.refusals import INVALID_REQUEST, EditorPrompt, invalid, read_prompt, refusal
-from lyra.agents.acp.updates import TurnUpdates, message_updates, shown_text
+from lyra.agents.acp.updates import TurnUpdates, message_updates, render_text
 from lyra.errors import LyraError
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ class EditorSession(ABC):
 
     async def _say(self, text: str) -> None:
         """Tell a text as words of the agent."""
-        await self._tell(helpers.update_agent_message_text(shown_text(text)))
+        await self._tell(helpers.update_agent_message_text(render_text(text)))
 
     async def _tell_line(self, line: AnyLine) -> None:
         """Tell a line of a turn; a question is put to the editor."""

@@ -75,19 +75,19 @@ def read_message(line: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise InvalidLine(_PARSE_ERROR, f"the line is not JSON: {error}") from None
     if b"\\u" in line:
-        message = _whole_characters(message)
+        message = _replace_half_pairs(message)
     if not isinstance(message, dict):
         raise InvalidLine(_INVALID_REQUEST, "a message is a JSON object; batches are not supported")
-    return _checked(message)
+    return _check_message(message)
 
 
-def _whole_characters(value: Any) -> Any:
+def _replace_half_pairs(value: Any) -> Any:
     if isinstance(value, str):
         return _HALF_PAIR.sub("\N{REPLACEMENT CHARACTER}", value)
     if isinstance(value, list):
-        return [_whole_characters(item) for item in value]
+        return [_replace_half_pairs(item) for item in value]
     if isinstance(value, dict):
-        return {_whole_characters(key): _whole_characters(item) for key, item in value.items()}
+        return {_replace_half_pairs(key): _replace_half_pairs(item) for key, item in value.items()}
     return value
 
 
@@ -95,7 +95,7 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no value of JSON")
 
 
-def _checked(message: dict[str, Any]) -> dict[str, Any]:
+def _check_message(message: dict[str, Any]) -> dict[str, Any]:
     request_id = message.get("id")
     if isinstance(request_id, bool) or not isinstance(request_id, (str, int, float, type(None))):
         raise InvalidLine(_INVALID_REQUEST, "the id is a string, a number or null")
@@ -109,10 +109,10 @@ def _checked(message: dict[str, Any]) -> dict[str, Any]:
         return message
     if "result" not in message and "error" not in message:
         raise InvalidLine(_INVALID_REQUEST, "a message has a method, a result or an error", request_id)
-    return _checked_response(message)
+    return _check_response(message)
 
 
-def _checked_response(message: dict[str, Any]) -> dict[str, Any]:
+def _check_response(message: dict[str, Any]) -> dict[str, Any]:
     """A response whose `error` has a form that can be read."""
     error = message.get("error")
     if error is None:

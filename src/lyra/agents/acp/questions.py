@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 
 from acp import RequestError, helpers, schema
 
-from lyra.agents.acp.updates import call_title, diff_of, kind_of, shown_text
+from lyra.agents.acp.updates import call_title, diff_of, kind_of, render_text
 from lyra.agents.session.events import QuestionLine
 from lyra.errors import LyraError
 
@@ -76,7 +76,7 @@ class EditorQuestions:
             await self._tell(
                 helpers.start_tool_call(call.tool_call_id, call.title or "", kind="think", status="pending")
             )
-        chosen = await self._chosen(call, names, may_be_withdrawn=not line.get("background"))
+        chosen = await self._ask_choice(call, names, may_be_withdrawn=not line.get("background"))
         if not is_call:
             await self._tell(helpers.update_tool_call(call.tool_call_id, status="completed" if chosen else "failed"))
         if not chosen and line.get("background"):
@@ -84,7 +84,7 @@ class EditorQuestions:
         await self._answer(line, chosen)
         return True
 
-    async def _chosen(self, call: schema.ToolCallUpdate, names: dict[str, str], *, may_be_withdrawn: bool) -> str:
+    async def _ask_choice(self, call: schema.ToolCallUpdate, names: dict[str, str], *, may_be_withdrawn: bool) -> str:
         """The word that the user chose; empty where the question was cancelled or withdrawn."""
         options = [
             schema.PermissionOption(option_id=word, name=name, kind=_DECISIONS.get(word, ("", "allow_once"))[1])
@@ -122,7 +122,7 @@ def _names_of(line: QuestionLine) -> dict[str, str]:
     if line["kind"] == "confirmation" or "tool" in line:
         return _permission_names(line)
     options = [_OPTION.fullmatch(row) for row in str(line["message"]).split("\n")]
-    listed = {option["number"]: shown_text(option["words"]) for option in options if option is not None}
+    listed = {option["number"]: render_text(option["words"]) for option in options if option is not None}
     return {**listed, _LATER: _FREE[_LATER]} if listed else _FREE
 
 
@@ -131,7 +131,7 @@ def _permission_names(line: QuestionLine) -> dict[str, str]:
     match = _RULE.search(str(line["message"])) if "always" not in line else None
     rule = match["rule"] if match is not None else line.get("always")
     if rule:
-        return {**names, "always": f"Always allow {shown_text(rule)}"}
+        return {**names, "always": f"Always allow {render_text(rule)}"}
     return {word: name for word, name in names.items() if word in ("allow", "deny")}
 
 
@@ -151,8 +151,8 @@ def _about_words(line: QuestionLine) -> schema.ToolCallUpdate:
     message = str(line["message"])
     return schema.ToolCallUpdate(
         tool_call_id=f"question-{line['id']}",
-        title=shown_text(line["question"])[:_TITLE_CHARS_MAX],
+        title=render_text(line["question"])[:_TITLE_CHARS_MAX],
         kind="think",
         status="pending",
-        content=[helpers.tool_content(helpers.text_block(shown_text(message)))] if message else None,
+        content=[helpers.tool_content(helpers.text_block(render_text(message)))] if message else None,
     )

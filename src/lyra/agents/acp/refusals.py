@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from acp import RequestError, schema
 
-from lyra.agents.acp.updates import shown_text
+from lyra.agents.acp.updates import render_text
 from lyra.agents.declaration.output import Content, Image
 from lyra.core.secrets.redact import redact
 from lyra.core.secrets.visible import visible
@@ -21,14 +21,14 @@ _INVALID_PARAMS: Final = -32602
 
 def invalid(reason: str, code: int = _INVALID_PARAMS) -> RequestError:
     """The error for a request that cannot be served as it is."""
-    words = shown_text(reason)
+    words = render_text(reason)
     return RequestError(code, words, {"reason": words})
 
 
 def refusal(error: LyraError, code: int = _INVALID_PARAMS) -> RequestError:
     """The error for the editor. `reason` has the same words: some editors show one, some the other."""
     message = redact(error.message)
-    words = shown_text(f"{message}\n{error.hint}" if error.hint else message)
+    words = render_text(f"{message}\n{error.hint}" if error.hint else message)
     return RequestError(code, words, {"reason": words, "code": error.code})
 
 

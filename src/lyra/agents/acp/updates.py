@@ -47,7 +47,7 @@ _CONTROLS: Final = {
 _OUTPUT_CHARS_MAX: Final = 20_000  # of a result that the editor is shown
 
 
-def shown_text(text: str) -> str:
+def render_text(text: str) -> str:
     """A text for a screen: of control characters only line ends and tabs stay, the others are shown as signs."""
     return without_invisible(text, keep_controls=True).replace("\r\n", "\n").translate(_CONTROLS)
 
@@ -58,7 +58,7 @@ def kind_of(tool: str) -> schema.ToolKind:
 
 def call_title(tool: str, arguments: Mapping[str, Any]) -> str:
     subject = next((arguments[name] for name in _SUBJECTS if isinstance(arguments.get(name), str)), "")
-    title = f"{shown_text(tool)} {' '.join(shown_text(subject).split())}".strip()
+    title = f"{render_text(tool)} {' '.join(render_text(subject).split())}".strip()
     return title if len(title) <= _TITLE_CHARS_MAX else f"{title[: _TITLE_CHARS_MAX - 1]}…"
 
 
@@ -76,7 +76,7 @@ def diff_of(tool: str, arguments: Mapping[str, Any], folder: str) -> list[Any]:
     return [helpers.tool_diff_content(path, texts[1], texts[0] or None)]
 
 
-def started(line: ToolStartLine, folder: str) -> schema.ToolCallStart:
+def render_start(line: ToolStartLine, folder: str) -> schema.ToolCallStart:
     """A tool call has begun."""
     tool, arguments = line["name"], line["arguments"]
     return helpers.start_tool_call(
@@ -90,7 +90,7 @@ def started(line: ToolStartLine, folder: str) -> schema.ToolCallStart:
     )
 
 
-def ended(line: ToolEndLine, *, keep_diff: bool) -> schema.ToolCallProgress:
+def render_end(line: ToolEndLine, *, keep_diff: bool) -> schema.ToolCallProgress:
     """A tool call has ended; with `keep_diff` its content stays the diff that was shown."""
     content = None if keep_diff and not line["is_error"] else _output(line["output"])
     return helpers.update_tool_call(line["id"], status="failed" if line["is_error"] else "completed", content=content)
@@ -113,7 +113,7 @@ def _output(output: Any) -> list[Any]:
         if isinstance(part, dict) and part.get("type") == "image" and isinstance(part.get("data"), str):
             blocks.append(helpers.image_block(part["data"], str(part.get("media_type", "image/png"))))
         else:
-            text = shown_text(str(part.get("text", "")) if isinstance(part, dict) else str(part))
+            text = render_text(str(part.get("text", "")) if isinstance(part, dict) else str(part))
             more = len(text) - _OUTPUT_CHARS_MAX
             blocks.append(helpers.text_block(text if more <= 0 else f"{text[:_OUTPUT_CHARS_MAX]}\n… {more} more"))
     return [helpers.tool_content(block) for block in blocks]
@@ -125,7 +125,7 @@ def plan_of(arguments: Mapping[str, Any]) -> schema.AgentPlanUpdate | None:
     if not isinstance(todos, list):
         return None
     entries = [
-        helpers.plan_entry(shown_text(str(todo.get("content", ""))), status=todo.get("status", "pending"))
+        helpers.plan_entry(render_text(str(todo.get("content", ""))), status=todo.get("status", "pending"))
         for todo in todos
         if isinstance(todo, dict) and todo.get("status", "pending") in ("pending", "in_progress", "completed")
     ]
@@ -137,16 +137,18 @@ def message_updates(messages: Iterable[Message], folder: str) -> list[Any]:
     updates: list[Any] = []
     for message in messages:
         if message.role == "user":
-            updates.append(helpers.update_user_message_text(shown_text(message.text)))
+            updates.append(helpers.update_user_message_text(render_text(message.text)))
         elif message.role == "assistant":
             if message.text:
-                updates.append(helpers.update_agent_message_text(shown_text(message.text)))
+                updates.append(helpers.update_agent_message_text(render_text(message.text)))
             updates += [
-                started({"type": "tool_start", "id": call.id, "name": call.name, "arguments": call.arguments}, folder)
+                render_start(
+                    {"type": "tool_start", "id": call.id, "name": call.name, "arguments": call.arguments}, folder
+                )
                 for call in message.tool_calls
             ]
         elif message.role == "tool":
-            updates += [ended(_line_of(result), keep_diff=False) for result in message.tool_results]
+            updates += [render_end(_line_of(result), keep_diff=False) for result in message.tool_results]
     return updates
 
 
@@ -165,20 +167,20 @@ class TurnUpdates:
     async def tell_line(self, line: AnyLine) -> None:
         """Tell one line; one of another kind is passed over."""
         if line["type"] == "text_delta":
-            await self._tell(helpers.update_agent_message_text(shown_text(line["delta"])))
+            await self._tell(helpers.update_agent_message_text(render_text(line["delta"])))
         elif line["type"] == "thinking_delta":
-            await self._tell(helpers.update_agent_thought_text(shown_text(line["delta"])))
+            await self._tell(helpers.update_agent_thought_text(render_text(line["delta"])))
         elif line["type"] == "tool_start":
-            await self._started(line)
+            await self._on_started(line)
         elif line["type"] == "tool_progress":
-            block = helpers.tool_content(helpers.text_block(shown_text(line["text"])))
+            block = helpers.tool_content(helpers.text_block(render_text(line["text"])))
             if line["id"] not in self._diffs:
                 await self._tell(helpers.update_tool_call(line["id"], status="in_progress", content=[block]))
         elif line["type"] == "tool_end":
-            await self._tell(ended(line, keep_diff=line["id"] in self._diffs))
+            await self._tell(render_end(line, keep_diff=line["id"] in self._diffs))
 
-    async def _started(self, line: ToolStartLine) -> None:
-        update = started(line, self._folder)
+    async def _on_started(self, line: ToolStartLine) -> None:
+        update = render_start(line, self._folder)
         if update.content:
             self._diffs.add(line["id"])
         await self._tell(update)

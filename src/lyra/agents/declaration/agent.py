@@ -147,9 +147,9 @@ class AgentDeclaration:
         self.thinking_tokens = (
             None if thinking_tokens is None else check_integer(thinking_tokens, "thinking_tokens", least=1, most=10**7)
         )
-        self.output = None if output is None else AnswerType.of(output)
+        self.output = None if output is None else AnswerType.from_value(output)
         self.output_retries = check_integer(output_retries, "output_retries", most=100)
-        self.context = None if context is None else ContextPolicy.of(context)
+        self.context = None if context is None else ContextPolicy.from_value(context)
         self.supervision = None if supervision is None else Supervision.of(supervision)
         self.timeouts = None if timeouts is None else Timeouts.of(timeouts)
         self.max_iterations = check_integer(max_iterations, "max_iterations", least=1, most=10**6)

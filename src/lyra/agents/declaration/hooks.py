@@ -95,7 +95,7 @@ class ContextPolicy(FrozenSettings, frozen=True):
         self._put(summary_tokens=most)
 
     @classmethod
-    def of(cls, value: Any) -> ContextPolicy:
+    def from_value(cls, value: Any) -> ContextPolicy:
         """Read a policy from what a user wrote: a ContextPolicy, its kind as a word, or a mapping of its settings."""
         if isinstance(value, ContextPolicy):
             return value

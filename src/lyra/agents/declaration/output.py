@@ -38,7 +38,7 @@ class AnswerType:
         self._read = read
 
     @classmethod
-    def of(cls, wanted: Any) -> AnswerType:
+    def from_value(cls, wanted: Any) -> AnswerType:
         if isinstance(wanted, AnswerType):
             return wanted
         if isinstance(wanted, Mapping):
@@ -62,20 +62,20 @@ class AnswerType:
                 "a union inside of another type has at most one of them",
                 key="output",
             ) from None
-        return cls._make(name, _inlined(reference, parts), decoder.decode)
+        return cls._make(name, _inline(reference, parts), decoder.decode)
 
     @classmethod
     def _either(cls, wanted: Any) -> AnswerType:
         """A union whose members msgspec cannot tell apart: the first that fits, in the order they are written."""
-        members = [cls.of(member) for member in get_args(wanted)]
+        members = [cls.from_value(member) for member in get_args(wanted)]
         parts: dict[str, Any] = {}
         schemas = []
         for index, member in enumerate(members):
             schema = member.schema["properties"]["value"] if member.wrapped else dict(member.schema)
             own = {**member.schema.get("$defs", {})}
             schema.pop("$defs", None)
-            schemas.append(_renamed(schema, own, f"{index}."))
-            parts.update({f"{index}.{name}": _renamed(part, own, f"{index}.") for name, part in own.items()})
+            schemas.append(_rename_references(schema, own, f"{index}."))
+            parts.update({f"{index}.{name}": _rename_references(part, own, f"{index}.") for name, part in own.items()})
         whole = {"anyOf": schemas, "$defs": parts} if parts else {"anyOf": schemas}
 
         def read(data: bytes) -> Any:
@@ -116,13 +116,13 @@ class AnswerType:
         data = (fenced[1] if fenced else text).strip().encode()
         try:
             if self.wrapped:
-                data = _unwrapped(data)
+                data = _unwrap(data)
             return self._read(data)
         except Exception as error:  # noqa: BLE001 - a type may check itself with any error
             raise ValueError(f"the answer does not fit: {in_short(error)}") from None
 
 
-def _unwrapped(data: bytes) -> bytes:
+def _unwrap(data: bytes) -> bytes:
     try:
         value = msgspec.json.decode(data)
     except msgspec.DecodeError:
@@ -140,20 +140,20 @@ def _words(data: bytes) -> str:
         return data.decode()
 
 
-def _renamed(schema: Any, parts: Mapping[str, Any], before: str) -> Any:
+def _rename_references(schema: Any, parts: Mapping[str, Any], before: str) -> Any:
     """The schema with its references to `parts` renamed."""
     if isinstance(schema, list):
-        return [_renamed(item, parts, before) for item in schema]
+        return [_rename_references(item, parts, before) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    renamed = {key: _renamed(value, parts, before) for key, value in schema.items()}
+    renamed = {key: _rename_references(value, parts, before) for key, value in schema.items()}
     name = schema.get("$ref")
     if isinstance(name, str) and name.removeprefix("#/$defs/") in parts:
         renamed["$ref"] = f"#/$defs/{before}{name.removeprefix('#/$defs/')}"
     return renamed
 
 
-def _inlined(reference: dict[str, Any], parts: dict[str, Any]) -> dict[str, Any]:
+def _inline(reference: dict[str, Any], parts: dict[str, Any]) -> dict[str, Any]:
     """The schema itself at the top, the others under $defs."""
     name = reference.get("$ref", "").rpartition("/")[2]
     if not name:
@@ -262,11 +262,11 @@ def _part(part: Any) -> dict[str, Any]:
     if isinstance(part, Image):
         return part.to_data()
     if isinstance(part, Mapping) and isinstance(part.get("type"), str):
-        return _checked(dict(part))
+        return _check_part(dict(part))
     raise ConfigError(f"a part of a message is text or an Image, not {type(part).__name__}")
 
 
-def _checked(part: dict[str, Any]) -> dict[str, Any]:
+def _check_part(part: dict[str, Any]) -> dict[str, Any]:
     """Check a part that is plain data: its type, and the keys that the type needs."""
     kind = part["type"]
     if kind not in _PARTS:

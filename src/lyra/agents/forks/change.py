@@ -66,12 +66,12 @@ def fork_point(timeline: RunTimeline, store: Store, number: int, change: StepCha
         point = _with_prompt(timeline, store, step, change.prompt)
     elif change.reply is not None:
         _require(step.kind == "model", timeline, step, "a reply", ("model",))
-        point = _answered(timeline, store, step, lambda old: _with_text(old, str(change.reply)))
+        point = _answer_step(timeline, store, step, lambda old: _with_text(old, str(change.reply)))
     elif change.result is not msgspec.UNSET:
         _require(step.kind in _RESULTS, timeline, step, "a result", _RESULTS)
         if step.is_inside and change.result is None:
             raise ConfigError(f"{step.what} takes ctx, and cannot be given null", hint="give a text, such as nothing")
-        point = _answered(timeline, store, step, lambda _: change.result)
+        point = _answer_step(timeline, store, step, lambda _: change.result)
     else:
         point = ForkPoint(timeline.pid, number, step.seq, step.pid)
     first = timeline.steps[0]
@@ -115,7 +115,7 @@ def _require(fits: bool, timeline: RunTimeline, step: RunStep, what: str, kinds:
 # ---------------------------------------------------------------------- answers
 
 
-def _answered(timeline: RunTimeline, store: Store, step: RunStep, make: Any) -> ForkPoint:
+def _answer_step(timeline: RunTimeline, store: Store, step: RunStep, make: Any) -> ForkPoint:
     """The step with another answer: behind its beginning comes an end of the fork's own."""
     record = _row(store, step.seq)
     started = rows.DECODERS[record.kind].decode(record.data)

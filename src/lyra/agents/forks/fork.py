@@ -60,7 +60,7 @@ def prepare_fork(
     knows a program."""
     vouch(store)
     point = fork_point(timeline, store, number, change)
-    agent = None if is_known(timeline.program) else restored_agent(timeline, store)
+    agent = None if is_known(timeline.program) else restore_agent(timeline, store)
     return PreparedFork(point, fork_records(store.read(), point.run), agent)
 
 
@@ -119,7 +119,7 @@ def members_of(process: Process) -> list[Process]:
 # An agent made again from the journal alone: name and model, where that is all there was to it.
 
 
-def restored_agent(timeline: RunTimeline, store: Store) -> Agent[Any] | None:
+def restore_agent(timeline: RunTimeline, store: Store) -> Agent[Any] | None:
     """The agent that a run is a conversation with; None where the journal does not have enough."""
     word, _, name = timeline.program.partition(":")
     asked = next((step for step in timeline.steps if step.kind == "model" and step.pid == timeline.pid), None)
@@ -141,7 +141,7 @@ def _is_same(agent: Agent[Any], timeline: RunTimeline, store: Store, asked: RunS
     session.messages += [Message(message["role"], message["text"]) for message in conversation.messages]
     request = Request(
         model=asked.model,
-        messages=session.sent(),
+        messages=session.select_messages(),
         max_tokens=agent.max_tokens,
         temperature=agent.temperature,
         top_p=agent.top_p,

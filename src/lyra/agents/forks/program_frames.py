@@ -132,7 +132,7 @@ class _Look:
             process.add_done_callback(lambda _: ended.set())
             await ended.wait()
 
-    def stopped(self, key: Any) -> None:
+    def record_variables(self, key: Any) -> None:
         """The answers of one line of the program end here: keep its variables as they are."""
         branch = str(key).rpartition("/")[0]
         if branch not in self.stacks:
@@ -155,7 +155,7 @@ class _Answers(dict[Any, Any]):
         entry = self.get(key)
         if entry is None or not self._is_over(key, entry):
             if self._is_looked_at:
-                self._look.stopped(key)
+                self._look.record_variables(key)
             raise _AnswersEnd
         return super().pop(key)
 

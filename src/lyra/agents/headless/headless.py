@@ -102,7 +102,7 @@ class Headless:
             options = {"budget": self.options.budget} if self.options.budget is not None else {}
             self._stop_unfinished()
             self.process = await self.kernel.spawn(self.agent, pid=self.session_id, grant=self.setup.grant, **options)
-            await self._caught_up()
+            await self._wait_for_replay()
             if self.hooks is not None:
                 await self._begin_hooks(self.hooks, stack)
             self._stack = stack.pop_all()
@@ -131,14 +131,14 @@ class Headless:
         """A turn that an earlier run was in is not gone on with: the person who comes back says what comes next."""
         if not self.options.session or self.session_id not in self.kernel.processes:
             return
-        from lyra.agents.turn.unfinished import unfinished_turn, withdraw, withdraw_order
+        from lyra.agents.turn.unfinished import find_unfinished_turn, withdraw, withdraw_order
 
         withdraw_order(self.kernel, self.session_id)
-        self.unfinished = unfinished_turn(self.kernel, self.session_id)
+        self.unfinished = find_unfinished_turn(self.kernel, self.session_id)
         if self.unfinished is not None:
             withdraw(self.kernel, self.session_id, self.unfinished)
 
-    async def _caught_up(self) -> None:
+    async def _wait_for_replay(self) -> None:
         """Wait until a process of an earlier run has its conversation again. What it waits for then is a message."""
         assert self.process is not None
         process = self.kernel.processes.get(self.session_id)
@@ -192,13 +192,13 @@ class Headless:
         assert self.process is not None
         if beside.strip():
             self.kernel.taint.mark(self.session_id, "text beside the task")
-            task = f"{task}\n\n{beside}" if isinstance(task, str) else [*_listed(task), beside]
+            task = f"{task}\n\n{beside}" if isinstance(task, str) else [*_to_list(task), beside]
         self._began_s = self.kernel.clock.monotonic()
         if self.hooks is not None:
             self.hooks.work()
         context = "" if self.hooks is None else self.hooks.take_context()
         if context:
-            task = f"{task}\n\n{context}" if isinstance(task, str) else [*_listed(task), context]
+            task = f"{task}\n\n{context}" if isinstance(task, str) else [*_to_list(task), context]
         for notice in self._notices():
             yield notice
         self._is_stopped, self.failure = False, None
@@ -217,7 +217,7 @@ class Headless:
             if status == CUT_BY_PROVIDER:
                 self.failure = cut_answer(self.agent.max_tokens)
         except LyraError as failure:
-            self.failure = redacted_error(self._limit(failure), runtime_of(self.kernel).known)
+            self.failure = redact_error(self._limit(failure), runtime_of(self.kernel).known)
         except asyncio.CancelledError:
             if not self._is_stopped:
                 raise
@@ -303,7 +303,7 @@ def end_reason(error: BaseException | None) -> str:
     return "cancelled" if isinstance(error, asyncio.CancelledError) else "error"
 
 
-def _listed(task: Content) -> list[Any]:
+def _to_list(task: Content) -> list[Any]:
     return list(task) if isinstance(task, (list, tuple)) else [task]
 
 
@@ -378,7 +378,7 @@ def event_line(event: AgentEvent, *, progress: bool) -> AnyLine | None:
     return line_of(event)
 
 
-def redacted_error(error: LyraError, secrets: Iterable[str | Secret]) -> LyraError:
+def redact_error(error: LyraError, secrets: Iterable[str | Secret]) -> LyraError:
     """Mask keys in the words and fields of an error: a provider may repeat the key that it refuses."""
     known = tuple(secrets)
     error.message = redact(error.message, known)

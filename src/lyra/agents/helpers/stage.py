@@ -62,7 +62,7 @@ def stage_program(
         if key not in fitted:
             if len(fitted) >= _FITTED_KEPT:
                 fitted.clear()
-            fitted[key] = fitted_agent(agent, stage, prompts=prompts, models=models)
+            fitted[key] = fit_agent(agent, stage, prompts=prompts, models=models)
         return await _report(ctx, kernel, pid, fitted[key], stage, Envelope.from_data(work["envelope"]))
 
     serve.__module__, serve.__qualname__ = "agent", f"{name}{STAGE_PROGRAM}"
@@ -106,7 +106,7 @@ class _TokenSink(Sink):
 # ---------------------------------------------------------------------- the agent that a stage wants
 
 
-def fitted_agent(
+def fit_agent(
     agent: AgentDeclaration,
     stage: AgentConfig,
     *,
@@ -133,10 +133,10 @@ def fitted_agent(
         fitted.model = _find(models, stage.model_role, "model", "model_role")
         fitted.models = (fitted.model, *agent.fallback)
     if stage.output_schema is not None and agent.output is None and stage.output_mode is OutputMode.STRUCTURED:
-        fitted.output = AnswerType.of(stage.output_schema)
-    fitted.tools = {tool.name: tool for tool in narrowed_tools(stage, agent.toolbox)}
+        fitted.output = AnswerType.from_value(stage.output_schema)
+    fitted.tools = {tool.name: tool for tool in narrow_tools(stage, agent.toolbox)}
     fitted.toolbox = tuple(fitted.tools.values())
-    fitted.sources = tuple(narrowed_source(stage, source) for source in agent.sources)
+    fitted.sources = tuple(narrow_source(stage, source) for source in agent.sources)
     return fitted
 
 
@@ -194,11 +194,11 @@ _ACTS_OF_READING: Final = ("read", "talk")
 _ACTS_BEYOND_WRITING: Final = ("run", "fetch")
 
 
-def narrowed_tools(stage: AgentConfig, tools: Iterable[Tool]) -> tuple[Tool, ...]:
+def narrow_tools(stage: AgentConfig, tools: Iterable[Tool]) -> tuple[Tool, ...]:
     return tuple(tool for tool in tools if _fits(stage, tool))
 
 
-def narrowed_source(stage: AgentConfig, source: ToolSource) -> ToolSource:
+def narrow_source(stage: AgentConfig, source: ToolSource) -> ToolSource:
     if stage.tool_access in (None, ToolAccess.ALL) and not stage.allowed_tools:
         return source
     return part_of(source, lambda tool: _fits(stage, tool), ())

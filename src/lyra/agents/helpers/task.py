@@ -107,7 +107,7 @@ async def ask_child(
         limits = early_call.child_budget(ctx.own_process.budget, limits)
     child = ctx.spawn(agent_program(agent), content, budget=limits, grant=grant)
     if early_call is not None and child._process is not None:
-        early_call.started(child._process)
+        early_call.add_child(child._process)
     try:
         ended = await child.wait()
     except asyncio.CancelledError:
@@ -214,7 +214,7 @@ def task_tool(*, budget: Any = None, without: Iterable[str] = (_NAME,)) -> Tool:
             agents[subagent_type] = _sub_agent(session.agent, subagent_type, left_out, budget)
         return await ask_helper(ctx, agents[subagent_type], prompt, grant=KINDS[subagent_type].grant)
 
-    return tool(task, name=_NAME, harmless=True, trusted=True).own()  # a tainted sub-agent taints its caller
+    return tool(task, name=_NAME, harmless=True, trusted=True).mark_builtin()  # a tainted sub-agent taints its caller
 
 
 def _sub_agent(caller: AgentDeclaration, kind: Kind, left_out: frozenset[str], budget: Any) -> AgentDeclaration:

@@ -69,7 +69,7 @@ class ExpressionEvaluator(ABC):
         if self.path is not None and id(node) not in self.path:
             return self._before(node)
         if hasattr(node, SITE):
-            return (yield from self.asked(node))
+            return (yield from self.issue_call(node))
         form = getattr(self, f"_{type(node).__name__.lower()}", None)
         if form is None:
             raise _unknown(node)
@@ -92,7 +92,7 @@ class ExpressionEvaluator(ABC):
             self.path, self.may_change = path, may_change
 
     @abstractmethod
-    def asked(self, node: ast.expr) -> Waits:
+    def issue_call(self, node: ast.expr) -> Waits:
         """The pending value of a call that is made early."""
 
     def values(self, nodes: list[ast.expr]) -> Waits:
@@ -104,7 +104,7 @@ class ExpressionEvaluator(ABC):
                 values.append((yield from self.value(node)))
         return values
 
-    def known(self, value: Any) -> Waits:
+    def wait_for_value(self, value: Any) -> Waits:
         """The value itself, after waiting for the answers that it needs."""
         while waiting := [call for call in calls_of(value) if not call.is_answered]:
             yield tuple(waiting)
@@ -115,9 +115,9 @@ class ExpressionEvaluator(ABC):
             raise StopLookahead(f"it needs an answer that is {_article(answer)}")
         return answer
 
-    def plain(self, value: Any) -> Waits:
+    def wait_for_plain(self, value: Any) -> Waits:
         """The value with all its parts known, fit to compute with."""
-        yield from self.known(value)
+        yield from self.wait_for_value(value)
         known = resolve(value)
         if not is_data(known):
             raise StopLookahead(f"it is computed from {_article(known)}")
@@ -139,10 +139,10 @@ class ExpressionEvaluator(ABC):
             raise StopLookahead(f"it is computed from {_article(value)}, which may change until then")
 
     def truth(self, value: Any) -> Waits:
-        known = yield from self.known(value)
+        known = yield from self.wait_for_value(value)
         if isinstance(known, OwnContainer):
             return bool(known.parts)
-        return bool((yield from self.plain(known)))
+        return bool((yield from self.wait_for_plain(known)))
 
     def apply(self, work: Any, *operands: Any, sure: type | None = None) -> Waits:
         """The result for operands. `sure`: it cannot fail and has this type, so that it can be a pending value."""
@@ -151,7 +151,7 @@ class ExpressionEvaluator(ABC):
             return PendingValue(waiting, sure, lambda: work(*map(resolve, operands)))
         known: list[Any] = []
         for value in operands:
-            known += ((yield from self.plain(value)),)
+            known += ((yield from self.wait_for_plain(value)),)
         return compute(work, *known)
 
     # ------------------------------------------------------------ names and parts
@@ -178,7 +178,7 @@ class ExpressionEvaluator(ABC):
         return value
 
     def _attribute(self, node: ast.Attribute) -> Waits:
-        whole = yield from self.known((yield from self.value(node.value)))
+        whole = yield from self.wait_for_value((yield from self.value(node.value)))
         if isinstance(whole, OwnContainer) or whole is UNKNOWN:
             raise _unknown(node)
         value = read(whole, node.attr)
@@ -186,15 +186,15 @@ class ExpressionEvaluator(ABC):
         return value
 
     def _subscript(self, node: ast.Subscript) -> Waits:
-        whole = yield from self.known((yield from self.value(node.value)))
+        whole = yield from self.wait_for_value((yield from self.value(node.value)))
         if isinstance(node.slice, ast.Slice):
             ends = [node.slice.lower, node.slice.upper, node.slice.step]
             bounds: list[Any] = []
             for end in ends:
-                bounds += (None if end is None else (yield from self.plain((yield from self.value(end)))),)
+                bounds += (None if end is None else (yield from self.wait_for_plain((yield from self.value(end)))),)
             index: Any = slice(*bounds)
         else:
-            index = yield from self.plain((yield from self.value(node.slice)))
+            index = yield from self.wait_for_plain((yield from self.value(node.slice)))
         return self.item(whole, index)
 
     def item(self, whole: Any, index: Any) -> Any:
@@ -224,7 +224,7 @@ class ExpressionEvaluator(ABC):
         for key, value in zip(node.keys, node.values, strict=True):
             if key is None:
                 raise _unknown(value)
-            plain_key = yield from self.plain((yield from self.value(key)))
+            plain_key = yield from self.wait_for_plain((yield from self.value(key)))
             if not is_plain(plain_key):
                 raise _unknown(key)
             parts[plain_key] = yield from self.value(value)
@@ -234,9 +234,9 @@ class ExpressionEvaluator(ABC):
 
     def _binop(self, node: ast.BinOp) -> Waits:
         left = yield from self.value(node.left)
-        return (yield from self.joined(node.op, left, (yield from self.value(node.right))))
+        return (yield from self.join_values(node.op, left, (yield from self.value(node.right))))
 
-    def joined(self, sign: ast.operator, left: Any, right: Any) -> Waits:
+    def join_values(self, sign: ast.operator, left: Any, right: Any) -> Waits:
         kinds = (kind_of(left), kind_of(right))
         sure = str if isinstance(sign, ast.Add) and kinds == (str, str) else None
         for side in (left, right):
@@ -276,15 +276,15 @@ class ExpressionEvaluator(ABC):
         for sign, part in zip(node.ops, node.comparators, strict=True):
             right = yield from self.value(part)
             if self.path is None:
-                result = yield from self._compared(sign, left, right)
+                result = yield from self._compare_two(sign, left, right)
                 if part is not node.comparators[-1] and not (yield from self.truth(result)):
                     break
             left = right
         return result
 
-    def _compared(self, sign: ast.cmpop, left: Any, right: Any) -> Waits:
+    def _compare_two(self, sign: ast.cmpop, left: Any, right: Any) -> Waits:
         if isinstance(sign, (ast.Is, ast.IsNot)):
-            first, second = (yield from self.known(left)), (yield from self.known(right))
+            first, second = (yield from self.wait_for_value(left)), (yield from self.wait_for_value(right))
             known = first is not UNKNOWN and second is not UNKNOWN
             if not known or not any(value is None or type(value) is bool for value in (first, second)):
                 raise StopLookahead("`is` asks for the thing itself")
@@ -307,7 +307,7 @@ class ExpressionEvaluator(ABC):
         if node.format_spec is None:
             sure = str if kind_of(value) in _SAID else None
             return (yield from self.apply(turn or format, value, sure=sure))
-        spec = yield from self.plain((yield from self.value(node.format_spec)))
+        spec = yield from self.wait_for_plain((yield from self.value(node.format_spec)))
         if sum(character.isdigit() for character in spec) > 5:
             raise StopLookahead("it is too wide to be computed twice")
         return (yield from self.apply(lambda part: format(turn(part) if turn else part, spec), value))
@@ -318,11 +318,11 @@ class ExpressionEvaluator(ABC):
         if isinstance(node.func, ast.Attribute):
             return (yield from self._method(node, node.func))
         work = yield from self.value(node.func)
-        given = yield from self._given(node, drains=any(work is function for function in _DRAINING))
+        given = yield from self._evaluate_arguments(node, drains=any(work is function for function in _DRAINING))
         if not isinstance(node.func, ast.Name) or work is UNKNOWN:
             raise _unknown(node)
         if work is enumerate and len(given) in (1, 2):
-            first = (yield from self.plain(given[1])) if len(given) == 2 else 0
+            first = (yield from self.wait_for_plain(given[1])) if len(given) == 2 else 0
             if type(first) is not int:
                 raise _unknown(node)
             return RowIterator(lambda items: enumerate(items, first), [self.items_of(given[0])])
@@ -332,7 +332,7 @@ class ExpressionEvaluator(ABC):
             raise _unknown(node)
         return (yield from self._function(work, given))
 
-    def _given(self, node: ast.Call, *, drains: bool) -> Waits:
+    def _evaluate_arguments(self, node: ast.Call, *, drains: bool) -> Waits:
         """The arguments of a call. `drains`: it reads a generator whole, so that a list does as well."""
         if drains and len(node.args) == 1 and isinstance(node.args[0], ast.GeneratorExp):
             generator = node.args[0]
@@ -362,11 +362,11 @@ class ExpressionEvaluator(ABC):
 
     def _method(self, node: ast.Call, method: ast.Attribute) -> Waits:
         whole = yield from self.value(method.value)
-        given = yield from self._given(node, drains=method.attr == "join")
+        given = yield from self._evaluate_arguments(node, drains=method.attr == "join")
         if isinstance(whole, PendingValue) and whole.kind is None:
-            whole = yield from self.known(whole)
+            whole = yield from self.wait_for_value(whole)
         if isinstance(whole, OwnContainer):
-            return self._own_method(node, whole, method.attr, given)
+            return self._call_own_method(node, whole, method.attr, given)
         if type(whole) is list and method.attr == "append" and len(given) == 1 and kind_of(given[0]) in _SAID:
             self.touched.append(whole)
             return None
@@ -379,7 +379,7 @@ class ExpressionEvaluator(ABC):
         result = yield from self.apply(METHODS[method.attr], whole, *given, sure=_sure(method.attr, given))
         return OwnContainer(list, result) if type(result) is list else result
 
-    def _own_method(self, node: ast.Call, whole: OwnContainer, name: str, given: list[Any]) -> Any:
+    def _call_own_method(self, node: ast.Call, whole: OwnContainer, name: str, given: list[Any]) -> Any:
         if whole.kind is list and name == "append" and len(given) == 1:
             whole.parts.append(given[0])
             return None
@@ -423,7 +423,7 @@ class ExpressionEvaluator(ABC):
         items: dict[Any, Any] = {}
 
         def add() -> Waits:
-            key = yield from self.plain((yield from self.value(node.key)))
+            key = yield from self.wait_for_plain((yield from self.value(node.key)))
             if not is_plain(key):
                 raise _unknown(node.key)
             items[key] = yield from self.value(node.value)
@@ -438,7 +438,7 @@ class ExpressionEvaluator(ABC):
         bound = {part.id for loop in loops for part in ast.walk(loop.target) if isinstance(part, ast.Name)}
         kept = {name: self.names[name] for name in bound if name in self.names}
         local = self._local
-        items, expected = yield from self.begun(loops[0])
+        items, expected = yield from self.begin_loop(loops[0])
         self._local = local | bound
         try:
             for name in bound:
@@ -451,7 +451,7 @@ class ExpressionEvaluator(ABC):
             self._local = local
 
     @abstractmethod
-    def begun(self, loop: ast.comprehension | ast.For) -> Waits:
+    def begin_loop(self, loop: ast.comprehension | ast.For) -> Waits:
         """The items of a loop that begins, and the object that keeps them for the comparison."""
 
     def _loop(
@@ -469,7 +469,7 @@ class ExpressionEvaluator(ABC):
             if not fits:
                 continue
             if inner:
-                deeper, noted = yield from self.begun(inner[0])
+                deeper, noted = yield from self.begin_loop(inner[0])
                 yield from self._loop(inner, deeper, noted, add)
             else:
                 yield from add()
@@ -520,7 +520,7 @@ def _sure(name: str, given: list[Any]) -> type | None:
 VIEWS: Final[tuple[type, ...]] = (type({}.keys()), type({}.values()), type({}.items()))
 
 
-def shortened(node: ast.AST) -> str:
+def shorten(node: ast.AST) -> str:
     text = ast.unparse(node).splitlines()[0]
     return text if len(text) <= 40 else text[:37] + "…"
 
@@ -530,7 +530,7 @@ def _operator(sign: ast.AST) -> Callable[..., Any]:
 
 
 def _unknown(node: ast.AST) -> StopLookahead:
-    return StopLookahead(f"`{shortened(node)}` may do anything")
+    return StopLookahead(f"`{shorten(node)}` may do anything")
 
 
 def _article(value: Any) -> str:

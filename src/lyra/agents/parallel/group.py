@@ -288,18 +288,20 @@ class CallGroup:
         self._loops[number] = loop
         return loop
 
-    def entered(self, loop: int) -> ExpectedItems:
+    def enter_loop(self, loop: int) -> ExpectedItems:
         expected = ExpectedItems(0)
         self._foreseen.setdefault(loop, deque()).append(expected)
         return expected
 
-    def left_in(self, loop: int, own: Callable[[str], OwnContainer | None]) -> tuple[Iterator[Any], ExpectedItems]:
+    def read_left_items(
+        self, loop: int, own: Callable[[str], OwnContainer | None]
+    ) -> tuple[Iterator[Any], ExpectedItems]:
         running = self._loops.get(loop)
         if running is None:
             raise StopLookahead("the items that the loop reads next are not known")
         name = self._map.looped.get(loop, "")
         copy = own(name) if name in self._map.own else None
-        return running.left(copy)
+        return running.read_left_items(copy)
 
     # ------------------------------------------------------------ the end
 
@@ -330,7 +332,7 @@ class CallGroup:
                 call.task.cancel()
         cancelled: asyncio.CancelledError | None = None
         for call in left:
-            waiting = self._tasks.start(self._ended(call), name="early call ends")
+            waiting = self._tasks.start(self._wait_for_end(call), name="early call ends")
             while not waiting.done():
                 try:
                     await asyncio.wait([waiting])
@@ -346,7 +348,7 @@ class CallGroup:
             raise cancelled
 
     @staticmethod
-    async def _ended(call: ParallelCall) -> None:
+    async def _wait_for_end(call: ParallelCall) -> None:
         if call.task is not None:
             await asyncio.wait([call.task])
             if not call.task.cancelled():
@@ -483,7 +485,7 @@ class ObservedLoop:
         self._count = 0
         self._items = iter(work(*args, **keywords) if args or keywords else work)
         if keywords:
-            self._work = ObservedLoop  # a value that `left` refuses: keywords change how the items are read
+            self._work = ObservedLoop  # a value that `read_left_items` refuses: keywords change how the items are read
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -513,7 +515,7 @@ class ObservedLoop:
         ):
             self._group.mispredicted = True
 
-    def left(self, own: OwnContainer | None) -> tuple[Iterator[Any], ExpectedItems]:
+    def read_left_items(self, own: OwnContainer | None) -> tuple[Iterator[Any], ExpectedItems]:
         """The items still to come; `own` is the lookahead's copy if the loop runs over a list of the function's own."""
         self.expected = ExpectedItems(self._count)
         if self._work is None:

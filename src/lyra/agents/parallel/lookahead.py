@@ -11,7 +11,7 @@ import ast
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
-from lyra.agents.parallel.expressions import ExpressionEvaluator, RowIterator, Waits, shortened
+from lyra.agents.parallel.expressions import ExpressionEvaluator, RowIterator, Waits, shorten
 from lyra.agents.parallel.pending_values import UNKNOWN, OwnContainer, PendingValue, container_of
 from lyra.agents.parallel.safe_values import StopLookahead, can_drop, is_plain
 from lyra.agents.parallel.source.facts import CHECKED, LOOP, SITE
@@ -37,10 +37,12 @@ class CallIssuer(Protocol):
     def issue(self, site: int, work: Any, args: list[Any], keywords: dict[str, Any]) -> PendingValue:
         """Make a call early; raises StopLookahead if it has to wait for its turn."""
 
-    def entered(self, loop: int) -> ExpectedItems:
+    def enter_loop(self, loop: int) -> ExpectedItems:
         """A loop begins."""
 
-    def left_in(self, loop: int, own: Callable[[str], OwnContainer | None]) -> tuple[Iterator[Any], ExpectedItems]:
+    def read_left_items(
+        self, loop: int, own: Callable[[str], OwnContainer | None]
+    ) -> tuple[Iterator[Any], ExpectedItems]:
         """The items left of the loop that the program is in; raises StopLookahead if they are not known."""
 
 
@@ -100,7 +102,7 @@ class Lookahead(ExpressionEvaluator):
     def _statement(self, node: ast.stmt) -> Waits:
         form = getattr(self, f"_{type(node).__name__.lower()}", None)
         if form is None or isinstance(node, ast.expr):
-            raise StopLookahead(f"`{shortened(node)}` may do anything")
+            raise StopLookahead(f"`{shorten(node)}` may do anything")
         return (yield from form(node))
 
     def _in(self, part: Any) -> bool:
@@ -123,7 +125,7 @@ class Lookahead(ExpressionEvaluator):
     def _expr(self, node: ast.Expr) -> Waits:
         value = yield from self.value(node.value)
         if value is UNKNOWN:
-            raise StopLookahead(f"`{shortened(node)}` was computed in its place")
+            raise StopLookahead(f"`{shorten(node)}` was computed in its place")
         return ""
 
     def _return(self, node: ast.Return) -> Waits:
@@ -139,16 +141,16 @@ class Lookahead(ExpressionEvaluator):
 
     def _annassign(self, node: ast.AnnAssign) -> Waits:
         if node.value is None or not isinstance(node.target, ast.Name):
-            raise StopLookahead(f"`{shortened(node)}` may do anything")
+            raise StopLookahead(f"`{shorten(node)}` may do anything")
         yield from self.bind(node.target, (yield from self.value(node.value)))
         return ""
 
     def _augassign(self, node: ast.AugAssign) -> Waits:
         if not isinstance(node.target, ast.Name) or node.target.id not in self.names:
-            raise StopLookahead(f"`{shortened(node)}` may do anything")
+            raise StopLookahead(f"`{shorten(node)}` may do anything")
         before = self.names[node.target.id]
         value = yield from self.value(node.value)
-        yield from self.bind(node.target, (yield from self.joined(node.op, before, value)))
+        yield from self.bind(node.target, (yield from self.join_values(node.op, before, value)))
         return ""
 
     def bind(self, target: ast.expr, value: Any) -> Waits:
@@ -160,7 +162,7 @@ class Lookahead(ExpressionEvaluator):
                 raise StopLookahead(f"a function inside of it knows `{target.id}`, too")
             self.names[target.id] = value
         elif isinstance(target, (ast.Tuple, ast.List)) and all(isinstance(part, ast.Name) for part in target.elts):
-            items = list(self.items_of((yield from self.known(value))))
+            items = list(self.items_of((yield from self.wait_for_value(value))))
             if len(items) != len(target.elts):
                 raise StopLookahead("ValueError is raised there")
             for part, item in zip(target.elts, items, strict=True):
@@ -168,15 +170,15 @@ class Lookahead(ExpressionEvaluator):
         elif isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name):
             yield from self._put(target, value)
         else:
-            raise StopLookahead(f"`{shortened(target)} = …` may do anything")
+            raise StopLookahead(f"`{shorten(target)} = …` may do anything")
 
     def _put(self, target: ast.Subscript, value: Any) -> Waits:
         whole = self.names.get(target.value.id) if isinstance(target.value, ast.Name) else None
         if not isinstance(whole, OwnContainer) or whole.kind is not dict:
-            raise StopLookahead(f"`{shortened(target)} = …` may do anything")
-        key = yield from self.plain((yield from self.value(target.slice)))
+            raise StopLookahead(f"`{shorten(target)} = …` may do anything")
+        key = yield from self.wait_for_plain((yield from self.value(target.slice)))
         if not is_plain(key):
-            raise StopLookahead(f"`{shortened(target)} = …` may do anything")
+            raise StopLookahead(f"`{shorten(target)} = …` may do anything")
         whole.parts[key] = value
 
     def _let_go(self, name: str) -> None:
@@ -212,9 +214,9 @@ class Lookahead(ExpressionEvaluator):
         if self._in(node.body):
             if (yield from self._block(node.body)) == "break":
                 return ""
-            items, expected = self._left(number)
+            items, expected = self._read_left_items(number)
         else:
-            items, expected = yield from self.begun(node)
+            items, expected = yield from self.begin_loop(node)
         for item in items:
             expected.items.append(item)
             yield from self.bind(node.target, item)
@@ -223,22 +225,22 @@ class Lookahead(ExpressionEvaluator):
         expected.ends = True
         return (yield from self._block(node.orelse))
 
-    def begun(self, loop: ast.comprehension | ast.For) -> Waits:
+    def begin_loop(self, loop: ast.comprehension | ast.For) -> Waits:
         number = getattr(loop, LOOP, None)
         may_change, self.may_change = self.may_change, number is not None
         items = self.items_of((yield from self.value(loop.iter)))
         self.may_change = may_change
-        return items, self._leads.entered(number) if number is not None else ExpectedItems(0)
+        return items, self._leads.enter_loop(number) if number is not None else ExpectedItems(0)
 
-    def _left(self, number: int | None) -> tuple[Iterator[Any], ExpectedItems]:
+    def _read_left_items(self, number: int | None) -> tuple[Iterator[Any], ExpectedItems]:
         if number is None:
             raise StopLookahead("the items that the loop reads next are not known")
 
-        def own(name: str) -> OwnContainer | None:
+        def find_own(name: str) -> OwnContainer | None:
             value = self.names.get(name)
             return value if isinstance(value, OwnContainer) else None
 
-        return self._leads.left_in(number, own)
+        return self._leads.read_left_items(number, find_own)
 
     def _try(self, node: ast.Try) -> Waits:
         for handler in node.handlers:
@@ -262,9 +264,9 @@ class Lookahead(ExpressionEvaluator):
     def _inside_only(self, node: Any) -> Waits:
         """Follow the body of a `with` if the program is in it already, and stop at its end."""
         if not self._in(node.body):
-            raise StopLookahead(f"`{shortened(node)}` may do anything")
+            raise StopLookahead(f"`{shorten(node)}` may do anything")
         yield from self._block(node.body)
-        raise StopLookahead(f"the end of `{shortened(node)}` may do anything")
+        raise StopLookahead(f"the end of `{shorten(node)}` may do anything")
 
     _with = _asyncwith = _asyncfor = _inside_only
 
@@ -272,11 +274,11 @@ class Lookahead(ExpressionEvaluator):
         for case in node.cases:
             if self._in(case):
                 return (yield from self._block(case.body))
-        raise StopLookahead(f"`{shortened(node)}` is made in its turn")
+        raise StopLookahead(f"`{shorten(node)}` is made in its turn")
 
     # ------------------------------------------------------------ agent calls
 
-    def asked(self, node: ast.expr) -> Waits:
+    def issue_call(self, node: ast.expr) -> Waits:
         if node is self._place and self.path is not None:
             self.path = None
             assert self._now is not None
@@ -293,7 +295,7 @@ class Lookahead(ExpressionEvaluator):
 
     def _arguments(self, call: ast.Call) -> Waits:
         if isinstance(call.func, ast.Attribute) and call.func.attr == "send":
-            target = yield from self.known((yield from self.value(call.func.value)))
+            target = yield from self.wait_for_value((yield from self.value(call.func.value)))
             work: Any = (target, "send")
         else:
             work = yield from self.value(call.func)

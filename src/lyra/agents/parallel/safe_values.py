@@ -92,7 +92,7 @@ def read(value: Any, name: str) -> Any:
             raise StopLookahead(f"`.{name}` is not set") from None
     reads = member is not None and any("__get__" in base.__dict__ for base in _bases(type(member)))
     if not reads or type(member) is FunctionType:
-        own = _own_dict(value)
+        own = _read_dict(value)
         if name in own:
             return own[name]
         if member is not None and not reads:
@@ -100,7 +100,7 @@ def read(value: Any, name: str) -> Any:
     raise StopLookahead(f"`.{name}` of {type(value).__name__} is computed, or not there")
 
 
-def _own_dict(value: Any) -> dict[str, Any]:
+def _read_dict(value: Any) -> dict[str, Any]:
     ways = [base.__dict__["__dict__"] for base in _bases(type(value)) if "__dict__" in base.__dict__]
     if not ways or type(ways[0]) is not GetSetDescriptorType:
         return {}

@@ -103,7 +103,7 @@ class EarlyCall:
         """The budget of a process that is started for the call."""
         return limits if self.is_due or isinstance(around, JoinableBudget) else JoinableBudget(around, limits)
 
-    def started(self, process: Process) -> None:
+    def add_child(self, process: Process) -> None:
         """Register a child process that works on the call, newly started or from before a restart."""
         self.children.append(process)
         self.began(process.kernel, process.pid)

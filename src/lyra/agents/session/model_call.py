@@ -115,7 +115,7 @@ class ModelCall:
             if self.limit is not None and self.limit.tokens_per_minute is not None:
                 self.counts_tokens = True
 
-    def counted(self, usage: TokenUsage, answer: Message) -> TokenUsage:
+    def complete_usage(self, usage: TokenUsage, answer: Message) -> TokenUsage:
         """The provider's count; what it is silent about is Lyra's own count, marked as estimated.
 
         An answer has at most the tokens that were asked for, so its estimate does not pass what was reserved.
@@ -135,7 +135,7 @@ class ModelCall:
         count is too low before it `is_final`."""
         has_answer = bool(partial.content or partial.tool_calls)
         is_whole = is_final and usage.output_tokens and usage.total_input
-        counted = self.counted_so_far(usage, partial) if has_answer and not is_whole else usage
+        counted = self.estimate_so_far(usage, partial) if has_answer and not is_whole else usage
         if not counted.total_input and not counted.output_tokens:
             return
         self.learn(usage)  # so that the next estimate for this model is high enough
@@ -143,7 +143,7 @@ class ModelCall:
         self.uncovered = self._usage_of(counted)
         self.lost += self.uncovered
 
-    def counted_so_far(self, usage: TokenUsage, partial: Message) -> TokenUsage:
+    def estimate_so_far(self, usage: TokenUsage, partial: Message) -> TokenUsage:
         """Tokens of a try that ended too soon: the input as its provider told it when the stream began, else the
         estimate; the output is at least what arrived."""
         tokens_in = usage.input_tokens
@@ -167,7 +167,7 @@ class ModelCall:
         has_guess = not spent.usd and self._guess_in_scopes()
         tokens = counted
         if self.early_call is None and not has_guess:
-            tokens = self.counted_so_far(counted, partial)
+            tokens = self.estimate_so_far(counted, partial)
             self.unsettled_micro_usd += max(0, int(self._usage_of(tokens).usd) - int(spent.usd))
         self._add_lost_tokens(tokens)
         self.lost += spent
@@ -211,7 +211,7 @@ class ModelCall:
     def _usage_of(self, counted: TokenUsage) -> Usage:
         price = self.price or self.find_price()
         micro_usd = price.cost(counted) if price is not None else 0
-        return Usage.of_call(micro_usd, counted.total_input, counted.output_tokens)
+        return Usage.from_call(micro_usd, counted.total_input, counted.output_tokens)
 
     @property
     def all_micro_usd(self) -> int | None:

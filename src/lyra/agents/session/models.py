@@ -62,7 +62,7 @@ class AgentModels:
             if isinstance(model, LLMProvider):
                 resolved = (model, "", model.name or type(model).__name__)
             else:
-                resolved = self._named(model)
+                resolved = self._resolve(model)
             if not recorded:
                 self._resolved[model] = resolved
         return resolved
@@ -140,7 +140,7 @@ class AgentModels:
         requests = agent.retry.max_attempts if asks_once else _MANY
         return max((gate.ready_in(requests, timed=timed) for gate in gates), default=0.0)
 
-    def _named(self, model: str) -> tuple[LLMProvider, str, str]:
+    def _resolve(self, model: str) -> tuple[LLMProvider, str, str]:
         try:
             self.settings.need(model)
             check_model_name(model, self.keys.known)
@@ -298,7 +298,7 @@ class ModelSettings:
         """Return the error with a hint to settings of a project's file that were not allowed to apply, or wait for
         trust."""
         about = f"providers.{model.partition('/')[0]}." if "/" in model else f"{mistake.fields.get('key')}"
-        notes = (*self._config.notes, self._config.passed_over_sentence()) if self._config is not None else ()
+        notes = (*self._config.notes, self._config.describe_passed_over()) if self._config is not None else ()
         relevant = [note for note in notes if f" {about}" in note]
         if relevant:
             mistake.hint = "; ".join((*([mistake.hint] if mistake.hint else ()), *relevant))

@@ -90,7 +90,7 @@ class OpenQuestions:
             return known
         keyed = bool(request_id)  # its caller asks again after a restart, so it waits for the program
         if keyed:
-            kernel.withdrawals.passed(process, request_id)
+            kernel.withdrawals.forget_withdrawn(process, request_id)
         else:
             self._requests += 1
             # A journal may be read after a restart, where the id must not be that of another question.
@@ -274,7 +274,7 @@ class OpenQuestions:
                 pending.abandoned = True
                 self.kernel.withdrawals.withdraw(process, pending.id)
 
-    def closed_before(self, pending: Pending) -> LyraError:
+    def make_closed_error(self, pending: Pending) -> LyraError:
         """Return what the caller of an answer that did not come in this kernel's life is told."""
         if self.kernel.journal is None:
             return AgentFailed("the kernel closed before the agent answered", status="closed")
@@ -302,7 +302,7 @@ class OpenQuestions:
     def close(self) -> None:
         """The kernel has closed: tell the callers that are left."""
         for pending in list(self.pending.values()):
-            pending.fail(self.kernel.failure or self.closed_before(pending))
+            pending.fail(self.kernel.failure or self.make_closed_error(pending))
         self.pending.clear()
 
 
@@ -389,13 +389,13 @@ def attend(kernel: Kernel, answer: Callable[[Interrupt], Any] | None) -> None:
     if answer is not None and not callable(answer):
         raise ConfigError(f"answer is a function of the question, not {answer!r}", key="answer")
 
-    def raised(interrupt: Interrupt) -> None:
+    def on_raised(interrupt: Interrupt) -> None:
         if answer is None:
             _refuse(kernel, interrupt, _NO_PERSON)
         else:
-            kernel.tasks.start(_answered(kernel, answer, interrupt), name="lyra-answer")
+            kernel.tasks.start(_ask_caller(kernel, answer, interrupt), name="lyra-answer")
 
-    kernel.interrupts.on_raised.append(raised)
+    kernel.interrupts.on_raised.append(on_raised)
 
 
 def _refuse(kernel: Kernel, interrupt: Interrupt, why: str) -> None:
@@ -404,7 +404,7 @@ def _refuse(kernel: Kernel, interrupt: Interrupt, why: str) -> None:
         kernel.interrupts._withdraw(interrupt.id, why)
 
 
-async def _answered(kernel: Kernel, answer: Callable[[Interrupt], Any], interrupt: Interrupt) -> None:
+async def _ask_caller(kernel: Kernel, answer: Callable[[Interrupt], Any], interrupt: Interrupt) -> None:
     """Put a question to the caller's function. True and False approve and deny; text is the answer to a question."""
     try:
         value = answer(interrupt.copy())

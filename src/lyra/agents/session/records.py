@@ -82,7 +82,7 @@ def session_record(session: AgentSession, *, root: bool) -> dict[str, Any]:
     }
 
 
-def _sampled(session: AgentSession) -> dict[str, bool]:
+def _read_sampled(session: AgentSession) -> dict[str, bool]:
     """Return what a caller outside decided about the trace, where one did."""
     return {} if session.sampled is None else {"sampled": session.sampled}
 
@@ -106,7 +106,7 @@ def tool_record(
         "parent_span": turn.span_id,
         "call_id": call.id,
         **({"error": error} if error else {}),
-        **_sampled(session),
+        **_read_sampled(session),
     }
 
 
@@ -127,7 +127,7 @@ def turn_record(kernel: Kernel, session: AgentSession, execution: AgentExecution
         "tool_calls": usage["tool_calls"],
         "parent_span": session.parent_span,
         **({"estimated": True} if usage["estimated_calls"] else {}),
-        **_sampled(session),
+        **_read_sampled(session),
     }
 
 

@@ -271,7 +271,7 @@ class Pending(Generic[Out_co]):
         journal = self._questions.kernel.journal
         if journal is not None:
             with suppress(StoreError):  # the kernel has lost its store, or a full disk holds it still
-                await journal.acknowledged(self.withdrawn_seq)
+                await journal.wait_until_durable(self.withdrawn_seq)
 
     async def _fail_withdrawn(self, error: LyraError) -> None:
         await self._withdrawn()
@@ -400,9 +400,9 @@ class Stream(Generic[Out_co, Piece_co]):
             await self._pending.leave()
 
     def __await__(self) -> Generator[Any, None, Out_co]:
-        return self._whole().__await__()
+        return self._read_all().__await__()
 
-    async def _whole(self) -> Out_co:
+    async def _read_all(self) -> Out_co:
         pending = await self.begin()
         sink = pending.sink
         assert sink is not None

@@ -114,7 +114,7 @@ class Metrics(msgspec.Struct):
     else:
         copy = msgspec.Struct.__copy__  # every Struct has it; copy.copy is slower
 
-    def taken_since(self, before: Metrics) -> tuple[float | None, int, int]:
+    def count_since(self, before: Metrics) -> tuple[float | None, int, int]:
         """(dollars, input tokens, output tokens) since then, the helpers' part included; None dollars where a call had
         no known price."""
         micro_usd = self.cost_micro_usd + self.helper_cost_micro_usd
@@ -280,7 +280,7 @@ class AgentSession:
 
     # ------------------------------------------------------------------ what is sent
 
-    def sent(self) -> tuple[Message, ...]:
+    def select_messages(self) -> tuple[Message, ...]:
         """The messages of the next call."""
         window = self.window
         if not window.start:
@@ -472,7 +472,7 @@ class Ledger:
             sums.append(sums[-1] + int(wordy * WORDY + dense * DENSE) + MESSAGE_TOKENS + images * 1_000)
         return sums[end] - sums[start]
 
-    def sent(self, messages: list[Message], window: Window) -> int:
+    def estimate_next(self, messages: list[Message], window: Window) -> int:
         """Tokens that the next call will send."""
         if not self.counted:
             return self.between(messages, window.start, len(messages)) + len(window.summary) // 3

@@ -313,7 +313,7 @@ class NoticeSource(Protocol):
         """The notices that were not taken yet."""
         ...
 
-    def taken(self, keys: Iterable[str]) -> None:
+    def on_taken(self, keys: Iterable[str]) -> None:
         """The process has taken these; on a replay it takes them again, which must change nothing."""
         ...
 

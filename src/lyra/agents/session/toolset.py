@@ -1,8 +1,8 @@
 """The tools of one session: those of its agent, those of the agent's sources, and which of them a model is told.
 
 Sources are asked when a message comes, and again before each further call of the model; a change is journaled, so that
-a replay has the same tools at the same call. A deferred tool is offered once ToolSearch has found it: `offered` reads
-that from the transcript. For an agent with neither, all of this is its toolbox and nothing else.
+a replay has the same tools at the same call. A deferred tool is offered once ToolSearch has found it: `list_offered`
+reads that from the transcript. For an agent with neither, all of this is its toolbox and nothing else.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class Toolset:
         """The tool of a name. One that a replay took for gone is looked for again: after a restart its source may have
         come back since, such as the MCP servers of an editor when its session was loaded."""
         tool = self._known.get(name)
-        if tool is not None and tool.run is _gone:
+        if tool is not None and tool.run is _refuse_gone:
             back = self._current().get(name)
             if back is not None:
                 tool = self._from_sources[name] = _as_listed(back, name, tool.deferred)
@@ -154,7 +154,7 @@ class Toolset:
         """The names to list for a model that has called an unknown tool."""
         return [name for name, tool in self._known.items() if not tool.deferred]
 
-    def deferred(self) -> Iterator[Tool]:
+    def list_deferred(self) -> Iterator[Tool]:
         """The tools that ToolSearch searches."""
         return (tool for tool in self._known.values() if tool.deferred)
 
@@ -166,13 +166,13 @@ class Toolset:
 
         return any(name in self._known and self._known[name].foreign for name in names_in(output))
 
-    def offered(self, messages: Sequence[Message]) -> tuple[Tool, ...]:
+    def list_offered(self, messages: Sequence[Message]) -> tuple[Tool, ...]:
         """The tools of the next request, where they are not simply the toolbox (`is_plain`); the same object as before
         where nothing has changed."""
         listed = [tool for tool in self._known.values() if not tool.deferred]
-        if not any(self.deferred()):  # there is nothing to search
+        if not any(self.list_deferred()):  # there is nothing to search
             listed = [tool for tool in listed if not _is_search(tool)]
-        listed += (self._known[name] for name in self._searched(messages))
+        listed += (self._known[name] for name in self._list_found(messages))
         offered = tuple(listed)
         if offered != self._offered:
             self._offered = offered
@@ -180,9 +180,9 @@ class Toolset:
 
     def is_hidden(self, tool: Tool, messages: Sequence[Message]) -> bool:
         """Whether the model was not offered the tool when it made its last call."""
-        return tool.deferred and tool.name not in self._searched(messages)
+        return tool.deferred and tool.name not in self._list_found(messages)
 
-    def _searched(self, messages: Sequence[Message]) -> list[str]:
+    def _list_found(self, messages: Sequence[Message]) -> list[str]:
         """The deferred tools that ToolSearch has found in this conversation."""
         from lyra.tools.tool_search import found_in
 
@@ -205,11 +205,11 @@ def _is_search(tool: Tool) -> bool:
 def _as_listed(tool: Tool | None, name: str, deferred: bool) -> Tool:
     """The tool as the journal lists it; a tool that is gone since is replaced by one that says so."""
     if tool is None:
-        return Tool(name, deferred=deferred, run=_gone)
+        return Tool(name, deferred=deferred, run=_refuse_gone)
     return tool if tool.deferred == deferred else msgspec.structs.replace(tool, deferred=deferred)
 
 
-async def _gone(**_: Any) -> None:
+async def _refuse_gone(**_: Any) -> None:
     raise ToolError("this tool is no longer there", reason="not_found")
 
 

@@ -78,7 +78,7 @@ class Admitted(NamedTuple):
 async def admit(turn: Turn, tool: Tool, call: ToolCall, hook: HookOutcome | None = None) -> Admitted:
     """The call as it may be made; raises ApprovalRefused where it may not. `hook` is what hooks have decided on it."""
     process, runtime = turn.process, turn.runtime
-    if process.replay is not None and not decided_before(process) and upcoming(process) is not None:
+    if process.replay is not None and not has_decision(process) and upcoming(process) is not None:
         return Admitted(
             call, None, None, process.grant
         )  # the journal is of a version or setting that did not decide on it
@@ -97,15 +97,15 @@ async def admit(turn: Turn, tool: Tool, call: ToolCall, hook: HookOutcome | None
         row = await _ask(turn, case, row)
         is_edited = row["decision"] == "allow" and "arguments" in row
         if is_edited:
-            case, row = await _edited(turn, case, row)
+            case, row = await _apply_edit(turn, case, row)
             call = case.call
     if row["decision"] == "deny":
         raise _denial(tool, call, row)
     path = case.subject.value if case.subject.kind == "path" else None
-    return Admitted(call, path, case.hides if case.subject.kind == "path" else None, case.held(row), is_edited)
+    return Admitted(call, path, case.hides if case.subject.kind == "path" else None, case.narrow_grant(row), is_edited)
 
 
-async def _edited(turn: Turn, case: Case, row: dict[str, Any]) -> tuple[Case, dict[str, Any]]:
+async def _apply_edit(turn: Turn, case: Case, row: dict[str, Any]) -> tuple[Case, dict[str, Any]]:
     """The case of the call as a person has changed it, and its decision: a rule or hook that denies holds for it,
     too."""
     call = ToolCall(case.call.id, case.call.name, dict(row["arguments"]))
@@ -143,7 +143,7 @@ def _denial(tool: Tool, call: ToolCall, row: dict[str, Any]) -> Denied:
     return ApprovalRefused(f"{tool.name} was not run: {reason}", hint=_HINT, rule=row["rule"], source=row["source"])
 
 
-def decided_before(process: Process) -> bool:
+def has_decision(process: Process) -> bool:
     """Whether the journal of a replay holds a decision on the next call."""
     entry = upcoming(process)
     return entry is not None and entry.kind == "read" and entry.name == _ROW
@@ -222,8 +222,8 @@ class Case:
         if decision.decision == "ask" or (self._linked and decision.decision == "allow"):
             # A call that the Grant refuses in any case is denied without a question. A link is refused here too, where
             # the message does not repeat the path that it leads to.
-            decision = self._refused_by_grant() or decision
-        return decision if self.session.hooks is None else self._answered_by_hook(decision)
+            decision = self._check_grant() or decision
+        return decision if self.session.hooks is None else self._apply_hook_answer(decision)
 
     def _by_rules(self, subject: Subject, tainted: bool) -> PermissionDecision:
         """The decision of the rules. With hooks, a question stays one where no person is there: they may answer it."""
@@ -237,7 +237,7 @@ class Case:
             return PermissionDecision("ask", None, reason, _HOOK)
         return decision
 
-    def _answered_by_hook(self, decision: PermissionDecision) -> PermissionDecision:
+    def _apply_hook_answer(self, decision: PermissionDecision) -> PermissionDecision:
         """Take the answer of a hook for a question, which else is a denial where no person can be asked."""
         if decision.decision != "ask":
             return decision
@@ -277,7 +277,7 @@ class Case:
         needs_of = self.tool.needs_of
         return needs_of is not None and bool(self.tool.folders) and not list(needs_of(self.call.arguments))
 
-    def _refused_by_grant(self) -> PermissionDecision | None:
+    def _check_grant(self) -> PermissionDecision | None:
         tool, path = self.tool, self.subject.value
         if self.subject.kind == "path" and path is not None and not _within(path, tool.folders):
             return PermissionDecision("deny", None, f"{path} is outside the workspace", _GRANT)
@@ -293,7 +293,7 @@ class Case:
         hidden = any(permissions.hidden(path) for permissions in (self.permissions, *self.session.enclosing))
         return hidden or not self.grant.allows(Capability("fs.read", path))
 
-    def held(self, row: dict[str, Any]) -> Grant:
+    def narrow_grant(self, row: dict[str, Any]) -> Grant:
         """The rights of the call: those of its process, without the paths that rules deny. A command that a rule for
         exactly its line allows after untrusted text reaches only hosts that are named in full: the rest of a name that
         a pattern covers could carry data."""

@@ -162,7 +162,7 @@ def publish(runtime: AgentRuntime, process: Process, call: ToolCall, row: dict[s
         kernel.raise_if_failed()  # an audit log that was asked for could not be written
 
 
-def refused(runtime: AgentRuntime, process: Process, call: ToolCall, error: Exception) -> None:
+def publish_refusal(runtime: AgentRuntime, process: Process, call: ToolCall, error: Exception) -> None:
     """Publish that the Grant, the workspace or the guard of network addresses refused a call."""
     kernel = runtime.kernel
     if isinstance(error, ApprovalRefused) or not kernel.listeners.hears("tool.refused"):

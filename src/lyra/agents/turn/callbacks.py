@@ -62,12 +62,12 @@ class Callbacks:
 
     async def elicit(self, server: str, message: str, schema: dict[str, Any]) -> dict[str, Any] | None:
         """The form as a person filled it in; None where it was declined or not answered."""
-        form: dict[str, Any] | None = await self._in_own_task(self._elicited(server, message, schema))
+        form: dict[str, Any] | None = await self._in_own_task(self._elicit(server, message, schema))
         return form
 
     async def sample(self, server: str, name: str, request: dict[str, Any]) -> str | None:
         """The text that the agent's model wrote; None where the rules for `name` do not allow it."""
-        text: str | None = await self._in_own_task(self._sampled(server, name, request))
+        text: str | None = await self._in_own_task(self._sample(server, name, request))
         return text
 
     async def _in_own_task(self, work: Coroutine[Any, Any, Any]) -> Any:
@@ -86,7 +86,7 @@ class Callbacks:
 
     # ------------------------------------------------------------------ a form
 
-    async def _elicited(self, server: str, message: str, schema: dict[str, Any]) -> dict[str, Any] | None:
+    async def _elicit(self, server: str, message: str, schema: dict[str, Any]) -> dict[str, Any] | None:
         permissions = self._session.permissions or self._session.default_permissions
         if not permissions.attended or permissions.mode == "deny-unasked":
             return None
@@ -98,11 +98,11 @@ class Callbacks:
             "These are the words of that server, not of the agent; what you answer is sent to it.\n"
             f"It wants: {_render_excerpt(clean(form))}\nAnswer with data that fits, or deny.",
         )
-        return None if answer is None else _filled(answer, schema)
+        return None if answer is None else _fill(answer, schema)
 
     # ------------------------------------------------------------------ a piece of text
 
-    async def _sampled(self, server: str, name: str, request: dict[str, Any]) -> str | None:
+    async def _sample(self, server: str, name: str, request: dict[str, Any]) -> str | None:
         messages = "\n\n".join(f"[{message['role']}]\n{message['text']}" for message in request["messages"])
         text = self._runtime.clean("\n\n".join(part for part in (request["system"], messages) if part))
         text = without_invisible(text)
@@ -194,7 +194,7 @@ def _render_excerpt(text: str) -> str:
     return f"{shown[:_SHOWN_CHARS_MAX]} … {len(shown) - _SHOWN_CHARS_MAX} more"
 
 
-def _filled(answer: Answer, schema: dict[str, Any]) -> dict[str, Any] | None:
+def _fill(answer: Answer, schema: dict[str, Any]) -> dict[str, Any] | None:
     """The form as it was filled in; a bare text fills in a form of one field."""
     if answer.approved is False or answer.decision.strip().lower() in _NO:
         return None

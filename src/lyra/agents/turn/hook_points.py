@@ -75,7 +75,7 @@ async def fire(turn: Turn, event: str, fields: dict[str, Any]) -> HookOutcome | 
     sink = turn.sink or caller_sink(turn.runtime, process)
     if status and sink is not None and not replayed:
         sink.put(HookNotice(turn.runtime.clean(status), "status"))
-    bounded = {name: _bounded(value) for name, value in fields.items()}
+    bounded = {name: _shorten_texts(value) for name, value in fields.items()}
     data = turn.runtime.clean_data({"event": event, "session_id": _session_id(turn), **bounded})
     use = HookUse(turn.runtime, session.hooks, event, data)
     outcome = outcome_of(await turn.ctx.do(_effect(event), use))
@@ -154,7 +154,7 @@ def _text(runtime: AgentRuntime, text: str, chars_max: int) -> str:
     return shown if len(shown) <= chars_max else f"{shown[:chars_max]} … {len(shown) - chars_max} characters more"
 
 
-def _bounded(value: Any) -> Any:
+def _shorten_texts(value: Any) -> Any:
     if isinstance(value, str) and len(value) > _TEXT_CHARS_MAX:
         return f"{value[:_TEXT_CHARS_MAX]} … {len(value) - _TEXT_CHARS_MAX} characters more"
     return value
@@ -190,11 +190,11 @@ def message_with(message: Message, outcome: HookOutcome) -> Message:
     if not outcome.context:
         return message
     if isinstance(message.content, str):
-        return Message("user", f"{message.content}\n\n{_added(outcome)}")
-    return Message("user", (*message.content, {"type": "text", "text": f"\n\n{_added(outcome)}"}))
+        return Message("user", f"{message.content}\n\n{_render_added(outcome)}")
+    return Message("user", (*message.content, {"type": "text", "text": f"\n\n{_render_added(outcome)}"}))
 
 
-def _added(outcome: HookOutcome) -> str:
+def _render_added(outcome: HookOutcome) -> str:
     return f"[added by a hook]\n{outcome.context}"
 
 
@@ -228,7 +228,7 @@ def result_with(result: ToolResult, before: HookOutcome | None, after: HookOutco
     if after is not None and after.decision == "deny":
         text = f"the result of {result.name} is withheld: {after.reason or 'a hook denies it'}"
         return ToolResult(result.id, result.name, text, True, "permission_denied")
-    notes = [_added(outcome) for outcome in (before, after) if outcome is not None and outcome.context]
+    notes = [_render_added(outcome) for outcome in (before, after) if outcome is not None and outcome.context]
     return _with_notes(result, notes) if notes else result
 
 
@@ -250,7 +250,7 @@ def _with_notes(result: ToolResult, notes: list[str]) -> ToolResult:
 # ---------------------------------------------------------------------- the window and the end
 
 
-async def refused_cut(turn: Turn, trigger: str) -> str | None:
+async def check_cut(turn: Turn, trigger: str) -> str | None:
     """Why the conversation may not be shortened now; None where it may."""
     outcome = await fire(turn, "PreCompact", {"trigger": trigger, "messages": len(turn.session.messages)})
     if outcome is None or outcome.decision != "deny":
@@ -261,10 +261,10 @@ async def refused_cut(turn: Turn, trigger: str) -> str | None:
 async def context_after_cut(turn: Turn) -> str:
     """Return what hooks add for the model after the conversation was shortened."""
     outcome = await fire(turn, "SessionStart", {"source": "compact", "model": str(turn.agent.model)})
-    return "" if outcome is None or not outcome.context else _added(outcome)
+    return "" if outcome is None or not outcome.context else _render_added(outcome)
 
 
-async def refused_stop(turn: Turn, text: str) -> str | None:
+async def check_stop(turn: Turn, text: str) -> str | None:
     """Why the turn may not end with this answer; None where it may."""
     refusals = turn.refusals
     event = turn.hook_event("Stop", "SubagentStop")

@@ -24,7 +24,7 @@ from lyra.agents.session.replies import MarkedReply, Pending, Reply
 from lyra.agents.session.session import CHECKPOINT_EVERY, COMPACTED, REVISE, TURN
 from lyra.agents.session.shared import runtime_of
 from lyra.agents.session.toolset import client_tools
-from lyra.agents.turn.memory import remembered_prompt
+from lyra.agents.turn.memory import read_remembered
 from lyra.agents.turn.model_call import ask_model, compact
 from lyra.agents.turn.model_effect import cut_by_budget
 from lyra.agents.turn.tool_calls import run_tools
@@ -34,7 +34,7 @@ from lyra.core.trace_context import parse_traceparent
 from lyra.errors import AgentFailed, BudgetExceeded, ConfigError, Divergence, LyraError
 from lyra.kernel.journal.rows import error_from_row, error_to_row, text_of
 from lyra.kernel.process.process import GIVEN_UP
-from lyra.kernel.process.replay import replayed_milestone, skip_replay, write_milestone
+from lyra.kernel.process.replay import replay_milestone, skip_replay, write_milestone
 from lyra.kernel.programs.context import Context
 from lyra.kernel.programs.journaled_call import read
 from lyra.models.stream import CUT_BY_BUDGET, CUT_BY_PROVIDER, cut
@@ -125,7 +125,7 @@ async def _serve(ctx: Context, runtime: AgentRuntime, session: AgentSession, tur
             continue
         begin, mark = process.keys, len(session.messages)
         if process.replay is not None:
-            finished = await replayed_milestone(process, TURN)
+            finished = await replay_milestone(process, TURN)
             if finished is not None:  # the turn is over, also where the agent's settings have changed since
                 session.replay(finished)
                 _deliver_again(runtime, session, finished)
@@ -158,7 +158,7 @@ async def _serve(ctx: Context, runtime: AgentRuntime, session: AgentSession, tur
         else:
             checkpointed = len(session.messages)
             await ctx.checkpoint({**session.to_data(), **outcome, **_last_turn(session, mark)})
-        runtime.kernel.withdrawals.passed(process, request_id)
+        runtime.kernel.withdrawals.forget_withdrawn(process, request_id)
 
 
 async def _carry_out(
@@ -188,7 +188,7 @@ async def _carry_out(
             pending.answer(None)
         else:
             pending.fail(failure)
-    runtime.kernel.withdrawals.passed(ctx.own_process, request_id)
+    runtime.kernel.withdrawals.forget_withdrawn(ctx.own_process, request_id)
     return same
 
 
@@ -197,7 +197,7 @@ async def _compact(turn: Turn, request_id: str, focus: str) -> None:
     session, process = turn.session, turn.process
     begin = process.keys
     if process.replay is not None:
-        finished = await replayed_milestone(process, COMPACTED)
+        finished = await replay_milestone(process, COMPACTED)
         if finished is not None:
             session.take_window(finished)
             return
@@ -326,7 +326,7 @@ async def _answer(
         pending = runtime.questions.take(request_id)
         if pending is not None:
             closed = process.core.stopping and isinstance(failure, (asyncio.CancelledError, GeneratorExit))
-            reason = runtime.questions.closed_before(pending) if closed else failure
+            reason = runtime.questions.make_closed_error(pending) if closed else failure
             deliver(pending, session, value, reason, status=turn.status)
         if runtime.questions.followers:
             for follower in runtime.questions.take_followers(turn.ctx.pid):
@@ -417,7 +417,7 @@ def _reply_again(session: AgentSession, text: str, status: str) -> Reply:
     run = session.execution
     reply = (MarkedReply if session.tainted else Reply)(text)
     reply.cost_usd, reply.input_tokens, reply.output_tokens = (
-        (None, 0, 0) if run is None else session.metrics.taken_since(run.before)
+        (None, 0, 0) if run is None else session.metrics.count_since(run.before)
     )
     reply.status = status
     return reply
@@ -435,20 +435,20 @@ async def _run(turn: Turn, content: Any, only: tuple[str, ...] | None = None) ->
     session.metrics.last_active_at = turn.runtime.kernel.clock.now()
     message = message_of(content)
     if (session.hooks is not None or turn.process.replay is not None) and turn.has_hooks:
-        message = await _hooked_message(turn, message)
+        message = await _apply_message_hooks(turn, message)
     session.messages.append(message)
     if agent.system != "" or agent.memory is not None:
         turn.system = await system_prompt(turn)
     return await _iterate(turn)
 
 
-async def _hooked_message(turn: Turn, message: Message) -> Message:
+async def _apply_message_hooks(turn: Turn, message: Message) -> Message:
     """The message with what hooks add to it; raises where one refuses it."""
     from lyra.agents.turn.hook_points import before_message
 
     message, refusal = await before_message(turn, message)
     if refusal:
-        raise _failed("message_refused", turn.agent, detail=refusal)
+        raise _make_failure("message_refused", turn.agent, detail=refusal)
     return message
 
 
@@ -467,14 +467,14 @@ async def _iterate(turn: Turn) -> Any:
         completion = await ask_model(turn)
         session.messages.append(completion.message)
         if completion.stop_reason == "content_filter":
-            raise _failed("content_filter", agent)
+            raise _make_failure("content_filter", agent)
         if completion.stop_reason == CUT_BY_BUDGET and not agent.fit_budget:
             raise _cut(turn, completion.text)
         calls = completion.message.tool_calls
         if calls:
             status = (repeats := repeats or RepeatGuard()).status_of(calls, completion.message.text)
             if status:
-                raise _failed(status, agent, tool=calls[0].name)
+                raise _make_failure(status, agent, tool=calls[0].name)
             execution.move(AgentState.EXECUTING_TOOLS)
             session.messages.append(await run_tools(turn, calls))
             _check_not_ended(turn)
@@ -485,7 +485,7 @@ async def _iterate(turn: Turn) -> Any:
             _check_uncut(turn, completion)
             empty += 1
             if empty >= _EMPTY_MAX:
-                raise _failed("empty", agent)
+                raise _make_failure("empty", agent)
             session.messages.append(Message("user", "Please answer."))
             continue
         turn.status = completion.stop_reason if completion.stop_reason in _CUT else "success"
@@ -495,7 +495,7 @@ async def _iterate(turn: Turn) -> Any:
             _check_uncut(turn, completion)
             misfits += 1
             if misfits > agent.output_retries:
-                raise _failed("output_invalid", agent, detail=str(misfit)) from None
+                raise _make_failure("output_invalid", agent, detail=str(misfit)) from None
             if turn.sink is not None:
                 turn.sink.put(Restart(text))
             session.messages.append(
@@ -506,20 +506,20 @@ async def _iterate(turn: Turn) -> Any:
             return value
         if not await _goes_on(turn, text, is_last=iteration + 1 == agent.max_iterations):
             return value
-    raise _failed("max_iterations", agent, iterations=agent.max_iterations)
+    raise _make_failure("max_iterations", agent, iterations=agent.max_iterations)
 
 
 def _check_not_ended(turn: Turn) -> None:
     """Raise where a hook has ended the turn."""
     if turn.ended_by:
-        raise _failed("ended_by_hook", turn.agent, detail=turn.ended_by)
+        raise _make_failure("ended_by_hook", turn.agent, detail=turn.ended_by)
 
 
 async def _goes_on(turn: Turn, text: str, *, is_last: bool) -> bool:
     """Whether hooks have the model go on after this answer. `is_last`: it may not be asked again."""
-    from lyra.agents.turn.hook_points import refused_stop
+    from lyra.agents.turn.hook_points import check_stop
 
-    refusal = await refused_stop(turn, text)
+    refusal = await check_stop(turn, text)
     if refusal is None or is_last:
         return False
     turn.refusals += 1
@@ -529,7 +529,7 @@ async def _goes_on(turn: Turn, text: str, *, is_last: bool) -> bool:
     return True
 
 
-def _failed(status: str, agent: AgentDeclaration, **fields: Any) -> AgentFailed:
+def _make_failure(status: str, agent: AgentDeclaration, **fields: Any) -> AgentFailed:
     detail = f" ({fields['detail']})" if "detail" in fields else ""
     message = f"agent {agent.name} gave no answer: {STATUSES[status]}{detail}"
     return AgentFailed(message, hint=_HINTS[status], status=status, **fields)
@@ -540,14 +540,14 @@ def _check_uncut(turn: Turn, completion: Completion) -> None:
     if completion.stop_reason == CUT_BY_BUDGET:
         raise _cut(turn, completion.text) from None
     if completion.stop_reason == CUT_BY_PROVIDER:
-        raise _failed("max_tokens", turn.agent, output_tokens=completion.usage.output_tokens) from None
+        raise _make_failure("max_tokens", turn.agent, output_tokens=completion.usage.output_tokens) from None
 
 
 def _cut(turn: Turn, text: str) -> BudgetExceeded:
     """The error of an answer that the budget cut, with what the whole turn cost."""
     session = turn.session
     assert session.execution is not None
-    cost_usd, tokens_in, tokens_out = session.metrics.taken_since(session.execution.before)
+    cost_usd, tokens_in, tokens_out = session.metrics.count_since(session.execution.before)
     return cut_by_budget(turn.agent.name, text, cost_usd=cost_usd, input_tokens=tokens_in, output_tokens=tokens_out)
 
 
@@ -556,7 +556,7 @@ def _reply(turn: Turn, text: str) -> Reply:
     session = turn.session
     assert session.execution is not None
     reply = (MarkedReply if turn.process.core.taint.state.pids and session.tainted else Reply)(text)
-    taken = session.metrics.taken_since(session.execution.before)
+    taken = session.metrics.count_since(session.execution.before)
     reply.cost_usd, reply.input_tokens, reply.output_tokens = taken
     reply.status = turn.status
     return reply
@@ -572,7 +572,7 @@ async def system_prompt(turn: Turn) -> str:
         return known[1]
     system = agent.system if isinstance(agent.system, str) else await _prompt_of_function(turn)
     if agent.memory is not None:
-        remembered = remembered_prompt(runtime, turn.process, agent.memory, session.messages[-1].text)
+        remembered = read_remembered(runtime, turn.process, agent.memory, session.messages[-1].text)
         system = "\n\n".join(part for part in (system, remembered) if part)
     return runtime.clean(system) if system else system
 

@@ -29,7 +29,7 @@ REMEMBERED_MARK: Final = "Remembered from earlier conversations (it may be out o
 # ---------------------------------------------------------------------- in the prompt
 
 
-def remembered_prompt(runtime: AgentRuntime, process: Process, memory: Memory, question: str) -> str:
+def read_remembered(runtime: AgentRuntime, process: Process, memory: Memory, question: str) -> str:
     """The part of the system prompt that holds the items which fit a message; "" where none does."""
     return str(read(process, "memory", lambda: _prompt(runtime, process.pid, memory, question)))
 
@@ -75,7 +75,7 @@ class _MemoryScope:
 
 async def _add(scope: _MemoryScope, text: str, kind: str) -> int:
     clean = runtime_of(scope.kernel).clean(text)
-    tainted = scope.kernel.taint.tainted(scope.process)
+    tainted = scope.kernel.taint.is_tainted(scope.process)
     added: int = scope.home.add(scope.name, clean, kind=kind, pid=scope.pid, tainted=tainted).id
     return added
 
@@ -117,4 +117,4 @@ def memory_tools(memory: Memory) -> tuple[Tool, ...]:
 
     # Trusted: an item that a tainted process wrote taints its reader (`_search`).
     functions = ((remember, "Remember"), (recall, "Recall"))
-    return tuple(tool(function, name=name, harmless=True, trusted=True).own() for function, name in functions)
+    return tuple(tool(function, name=name, harmless=True, trusted=True).mark_builtin() for function, name in functions)

@@ -16,7 +16,7 @@ from lyra.agents.declaration.hooks import ContextPolicy
 from lyra.agents.session.model_call import ModelCall
 from lyra.agents.session.records import new_span, turn_span
 from lyra.agents.session.session import Ledger, Window
-from lyra.agents.turn.model_effect import cut_of_call, expected, model_effect
+from lyra.agents.turn.model_effect import cut_of_call, estimate_usage, model_effect
 from lyra.agents.turn.turn import models_here, system_here
 from lyra.core.effect import canonical_hash
 from lyra.core.message import Message
@@ -70,7 +70,7 @@ async def _ask_models(turn: Turn) -> Completion:
             try:
                 if early_call is not None and not early_call.is_over:
                     await early_call.wait_for_room(
-                        (process.budget, *call.scopes), lambda: expected(process.budget, call)
+                        (process.budget, *call.scopes), lambda: estimate_usage(process.budget, call)
                     )
                     early_call.note_estimate(runtime.models.tokens, call.model)
                 effect = model_effect(session, model, call)
@@ -117,9 +117,9 @@ def _model_call(turn: Turn, model: str) -> ModelCall:
     system = system_here(turn) if turn.process.core.forks else turn.system
     request = Request(
         model=model,
-        messages=session.sent() if window.start else tuple(session.messages),
+        messages=session.select_messages() if window.start else tuple(session.messages),
         system=session.prompt(system) if window.summary else system,
-        tools=agent.toolbox if toolset.is_plain else toolset.offered(session.messages),
+        tools=agent.toolbox if toolset.is_plain else toolset.list_offered(session.messages),
         max_tokens=agent.max_tokens,
         temperature=agent.temperature,
         top_p=agent.top_p,
@@ -194,10 +194,10 @@ async def fit(turn: Turn, *, overflow: bool = False) -> bool:
     policy = turn.agent.context or _DEFAULT
     if policy.kind == "sliding" and not overflow:
         return _slide(session, policy)
-    decision = journaled_choice(process, "context", lambda: _decide(turn, policy, overflow=overflow))
+    decision = journal_choice(process, "context", lambda: _decide(turn, policy, overflow=overflow))
     if decision is None:
         return False
-    if turn.has_hooks and await _refused_by_hook(turn, "auto") is not None:
+    if turn.has_hooks and await _check_cut(turn, "auto") is not None:
         return False
     start, _, head = decision.partition(" ")
     window = Window(int(start), int(head) if head else None, session.window.summary)
@@ -229,7 +229,7 @@ async def compact(turn: Turn, focus: str = "") -> None:
     users = [index for index in range(window.start + 1, len(messages)) if messages[index].role == "user"]
     if not users:
         return
-    refusal = await _refused_by_hook(turn, "manual") if turn.has_hooks else None
+    refusal = await _check_cut(turn, "manual") if turn.has_hooks else None
     if refusal is not None:
         raise ApprovalRefused(f"the conversation was not shortened: {refusal}")
     moved = Window(users[-1], None, window.summary)
@@ -240,10 +240,10 @@ async def compact(turn: Turn, focus: str = "") -> None:
         session.move_window(msgspec.structs.replace(moved, summary=summary))
 
 
-async def _refused_by_hook(turn: Turn, trigger: str) -> str | None:
-    from lyra.agents.turn.hook_points import refused_cut
+async def _check_cut(turn: Turn, trigger: str) -> str | None:
+    from lyra.agents.turn.hook_points import check_cut
 
-    return await refused_cut(turn, trigger)
+    return await check_cut(turn, trigger)
 
 
 async def _with_context(turn: Turn, summary: str) -> str:
@@ -273,7 +273,7 @@ def _decide(turn: Turn, policy: ContextPolicy, *, overflow: bool) -> str | None:
     """Return where the window should begin, as text for the journal; None where it does not have to move."""
     session = turn.session
     messages, window, ledger = session.messages, session.window, session.ledger
-    sent = ledger.sent(messages, window)
+    sent = ledger.estimate_next(messages, window)
     limit = _limit(turn, policy)
     if overflow:
         limit = min(limit or sent, sent)
@@ -335,7 +335,7 @@ async def _summary(turn: Turn, policy: ContextPolicy, window: Window, *, focus: 
     leaving += session.messages[old.start : window.start]
     assert policy.keep is not None
     model = policy.model if policy.model is not None else agent.model
-    room = _limit(turn, policy) or max(session.ledger.sent(session.messages, old), 8_000)
+    room = _limit(turn, policy) or max(session.ledger.estimate_next(session.messages, old), 8_000)
     text = _material(old.summary, leaving, most=max(2_000, room * 2))
     request = Request(
         model=runtime.models.find(model)[1],
@@ -387,19 +387,19 @@ def _material(before: str, messages: Iterable[Message], *, most: int) -> str:
 def _as_text(message: Message) -> str:
     lines = [f"[{message.role}]"]
     if message.text:
-        lines.append(_shortened(message.text))
+        lines.append(_shorten(message.text))
     lines += [
-        f"calls {call.name} with {_shortened(msgspec.json.encode(call.arguments).decode())}"
+        f"calls {call.name} with {_shorten(msgspec.json.encode(call.arguments).decode())}"
         for call in message.tool_calls
     ]
     lines += [
-        f"{result.name}{' failed' if result.is_error else ''}: {_shortened(str(result.output))}"
+        f"{result.name}{' failed' if result.is_error else ''}: {_shorten(str(result.output))}"
         for result in message.tool_results
     ]
     return "\n".join(lines)
 
 
-def _shortened(text: str) -> str:
+def _shorten(text: str) -> str:
     if len(text) <= _PART_CHARS_MAX:
         return text
     half = _PART_CHARS_MAX // 2
@@ -410,7 +410,7 @@ def _shortened(text: str) -> str:
 # A choice that is rarely made: the journal has a row only if it was, and a replay makes the same choice again.
 
 
-def journaled_choice(process: Process, kind: str, choose: Callable[[], str | None]) -> str | None:
+def journal_choice(process: Process, kind: str, choose: Callable[[], str | None]) -> str | None:
     """The choice as text; None if nothing was chosen, and then nothing is written."""
     replay = process.replay
     entry = replay.get(process.keys) if replay else None

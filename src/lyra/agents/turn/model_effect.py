@@ -93,7 +93,7 @@ def quote(budget: Budget, call: ModelCall) -> Usage:
     return call.quoted
 
 
-def expected(budget: Budget, call: ModelCall) -> Usage:
+def estimate_usage(budget: Budget, call: ModelCall) -> Usage:
     """Return the figure of `quote` without reserving anything."""
     chains = (budget, *call.scopes)
     if not call.counts_tokens and not any(scope.limits_money or scope.limits_tokens for scope in chains):
@@ -131,7 +131,7 @@ def _worst_case(call: ModelCall, chains: tuple[Budget, ...], limits_money: bool)
     call.is_shortened = tokens_out < call.tokens_wanted
     if tokens_out != request.max_tokens:
         call.request = msgspec.structs.replace(request, max_tokens=tokens_out)
-    return Usage.of_call(usd, tokens_in, tokens_out)
+    return Usage.from_call(usd, tokens_in, tokens_out)
 
 
 def _reserve_in(scopes: tuple[Budget, ...], usage: Usage) -> tuple[Reservation, ...]:
@@ -180,7 +180,7 @@ async def perform(call: ModelCall, *, idempotency_key: str = "") -> Completion:
         completion = fold.completion()
         usage = completion.usage
         if completion.stop_reason == CUT_BY_PROVIDER or not usage.output_tokens or not usage.input_tokens:
-            completion = _marked(call, completion)
+            completion = _mark_answer(call, completion)
         keys = runtime.keys.prepared
         if keys.wholes:
             completion = redact_keys(completion, keys)
@@ -190,7 +190,7 @@ async def perform(call: ModelCall, *, idempotency_key: str = "") -> Completion:
         raise
     except BaseException as raised:
         quotes_key = _quotes_key(raised, runtime.keys.prepared)
-        failure = _failed_try(call, fold, _without_keys(_sorted(call, raised), runtime.keys.prepared))
+        failure = _count_failed_try(call, fold, _without_keys(_classify(call, raised), runtime.keys.prepared))
         await _close(source)
         if runtime.unfit is not None and _is_unreachable(failure, call):
             await runtime.lacks(runtime.kernel.processes[call.pid], failure)
@@ -198,7 +198,7 @@ async def perform(call: ModelCall, *, idempotency_key: str = "") -> Completion:
             raise failure from (None if quotes_key else raised)
         raise
     runtime.has_answered = True
-    return Charged(completion, _spent(call, completion))  # type: ignore[return-value]  # the door takes the usage off
+    return Charged(completion, _settle_cost(call, completion))  # type: ignore[return-value]  # the door takes the usage off
 
 
 def _cover(call: ModelCall) -> None:
@@ -209,7 +209,7 @@ def _cover(call: ModelCall) -> None:
         raise
 
 
-def _sorted(call: ModelCall, raised: BaseException) -> BaseException:
+def _classify(call: ModelCall, raised: BaseException) -> BaseException:
     """Return what a provider raised as a ModelError. A cancellation is one too, unless the call itself is cancelled:
     something inside the provider that it waited for was."""
     assert call.provider is not None
@@ -240,12 +240,12 @@ def _without_keys(error: BaseException, keys: KnownKeys) -> BaseException:
     return error
 
 
-def _marked(call: ModelCall, completion: Completion) -> Completion:
+def _mark_answer(call: ModelCall, completion: Completion) -> Completion:
     """The answer with tokens that its provider did not count, marked where it ended because the budget did. An Event
     tells of one that was cut off."""
     usage = completion.usage
     if not usage.output_tokens or not usage.total_input:
-        completion = msgspec.structs.replace(completion, usage=call.counted(usage, completion.message))
+        completion = msgspec.structs.replace(completion, usage=call.complete_usage(usage, completion.message))
     if completion.stop_reason != CUT_BY_PROVIDER:
         return completion
     facts = {"effect": call.effect, "max_tokens": call.request.max_tokens}
@@ -258,7 +258,7 @@ def _marked(call: ModelCall, completion: Completion) -> Completion:
     return msgspec.structs.replace(completion, stop_reason=CUT_BY_BUDGET)
 
 
-def _failed_try(call: ModelCall, fold: Fold, raised: BaseException) -> BaseException:
+def _count_failed_try(call: ModelCall, fold: Fold, raised: BaseException) -> BaseException:
     """Count what a failed try has cost; gives its error, which is the deadline where that is behind it."""
     error = raised
     if isinstance(raised, Exception) and call.runtime.is_out_of_time(call.pid):
@@ -352,7 +352,7 @@ async def _close(source: Any) -> None:
         await close()
 
 
-def _spent(call: ModelCall, completion: Completion) -> Usage:
+def _settle_cost(call: ModelCall, completion: Completion) -> Usage:
     """Return what the call has cost with all its tries, and settle the caller's scopes with it."""
     counted = completion.usage
     if call.estimated:
@@ -361,7 +361,7 @@ def _spent(call: ModelCall, completion: Completion) -> Usage:
     if price is None and provider is not None:
         price = call.runtime.models.price(provider, call.request.model, call.model)
     call.micro_usd = price.cost(counted) if price is not None else None
-    spent = Usage.of_call(call.micro_usd or 0, counted.total_input, counted.output_tokens)
+    spent = Usage.from_call(call.micro_usd or 0, counted.total_input, counted.output_tokens)
     if call.lost.items:
         spent += call.lost
     if call.reservations or call.extra:

@@ -48,7 +48,7 @@ from lyra.kernel.process.cut_short import cut_short
 from lyra.kernel.process.process import GIVEN_UP, Process
 from lyra.kernel.process.replay import comes_next, current_branch, next_key, upcoming
 from lyra.kernel.programs.context import Context
-from lyra.kernel.programs.journaled_call import journaled_wait, once
+from lyra.kernel.programs.journaled_call import journal_wait, once
 from lyra.tools.registry import Turns
 from lyra.tools.tool_search import searchable
 from lyra.tools.wrapped import calling, contained, invoke
@@ -254,9 +254,9 @@ async def _result(
         result = ToolResult(call.id, call.name, _sentence(runtime, error), True, error_code(error))
         taints = taints and not (deciding and isinstance(error, Denied))
         if result.error_code == "permission_denied" and not (replaying and turn.ctx.replaying):
-            from lyra.agents.turn.approval import refused
+            from lyra.agents.turn.approval import publish_refusal
 
-            refused(runtime, process, call, error)
+            publish_refusal(runtime, process, call, error)
     if taints or session.tools.shows_foreign(tool, result.output):
         session.taint(tool.name)
     return result, call
@@ -346,7 +346,7 @@ async def _output(turn: Turn, tool: Tool, call: ToolCall, grant: Grant) -> Any:
     rights.set(grant)
     ending.set(partial(cleanups_of(runtime.kernel).add, turn.process))
     job_log.set(runtime.job_log)
-    searchable.set(turn.session.tools.deferred)
+    searchable.set(turn.session.tools.list_deferred)
     if tool.guarded:
         from lyra.agents.turn.callbacks import Callbacks
 
@@ -361,7 +361,7 @@ async def _output(turn: Turn, tool: Tool, call: ToolCall, grant: Grant) -> Any:
             return output
         assert tool.run is not None
         work = contained(tool, tool.run(**call.arguments, ctx=_ToolContext(turn.ctx, sink, call)))
-        return await recorded_output(turn.process, work, runtime.clean_data)
+        return await record_output(turn.process, work, runtime.clean_data)
 
 
 def _effect(session: AgentSession, tool: Tool, *, inside: bool) -> Effect:
@@ -458,7 +458,7 @@ def _sentence(runtime: AgentRuntime, error: Exception) -> str:
 OUTPUT: Final = "output"  # the row
 
 
-async def recorded_output(process: Process, work: Awaitable[Any], clean: Callable[[Any], Any]) -> Any:
+async def record_output(process: Process, work: Awaitable[Any], clean: Callable[[Any], Any]) -> Any:
     """The output of the tool, once its row is written; an error has a row, too. `clean` masks keys in plain data."""
     try:
         output = parts_of(await work)
@@ -473,7 +473,7 @@ async def recorded_output(process: Process, work: Awaitable[Any], clean: Callabl
         async def row() -> Any:
             return clean(_to_builtins(output))
 
-        await journaled_wait(process, OUTPUT, row)
+        await journal_wait(process, OUTPUT, row)
     return output
 
 

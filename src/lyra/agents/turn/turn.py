@@ -109,7 +109,7 @@ def add_notices(turn: Turn) -> None:
         return
     taken = read(process, NOTICES, lambda: [[*notice] for notice in source.waiting()] if source is not None else [])
     if source is not None:
-        source.taken([key for key, _ in taken])
+        source.on_taken([key for key, _ in taken])
     turn.session.messages.append(notice_message(taken))
 
 

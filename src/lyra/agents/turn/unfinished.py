@@ -3,7 +3,7 @@
 A kernel that knows the agent's program goes on with such a turn by itself. A caller that would rather stop it there
 (a person comes back the next day) opens the kernel without the program, reads the turn here, withdraws it with
 `withdraw`, and only then lets the agent run. The messages are complete: every tool call has a result, and one that may
-or may not have taken effect says so. Nothing is run and nothing is written by `unfinished_turn`.
+or may not have taken effect says so. Nothing is run and nothing is written by `find_unfinished_turn`.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class _Rows:
     def value(self, entry: Entry) -> Any:
         return codec.decode(self._get_blob(entry.blob) if entry.blob else bytes(entry.value))
 
-    def of_call(self, position: int, *, alone: bool, behind: int) -> list[Entry]:
+    def find_acts(self, position: int, *, alone: bool, behind: int) -> list[Entry]:
         """The acts of one call: a call that is alone in its answer runs in the program itself."""
         if not alone:
             return self._branches.get(self.branch + position, [])
@@ -89,7 +89,7 @@ def withdraw(kernel: Kernel, pid: str, turn: UnfinishedTurn) -> None:
         kernel.withdrawals.withdraw(kernel.processes[pid], turn.request_id)
 
 
-def unfinished_turn(kernel: Kernel, pid: str) -> UnfinishedTurn | None:
+def find_unfinished_turn(kernel: Kernel, pid: str) -> UnfinishedTurn | None:
     """The turn that a process is in the middle of; None where it is in none. Its program must not be known yet."""
     process, journal = kernel.processes.get(pid), kernel.journal
     if process is None or journal is None or not process.is_dormant:
@@ -168,7 +168,7 @@ def _messages(rows: _Rows) -> tuple[list[Message], list[ToolCall]]:
         if calls:
             results = []
             for position, call in enumerate(calls):
-                acts = rows.of_call(position, alone=len(calls) == 1, behind=key)
+                acts = rows.find_acts(position, alone=len(calls) == 1, behind=key)
                 results.append(_result(rows, call, acts, doubts))
             messages.append(Message("tool", tool_results=tuple(results)))
             rows.branch += len(calls) if len(calls) > 1 else 0
@@ -177,14 +177,14 @@ def _messages(rows: _Rows) -> tuple[list[Message], list[ToolCall]]:
 
 def _result(rows: _Rows, call: ToolCall, acts: list[Entry], doubts: list[ToolCall]) -> ToolResult:
     """The result of a call as the model would be told it: hooks may have added to it, or withheld it."""
-    result = _performed(rows, call, acts, doubts)
+    result = _find_result(rows, call, acts, doubts)
     if any(act.name in ("hook:PostToolUse", "hook:PostToolUseFailure") and not act.done for act in acts):
         return ToolResult(call.id, call.name, UNCHECKED, True, "cancelled")
     after = _outcome(rows, acts, "PostToolUse", "PostToolUseFailure")
     return result_with(result, _outcome(rows, acts, "PreToolUse"), after)
 
 
-def _performed(rows: _Rows, call: ToolCall, acts: list[Entry], doubts: list[ToolCall]) -> ToolResult:
+def _find_result(rows: _Rows, call: ToolCall, acts: list[Entry], doubts: list[ToolCall]) -> ToolResult:
     """The result that the journal has of a call, or a sentence in its place."""
     performed = next((act for act in acts if act.kind == "do" and act.name == f"{_TOOL}{call.name}"), None)
     if performed is not None and performed.done and performed.error is None:
@@ -203,7 +203,7 @@ def _performed(rows: _Rows, call: ToolCall, acts: list[Entry], doubts: list[Tool
     return ToolResult(call.id, call.name, NOT_RUN, True, "cancelled")
 
 
-def repaired(messages: list[Message], results: dict[str, ToolResult], sentence: str) -> list[Message]:
+def repair_messages(messages: list[Message], results: dict[str, ToolResult], sentence: str) -> list[Message]:
     """The messages with a result for every tool call: the one that is known, else an error with this sentence."""
     whole: list[Message] = []
     for index, message in enumerate(messages):

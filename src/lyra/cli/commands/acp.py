@@ -122,10 +122,10 @@ def _session_servers(invocation: Invocation) -> SessionServers:
     from lyra.agents.headless.setup import setup_of as headless_setup
     from lyra.sage.acp.servers import SessionServers
 
-    def denied(folder: str) -> Any:
+    def find_denied(folder: str) -> Any:
         return headless_setup(HeadlessOptions(folder=folder, trusted=invocation.trusts_folder)).permissions.denied
 
-    return SessionServers(denied)
+    return SessionServers(find_denied)
 
 
 def _agent_of(kernel: Kernel, name: str | None) -> Agent[Any]:

@@ -55,13 +55,13 @@ class ListedStore(NamedTuple):
         }
 
 
-def listed(store: SigningStore, run: str = "", *, keep_keys: bool = False) -> ListedStore:
+def list_store(store: SigningStore, run: str = "", *, keep_keys: bool = False) -> ListedStore:
     """Return what the store would give, as it is at this moment, and what ends when it is signed."""
     from lyra.kernel.stored_rights import contacts_in, rights_in
 
     standing = standing_of(store, make_key=True)
     contents = store.contents()
-    fold, facts = _folded(contents, store)
+    fold, facts = _fold(contents, store)
     rights = rights_in(fold, store.get_blob)
     problems = _problems(store, standing)
     is_own = standing.name == "signed" and not problems
@@ -69,7 +69,7 @@ def listed(store: SigningStore, run: str = "", *, keep_keys: bool = False) -> Li
     return ListedStore(run, standing, problems, len(contents.rows), facts, rights, contents.fingerprint, revoked)
 
 
-def _folded(contents: StoreContents, store: SigningStore) -> tuple[Fold, dict[str, Any]]:
+def _fold(contents: StoreContents, store: SigningStore) -> tuple[Fold, dict[str, Any]]:
     from lyra.kernel.journal.history import Fold
     from lyra.kernel.journal.snapshots import EndedStates
     from lyra.kernel.kernel import Kernel
@@ -105,11 +105,11 @@ def adopt_listed(store: SigningStore, shown: ListedStore, lease_s: float) -> Non
             hint="HOME or XDG_CONFIG_HOME has to name a folder that you may write to",
         )
     from lyra.kernel.journal import rows
-    from lyra.kernel.journal.lease import own_at_once
+    from lyra.kernel.journal.lease import acquire_at_once
 
     end = rows.encode(rows.Terminated(_REVOKED, stopped=True))
     ends = [(SystemClock().now(), pid, "process.terminated", end) for pid in shown.revoked]
-    lease = own_at_once(store, "lyra store adopt", lease_s)
+    lease = acquire_at_once(store, "lyra store adopt", lease_s)
     try:
         adopt(store, signer, lease.epoch, shown.fingerprint, more=ends)
     finally:

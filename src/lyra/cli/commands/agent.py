@@ -193,13 +193,13 @@ class LinePrinter:
 
     def tell(self, line: AnyLine) -> None:
         """Print an object as one line and flush. ASCII only, so that it is valid in any locale."""
-        if self._wanted(line):
+        if self._is_wanted(line):
             sys.stdout.write(_line(line))
             sys.stdout.flush()
 
     async def say(self, line: AnyLine) -> None:
         """Print lines while something runs, which a reader that sleeps must not hold up."""
-        if self._wanted(line):
+        if self._is_wanted(line):
             await self.put(_line(line))
 
     async def put(self, text: str) -> None:
@@ -216,7 +216,7 @@ class LinePrinter:
         if self._stdout is not None:
             await self._stdout.drain()
 
-    def _wanted(self, line: AnyLine) -> bool:
+    def _is_wanted(self, line: AnyLine) -> bool:
         if line["type"] == "notice":  # words of a hook for the user: no part of the output, which programs read
             if line["level"] != "status":
                 note(f"warning: {line['text']}" if line["level"] == "warning" else line["text"])
@@ -266,7 +266,7 @@ async def _ask_session(
     resume: str | None,
     pause: CollectorPause,
 ) -> HeadlessOutcome:
-    def opened(headless: Headless) -> None:
+    def on_opened(headless: Headless) -> None:
         pause.end()
         warn(headless)
 
@@ -283,14 +283,14 @@ async def _ask_session(
                 task,
                 printer.say,
                 beside=piped,
-                warn=opened,
+                warn=on_opened,
                 opening=printer.has_opening,
             )
     from lyra.agents.headless.headless import Headless
 
     options = _with_hooks(invocation, options)
     async with with_servers(invocation, options) as equipped, Headless(equipped, invocation.config) as run:
-        opened(run)
+        on_opened(run)
         try:
             return await run.ask(task, printer.say, beside=piped, opening=printer.has_opening)
         except asyncio.CancelledError:
@@ -372,7 +372,7 @@ def warn(run: Headless, *, watches: bool = True) -> None:
     from lyra.agents.headless.setup import unknown_tools
 
     options = run.options
-    for rule, meant in unknown_tools((*options.allow, *options.deny), _ruled(run)):
+    for rule, meant in unknown_tools((*options.allow, *options.deny), _list_ruled(run)):
         note(f"warning: no tool is meant by the rule {rule!r}" + (f"; did you mean {meant!r}?" if meant else ""))
     problems = [problem for source in run.agent.sources for problem in getattr(source, "problems", ())]
     for sentence in (*run.config.notes, *problems):
@@ -381,7 +381,7 @@ def warn(run: Headless, *, watches: bool = True) -> None:
         _tell_of_tools(run, set(problems))
 
 
-def _ruled(run: Headless) -> list[str]:
+def _list_ruled(run: Headless) -> list[str]:
     """Return what a rule can speak of: the tools, and the text that a server may ask back for."""
     servers = [server["name"] for server in run.options.facts.get("mcp_servers", ())]
     if not servers:

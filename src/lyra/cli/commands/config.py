@@ -29,7 +29,7 @@ def config() -> None:
 def show(invocation: Invocation, *, with_origin: bool, as_json: bool) -> None:
     """Show every setting in force."""
     settings = invocation.config
-    waiting = settings.passed_over_sentence()
+    waiting = settings.describe_passed_over()
     for sentence in (*settings.notes, *_cheap_prices(settings), *([waiting] if waiting else [])):
         note(f"note: {sentence}")
     if as_json:

@@ -124,10 +124,10 @@ def _to_collector(opened: Store, pid: str | None) -> int:
 def _records(opened: Store, pid: str | None) -> Iterator[Event]:
     from lyra.core.codec import decode
     from lyra.core.event import Event
-    from lyra.observe.stored_records import stored_records
+    from lyra.observe.stored_records import read_stored_records
 
     for prefix, journal in _journals(opened, pid):
         rows = (Event(row.seq, row.time, row.pid, row.kind, decode(row.data)) for row in journal.read())
-        for event in stored_records(rows, prefix + opened.identity().id):
+        for event in read_stored_records(rows, prefix + opened.identity().id):
             if pid is None or prefix + event.pid == pid:
                 yield Event(event.seq, event.time, prefix + event.pid, event.kind, event.data)

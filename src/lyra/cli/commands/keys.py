@@ -130,7 +130,7 @@ def show(invocation: Invocation, key: str, target: str | None, *, as_json: bool)
     async def read(table: KeyTable) -> Any:
         return _key_to_json(await table.get(key))
 
-    row = _ask(invocation, target, ("GET", f"/api/keys/{_quoted(key)}", None), read)
+    row = _ask(invocation, target, ("GET", f"/api/keys/{_quote(key)}", None), read)
     if as_json:
         document(row)
         return
@@ -151,7 +151,7 @@ def revoke(invocation: Invocation, key: str, target: str | None, *, as_json: boo
     async def end(table: KeyTable) -> Any:
         await table.revoke(key)
 
-    _ask(invocation, target, ("DELETE", f"/api/keys/{_quoted(key)}", None), end)
+    _ask(invocation, target, ("DELETE", f"/api/keys/{_quote(key)}", None), end)
     if as_json:
         document({"revoked": key})
     else:
@@ -172,10 +172,10 @@ def _ask(
     yet; a store that was named has to be there, unless the command `may_make` it."""
     if target is not None and target.startswith(("http://", "https://")):
         return _over_http(invocation, target.rstrip("/"), *request)
-    from lyra.server.announcement import announced
+    from lyra.server.announcement import read_announcement
 
     store = invocation.config.store_target() if target is None else target
-    url = announced(store, os.environ)
+    url = read_announcement(store, os.environ)
     if url and _is_there(url):
         return _over_http(invocation, url, *request)
     if target is None and (url := _only_server()):
@@ -254,10 +254,10 @@ def _over_http(invocation: Invocation, url: str, method: str, path: str, body: A
 
 
 def _token(invocation: Invocation) -> str:
-    from lyra.server.identity import kept_token, operator_token
+    from lyra.server.identity import operator_token, read_kept_token
 
     own = invocation.config.server.token_file
-    return (operator_token(own) if own else "") or kept_token(os.environ)
+    return (operator_token(own) if own else "") or read_kept_token(os.environ)
 
 
 def _key_to_json(key: Any) -> dict[str, Any]:
@@ -269,7 +269,7 @@ def _key_to_json(key: Any) -> dict[str, Any]:
     return data
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     from urllib.parse import quote
 
     return quote(text, safe="")

@@ -108,7 +108,7 @@ async def _approve(invocation: Invocation, name: str, *, yes: bool) -> ServerSta
         click.echo(f"{printable(settings.place or settings.origin)} names the MCP server {printable(settings.name)}:")
         for line in settings.described():
             click.echo(f"  {printable(line)}")
-        return _agreed("Start it?", yes=yes)
+        return _ask_agreement("Start it?", yes=yes)
 
     async def reapprove(server: str, tool: Offered) -> bool:
         click.echo(f"{printable(server)}: the tool {printable(tool.name)} now says:")
@@ -116,13 +116,13 @@ async def _approve(invocation: Invocation, name: str, *, yes: bool) -> ServerSta
         click.echo("and of its arguments, which a model reads as well:")
         for line in json.dumps(tool.schema, indent=2, ensure_ascii=False).splitlines():
             click.echo(f"  {printable(line)}")
-        return _agreed("Use it?", yes=yes)
+        return _ask_agreement("Use it?", yes=yes)
 
     async with _servers(invocation, consent=consent, reapprove=reapprove) as servers:
         return (await servers.start(name))[0]
 
 
-def _agreed(question: str, *, yes: bool) -> bool:
+def _ask_agreement(question: str, *, yes: bool) -> bool:
     if yes:
         return True
     if not sys.stdin.isatty():

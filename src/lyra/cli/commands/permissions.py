@@ -168,7 +168,7 @@ def try_rules(layers: Iterable[Layer], *, workspace: str, home: str) -> Iterator
             entries = layer.settings.get(effect, ())
             is_list = isinstance(entries, Sequence) and not isinstance(entries, str)
             for entry in entries if is_list else [entries]:
-                yield _tried(entry if is_list else [entry], effect, layer.place(effect), workspace, home)
+                yield _try_rule(entry if is_list else [entry], effect, layer.place(effect), workspace, home)
 
 
 def other_mistakes(layers: Iterable[Layer]) -> list[str]:
@@ -188,7 +188,7 @@ def other_mistakes(layers: Iterable[Layer]) -> list[str]:
     return sentences
 
 
-def _tried(entry: Any, effect: Effect, source: str, workspace: str, home: str) -> TriedRule:
+def _try_rule(entry: Any, effect: Effect, source: str, workspace: str, home: str) -> TriedRule:
     text = entry.get("rule") if isinstance(entry, Mapping) else entry
     problem = ""
     try:

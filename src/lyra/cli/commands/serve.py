@@ -93,7 +93,7 @@ def _tell(invocation: Invocation, text: str, level: int = logging.INFO) -> None:
         note(f"warning: {text}" if level >= logging.WARNING else text)
 
 
-def _lost(failure: LyraError) -> LyraError:
+def _explain_loss(failure: LyraError) -> LyraError:
     """Why the server ended by itself, for the person who started it."""
     if not isinstance(failure, Conflict):
         return failure
@@ -116,7 +116,7 @@ async def _serve(invocation: Invocation, settings: ServeSettings, setup: Callabl
         server.when_lost(stopped.set)
         await stopped.wait()
         if server.kernel.failure is not None:
-            raise _lost(server.kernel.failure)
+            raise _explain_loss(server.kernel.failure)
         _tell(invocation, "stopping: requests in flight are finished first")
 
 

@@ -161,10 +161,10 @@ def compact(invocation: Invocation, target: str | None, *, as_json: bool) -> Non
     retention = (SystemClock().now(), settings.retention_s, settings.lease_s)
     refused: list[StoreError] = []
     with open_existing(invocation, target) as opened:
-        dropped, of_runs = _compacted(opened, *retention), {}
+        dropped, of_runs = _compact(opened, *retention), {}
         for name, run in _runs(opened):
             try:
-                of_runs[name] = _compacted(_sound(run), *retention)
+                of_runs[name] = _compact(_sound(run), *retention)
             except (Conflict, Corrupt) as error:
                 refused.append(type(error)(f"run {name}: {error.message}", hint=error.hint, **error.fields))
         location = opened.location
@@ -179,10 +179,10 @@ def compact(invocation: Invocation, target: str | None, *, as_json: bool) -> Non
         raise refused[0]
 
 
-def _compacted(opened: Store, now: float, retention_s: float, lease_s: float) -> int:
-    from lyra.kernel.journal.lease import own_at_once
+def _compact(opened: Store, now: float, retention_s: float, lease_s: float) -> int:
+    from lyra.kernel.journal.lease import acquire_at_once
 
-    lease = own_at_once(opened, "lyra store compact", lease_s)
+    lease = acquire_at_once(opened, "lyra store compact", lease_s)
     try:
         return opened.compact(before=now - retention_s, epoch=lease.epoch)
     finally:
@@ -203,14 +203,14 @@ def _sound(run: Store | Corrupt) -> Store:
 @click.pass_obj
 def adopt_command(invocation: Invocation, target: str | None, *, yes: bool, keep_keys: bool, as_json: bool) -> None:
     """List the rights in a store of before or from elsewhere, and sign them with your key."""
-    from lyra.cli.commands.adopt import adopt_listed, agree, listed, show
+    from lyra.cli.commands.adopt import adopt_listed, agree, list_store, show
     from lyra.store.signing import SigningStore
 
     lease_s = invocation.config.kernel.lease_s
     with open_existing(invocation, target) as opened:
         assert isinstance(opened, SigningStore)  # there is no other kind that lasts
-        stores = [listed(opened, keep_keys=keep_keys)]
-        stores += [listed(_signable(run), name, keep_keys=keep_keys) for name, run in _runs(opened)]
+        stores = [list_store(opened, keep_keys=keep_keys)]
+        stores += [list_store(_signable(run), name, keep_keys=keep_keys) for name, run in _runs(opened)]
         if not as_json:
             show(opened.location, stores)
         try:

@@ -18,7 +18,7 @@ import click
 import msgspec
 
 from lyra.cli.app import CommandGroup, Invocation, json_option
-from lyra.cli.commands.trust import passed_over_line, waiting_files
+from lyra.cli.commands.trust import render_passed_over, waiting_files
 from lyra.cli.render import document, note, printable, table
 from lyra.errors import ApprovalRefused, ConfigError
 
@@ -54,7 +54,7 @@ def list_(invocation: Invocation, *, places: tuple[str, ...], start: bool, as_js
     from lyra.mcp import McpServers
 
     servers = McpServers.load(invocation.config, os.getcwd())
-    states, theirs = asyncio.run(_started(servers)) if start else (servers.expected(), _NOTHING)
+    states, theirs = asyncio.run(_start_servers(servers)) if start else (servers.expected(), _NOTHING)
     all_tools, problems = _all(places, servers=theirs)
     _tell_passed_over(invocation)
     if servers.warning:
@@ -141,12 +141,12 @@ def call(
     path = _decide(registry[name], arguments, permissions)
     grant = permissions.narrow(ctx.ensure_object(Invocation).config.grant)
 
-    async def called() -> ToolResult:
+    async def call_tool() -> ToolResult:
         hides.set(permissions.hidden)
         admitted.set(path)
         return msgspec.structs.replace(await registry.call(name, arguments, grant=grant), id="cli")
 
-    result = asyncio.run(called())
+    result = asyncio.run(call_tool())
     _show(result, as_json=as_json)
     if result.is_error:
         raise click.exceptions.Exit(_EXITS.get(result.error_code, 1))
@@ -169,7 +169,7 @@ def _read(path: str, inside: tuple[str, ...] = ()) -> DynamicTools:
     return DynamicTools(path, inside=inside)
 
 
-async def _started(servers: McpServers) -> tuple[list[ServerState], _Source]:
+async def _start_servers(servers: McpServers) -> tuple[list[ServerState], _Source]:
     """The servers once each is connected or has failed, and what they offer then."""
     async with servers:
         tools, states, problems = await servers.tools(), servers.states(), servers.problems
@@ -189,7 +189,7 @@ def _all(
     from lyra.tools.yaml.places import sources_here
 
     workspace = Workspace(os.getcwd(), hidden=permissions.hidden if permissions is not None else None)
-    tools = {item.name: (item, "built in") for item in _built_in(workspace, permissions)}
+    tools = {item.name: (item, "built in") for item in _list_built_in(workspace, permissions)}
     problems: list[str] = []
     files = (*(_read(path, inside) for path in places), *sources_here(workspace, inside=inside))
     for source in (servers, *(_Source([(item, file.path) for item in file], file.problems) for file in files)):
@@ -206,10 +206,10 @@ def _tell_passed_over(invocation: Invocation) -> None:
     """Say which files of the folder wait for trust; nothing is asked here."""
     files = waiting_files(invocation, os.curdir)
     if files:
-        note(passed_over_line(files))
+        note(render_passed_over(files))
 
 
-def _built_in(workspace: Workspace, permissions: Permissions | None) -> list[Tool]:
+def _list_built_in(workspace: Workspace, permissions: Permissions | None) -> list[Tool]:
     """Also those that need an agent around them, and say so when they are called here."""
     from lyra.agents.declaration.memory import Memory
     from lyra.agents.helpers.task import task_tool

@@ -92,7 +92,7 @@ def add(ctx: click.Context, *, folder: str, yes: bool) -> None:
             "a file that cannot be shown cannot be trusted by an answer; --trust-folder trusts all of them for one run"
         )
     able = [file for file in files if not file.problem]
-    trusted = bool(able) and (yes or _agreed())
+    trusted = bool(able) and (yes or _ask_agreement())
     if trusted or (able and sys.stdin.isatty()):
         keep_answer(able, kept, trusted=trusted)
     click.echo("trusted" if trusted else "not trusted")
@@ -120,7 +120,7 @@ def _check(folder: str) -> None:
         raise ConfigError(f"{folder} is no folder", key="FOLDER")
 
 
-def _agreed() -> bool:
+def _ask_agreement() -> bool:
     if not sys.stdin.isatty():
         note("stdin is not a terminal, so there is no one to ask; --yes agrees")
         return False
@@ -195,7 +195,7 @@ def ask_for_trust(invocation: Invocation, *folders: str, quiet: bool = False, ru
         keep_answer(unanswered, trust, trusted=True)
         files = [file for file in files if file.state(trust) != "trusted"]
     if files:
-        note(passed_over_line(files))
+        note(render_passed_over(files))
 
 
 def waiting_files(invocation: Invocation, *folders: str, rules: bool = False) -> list[FileAsks]:
@@ -204,11 +204,11 @@ def waiting_files(invocation: Invocation, *folders: str, rules: bool = False) ->
     waiting = [file for file in asking if file.state(invocation.trust) != "trusted"]
     if not any(ask.server for file in waiting for ask in file.asks):
         return waiting
-    agreed = {name for folder in folders for name in _agreed_servers(invocation, folder)}
+    agreed = {name for folder in folders for name in _list_agreed_servers(invocation, folder)}
     return [file for file in waiting if not file.asks or any(ask.server not in agreed for ask in file.asks)]
 
 
-def _agreed_servers(invocation: Invocation, folder: str) -> list[str]:
+def _list_agreed_servers(invocation: Invocation, folder: str) -> list[str]:
     """The MCP servers of a folder that the person agreed to with `lyra mcp approve`."""
     from lyra.config import Config
     from lyra.mcp.approvals import Approvals
@@ -272,7 +272,7 @@ def _changes(file: FileAsks, trust: FolderTrust) -> list[str]:
     return now + [f"- {sentence}" for sentence in answer.asks if sentence not in sentences]
 
 
-def passed_over_line(files: Sequence[FileAsks]) -> str:
+def render_passed_over(files: Sequence[FileAsks]) -> str:
     """One line about what counts once the folder is trusted."""
     parts = []
     left = _NAMES_MAX

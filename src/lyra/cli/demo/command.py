@@ -197,12 +197,12 @@ class Demo:
         self.began = self.clock.monotonic()
         self.table = ProcessTable()
         self.calls: Counter[str] = Counter()
-        self.screen = DemoScreen(self.table, self.elapsed, _console(quiet=quiet), quiet=quiet)
+        self.screen = DemoScreen(self.table, self.measure_elapsed, _console(quiet=quiet), quiet=quiet)
         self.worker: KernelProcess | None = None
         self.result: dict[str, Any] | None = None
         self.evidence: Evidence | None = None
 
-    def elapsed(self) -> float:
+    def measure_elapsed(self) -> float:
         return self.clock.monotonic() - self.began
 
     def close(self) -> None:
@@ -240,16 +240,16 @@ class Demo:
                     event = Event(**line["event"])
                     self.screen.show(event)
                     if event.kind == "interrupt.created":
-                        questions.append((self.elapsed() + (0.0 if self.ask else 1.5 * self.pace), event.data))
+                        questions.append((self.measure_elapsed() + (0.0 if self.ask else 1.5 * self.pace), event.data))
                 elif "call" in line:
                     self.calls[line["call"]] += 1
                     if line["call"] == "held" and kill_at is None:
-                        kill_at = self.elapsed() + 0.05 + 0.4 * self.pace
+                        kill_at = self.measure_elapsed() + 0.05 + 0.4 * self.pace
                 elif "result" in line:
                     self.result = line["result"]
                 else:
                     raise error_from_data(line["error"])
-            now = self.elapsed()
+            now = self.measure_elapsed()
             if now >= draw_at:
                 self.screen.draw()
                 draw_at = now + _FRAME_S
@@ -266,7 +266,7 @@ class Demo:
 
     def _after_kill(self, worker: KernelProcess, signal: int) -> None:
         """Read the file that the killed process left, and show what it holds."""
-        from lyra.cli.demo.report import Evidence, finished, ledger, read_journal
+        from lyra.cli.demo.report import Evidence, find_finished, ledger, read_journal
 
         while not worker.ended:
             worker.lines(1.0)  # what was still in the pipe: the journal knows better
@@ -274,7 +274,7 @@ class Demo:
         for event in journal:
             if event.seq > self.table.seq:  # durable, and not yet told when the kill came
                 self.screen.show(event)
-        self.evidence = Evidence(signal, journal[-1].seq, finished(journal), ledger(self.ledger))
+        self.evidence = Evidence(signal, journal[-1].seq, find_finished(journal), ledger(self.ledger))
         self._mark_live("killed")
         self.screen.head(
             f"kill -9 {worker.pid}: the journal holds {self.evidence.seq} rows, "
@@ -301,7 +301,7 @@ class Demo:
             result=self.result,
             limit=Money.parse(LEAD_BUDGET),
         )
-        return {**counted, "seed": self.seed, "seconds": round(self.elapsed(), 2)}
+        return {**counted, "seed": self.seed, "seconds": round(self.measure_elapsed(), 2)}
 
 
 def _print(report: dict[str, Any]) -> None:

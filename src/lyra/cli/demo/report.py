@@ -45,7 +45,7 @@ def read_journal(path: str) -> list[Event]:
         store.close()
 
 
-def finished(journal: list[Event]) -> set[str]:
+def find_finished(journal: list[Event]) -> set[str]:
     """The keys of the effects that came to a good end."""
     return {
         f"{event.pid}:{event.data['key']}"
@@ -69,7 +69,7 @@ def report(
     effects = _effects(evidence, keys, calls)
     lives = _lives(journal)
     supervision = _supervision(lives, evidence.seq)
-    problems = [*_broken_promises(effects, supervision)]
+    problems = [*_find_broken_promises(effects, supervision)]
     problems += [
         f"{life.name} restarted {len(life.restarts)} times, of {life.plan['max_restarts']}"
         for life in lives.values()  # the demo is shorter than any window in it, so all restarts of one life count
@@ -122,7 +122,7 @@ def _money(journal: list[Event]) -> Counter[str]:
     return spent
 
 
-def _broken_promises(effects: dict[str, int], supervision: dict[str, Any]) -> Iterator[str]:
+def _find_broken_promises(effects: dict[str, int], supervision: dict[str, Any]) -> Iterator[str]:
     if effects["finished_and_performed_again"] or effects["performed_twice"]:
         yield f"{effects['finished_and_performed_again'] or effects['performed_twice']} effects were performed again"
     for when in ("before", "after"):

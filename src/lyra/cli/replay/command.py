@@ -13,7 +13,7 @@ import click
 from lyra.cli.app import CliCommand, Invocation, json_option
 from lyra.cli.command_lines import answer_commands
 from lyra.cli.render import document, note, printable
-from lyra.cli.replay.fork import OpenedRun, RunVariables, opened_run, opened_store
+from lyra.cli.replay.fork import OpenedRun, RunVariables, open_run, open_stored
 from lyra.cli.replay.prompt import RunPrompt, cost_words, fork_lines, moment_lines, result_value, step_line
 from lyra.errors import ConfigError, LyraError
 from lyra.observe.timeline.timeline import COMPACTED
@@ -74,7 +74,7 @@ def replay(ctx: click.Context, /, *, store: str, pid: str, as_json: bool, **opti
     invocation = ctx.ensure_object(Invocation)
     mode = _mode(options, as_json=as_json)
     change = _change(options)
-    with opened_store(store) as opened, opened_run(opened, pid) as run:
+    with open_stored(store) as opened, open_run(opened, pid) as run:
         timeline = run.timeline
         programs = _programs(timeline, options["load"])
         if mode in ("lists_steps", "place"):
@@ -189,7 +189,7 @@ def _talk(ctx: click.Context, store: str, run: OpenedRun, programs: ProgramFile 
     note(f"{timeline.name} ({timeline.program}, {state}): {len(timeline.steps)} steps, {cost_words(timeline.totals())}")
     if timeline.is_compacted:
         note(f"note: {COMPACTED}")
-    click.echo(prompt.here().text)
+    click.echo(prompt.show_place().text)
     return 0 if answer_commands(prompt, ctx) else 1
 
 
@@ -245,7 +245,7 @@ def diff(ctx: click.Context, /, *, store: str, left: str, right: str, every: boo
     """
     from lyra.observe.timeline.travel import compare_runs
 
-    with opened_store(store) as opened, opened_run(opened, left) as old, opened_run(opened, right) as new:
+    with open_stored(store) as opened, open_run(opened, left) as old, open_run(opened, right) as new:
         compared = compare_runs(old.timeline, new.timeline)
         if as_json:
             document(compared.to_data())

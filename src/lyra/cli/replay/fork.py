@@ -46,13 +46,13 @@ def make_fork(
     from lyra.agents.forks.fork import fork_run
 
     async def start(kernel: Kernel) -> str:
-        with opened_store(target) as store:
+        with open_stored(target) as store:
             return await fork_run(kernel, store, timeline.pid, number, change, new_pid=new_pid)
 
     facts = asyncio.run(_run(invocation, target, programs, start, wakes=()))
-    with opened_store(target) as store:
+    with open_stored(target) as store:
         fork = timeline_of(store, facts["fork"])
-        facts |= _failed_turn(fork) | _compared(timeline_of(store, timeline.pid), fork)
+        facts |= _find_failed_turn(fork) | _compare(timeline_of(store, timeline.pid), fork)
     return {**facts, "of": timeline.pid, "at": number, "change": change.to_data()}
 
 
@@ -65,8 +65,8 @@ def go_on(
         return timeline.pid
 
     facts = asyncio.run(_run(invocation, target, programs, start, wakes=(timeline.pid,)))
-    with opened_store(target) as store:
-        return facts | _failed_turn(timeline_of(store, timeline.pid))
+    with open_stored(target) as store:
+        return facts | _find_failed_turn(timeline_of(store, timeline.pid))
 
 
 async def _run(
@@ -107,11 +107,11 @@ async def _outcome(kernel: Kernel, pid: str) -> dict[str, Any]:
 
     asked: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
-    def heard(event: Any) -> None:
+    def on_question(event: Any) -> None:
         if not asked.done():
             asked.set_result(str(event.data.get("question") or event.data.get("message") or ""))
 
-    stop = kernel.on_event(heard, ["interrupt.created"])
+    stop = kernel.on_event(on_question, ["interrupt.created"])
     question = _question(kernel, pid)  # asked before this listened, or before the process was left
     if question is not None:
         asked.set_result(question)
@@ -126,7 +126,7 @@ async def _outcome(kernel: Kernel, pid: str) -> dict[str, Any]:
             work.result()
         except LyraError as error:
             failure = error
-        return _ended(kernel, pid, failure)
+        return _describe_end(kernel, pid, failure)
     work.cancel()
     with suppress(asyncio.CancelledError, LyraError):
         await work
@@ -142,7 +142,7 @@ def _question(kernel: Kernel, pid: str) -> str | None:
     return next((row.question or row.message for row in waiting), None)
 
 
-def _ended(kernel: Kernel, pid: str, failure: LyraError | None) -> dict[str, Any]:
+def _describe_end(kernel: Kernel, pid: str, failure: LyraError | None) -> dict[str, Any]:
     process = kernel.processes[pid]
     ended = process.exit
     if failure is None and ended is not None and ended.error is not None:
@@ -158,7 +158,7 @@ def _ended(kernel: Kernel, pid: str, failure: LyraError | None) -> dict[str, Any
     return {"state": "idle", "answer": answer if failure is None else None, "error": error_text}
 
 
-def _failed_turn(timeline: RunTimeline) -> dict[str, Any]:
+def _find_failed_turn(timeline: RunTimeline) -> dict[str, Any]:
     """Return what replaces the answer where the last turn of a conversation failed: it may be over before it is waited
     for."""
     turn = next((step for step in reversed(timeline.steps) if step.pid == timeline.pid), None)
@@ -167,7 +167,7 @@ def _failed_turn(timeline: RunTimeline) -> dict[str, Any]:
     return {"answer": None, "error": turn.error}
 
 
-def _compared(old: RunTimeline, new: RunTimeline) -> dict[str, Any]:
+def _compare(old: RunTimeline, new: RunTimeline) -> dict[str, Any]:
     from lyra.observe.timeline.travel import compare_runs
 
     first = compare_runs(old, new).first
@@ -205,7 +205,7 @@ class RunVariables:
         if self._vega is not None:
             frames = self._vega_frames(self._vega, number, moment["pid"])
         elif self._replay is not None:
-            frames = self._told(self._replay.frames(number, moment["pid"])) or []
+            frames = self._run_or_note(self._replay.frames(number, moment["pid"])) or []
         if frames is not None:
             moment["frames"] = [frame.to_data() for frame in frames]
         return moment
@@ -228,14 +228,14 @@ class RunVariables:
             return
         for pid in self._timeline.pids[:_PROCESSES_MAX]:
             steps = [step for step in self._timeline.steps if step.kind == "effect" and step.pid == pid]
-            arguments = self._told(self._replay.arguments(pid)) if steps else None
+            arguments = self._run_or_note(self._replay.arguments(pid)) if steps else None
             for step in steps:
                 if arguments is None:
                     return
                 if step.key in arguments:
                     step.request = brief(arguments[step.key])
 
-    def _told(self, looking: Any) -> Any:
+    def _run_or_note(self, looking: Any) -> Any:
         try:
             return asyncio.run(looking)
         except LyraError as error:
@@ -257,7 +257,7 @@ class ProgramFile:
         self._wanted = [name.partition(":")[::2] for name in names]
         self._module: ModuleType | None = None
 
-    def _loaded(self) -> ModuleType:
+    def _load(self) -> ModuleType:
         if self._module is None:
             modules = [
                 module
@@ -271,7 +271,7 @@ class ProgramFile:
         """Make what the file declares known to a kernel."""
         from lyra.agents.declaration.agent import AgentDeclaration
 
-        module = self._loaded()
+        module = self._load()
         setup = getattr(module, "setup", None)
         if callable(setup):
             prepared = setup(kernel)
@@ -335,7 +335,7 @@ def store_target(target: str) -> str:
 
 
 @contextmanager
-def opened_store(target: str) -> Iterator[Store]:
+def open_stored(target: str) -> Iterator[Store]:
     """The store, to be read beside the kernel that may own it. A wrong one is a mistake of the command line."""
     from lyra.store.reader import open_to_read
 
@@ -358,7 +358,7 @@ class OpenedRun(NamedTuple):
 
 
 @contextmanager
-def opened_run(store: Store, word: str) -> Iterator[OpenedRun]:
+def open_run(store: Store, word: str) -> Iterator[OpenedRun]:
     """The run of a process by pid or name, or a durable run of a Vega program by its id."""
     try:
         timeline = timeline_of(store, word)
@@ -382,6 +382,6 @@ def timeline_of(store: Store, pid: str) -> RunTimeline:
     from lyra.observe.timeline.timeline import RunTimeline
 
     try:
-        return RunTimeline.named(StoredRows(store), pid)
+        return RunTimeline.from_name(StoredRows(store), pid)
     except NoSuchProcess as error:
         raise ConfigError(error.message, hint=error.hint) from None

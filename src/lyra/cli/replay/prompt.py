@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from lyra.cli.command_lines import ENDING, MOVING, CommandResult, CommandRow, TravelPrompt, quoted_words
+from lyra.cli.command_lines import ENDING, MOVING, CommandResult, CommandRow, TravelPrompt, split_quoted
 from lyra.cli.render import printable
 from lyra.errors import ConfigError
 from lyra.observe.timeline.step import RunStep, TravelStep, token_count
@@ -54,7 +54,7 @@ class RunPrompt(TravelPrompt):
     def choices(self, name: str, rest: str) -> Iterable[str]:
         return _FORK_WORDS if name == "fork" and " " not in rest else super().choices(name, rest)
 
-    def here(self, message: str = "") -> CommandResult:
+    def show_place(self, message: str = "") -> CommandResult:
         step = self._step()
         place = (
             f"> before the first of {len(self.timeline.steps)} steps" if step is None else step_line(step, is_here=True)
@@ -73,7 +73,7 @@ class RunPrompt(TravelPrompt):
             return _lines(["this is the end" if self.timeline.ended_as else "this is the last step so far"])
         super().do_step(rest)
         steps = self.timeline.page(passed, self.travel.position - passed - 1)
-        return _lines([*(step_line(step) for step in steps), self.here().text])
+        return _lines([*(step_line(step) for step in steps), self.show_place().text])
 
     def _step(self) -> RunStep | None:
         return self.timeline.step(self.travel.position) if self.travel.position else None
@@ -112,7 +112,7 @@ class RunPrompt(TravelPrompt):
     def do_fork(self, rest: str) -> CommandResult:
         from lyra.agents.forks.change import StepChange
 
-        words = quoted_words(rest, example='fork reply "no"')
+        words = split_quoted(rest, example='fork reply "no"')
         if words and (words[0] not in _FORK_WORDS or len(words) != 2):
             raise ConfigError("fork how?", hint=_FORK)
         if not self.travel.position:
@@ -174,10 +174,10 @@ def step_line(step: RunStep, *, is_here: bool = False, side: str = "") -> str:
     recorded = "  (recorded)" if step.is_recorded and (step.micro_usd or step.tokens) else ""
     tries = f"  {step.tries} tries" if step.tries > 1 else ""
     head = f"{side}{'>' if is_here else ' '}{step.number:>4} {step.pid:<8} {step.kind:<{_KIND_WIDTH}}"
-    return fitted(printable(f"{head} {step.what}{asked}{came}{cost}{tokens}{recorded}{tries}"))
+    return fit_line(printable(f"{head} {step.what}{asked}{came}{cost}{tokens}{recorded}{tries}"))
 
 
-def fitted(line: str) -> str:
+def fit_line(line: str) -> str:
     """The line cut to the width of the terminal; for a pipe it is whole."""
     if not sys.stdout.isatty():
         return line
@@ -202,13 +202,13 @@ def conversation_lines(conversation: Mapping[str, Any]) -> list[str]:
         lines.append(f"  … {conversation['count'] - len(messages)} messages before these")
     for message in messages:
         if message["text"] or not (message.get("tool_calls") or message.get("tool_results")):
-            lines += _indented(f"{message['role']}: {message['text']}")
+            lines += _indent(f"{message['role']}: {message['text']}")
         for call in message.get("tool_calls", ()):
-            lines += _indented(f"{message['role']} calls {call['name']}({_json(call['arguments'])})")
+            lines += _indent(f"{message['role']} calls {call['name']}({_json(call['arguments'])})")
         for result in message.get("tool_results", ()):
             word = "fails" if result.get("is_error") else "gives"
             outcome = "has no result yet" if result.get("is_open") else f"{word} {_json(result['output'])}"
-            lines += _indented(f"tool {result['name']} {outcome}")
+            lines += _indent(f"tool {result['name']} {outcome}")
     return [printable(line) for line in lines]
 
 
@@ -245,15 +245,15 @@ def budget_lines(budget: list[Mapping[str, Any]]) -> list[str]:
 
 
 def _amounts(name: str, scope: Mapping[str, Any]) -> str:
-    def shown(amount: Any) -> str:
+    def render_amount(amount: Any) -> str:
         return dollars(amount) if name == "usd" and isinstance(amount, int) else str(amount)
 
     used, reserved, limit = scope["used"].get(name, 0), scope["reserved"].get(name, 0), scope["limits"].get(name)
     recorded = scope.get("recorded", {}).get(name, 0)
-    words = f"{shown(used)} used"
-    words += f", {shown(reserved)} set aside" if reserved else ""
-    words += f", of {shown(limit)}" if limit is not None else ""
-    return words + (f" (recorded: {shown(recorded)})" if recorded else "")
+    words = f"{render_amount(used)} used"
+    words += f", {render_amount(reserved)} set aside" if reserved else ""
+    words += f", of {render_amount(limit)}" if limit is not None else ""
+    return words + (f" (recorded: {render_amount(recorded)})" if recorded else "")
 
 
 def tree_lines(tree: list[Mapping[str, Any]]) -> list[str]:
@@ -300,6 +300,6 @@ def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
-def _indented(text: str) -> list[str]:
+def _indent(text: str) -> list[str]:
     first, *rest = text[:_TEXT_SHOWN].split("\n")
     return [f"  {first}", *(f"    {line}" for line in rest)]

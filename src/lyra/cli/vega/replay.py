@@ -25,7 +25,7 @@ from lyra.cli.command_lines import (
     TravelPrompt,
     answer_commands,
     lines_of_file,
-    quoted_words,
+    split_quoted,
 )
 from lyra.cli.render import note, printable
 from lyra.cli.vega.durable import db_option, opened, store_file
@@ -76,7 +76,7 @@ def replay(
     if not as_json:
         spent = cost_words(timeline.spent(len(timeline)))
         note(f"run {timeline.run_id} ({timeline.state}): {len(timeline)} steps of {timeline.program.name}, {spent}")
-        click.echo(printable(prompt.here().text))
+        click.echo(printable(prompt.show_place().text))
     ctx.exit(0 if answer_commands(prompt, ctx, lines=given, as_json=as_json) else 1)
 
 
@@ -214,22 +214,22 @@ class Commands(TravelPrompt):
         for _ in range(self.count(many)):
             if not self.player.back_line():
                 break
-        return self.here()
+        return self.show_place()
 
     def do_line(self, rest: str) -> CommandResult:
         for _ in range(self.count(rest)):
             if not self.player.line():
                 break
-        return self.here()
+        return self.show_place()
 
     def do_next(self, rest: str) -> CommandResult:
         if rest not in ("", "effect"):
             raise ConfigError(f"`next {rest}`?", hint="next effect")
         player = self.player
         pid = player.in_view
-        return self.here("" if player.step_of(pid) else f"process {pid} does nothing more")
+        return self.show_place("" if player.step_of(pid) else f"process {pid} does nothing more")
 
-    def here(self, message: str = "") -> CommandResult:
+    def show_place(self, message: str = "") -> CommandResult:
         """Return where the run stands, in one or two lines."""
         player = self.player
         timeline = player.timeline
@@ -399,7 +399,7 @@ class Commands(TravelPrompt):
     # ------------------------------------------------------------ the rest
 
     def do_fork(self, rest: str) -> CommandResult:
-        words = quoted_words(rest, example='fork reply 3 "yes"')
+        words = split_quoted(rest, example='fork reply 3 "yes"')
         name = words.pop(0) if words and words[0] not in ("reply", "error") else None
         if len(words) != 3 or words[0] not in ("reply", "error"):
             raise ConfigError("fork what?", hint='fork [ID] reply N "TEXT", or fork [ID] error N "TEXT"')

@@ -121,7 +121,7 @@ class _NodePrompt(TravelPrompt):
 
     # ------------------------------------------------------------------ commands
 
-    def here(self, message: str = "") -> CommandResult:
+    def show_place(self, message: str = "") -> CommandResult:
         if not self.travel.position:
             return self._told(f"before the first of {len(self.travel.steps)} steps")
         shown = self.do_show("")

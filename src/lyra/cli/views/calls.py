@@ -38,7 +38,7 @@ def trace(invocation: Invocation, /, *, target: str | None, pid: str | None, run
     """Show the calls of processes as a tree, with latency, cost and a waterfall."""
     with source(invocation, target, run=run) as rows:
         folded = Folded(rows)
-    walked = _chosen(folded.processes, pid)
+    walked = _choose(folded.processes, pid)
     calls: dict[str, list[CallRecord]] = {}
     for call in folded.calls.records.values():
         calls.setdefault(call.pid, []).append(call)
@@ -60,7 +60,7 @@ def trace(invocation: Invocation, /, *, target: str | None, pid: str | None, run
         note(f"{folded.calls.dropped} older calls are left out")
 
 
-def _chosen(processes: ProcessTable, wanted: str | None) -> list[tuple[int, ProcessRecord]]:
+def _choose(processes: ProcessTable, wanted: str | None) -> list[tuple[int, ProcessRecord]]:
     walked = list(processes.walk())
     if wanted is None:
         return walked

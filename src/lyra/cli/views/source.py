@@ -61,11 +61,11 @@ def source(invocation: Invocation, target: str | None, *, run: str | None = None
             yield ServerRows(target.rstrip("/"))
             return
         store = stack.enter_context(open_existing(invocation, target))
-        yield StoreRows(store if run is None else stack.enter_context(_opened_run(store, run)))
+        yield StoreRows(store if run is None else stack.enter_context(_open_run(store, run)))
 
 
 @contextmanager
-def _opened_run(store: Store, run: str) -> Iterator[Store]:
+def _open_run(store: Store, run: str) -> Iterator[Store]:
     from lyra.store.space import Space, spaces
     from lyra.store.sqlite import SqliteStore
 
@@ -117,9 +117,9 @@ class ServerRows:
     def _page(self, query: dict[str, Any]) -> _Page:
         import httpx2
 
-        from lyra.server.identity import kept_token
+        from lyra.server.identity import read_kept_token
 
-        token = kept_token(os.environ)
+        token = read_kept_token(os.environ)
         headers = {"authorization": f"Bearer {token}"} if token else {}
         try:
             answer = httpx2.get(f"{self.location}/api/history", params=query, headers=headers, timeout=_TIMEOUT_S)

@@ -83,7 +83,7 @@ class Usage:
         return usage
 
     @classmethod
-    def of_call(cls, micro_usd: int, input_tokens: int, output_tokens: int) -> Usage:
+    def from_call(cls, micro_usd: int, input_tokens: int, output_tokens: int) -> Usage:
         """The usage of one model call; the caller knows that the numbers are whole, so nothing is checked."""
         usage = cls.__new__(cls)
         items = ((0, micro_usd), (1, input_tokens), (2, output_tokens), (3, 1))
@@ -170,7 +170,7 @@ NOTHING: Final = Usage()
 _amount_of: Final = itemgetter(1)
 
 
-def declared_cost(value: Any) -> Usage:
+def read_cost(value: Any) -> Usage:
     """`Usage.of` for a cost that a person writes, where a plain int is refused."""
     _refuse_plain_int(value, "cost")
     return Usage.of(value)
@@ -325,7 +325,7 @@ class Budget:
         for _, taken, limits in chain:
             for index, amount in items:
                 if taken[index] + amount > limits[index]:
-                    raise self._exceeded(items)
+                    raise self._make_error(items)
         over = self._excesses(items, "warn") if self._warns else ()
         for _, taken, _ in chain:
             for index, amount in items:
@@ -510,7 +510,7 @@ class Budget:
             if scope._taken[index] + amount > scope._limits[index]
         )
 
-    def _exceeded(self, items: tuple[tuple[int, int], ...]) -> BudgetExceeded:
+    def _make_error(self, items: tuple[tuple[int, int], ...]) -> BudgetExceeded:
         excess = self._excesses(items, "block")[0]
         index = _INDEX[excess.dimension]
         left = max(excess.limit - excess.used - excess.reserved, 0)

@@ -86,7 +86,7 @@ class EarlyBudget(Budget):
     def admit(self, usage: Usage) -> None:
         """BudgetExceeded where there is no room; it only says: not yet."""
         if not self.has_room(usage):
-            raise self._refused()
+            raise self._make_refusal()
         self.has_asked = True
 
     def has_room(self, usage: Usage) -> bool:
@@ -109,7 +109,7 @@ class EarlyBudget(Budget):
         """Whether the scopes above, as they are when the program reaches the call, would have allowed its spending."""
         return not self.was_refused and self._fits(self.peak)
 
-    def _refused(self) -> BudgetExceeded:
+    def _make_refusal(self) -> BudgetExceeded:
         """The error for a reservation without room, marked with NO_ROOM: the call can be made again in its turn."""
         self.was_refused = True
         marked: dict[str, Any] = {NO_ROOM: True}
@@ -161,7 +161,7 @@ class JoinableBudget(EarlyBudget):
 
     def child(self, value: Any = None, **limits: Any) -> Budget:
         if not self.is_joined:  # a scope below has its own copy of the chain, which `join` does not change
-            raise self._refused()
+            raise self._make_refusal()
         return super().child(value, **limits)
 
     def join(self) -> None:

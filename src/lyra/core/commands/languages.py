@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from lyra.core.commands.builders import BUILDER_JUDGES, zig_runs
-from lyra.core.commands.option_reach import ProgramOptions, Reach, long_of, reached_by, starts_programs, words_of
+from lyra.core.commands.option_reach import ProgramOptions, Reach, find_reached, long_of, starts_programs, words_of
 
 Judge = Callable[[Sequence[str]], Iterable[Reach]]
 
@@ -136,7 +136,7 @@ def _git_reaches(words: Sequence[str]) -> Iterator[Reach]:
             yield from _git_helper(word, place + 1)
     if command == "merge-file" and not any(word in ("-p", "--stdout") for word in rest):
         yield Reach(len(words))  # its first file is overwritten, wherever it lies
-    yield from reached_by(words, _GIT_OF.get(command, _GIT_LONG), index + 1)
+    yield from find_reached(words, _GIT_OF.get(command, _GIT_LONG), index + 1)
 
 
 def _git_helper(word: str, through: int) -> Iterator[Reach]:
@@ -192,7 +192,7 @@ _MAKE_NAMES: Final = re.compile(r"(?:.*SHELL.*|MAKE.*|CC|CXX|LD|AR|AS|CPP|FC|PAT
 _MAKE_VALUE: Final = re.compile(r"[A-Za-z0-9_.,:/@%+-]*")
 
 
-def _sed_is_plain(script: str) -> bool:
+def _is_plain_sed(script: str) -> bool:
     """Whether every command in it prints, deletes or replaces, and none runs (`e`) or reads or writes a file."""
     if len(script) > _SCRIPT_MAX:
         return False
@@ -219,7 +219,7 @@ def _sed(words: Sequence[str]) -> Iterator[Reach]:
             plain.append((index, word))
             index += 1
             continue
-        letter, value = _sed_option(word)
+        letter, value = _read_sed_option(word)
         through = index + 1
         if letter in ("e", "f", "l") and value is None:
             through, value = index + 2, words[index + 1] if index + 1 < len(words) else ""
@@ -234,11 +234,11 @@ def _sed(words: Sequence[str]) -> Iterator[Reach]:
     if not given and plain:
         scripts.append((plain[0][0] + 1, plain[0][1]))
     for through, script in scripts:
-        if not _sed_is_plain(script):
+        if not _is_plain_sed(script):
             yield Reach(through, code=True)
 
 
-def _sed_option(word: str) -> tuple[str, str | None]:
+def _read_sed_option(word: str) -> tuple[str, str | None]:
     """The letter of an option ("" for a flag, `?` for an unknown option), and its attached value."""
     if word[:2] == "--":
         name, equals, value = word[2:].partition("=")

@@ -61,7 +61,7 @@ def long_of(text: str) -> frozenset[str]:
     return frozenset([word[:end] for word in text.split() for end in range(1, len(word) + 1)])
 
 
-def own_words(words: Sequence[str], options: ProgramOptions) -> int:
+def count_own_words(words: Sequence[str], options: ProgramOptions) -> int:
     """Return how many words come before the first that is neither an option nor an option's value."""
     index = 1
     while index < len(words):
@@ -81,9 +81,9 @@ def _takes_next(word: str, options: ProgramOptions) -> bool:
     return place_of_letter == len(word)
 
 
-def reached_by(words: Sequence[str], options: ProgramOptions, index: int) -> Iterator[Reach]:
+def find_reached(words: Sequence[str], options: ProgramOptions, index: int) -> Iterator[Reach]:
     bundle = options.bundle and len(words) > 1 and words[1][:1] != "-"  # tar's old way: letters without a dash
-    last = own_words(words, options) if options.leading else len(words)
+    last = count_own_words(words, options) if options.leading else len(words)
     while index < last:
         word = words[index]
         if word[:1] not in _BEGINS and not (bundle and index == 1):
@@ -103,7 +103,7 @@ def reached_by(words: Sequence[str], options: ProgramOptions, index: int) -> Ite
                 if options.leading and word[-1] == "m":
                     return  # python -m: the other words belong to the module
         elif bundle and index == 1:
-            yield from _bundled(words, options)
+            yield from _read_bundle(words, options)
         elif options.plus and word[:1] == "+" and len(word) > 1:
             yield Reach(index + 1, code=True)
         index += 1
@@ -120,7 +120,7 @@ def _dashes(word: str, following: str, options: ProgramOptions, index: int) -> R
     return Reach(index + 1) if name in options.dashes_wide else None
 
 
-def _bundled(words: Sequence[str], options: ProgramOptions) -> Iterator[Reach]:
+def _read_bundle(words: Sequence[str], options: ProgramOptions) -> Iterator[Reach]:
     """tar's old way: the values of the letters are the words that follow, in their order."""
     index = 1
     for letter in words[1]:

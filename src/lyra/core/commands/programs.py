@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from lyra.core.commands.languages import JUDGES, ONLY_WRITE, Judge, module_call
-from lyra.core.commands.option_reach import ProgramOptions, Reach, own_words, reached_by, words_of
+from lyra.core.commands.option_reach import ProgramOptions, Reach, count_own_words, find_reached, words_of
 from lyra.core.commands.options import OPTIONS
 
 # Programs without an option that runs or writes anything: a wildcard may expand to a file name that is an option.
@@ -268,7 +268,7 @@ def doubtful_words(words: Sequence[str]) -> int:
     options = OPTIONS.get(name)
     if options is None or not ((name in JUDGES and name not in ONLY_WRITE) or options.runs_something):
         return 0
-    last = own_words(words, options) if options.leading else len(words)
+    last = count_own_words(words, options) if options.leading else len(words)
     for index, word in enumerate(words[1:last], 1):
         if word == "--" and name != "find":
             return index
@@ -309,7 +309,7 @@ def reaches(words: Sequence[str]) -> list[Reach]:
     if plan.by_word:
         all_reaches += _run_by_word(name, words)
     if plan.options is not None:
-        all_reaches += reached_by(words, plan.options, 1)
+        all_reaches += find_reached(words, plan.options, 1)
     return all_reaches
 
 

@@ -146,17 +146,17 @@ def http_status(error: Exception) -> int | None:
     """Return the HTTP status that an error carries, which decides its class: a field of a LyraError, or an attribute of
     another library's error or of the response that it holds."""
     if isinstance(error, LyraError):
-        return _failed_status(error.fields.get("status"))
+        return _read_failed_status(error.fields.get("status"))
     response = error_attribute(error, "response")
     if isinstance(response, Mapping):  # botocore's
         metadata = response.get("ResponseMetadata")
-        return _failed_status(metadata.get("HTTPStatusCode")) if isinstance(metadata, Mapping) else None
+        return _read_failed_status(metadata.get("HTTPStatusCode")) if isinstance(metadata, Mapping) else None
     attributes = ((error, "status_code"), (error, "status"), (response, "status_code"))
-    statuses = (_failed_status(_as_number(error_attribute(owner, name))) for owner, name in attributes)
+    statuses = (_read_failed_status(_as_number(error_attribute(owner, name))) for owner, name in attributes)
     return next((status for status in statuses if status is not None), None)
 
 
-def _failed_status(value: object) -> int | None:
+def _read_failed_status(value: object) -> int | None:
     return int(value) if isinstance(value, int) and 400 <= value <= 599 else None
 
 

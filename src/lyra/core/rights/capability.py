@@ -481,7 +481,7 @@ class Grant:
             return
         decision = self.explain(cap)
         if not decision.allowed:
-            raise _denied_error(str(cap), decision)
+            raise _make_denied_error(str(cap), decision)
 
     def check_any(self, verb: str, names: tuple[str, ...], *, implied: bool = False) -> None:
         """Return if a thing that goes by several names may be used: no deny touches one of them, and each layer allows
@@ -492,7 +492,7 @@ class Grant:
         capabilities = [Capability(verb, name) for name in names]
         decision = self._decide_any(capabilities, implied)
         if not decision.allowed:
-            raise _denied_error(str(capabilities[0]), decision)
+            raise _make_denied_error(str(capabilities[0]), decision)
         if sum(map(len, names)) <= RULE_LENGTH_MAX:
             if len(self._cache) >= GRANT_CACHE_MAX:
                 self._cache.clear()
@@ -569,7 +569,7 @@ class Grant:
         return f"Grant({self.to_data()})"
 
 
-def _denied_error(capability: str, decision: GrantDecision) -> CapabilityDenied:
+def _make_denied_error(capability: str, decision: GrantDecision) -> CapabilityDenied:
     shown = capability if len(capability) <= 200 else capability[:200] + "…"
     return CapabilityDenied(
         f"{shown} is denied: {decision.reason}",

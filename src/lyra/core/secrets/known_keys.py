@@ -81,13 +81,13 @@ class KnownKeys:
         self._parts = _Parts({(spelling.part, spelling.whole) for spelling in spellings}, self._ends)
         self._any_parts = _Parts({(spelling.any_part, spelling.whole) for spelling in spellings}, self._ends)
         self._usable = usable
-        self._scattered = _scattered(usable)
+        self._scattered = _spell_scattered(usable)
         self._scattered_bytes = [_raw(spelling) for spelling in self._scattered]
         self._bytes = [part.encode("utf-8", "surrogatepass") for part in self._parts.searched]
 
     @staticmethod
     def prepare(keys: Iterable[str]) -> KnownKeys:
-        return _prepared(tuple(keys))
+        return _prepare(tuple(keys))
 
     def __bool__(self) -> bool:
         return bool(self.wholes)
@@ -176,7 +176,7 @@ class KnownKeys:
 
 
 @lru_cache(maxsize=64)
-def _prepared(keys: tuple[str, ...]) -> KnownKeys:
+def _prepare(keys: tuple[str, ...]) -> KnownKeys:
     return KnownKeys(keys)
 
 
@@ -208,7 +208,7 @@ def _beginning(whole: str, part: str) -> str:
 def _part_length(key: str) -> int:
     """Return how many first characters are so much of the key that no other word begins so: past its public head, with
     digits or both cases; the whole key where there are not."""
-    head = _compiled(_HEAD).match(key)
+    head = _compile(_HEAD).match(key)
     start = head.end() if head else 0
     for end in range(max(_PART_LEAST, start + _PAST_HEAD_LEAST), len(key)):
         if _is_mixed(key[start:end]):
@@ -254,7 +254,7 @@ def _url(key: str) -> str:
 
 
 def _url_lower(key: str) -> str:
-    return _compiled("%..").sub(lambda code: code[0].lower(), _url(key))
+    return _compile("%..").sub(lambda code: code[0].lower(), _url(key))
 
 
 def _url_path(key: str) -> str:
@@ -283,7 +283,7 @@ _SPELLERS: Final[tuple[Callable[[str], str], ...]] = (
 
 
 @lru_cache(maxsize=8)
-def _compiled(pattern: str, flags: int = 0) -> re.Pattern[str]:
+def _compile(pattern: str, flags: int = 0) -> re.Pattern[str]:
     """Compile a pattern at its first use: start-up does not need it."""
     return re.compile(pattern, flags)
 
@@ -303,7 +303,7 @@ def _texts(value: Any, *, names: bool) -> Iterator[str]:
             yield from _texts(item, names=names)
 
 
-def _scattered(keys: Iterable[str]) -> tuple[str, ...]:
+def _spell_scattered(keys: Iterable[str]) -> tuple[str, ...]:
     """The spellings of long keys without what is left out of texts; digits and letters are compared in lower case where
     they are hexadecimal."""
     long = [key for key in keys if len(key) >= _SCATTERED_LEAST]
@@ -327,7 +327,7 @@ def _character(escape: re.Match[str] | re.Match[bytes]) -> str:
 def _unescape_with_places(text: str) -> tuple[str, list[tuple[int, int]]]:
     """The text without escapes and what is left out, and where each of its characters stood."""
     characters, places = [], []
-    for piece in _compiled(f"(?:{_ESCAPE})|.", re.DOTALL).finditer(text):
+    for piece in _compile(f"(?:{_ESCAPE})|.", re.DOTALL).finditer(text):
         character = _character(piece) if piece.lastindex else piece[0]
         if ord(character) not in _BETWEEN:
             characters.append(character)

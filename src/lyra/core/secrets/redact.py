@@ -117,10 +117,10 @@ def redact_command(line: str, secrets: Iterable[str | Secret] = ()) -> str:
     contains an operator stays visible."""
     pieces: list[str] = []
     in_key = False
-    for piece in _compiled(_BEFORE_OPERATOR).split(_prepare(secrets).mask(line)):
-        edges: list[str] = _compiled(_KEY_EDGE).findall(piece)
+    for piece in _compile(_BEFORE_OPERATOR).split(_prepare(secrets).mask(line)):
+        edges: list[str] = _compile(_KEY_EDGE).findall(piece)
         if in_key or edges:
-            pieces.append(_compiled(_KEY_LINE).sub(_masked, piece))
+            pieces.append(_compile(_KEY_LINE).sub(_mask, piece))
             in_key = edges[-1] == "BEGIN" if edges else in_key
         else:
             pieces.append(_without_forms(piece))
@@ -147,18 +147,18 @@ def _without_forms(text: str) -> str:
         searched = whole if form.apart else low
         for mark in form.marks:
             if mark in searched:
-                text = _compiled(form.pattern).sub(_masked, text)
+                text = _compile(form.pattern).sub(_mask, text)
                 break
     return text
 
 
 @lru_cache(maxsize=64)
-def _compiled(pattern: str) -> re.Pattern[str]:
+def _compile(pattern: str) -> re.Pattern[str]:
     """Compile a pattern at its first use: compiling all of them would cost milliseconds at start-up."""
     return re.compile(pattern)
 
 
-def _masked(match: re.Match[str]) -> str:
+def _mask(match: re.Match[str]) -> str:
     return match[1] + MASK
 
 
@@ -173,7 +173,7 @@ def _walk(value: Any, known: KnownKeys, fields: bool) -> Any:
 
 
 def _field(key: Any, value: Any, known: KnownKeys, fields: bool) -> Any:
-    if fields and value and isinstance(key, str) and isinstance(value, str) and _compiled(_FIELDS).match(key):
+    if fields and value and isinstance(key, str) and isinstance(value, str) and _compile(_FIELDS).match(key):
         return MASK
     return _walk(value, known, fields)
 
@@ -219,12 +219,12 @@ _OF: Final[dict[str, _Option]] = {
 
 def without_passwords(line: str) -> str:
     """The line with `***` in place of each password; a line without one is unchanged."""
-    if not _compiled(_MARKS).search(line.lower()):
+    if not _compile(_MARKS).search(line.lower()):
         return line
-    return "".join(_hidden(command) for command in _compiled(_BEFORE_OPERATOR).split(line))
+    return "".join(_hide_passwords(command) for command in _compile(_BEFORE_OPERATOR).split(line))
 
 
-def _hidden(command: str) -> str:
+def _hide_passwords(command: str) -> str:
     pieces, end = [], 0
     for start, stop in _passwords(command):
         pieces += [command[end:start], MASK]
@@ -236,7 +236,7 @@ def _passwords(command: str) -> Iterator[tuple[int, int]]:
     """The start and end of each password."""
     own: _Option | None = None  # the option of the program named last
     awaited: _Option | None = None  # the option in the word before, whose value this word is
-    for word in _compiled(_WORD).finditer(command):
+    for word in _compile(_WORD).finditer(command):
         text, start = word[0], word.start()
         option, awaited = awaited, None
         if option is None:
@@ -249,13 +249,13 @@ def _passwords(command: str) -> Iterator[tuple[int, int]]:
             own = _OF.get(text.rpartition("/")[2], own)
             continue
         start = _after(command, start, word.end(), option)
-        if start < word.end() and not _compiled(_NOTHING).match(command, start, word.end()):
+        if start < word.end() and not _compile(_NOTHING).match(command, start, word.end()):
             yield start, word.end()
 
 
 def _option(word: str, own: _Option | None) -> tuple[_Option | None, int]:
     """The password option in this word, if it is one, and how many characters come before the value."""
-    named = _compiled(_NAMED).match(word) or _compiled(_VARIABLE).match(word)
+    named = _compile(_NAMED).match(word) or _compile(_VARIABLE).match(word)
     if named is not None:
         return _Option((), apart=not named[0].endswith("=")), named.end()
     for name in own.words if own is not None else ():

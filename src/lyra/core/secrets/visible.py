@@ -38,10 +38,10 @@ def visible(text: str) -> str:
     """The text with invisible characters and direction marks replaced by their code."""
     if text.isascii() and text.isprintable():
         return text
-    return "".join(char if char.isprintable() and char not in _UNSEEN else _seen(char) for char in text)
+    return "".join(char if char.isprintable() and char not in _UNSEEN else _render_sign(char) for char in text)
 
 
-def _seen(char: str) -> str:
+def _render_sign(char: str) -> str:
     return _BLANKS.get(char) or f"⟨U+{ord(char):04X}⟩"
 
 
@@ -50,9 +50,9 @@ def without_invisible(text: str, *, keep_controls: bool = False) -> str:
     if text.isascii() and (keep_controls or text.isprintable()):
         return text
     text = text.replace("\u2028", "\n").replace("\u2029", "\n")
-    text = _compiled(f"[{_INVISIBLE}{'' if keep_controls else _CONTROLS}]+").sub("", text)
-    text = _compiled(_ODD_BLANKS).sub(" ", text)
-    return _compiled(_MISPLACED).sub("", text) if any(char in text for char in _SPELLED) else text
+    text = _compile(f"[{_INVISIBLE}{'' if keep_controls else _CONTROLS}]+").sub("", text)
+    text = _compile(_ODD_BLANKS).sub(" ", text)
+    return _compile(_MISPLACED).sub("", text) if any(char in text for char in _SPELLED) else text
 
 
 def without_invisible_data(value: Any) -> Any:
@@ -65,6 +65,6 @@ def without_invisible_data(value: Any) -> Any:
 
 
 @cache
-def _compiled(pattern: str) -> re.Pattern[str]:
+def _compile(pattern: str) -> re.Pattern[str]:
     """Compile a pattern at its first use: most texts are ASCII."""
     return re.compile(pattern)

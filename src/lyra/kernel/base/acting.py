@@ -95,12 +95,12 @@ def as_registered(function: Callable[..., Any]) -> Callable[..., Any]:
             result = function(*args)
         finally:
             _named.reset(token)
-        return _awaited_as(owner, result) if result is not None and iscoroutine(result) else result
+        return _await_as(owner, result) if result is not None and iscoroutine(result) else result
 
     return call
 
 
-async def _awaited_as(owner: Any, work: Any) -> Any:
+async def _await_as(owner: Any, work: Any) -> Any:
     token = _named.set(owner)
     try:
         return await work

@@ -78,7 +78,7 @@ class AnyJournal(Protocol):
 
     async def durable(self, process: Any, seq: int) -> None: ...
 
-    async def acknowledged(self, seq: int) -> None: ...
+    async def wait_until_durable(self, seq: int) -> None: ...
 
     def answer(self, error: LyraError | None) -> None: ...
 
@@ -231,7 +231,7 @@ class Core(Generic[P]):
         self.publish("", "store.fenced" if error.code == "conflict" else "store.failed", {"message": error.message})
         for aborted in self.after_abort:
             aborted(error)
-        self.drained()
+        self.mark_drained()
 
     def abort_on_error(self, future: asyncio.Future[Any]) -> None:
         error = None if future.cancelled() else future.exception()
@@ -279,7 +279,7 @@ class Core(Generic[P]):
         if self._drained is None:
             self._drained = self.loop.create_future()
             now_s = self.clock.monotonic()
-            timers = [self.clock.call_at(now_s + drain_s, self.drained)]
+            timers = [self.clock.call_at(now_s + drain_s, self.mark_drained)]
             if repeatable_s is not None and repeatable_s < drain_s:
                 timers.append(self.clock.call_at(now_s + repeatable_s, self._leave_repeatable))
             for timer in timers:
@@ -290,13 +290,13 @@ class Core(Generic[P]):
         """An effect, a dispatch or a message on the bus has ended."""
         waited_for = self.in_flight - self.in_flight_repeatable if self._repeatable_left else self.in_flight
         if self.draining and waited_for == 0 and self.flight.count <= self._flights_left:
-            self.drained()
+            self.mark_drained()
 
     def _leave_repeatable(self) -> None:
         self._repeatable_left = True
         self.came_to_its_end()
 
-    def drained(self) -> None:
+    def mark_drained(self) -> None:
         if self._drained is not None and not self._drained.done():
             self._drained.set_result(None)
 
@@ -428,11 +428,11 @@ class Core(Generic[P]):
         for state, kind, data in self._early_settings:
             self.fact(state, "", kind, data)
 
-    def committed(self, batch: list[tuple[int, float, str, str, bytes]]) -> None:
+    def on_commit(self, batch: list[tuple[int, float, str, str, bytes]]) -> None:
         """A batch of rows is durable: publish it, and tell the parts that count rows."""
         listeners = self.listeners
         if listeners.watchers or listeners._listeners or listeners._untold:
-            listeners.committed(batch)
+            listeners.on_commit(batch)
         for committed in self.after_commit:
             committed(batch[-1][0])
 

@@ -89,24 +89,24 @@ class Listeners:
         wanted = None if kinds is None else frozenset(one_of(kind, KINDS, "an event's kind") for kind in words(kinds))
         token = object()
         self._listeners[token] = (listener, wanted)
-        self._changed()
+        self._update_kinds()
 
         def stop() -> None:
             self._listeners.pop(token, None)
-            self._changed()
+            self._update_kinds()
 
         return stop
 
     def watch(self, watchers: Watchers) -> None:
         self.watchers = watchers
-        self._changed()
+        self._update_kinds()
 
     def clear(self) -> None:
         """Remove all listeners."""
         self._listeners.clear()
-        self._changed()
+        self._update_kinds()
 
-    def _changed(self) -> None:
+    def _update_kinds(self) -> None:
         core = self._core
         wanted: frozenset[str] | None = frozenset()
         for _, kinds in self._listeners.values():
@@ -159,7 +159,7 @@ class Listeners:
             event = msgspec.structs.replace(event, data={**event.data, "tainted": True})
         self._say(event)
 
-    def committed(self, batch: list[tuple[int, float, str, str, bytes]]) -> None:
+    def on_commit(self, batch: list[tuple[int, float, str, str, bytes]]) -> None:
         """Rows are durable."""
         if self.watchers:
             for _, _, pid, kind, row in batch:

@@ -51,7 +51,7 @@ class Subsystem:
         state = getattr(self, "state", None)
         return () if state is None else (state,)
 
-    def restored(self) -> None:
+    def on_restored(self) -> None:
         """The journal has been read and all states are as the last kernel left them; no program has run yet."""
 
     def process_started(self, parent: Any, process: Any) -> None:
@@ -91,19 +91,19 @@ class Subsystems:
         "all",
         "forgotten",
         "has_name",
+        "on_restored",
         "process_diverged",
         "process_ended",
         "process_ending",
         "process_started",
         "replay_dropped",
-        "restored",
         "stop",
     )
 
     def __init__(self, states: dict[str, State]) -> None:
         self._states = states
         self.all: list[Subsystem] = []
-        self.restored: list[Callable[[], None]] = []
+        self.on_restored: list[Callable[[], None]] = []
         self.process_started: list[Callable[[Any, Any], None]] = []
         self.process_ending: list[Callable[[Any], None]] = []
         self.process_ended: list[Callable[[Any, Any], None]] = []
@@ -120,7 +120,7 @@ class Subsystems:
         for moment in _moments_of(type(subsystem)):
             getattr(self, moment).append(getattr(subsystem, moment))
 
-    def named(self, name: str) -> Any:
+    def find_by_name(self, name: str) -> Any:
         """A subsystem by its NAME, for the programs that the kernel itself runs (supervisors, pipelines)."""
         return next(subsystem for subsystem in self.all if name == subsystem.NAME)
 

@@ -80,7 +80,7 @@ def suspend(process: AnyProcess, waiters: Any) -> Generator[Any, Any, Any]:
             raise
 
 
-def looked_at(future: asyncio.Future[Any]) -> None:
+def consume_error(future: asyncio.Future[Any]) -> None:
     """Mark the error of an abandoned future as seen: asyncio reports errors that no code has read."""
     if not future.cancelled():
         future.exception()
@@ -206,7 +206,7 @@ class Table(dict[str, P]):
         """Those that need no bringing."""
         return super().values()
 
-    def ended(self) -> list[P]:
+    def list_ended(self) -> list[P]:
         """Those that have ended."""
         for guests in self.guests:
             guests.bring_ended()
@@ -221,7 +221,7 @@ class Table(dict[str, P]):
     # ------------------------------------------------------------------ one
 
     def __missing__(self, pid: Any) -> P:
-        process = self._brought(pid)
+        process = self._bring(pid)
         if process is None:
             raise KeyError(pid)
         return process
@@ -229,7 +229,7 @@ class Table(dict[str, P]):
     def get(self, pid: Any, default: Any = None) -> P | None:  # type: ignore[override]  # one way to call it
         process = super().get(pid)
         if process is None and (self.guests or self.find_ended is not None):
-            process = self._brought(pid)
+            process = self._bring(pid)
         return default if process is None else process
 
     def __contains__(self, pid: object) -> bool:
@@ -237,7 +237,7 @@ class Table(dict[str, P]):
             return True
         return self.find_ended is not None and type(pid) is str and self.find_ended(pid) is not None
 
-    def _brought(self, pid: Any) -> P | None:
+    def _bring(self, pid: Any) -> P | None:
         for guests in self.guests:
             process = guests.bring(pid)
             if process is not None:

@@ -41,10 +41,10 @@ from lyra.kernel.bus.message import (
     BusStream,
     CircuitBreakerMiddleware,
     Queue,
+    check_trust,
     check_type,
-    checked_trust,
 )
-from lyra.kernel.workers.quota import checked_user
+from lyra.kernel.workers.quota import check_user
 
 if TYPE_CHECKING:
     from lyra.kernel.base.core import Core
@@ -269,7 +269,7 @@ class CommBus(Subsystem):
         check_type(type)
         require("events.publish", type)
         core = self._core
-        trust = _UNTRUSTED if core.taint.is_here else checked_trust(trust)
+        trust = _UNTRUSTED if core.taint.is_here else check_trust(trust)
         message_id = f"msg_{core.entropy.text(_ID_LENGTH)}"
         return BusMessage(category, type, payload, trust, message_id, core.now(), self._user_named(user_id))
 
@@ -285,7 +285,7 @@ class CommBus(Subsystem):
             return own
         if own:
             raise Denied(f"a process of one user does not use the bus of another: {user_id!r}", user_id=user_id)
-        return checked_user(user_id)
+        return check_user(user_id)
 
     async def _handle(self, message: BusMessage) -> Any:
         handler = self._handler(message.user_id, message.type)
@@ -297,9 +297,9 @@ class CommBus(Subsystem):
             return await result if _awaitable(result) else result
         finally:  # an error has its words, too
             if self._is_marked(handler.owner):
-                self._answered(handler.owner.pid)
+                self._mark_answer(handler.owner.pid)
 
-    def _answered(self, giver: str) -> None:
+    def _mark_answer(self, giver: str) -> None:
         """An answer of a marked process goes past the middleware to the process that asked."""
         self._core.taint.pass_on_to_here(giver, "an answer of")
         for layer in self._middleware:
@@ -366,7 +366,7 @@ class CommBus(Subsystem):
                         f"no handler registered for {message.type}: a middleware stopped the message", type=message.type
                     )
                     raise stopped
-                message = self._rewritten(layer, _checked(changed, message), message)
+                message = self._rewritten(layer, _check_message(changed, message), message)
                 passed.append((layer, message))
             result = await act(message)
         except BaseException as raised:  # noqa: BLE001 - `after` sees every outcome; the error is raised again below
@@ -379,7 +379,7 @@ class CommBus(Subsystem):
             if outcome is not None and not _must_pass(error):
                 result, error = _outcome(outcome, error)
                 if self._is_marked(layer.owner):
-                    self._answered(layer.owner.pid)
+                    self._mark_answer(layer.owner.pid)
         if error is stopped and message.category != "query":
             return None
         if error is not None:
@@ -398,7 +398,7 @@ class CommBus(Subsystem):
         return msgspec.structs.replace(message, trust=_UNTRUSTED)
 
     def _is_marked(self, owner: Any) -> bool:
-        return owner is not None and owner.core is self._core and self._core.taint.tainted(owner.pid)
+        return owner is not None and owner.core is self._core and self._core.taint.is_tainted(owner.pid)
 
     # ------------------------------------------------------------------ the end
 
@@ -433,7 +433,7 @@ async def _call(method: Callable[..., Any], *args: Any) -> Any:
     return await result if _awaitable(result) else result
 
 
-def _checked(changed: Any, message: BusMessage) -> BusMessage:
+def _check_message(changed: Any, message: BusMessage) -> BusMessage:
     if not isinstance(changed, BusMessage):
         raise ConfigError(
             f"a middleware gave {type(changed).__name__} for {message.type}",

@@ -58,7 +58,7 @@ class BusMessage(msgspec.Struct, frozen=True, eq=False):
         return hash(self.id)
 
 
-def checked_trust(word: Any) -> str:
+def check_trust(word: Any) -> str:
     return word if word == "trusted" else str(one_of(word.lower() if isinstance(word, str) else word, _TRUST, "trust"))
 
 

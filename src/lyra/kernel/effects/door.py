@@ -108,7 +108,7 @@ class Door:
                 process.charge(usage)
         except BaseException as raised:
             attempt = Attempt(process, key, effect, args, kwargs, b"", usage, stage=_RUNNING)
-            error = await self._failed(attempt, raised)
+            error = await self._record_failure(attempt, raised)
             if error is not raised:
                 raise error from raised
             raise
@@ -137,7 +137,7 @@ class Door:
                 entry = take_entry(process, key, "do", effect.name, digest, (args, kwargs))
                 if entry is not None and entry.done:
                     drop_doubt(process, key)
-                    return await self._replayed(process, entry, effect)
+                    return await self._replay_answer(process, entry, effect)
         attempt = Attempt(process, key, effect, args, kwargs, digest, effect.cost, core.generation)
         if entry is not None:  # begun by an earlier kernel: made again under the key that the outside has seen
             attempt.generation = entry.generation
@@ -162,7 +162,7 @@ class Door:
                 if turn is not None:
                     await turn
             except BaseException as refusal:
-                self._refused(attempt, refusal)
+                self._record_refusal(attempt, refusal)
                 raise
         if faultpoint.hook is not None:
             point("door.admitted")
@@ -233,7 +233,7 @@ class Door:
         except BaseException as raised:
             attempt.stage = stage
             is_durable = isinstance(raised, Exception)
-            error = await self._failed(attempt, raised)
+            error = await self._record_failure(attempt, raised)
             if error is not raised:
                 raise error from raised
             raise
@@ -245,7 +245,7 @@ class Door:
             if core.draining:
                 core.came_to_its_end()
             if effect.outside is not None:
-                effect.outside.settled(is_durable, *args, idempotency_key=self._key_of(attempt))
+                effect.outside.on_settled(is_durable, *args, idempotency_key=self._key_of(attempt))
         if journal is None and core.listening:
             self._publish_finished(process, key, effect, "usage", _data(attempt.cost))
         return value
@@ -282,7 +282,7 @@ class Door:
             return None
         return gate.admit(process, attempt.tokens)
 
-    def _refused(self, attempt: Attempt, refusal: BaseException) -> None:
+    def _record_refusal(self, attempt: Attempt, refusal: BaseException) -> None:
         """It was not let through, or cancelled while it waited for its turn."""
         process, key, name = attempt.process, attempt.key, attempt.effect.name
         if process.attempts is not None:
@@ -319,7 +319,7 @@ class Door:
         """Another program is about to get the work: return when a restart will know."""
         journal = self._core.journal
         if journal is not None and (may_repeat or not attempt.effect.idempotent):
-            await journal.acknowledged(self._write_started(attempt, may_repeat=may_repeat, lent=True))
+            await journal.wait_until_durable(self._write_started(attempt, may_repeat=may_repeat, lent=True))
 
     async def _find_out(self, attempt: Attempt, *, may_repeat: bool) -> Any:
         """Return what became of work that another program had got before the restart. Work that may be repeated is done
@@ -384,20 +384,20 @@ class Door:
                 retry = effect.retry
                 last = retry is None or process.out_of_time or not retry.should_retry(error, tries)
                 if gate is not None:
-                    gate.failed(error, last)
+                    gate.record_failure(error, last)
                 if retry is None or last:
                     raise
                 delay_s = retry.delay(tries, self._core.rng, error)
-                self._retried(attempt, {"attempt": tries, "delay_s": delay_s, "error": text_of(error)})
+                self._record_retry(attempt, {"attempt": tries, "delay_s": delay_s, "error": text_of(error)})
                 await self._before_retry(attempt, delay_s)
                 tries += 1
             except BaseException as error:
                 if gate is not None:
-                    gate.failed(error)
+                    gate.record_failure(error)
                 raise
             else:
                 if gate is not None:
-                    gate.succeeded()
+                    gate.record_success()
                 return value
 
     def _key_of(self, attempt: Attempt) -> str:
@@ -413,7 +413,7 @@ class Door:
         assert effect.timeout_s is not None
         work = effect.run(*attempt.args, **attempt.kwargs)
         if not hasattr(work, "__await__"):  # a generator that is a coroutine, or a mistake that awaiting tells
-            work = _awaited(work)
+            work = _await(work)
         return await in_time(self._core.clock, work, effect.timeout_s, effect.name)
 
     async def _before_retry(self, attempt: Attempt, delay_s: float) -> None:
@@ -426,10 +426,10 @@ class Door:
                 await self._core.confirm_lease(attempt.process)
         except BaseException:
             if gate is not None:
-                gate.given_up()
+                gate.abandon()
             raise
 
-    def _retried(self, attempt: Attempt, facts: dict[str, Any]) -> None:
+    def _record_retry(self, attempt: Attempt, facts: dict[str, Any]) -> None:
         """Publish a retry, and journal it for readers of the run; no replay needs it."""
         journal = self._core.journal
         facts = {"key": attempt.key, "name": attempt.effect.name, **facts}
@@ -440,7 +440,7 @@ class Door:
 
     # ------------------------------------------------------------------ what came of it
 
-    async def _failed(self, attempt: Attempt, raised: BaseException) -> BaseException:
+    async def _record_failure(self, attempt: Attempt, raised: BaseException) -> BaseException:
         """It raised or was cancelled: write that down, and give what a replay will raise."""
         process, effect, stage = attempt.process, attempt.effect, attempt.stage
         if stage == _FINISHED:
@@ -449,8 +449,8 @@ class Door:
         if process.out_of_time and isinstance(raised, Exception):
             raised = deadline_behind(raised) or raised
         if attempt.gate is not None and stage < _RUNNING:
-            attempt.gate.failed(raised)  # admitted and never run: its place is free again
-        error: BaseException = raised if isinstance(raised, _PASSED_ON) else _wrapped(effect, raised)
+            attempt.gate.record_failure(raised)  # admitted and never run: its place is free again
+        error: BaseException = raised if isinstance(raised, _PASSED_ON) else _wrap(effect, raised)
         if stage == _RUNNING and _is_not_async(raised):
             error = ConfigError(
                 f"{effect.name} is not an async function",
@@ -527,7 +527,7 @@ class Door:
 
     # ------------------------------------------------------------------ replay
 
-    async def _replayed(self, process: Process, entry: Entry, effect: Effect) -> Any:
+    async def _replay_answer(self, process: Process, entry: Entry, effect: Effect) -> Any:
         """The answer that was journaled. Its spending was charged when the journal was folded."""
         if entry.error is not None:
             await raise_journaled(process, entry.error)
@@ -589,7 +589,9 @@ class Door:
             message=f"effect {key} of process {process.pid} ({effect.name}) was in flight {when}",
             asked=None
             if outside is None
-            else lambda interrupt_id: outside.asked(interrupt_id, *attempt.args, idempotency_key=self._key_of(attempt)),
+            else lambda interrupt_id: outside.on_asked(
+                interrupt_id, *attempt.args, idempotency_key=self._key_of(attempt)
+            ),
         )
 
 
@@ -617,7 +619,7 @@ def _in_doubt(attempt: Attempt) -> EffectInDoubt:
 _PASSED_ON = (Exception, asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit, SimulatedCrash)
 
 
-def _wrapped(effect: Effect, raised: BaseException) -> EffectFailed:
+def _wrap(effect: Effect, raised: BaseException) -> EffectFailed:
     return EffectFailed(
         f"{effect.name} raised {type(raised).__name__}: {text_of(raised)}", type=type(raised).__qualname__
     )
@@ -627,7 +629,7 @@ def _data(usage: Usage) -> dict[str, Any] | None:
     return usage.to_data() if usage.items else None
 
 
-async def _awaited(work: Any) -> Any:
+async def _await(work: Any) -> Any:
     return await work
 
 

@@ -96,7 +96,7 @@ class Gate:
         if self._breaker is not None and breaker is not None and self._breaker.at_rest:
             self._breaker.load(breaker, now - passed_s)
 
-    def _moved(self) -> None:
+    def _journal_levels(self) -> None:
         """Journal the levels, beside the rows of the call that changed them."""
         core = self._core
         if self._label and not core.stopping:
@@ -137,7 +137,7 @@ class Gate:
             wait_s = 0.0 if self._busy else self._bucket.take(self._core.clock.monotonic(), tokens)
             if self._busy or wait_s > 0:
                 return self._admit_in_turn(process, wait_s, tokens, again)
-            self._moved()
+            self._journal_levels()
         self._pass_breaker(tokens, again)
         return None
 
@@ -154,19 +154,19 @@ class Gate:
         except CircuitOpen:
             if self._bucket is not None:
                 self._bucket.refund(tokens)  # no call was made
-                self._moved()
+                self._journal_levels()
             raise
-        self._moved()
+        self._journal_levels()
 
     def undo(self, tokens: int, again: bool = False) -> None:
         """A call was admitted and not made after all."""
         if self._bucket is not None:
             self._bucket.refund(tokens)
-            self._moved()
+            self._journal_levels()
         if self._breaker is not None and not (again and self._per_call):
             self._breaker.abandon()
 
-    def given_up(self) -> None:
+    def abandon(self) -> None:
         """A call ended between two tries of it."""
         if self._breaker is not None and self._per_call:
             self._breaker.abandon()
@@ -175,7 +175,7 @@ class Gate:
         """A call took so many tokens a minute more (negative: fewer) than were set aside for it."""
         if self._bucket is not None:
             self._bucket.adjust(tokens)
-            self._moved()
+            self._journal_levels()
 
     async def _queue(self, process: Process, wait_s: float, tokens: int) -> None:
         """First come, first served: only the head of the line asks the bucket."""
@@ -200,7 +200,7 @@ class Gate:
         try:
             while (wait_s := bucket.take(self._core.clock.monotonic(), tokens)) > 0:
                 await self._core.pause(process, wait_s)
-            self._moved()
+            self._journal_levels()
         finally:
             self._next()
 
@@ -222,14 +222,14 @@ class Gate:
         if self._line:
             resume(self._line.popleft().popleft())
 
-    def succeeded(self) -> None:
+    def record_success(self) -> None:
         breaker = self._breaker
         if breaker is not None and not breaker.at_rest:
             state = breaker.success(self._core.clock.monotonic())
-            self._moved()
+            self._journal_levels()
             self._tell(state)
 
-    def failed(self, error: BaseException, last: bool = True) -> None:
+    def record_failure(self, error: BaseException, last: bool = True) -> None:
         """Only failures of the service count; a bad request or a cancelled call says nothing about its health.
 
         `last` is False where the call is tried again.
@@ -238,7 +238,7 @@ class Gate:
             return
         if counts_as_failure(error):
             state = self._breaker.failure(self._core.clock.monotonic())
-            self._moved()
+            self._journal_levels()
             self._tell(state)
         else:
             self._breaker.abandon()
@@ -292,18 +292,18 @@ class TwoGates:
     def readmit(self) -> None:
         self._own.readmit()
 
-    def given_up(self) -> None:
-        self._own.given_up()
+    def abandon(self) -> None:
+        self._own.abandon()
 
     def adjust(self, tokens: int) -> None:
         self._own.adjust(tokens)
         self._shared.adjust(tokens)
 
-    def succeeded(self) -> None:
-        self._own.succeeded()
+    def record_success(self) -> None:
+        self._own.record_success()
 
-    def failed(self, error: BaseException, last: bool = True) -> None:
-        self._own.failed(error, last)
+    def record_failure(self, error: BaseException, last: bool = True) -> None:
+        self._own.record_failure(error, last)
 
 
 def _limits(limit: RateLimit | None, breaker: Breaker | None) -> bytes:
@@ -330,7 +330,7 @@ class Declared(Subsystem):
     def states(self) -> tuple[State, ...]:
         return (self.gate_state,)
 
-    def of(self, act: Any, options: dict[str, Any]) -> tuple[Effect, dict[str, Any]]:
+    def resolve(self, act: Any, options: dict[str, Any]) -> tuple[Effect, dict[str, Any]]:
         """The declared effect behind a function and options, and the keywords that are the function's own."""
         if not options:
             try:

@@ -52,7 +52,7 @@ class ProgramQuestions:
         """The pid of the asking process itself, not that of its guard."""
         return self._askers.get(interrupt.id, interrupt.pid)
 
-    def of(self, pid: str) -> list[Interrupt]:
+    def list_for(self, pid: str) -> list[Interrupt]:
         """The questions of a process, ended ones included."""
         return [self.by_id[interrupt_id] for interrupt_id in self._by_pid.get(pid, ())]
 
@@ -82,7 +82,7 @@ class ProgramQuestions:
 
     def forget(self, pid: str, known_as: str) -> None:
         """Remove a process's questions from memory without a row: the process may be restored from the journal."""
-        gone = {interrupt.id for interrupt in self.of(known_as) if self.asker(interrupt) == pid}
+        gone = {interrupt.id for interrupt in self.list_for(known_as) if self.asker(interrupt) == pid}
         self._line.drop(known_as, gone)
         for interrupt_id in gone:
             self._timers.disarm(interrupt_id)
@@ -151,7 +151,7 @@ class OutsideQuestions:
                 answered(interrupt.pid)
             return seq
 
-    def of(self, pid: str) -> list[Interrupt]:
+    def list_for(self, pid: str) -> list[Interrupt]:
         """The questions about a process, ended ones included."""
         return [self.state.by_id[interrupt_id] for interrupt_id in self.state.by_pid.get(pid, ())]
 

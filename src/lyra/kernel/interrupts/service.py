@@ -135,7 +135,7 @@ class InterruptService(Subsystem):
         """Return the open questions for a reader that passes no text on; with `outside`, those of one process that its
         program did not ask."""
         if pid is not None:
-            return self._line.of(self._known(pid), outside=outside)
+            return self._line.list_open(self._find_known_pid(pid), outside=outside)
         return [interrupt for interrupt in self._programs.by_id.values() if interrupt.status == "pending"]
 
     def _read(self, interrupt: Interrupt) -> Interrupt:
@@ -148,7 +148,7 @@ class InterruptService(Subsystem):
         """The pid of the asking process itself, not that of its guard."""
         return self._programs.asker(interrupt)
 
-    def _known(self, pid: str) -> str:
+    def _find_known_pid(self, pid: str) -> str:
         """A guarded process is known by its guard's pid, and so are its questions."""
         process = self._core.processes.get(_text(pid))
         return pid if process is None else process.known_as
@@ -280,7 +280,7 @@ class InterruptService(Subsystem):
             raise InvalidTransition(
                 f"process {pid} has ended and asks nothing", hint="submit another", pid=pid, state=owner.state
             )
-        pid = self._known(pid)
+        pid = self._find_known_pid(pid)
         config = self.configs[word]
         life_s = config.default_ttl if ttl_s is None else real(ttl_s, "ttl_s", above=0.0)
         now = core.now()
@@ -300,7 +300,7 @@ class InterruptService(Subsystem):
             "span_id": sendable_text(span_id, "span_id"),
             "auto_expire": config.auto_expire,
         }
-        if core.taint.state.pids and (core.taint.is_here or core.taint.tainted(pid)):
+        if core.taint.state.pids and (core.taint.is_here or core.taint.is_tainted(pid)):
             row["tainted"] = True
         with core.listeners.act:
             return durable_value(core, self._outside.begin(pid, row).copy())
@@ -324,7 +324,7 @@ class InterruptService(Subsystem):
     def _oldest(self, pid: str) -> Interrupt | None:
         if not self._line.by_pid and type(pid) is str:  # no question is open at all
             return None
-        pid = self._known(pid)
+        pid = self._find_known_pid(pid)
         while (oldest := self._line.first(pid)) is not None and self._overdue(oldest):
             if self._core.stopping or self._core.failure is not None:  # nothing ends any more: look past it
                 return self._oldest_left(pid)
@@ -332,7 +332,7 @@ class InterruptService(Subsystem):
         return oldest
 
     def _oldest_left(self, pid: str) -> Interrupt | None:
-        left = [interrupt for interrupt in self._line.of(pid) if not self._overdue(interrupt)]
+        left = [interrupt for interrupt in self._line.list_open(pid) if not self._overdue(interrupt)]
         return min(left, key=lambda interrupt: interrupt.created_at) if left else None
 
     def list_interrupts(self, pid: str | None = None, *, status: str | None = None) -> list[Interrupt]:
@@ -341,7 +341,7 @@ class InterruptService(Subsystem):
             _text(pid)
         if status is not None:
             status = check_word(status, STATUSES, "an interrupt's status")
-        asked = self._all(None if pid is None else self._known(pid))
+        asked = self._all(None if pid is None else self._find_known_pid(pid))
         chosen = [interrupt for interrupt in asked if status is None or interrupt.status == status]
         return [
             self._read(interrupt).copy() for interrupt in sorted(chosen, key=lambda interrupt: interrupt.created_at)
@@ -365,13 +365,13 @@ class InterruptService(Subsystem):
 
     def has_pending(self, pid: str) -> bool:
         """Whether one of its questions can still be answered."""
-        return self._line.open_until(self._known(pid)) > self._core.now()
+        return self._line.open_until(self._find_known_pid(pid)) > self._core.now()
 
     def cleanup_process_interrupts(self, pid: str) -> int:
         """Cancel what a process still asks and forget its ended questions; gives how many were forgotten."""
         self._core.raise_if_closed()
         self.cancel_all(_text(pid), "its process was cleaned up")
-        return self._outside.forget([ended.id for ended in self._outside.of(pid)])
+        return self._outside.forget([ended.id for ended in self._outside.list_for(pid)])
 
     def cleanup_resolved(self, age_s: float) -> int:
         """Forget questions from outside programs that ended at least `age_s` ago; gives how many. An answer that its
@@ -403,7 +403,7 @@ class InterruptService(Subsystem):
     def _all(self, pid: str | None) -> list[Interrupt]:
         if pid is None:
             return [*self._programs.by_id.values(), *self.state.by_id.values()]
-        return [*self._programs.of(pid), *self._outside.of(pid)]
+        return [*self._programs.list_for(pid), *self._outside.list_for(pid)]
 
     def _overdue(self, interrupt: Interrupt) -> bool:
         due = interrupt.expires_at
@@ -498,7 +498,7 @@ class InterruptService(Subsystem):
             message=message,
             created_at=now,
             expires_at=None if ttl_s is None or not config.auto_expire else now + ttl_s,
-            tainted=core.taint.tainted(process.pid),
+            tainted=core.taint.is_tainted(process.pid),
         )
         row = rows.InterruptRaised(interrupt.id, kind, key, digest, question, message, interrupt.expires_at)
         self._programs.keep(process, interrupt)  # before it is told: a listener may answer at once
@@ -522,7 +522,7 @@ class InterruptService(Subsystem):
         self._programs.keep(process, interrupt)
 
     def process_ending(self, process: Process) -> None:
-        if self._line.of(process.known_as):
+        if self._line.list_open(process.known_as):
             self.cancel_all(process.pid, "its process ended")
 
     def process_diverged(self, process: Process) -> None:
@@ -533,11 +533,11 @@ class InterruptService(Subsystem):
 
     def cancel_all(self, pid: str, reason: str) -> None:
         """Cancel the open questions of a process that ended."""
-        for interrupt in self._own(pid):
-            if interrupt.status == "pending" and not self._expired_now(interrupt):
+        for interrupt in self._list_own(pid):
+            if interrupt.status == "pending" and not self._expire_if_overdue(interrupt):
                 self._withdraw(interrupt.id, reason)
 
-    def _expired_now(self, interrupt: Interrupt) -> bool:
+    def _expire_if_overdue(self, interrupt: Interrupt) -> bool:
         """Expire a question from outside programs whose time is over before its timer has fired."""
         if interrupt.id not in self.state.by_id or not self._overdue(interrupt):
             return False
@@ -546,20 +546,20 @@ class InterruptService(Subsystem):
 
     def cancel_unasked(self, pid: str, reason: str) -> None:
         """Cancel questions from the journal that the replayed program has not asked again."""
-        for interrupt in self._own(pid, outside=False):
+        for interrupt in self._list_own(pid, outside=False):
             if not self._programs.waiters.get(interrupt.id):
                 self._withdraw(interrupt.id, reason)
 
-    def _own(self, pid: str, *, outside: bool | None = None) -> list[Interrupt]:
+    def _list_own(self, pid: str, *, outside: bool | None = None) -> list[Interrupt]:
         """The open questions of this process itself, without those of its guard or of the process it guards."""
-        asked = self._line.of(self._known(pid), outside=outside)
+        asked = self._line.list_open(self._find_known_pid(pid), outside=outside)
         return [interrupt for interrupt in asked if self.asker(interrupt) == pid] if asked else asked
 
     def forget(self, pid: str) -> None:
         """Remove a process's questions from memory without a row: the process may be restored from the journal."""
-        self._programs.forget(pid, self._known(pid))
+        self._programs.forget(pid, self._find_known_pid(pid))
 
-    def restored(self) -> None:
+    def on_restored(self) -> None:
         """After a restart: questions from outside programs are watched again; their time to live ran on meanwhile."""
         for interrupt in self.state.by_id.values():
             if interrupt.kind not in KINDS:

@@ -128,7 +128,7 @@ class Line:
         questions = self.by_pid.get(pid)
         return -math.inf if questions is None else questions.open_until()
 
-    def of(self, pid: str, *, outside: bool | None = None) -> list[Interrupt]:
+    def list_open(self, pid: str, *, outside: bool | None = None) -> list[Interrupt]:
         """All open questions of a process: first its program's, then those from outside, each in order."""
         questions = self.by_pid.get(pid)
         return [] if questions is None else list(questions.in_order(outside=outside))

@@ -1,6 +1,6 @@
 """The rows with which a fork begins: those of the run that it repeats, up to a place, under pids of its own.
 
-A run is a process and all that it started. `copied_rows` gives its rows before the place in their order, as rows of
+A run is a process and all that it started. `copy_rows` gives its rows before the place in their order, as rows of
 other processes: pids, the numbers of messages and the ids of questions are replaced, what an effect cost is `recorded`
 and no longer spent, and the hashes of requests are left out, since a request may name a pid. An act that was under way
 at the place and may not be made twice keeps its end, also where that was later. Nothing is written here: `forks` does.
@@ -79,18 +79,18 @@ def fork_records(records: Iterable[Record], pid: str) -> list[Record]:
     read one at a time, so that a large store does not stand in memory."""
     creations: list[Record] = []
 
-    def watched() -> Iterator[Record]:
+    def note_creations() -> Iterator[Record]:
         for record in records:
             if record.kind == "process.created":
                 creations.append(record)
             yield record
 
-    by_seq = {record.seq: record for record in run_records(watched(), pid)}
+    by_seq = {record.seq: record for record in run_records(note_creations(), pid)}
     by_seq.update((record.seq, record) for record in creations)
     return [by_seq[seq] for seq in sorted(by_seq)]
 
 
-def copied_rows(run: list[Record], point: ForkPoint) -> list[CopiedRow]:
+def copy_rows(run: list[Record], point: ForkPoint) -> list[CopiedRow]:
     """The rows that a fork begins with, before they get their new names."""
     decoded = [CopiedRow(record.seq, record.pid, record.kind, _decode(record)) for record in run]
     ends = {(row.pid, row.row.key): row for row in decoded if row.kind == "effect.finished"}
@@ -178,30 +178,30 @@ class NewNames:
 
     # ------------------------------------------------------------------ rows
 
-    def created(self, row: rows.Created, **changes: Any) -> rows.Created:
-        return _replaced(row, hash=b"", parent=self.pid(row.parent), **changes)
+    def rename_created(self, row: rows.Created, **changes: Any) -> rows.Created:
+        return _replace(row, hash=b"", parent=self.pid(row.parent), **changes)
 
-    def finished(self, row: rows.Finished) -> rows.Finished:
+    def rename_finished(self, row: rows.Finished) -> rows.Finished:
         usage = row.usage or row.recorded
         name = row.name if row.form in _REPEATED else self.ref(row.name)
         hash_ = row.hash if row.form == _KEEPS_HASH else b""
         value = row.value
         if (row.form, row.name) == ("read", "parent"):
-            value = rows.Raw(codec.encode(self._renamed(codec.decode(bytes(value)), is_signal=True)))
-        return _replaced(row, usage=None, recorded=usage or {}, name=name, hash=hash_, value=value)
+            value = rows.Raw(codec.encode(self._rename(codec.decode(bytes(value)), is_signal=True)))
+        return _replace(row, usage=None, recorded=usage or {}, name=name, hash=hash_, value=value)
 
-    def sent(self, row: rows.Sent, fork: str) -> rows.Sent:
+    def rename_sent(self, row: rows.Sent, fork: str) -> rows.Sent:
         """A message inside the fork; one to a process outside is only noted, and not sent again."""
         is_inside = row.to in self.pids
         sender = self.pids.get(row.sender, "")
         message = row.message
         if not row.blob:
             value = codec.decode(bytes(message))
-            renamed = self._renamed(value, is_signal=bool(row.form))
+            renamed = self._rename(value, is_signal=bool(row.form))
             if isinstance(renamed, dict) and isinstance(renamed.get("lyra.ask"), str):
                 renamed = {**renamed, "lyra.ask": f"{renamed['lyra.ask']}~{fork}"}  # its answer is another one's
             message = rows.Raw(codec.encode(renamed))
-        return _replaced(
+        return _replace(
             row,
             to=self.pid(row.to),
             sender=sender,
@@ -211,7 +211,7 @@ class NewNames:
             message=message,
         )
 
-    def _renamed(self, value: Any, *, is_signal: bool, depth: int = 0) -> Any:
+    def _rename(self, value: Any, *, is_signal: bool, depth: int = 0) -> Any:
         """The value with the pids of the run replaced: those that a kernel gave, and in signals all."""
         if isinstance(value, str):
             if "#" in value and is_signal:
@@ -221,15 +221,15 @@ class NewNames:
             return value
         if isinstance(value, dict):
             return {
-                key: self._renamed(item, is_signal=is_signal and key in _PIDS_INSIDE, depth=depth + 1)
+                key: self._rename(item, is_signal=is_signal and key in _PIDS_INSIDE, depth=depth + 1)
                 for key, item in value.items()
             }
         if isinstance(value, list):
-            return [self._renamed(item, is_signal=False, depth=depth + 1) for item in value]
+            return [self._rename(item, is_signal=False, depth=depth + 1) for item in value]
         return value
 
 
-def _replaced(row: R, **changes: Any) -> R:
+def _replace(row: R, **changes: Any) -> R:
     return msgspec.structs.replace(row, **changes)
 
 
@@ -239,19 +239,19 @@ Renamer = Callable[[NewNames, CopiedRow, str], Any]
 def _tie(names: NewNames, copy: CopiedRow, _: str) -> Any:
     row = copy.row
     if isinstance(row, rows.Linked):
-        return _replaced(row, to=names.pids[row.to]) if row.to in names.pids else None
+        return _replace(row, to=names.pids[row.to]) if row.to in names.pids else None
     if row.target and row.target not in names.pids:
         return None
-    return _replaced(row, target=names.pid(row.target), ref=names.ref(row.ref))
+    return _replace(row, target=names.pid(row.target), ref=names.ref(row.ref))
 
 
-def _received(names: NewNames, copy: CopiedRow, _: str) -> Any:
-    return _replaced(copy.row, message=names.messages.get(copy.row.message, 0))
+def _rename_received(names: NewNames, copy: CopiedRow, _: str) -> Any:
+    return _replace(copy.row, message=names.messages.get(copy.row.message, 0))
 
 
 def _rename_question(names: NewNames, copy: CopiedRow, fork: str) -> Any:
     hashless = {"hash": b""} if isinstance(copy.row, rows.InterruptRaised) else {}
-    return _replaced(copy.row, id=names.question(copy.row.id, fork), **hashless)
+    return _replace(copy.row, id=names.question(copy.row.id, fork), **hashless)
 
 
 def _copy_unchanged(_names: NewNames, copy: CopiedRow, _: str) -> Any:
@@ -260,11 +260,11 @@ def _copy_unchanged(_names: NewNames, copy: CopiedRow, _: str) -> Any:
 
 # How a row of each kind is renamed; None leaves it out. Rows that make processes are renamed where they get their pids.
 RENAMERS: Final[dict[str, Renamer]] = {
-    "effect.started": lambda _names, copy, _: _replaced(copy.row, hash=b"", cost=None),
-    "effect.finished": lambda names, copy, _: names.finished(copy.row),
-    "message.sent": lambda names, copy, fork: names.sent(copy.row, fork),
-    "message.received": _received,
-    "timer.set": lambda _names, copy, _: _replaced(copy.row, hash=b""),
+    "effect.started": lambda _names, copy, _: _replace(copy.row, hash=b"", cost=None),
+    "effect.finished": lambda names, copy, _: names.rename_finished(copy.row),
+    "message.sent": lambda names, copy, fork: names.rename_sent(copy.row, fork),
+    "message.received": _rename_received,
+    "timer.set": lambda _names, copy, _: _replace(copy.row, hash=b""),
     "interrupt.created": _rename_question,
     "interrupt.resolved": _rename_question,
     "interrupt.expired": _rename_question,

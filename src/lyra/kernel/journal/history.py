@@ -16,7 +16,7 @@ from msgspec import Raw
 
 from lyra.core.budgets.early_calls import NO_ROOM, JoinableBudget
 from lyra.core.limits import MONEY_MICRO_USD_MAX
-from lyra.core.naming import fixed_name
+from lyra.core.naming import to_fixed_name
 from lyra.errors import Corrupt, EffectInDoubt, StoreError
 from lyra.kernel.base import subsystem
 from lyra.kernel.base.subsystem import State
@@ -167,16 +167,16 @@ class Fold:
         """Take out the ended processes that nothing here needs any more, but the last `keep` of them. What they spent
         counts above them from now on; callers that ask how one ended read it from the store."""
         self.ended = 0
-        unneeded = [pid for pid in self._unneeded() if not self.processes[pid].held]
+        unneeded = [pid for pid in self._list_unneeded() if not self.processes[pid].held]
         unneeded.sort(key=lambda pid: self.processes[pid].exit_seq)
         taken = self._take_out(unneeded[: max(0, len(unneeded) - keep)])
         self.changed -= taken.keys()
         return taken
 
     def _forget(self, before: float) -> Collection[str]:
-        return self._take_out([pid for pid in self._unneeded() if self.processes[pid].exit_at < before])
+        return self._take_out([pid for pid in self._list_unneeded() if self.processes[pid].exit_at < before])
 
-    def _unneeded(self) -> Iterable[str]:
+    def _list_unneeded(self) -> Iterable[str]:
         """The ended processes that no replay of a parent asks for."""
         for pid, state in self.processes.items():
             parent = self.processes.get(state.created.parent)
@@ -242,9 +242,9 @@ class Fold:
             raise Corrupt(f"row {seq} ({kind}) cannot be read: {error}", seq=seq) from error
         self.changed.add(pid)
         if kind == "process.created":
-            self._created(record, row)
+            self._apply_created(record, row)
         elif kind == "message.sent":
-            self._sent(seq, row)
+            self._apply_sent(seq, row)
         else:
             process = self.processes.get(pid)
             if process is None:
@@ -260,11 +260,11 @@ class Fold:
             raise Corrupt(f"row {seq} ({kind}) is about process {pid}, which was never created", seq=seq)
         self.changed.discard(pid)
         if kind == "effect.finished" and row.usage:
-            above = self._remembered_above(ended)
+            above = self._find_remembered_above(ended)
             _add(self.processes[above].spent if above else self.spent, row.usage)
             self.changed.add(above or ROOT)
 
-    def _remembered_above(self, ended: ProcessState) -> str:
+    def _find_remembered_above(self, ended: ProcessState) -> str:
         """The nearest process above one that was put away that was not put away itself; "": none is left."""
         while ended.created.parent not in self.processes:
             parent = self.find_ended(ended.created.parent)
@@ -273,7 +273,7 @@ class Fold:
             ended = parent
         return ended.created.parent
 
-    def _created(self, record: Record, row: rows.Created) -> None:
+    def _apply_created(self, record: Record, row: rows.Created) -> None:
         seq, time, pid, _, _ = record
         if pid in self.processes:
             raise Corrupt(f"row {seq} creates process {pid} a second time", seq=seq)
@@ -285,7 +285,7 @@ class Fold:
             parent.effects[row.key] = Entry("spawn", row.program, row.hash, done=True, link=pid)
             self.changed.add(row.parent)
 
-    def _sent(self, seq: int, row: rows.Sent) -> None:
+    def _apply_sent(self, seq: int, row: rows.Sent) -> None:
         receiver = self.processes.get(row.to)
         if receiver is not None and not row.dropped:
             receiver.inbox.append((seq, row.message, row.blob, row.form))
@@ -311,10 +311,10 @@ def state_of(pid: str, data: bytes) -> ProcessState:
     state = _decode_state(data)
     if not pid:
         raise Corrupt("there is a snapshot of a process with the pid ''", pid=pid)
-    state.created.program = fixed_name(state.created.program)
+    state.created.program = to_fixed_name(state.created.program)
     for key, entry in state.effects.items():
         if entry.kind == "spawn":
-            entry.name = fixed_name(entry.name)
+            entry.name = to_fixed_name(entry.name)
         fault = _fault(entry) if entry.kind in _CHECKED else None
         if fault is not None:
             raise Corrupt(f"the snapshot of process {pid} has at {key} no {fault}", pid=pid)
@@ -329,7 +329,7 @@ def _fault(entry: Entry) -> str | None:
     return None if wrong is None else f"{_CHECKED[entry.kind]} {entry.name}: {wrong}"
 
 
-def _started(state: ProcessState, row: rows.Started, seq: int, time: float) -> None:
+def _apply_started(state: ProcessState, row: rows.Started, seq: int, time: float) -> None:
     _hold(state, row.key, row.cost or {})
     if rows.is_aside(row.key):
         return
@@ -341,7 +341,7 @@ def _started(state: ProcessState, row: rows.Started, seq: int, time: float) -> N
     state.effects.pop(f"doubt:{row.key}", None)  # begun again: what was said about the last time is no answer to this
 
 
-def _finished(state: ProcessState, row: rows.Finished, seq: int, time: float) -> None:
+def _apply_finished(state: ProcessState, row: rows.Finished, seq: int, time: float) -> None:
     state.held.pop(row.key, None)
     if row.usage:
         _add(state.spent, row.usage)
@@ -369,7 +369,7 @@ def _finished(state: ProcessState, row: rows.Finished, seq: int, time: float) ->
             raise Corrupt(f"row {seq} (effect.finished) is no {fault}", seq=seq)
 
 
-def _received(state: ProcessState, row: rows.Received, seq: int, time: float) -> None:
+def _apply_received(state: ProcessState, row: rows.Received, seq: int, time: float) -> None:
     entry = Entry("receive", "", b"", done=True, link="timeout")
     if row.message:
         for index, (message, value, blob, form) in enumerate(state.inbox):
@@ -386,7 +386,7 @@ def _timer(state: ProcessState, row: rows.TimerSet, seq: int, time: float) -> No
     state.effects[row.key] = Entry("sleep", "", row.hash, done=True, due=row.due)
 
 
-def _raised(state: ProcessState, row: rows.InterruptRaised, seq: int, time: float) -> None:
+def _apply_interrupt_raised(state: ProcessState, row: rows.InterruptRaised, seq: int, time: float) -> None:
     state.interrupts[row.id] = PendingInterrupt(
         row.id, row.kind, row.question, row.message, time, row.expires_at, row.key
     )
@@ -394,7 +394,7 @@ def _raised(state: ProcessState, row: rows.InterruptRaised, seq: int, time: floa
         state.effects[row.key] = Entry("ask", row.kind, row.hash, link=row.id)
 
 
-def _ended(state: ProcessState, row: rows.InterruptEnded, seq: int, time: float) -> None:
+def _apply_interrupt_ended(state: ProcessState, row: rows.InterruptEnded, seq: int, time: float) -> None:
     pending = state.interrupts.pop(row.id, None)
     if pending is not None and pending.key is not None:
         entry = state.effects.get(pending.key)
@@ -420,21 +420,21 @@ def _stopping(state: ProcessState, row: rows.Stopping, seq: int, time: float) ->
     state.stopping_error = row.error
 
 
-def _linked(state: ProcessState, row: rows.Linked, seq: int, time: float) -> None:
+def _apply_linked(state: ProcessState, row: rows.Linked, seq: int, time: float) -> None:
     if row.to not in state.links:
         state.links.append(row.to)
 
 
-def _unlinked(state: ProcessState, row: rows.Linked, seq: int, time: float) -> None:
+def _apply_unlinked(state: ProcessState, row: rows.Linked, seq: int, time: float) -> None:
     if row.to in state.links:
         state.links.remove(row.to)
 
 
-def _monitored(state: ProcessState, row: rows.Monitored, seq: int, time: float) -> None:
+def _apply_monitored(state: ProcessState, row: rows.Monitored, seq: int, time: float) -> None:
     state.monitors[row.ref] = row.target
 
 
-def _demonitored(state: ProcessState, row: rows.Monitored, seq: int, time: float) -> None:
+def _apply_demonitored(state: ProcessState, row: rows.Monitored, seq: int, time: float) -> None:
     state.monitors.pop(row.ref, None)
 
 
@@ -442,7 +442,7 @@ def _trapping(state: ProcessState, row: rows.Trapping, seq: int, time: float) ->
     state.traps = row.on
 
 
-def _terminated(state: ProcessState, row: rows.Terminated, seq: int, time: float) -> None:
+def _apply_terminated(state: ProcessState, row: rows.Terminated, seq: int, time: float) -> None:
     state.exit = row
     state.exit_at = time
     state.exit_seq = seq
@@ -461,7 +461,7 @@ def end_cut_off(state: ProcessState, key: rows.Key, *, crashed: bool) -> rows.Fi
     if rows.is_aside(key):  # never made again
         error = error_to_row(EffectInDoubt("its kernel died while it was in flight", key=str(key)))
     row = rows.Finished(key, error=error, usage=state.held[key] or None)
-    _finished(state, row, 0, 0.0)
+    _apply_finished(state, row, 0, 0.0)
     return row
 
 
@@ -488,20 +488,20 @@ def _add(total: dict[str, int], usage: dict[str, int]) -> None:
 
 
 _APPLY: Final[dict[str, Callable[[ProcessState, Any, int, float], None]]] = {
-    "effect.started": _started,
-    "effect.finished": _finished,
-    "message.received": _received,
+    "effect.started": _apply_started,
+    "effect.finished": _apply_finished,
+    "message.received": _apply_received,
     "timer.set": _timer,
-    "interrupt.created": _raised,
-    "interrupt.resolved": _ended,
-    "interrupt.expired": _ended,
-    "interrupt.cancelled": _ended,
+    "interrupt.created": _apply_interrupt_raised,
+    "interrupt.resolved": _apply_interrupt_ended,
+    "interrupt.expired": _apply_interrupt_ended,
+    "interrupt.cancelled": _apply_interrupt_ended,
     "program.checkpoint": _checkpoint,
     "process.stopping": _stopping,
-    "process.linked": _linked,
-    "process.unlinked": _unlinked,
-    "process.monitored": _monitored,
-    "process.demonitored": _demonitored,
+    "process.linked": _apply_linked,
+    "process.unlinked": _apply_unlinked,
+    "process.monitored": _apply_monitored,
+    "process.demonitored": _apply_demonitored,
     "process.trapping": _trapping,
-    "process.terminated": _terminated,
+    "process.terminated": _apply_terminated,
 }

@@ -85,7 +85,7 @@ class Journal:
         while self.durable_seq < seq:
             await suspend(process, self.onlookers)
 
-    async def acknowledged(self, seq: int) -> None:
+    async def wait_until_durable(self, seq: int) -> None:
         """Wait until a row is durable, for callers outside any process; a failure to store is raised here."""
         while self.durable_seq < seq:
             self._core.raise_if_elsewhere()
@@ -119,9 +119,9 @@ class Journal:
             return
         self._flying = True
         done = self._core.writer.submit(self.store.append, batch, self.epoch)
-        done.add_done_callback(lambda future: self._landed(batch, waiters, future))
+        done.add_done_callback(lambda future: self._on_written(batch, waiters, future))
 
-    def _landed(self, batch: list[Row], waiters: list[list[Any]], future: asyncio.Future[None]) -> None:
+    def _on_written(self, batch: list[Row], waiters: list[list[Any]], future: asyncio.Future[None]) -> None:
         self._flying = False
         error = StoreError("the write was abandoned") if future.cancelled() else future.exception()
         if error is not None and not isinstance(error, LyraError):
@@ -135,7 +135,7 @@ class Journal:
             self.commits += 1
             if faultpoint.hook is not None:
                 point("journal.after_commit")
-            self._core.committed(batch)
+            self._core.on_commit(batch)
             for group in waiters:
                 self._scheduler.wake_all(group)
             if self.onlookers:

@@ -192,19 +192,19 @@ class Ownership:
             except LyraError as error:
                 core.abort(error)
             else:
-                self._renewed(asked_s)
+                self._confirm_renewal(asked_s)
             return
         self._is_renewing = True
         done = core.writer.submit(self.store.renew, lease, now=self._now(), ttl_s=self._lease_s)
-        done.add_done_callback(lambda renewal: self._landed(renewal, asked_s))
+        done.add_done_callback(lambda renewal: self._on_renewal(renewal, asked_s))
 
-    def _landed(self, renewal: asyncio.Future[Lease], asked_s: float) -> None:
+    def _on_renewal(self, renewal: asyncio.Future[Lease], asked_s: float) -> None:
         self._is_renewing = False
         self._core.abort_on_error(renewal)
         if not renewal.cancelled() and renewal.exception() is None:
-            self._renewed(asked_s)
+            self._confirm_renewal(asked_s)
 
-    def _renewed(self, asked_s: float) -> None:
+    def _confirm_renewal(self, asked_s: float) -> None:
         if self._core.failure is not None:
             return
         self._core.lease_until = asked_s + self._lease_s
@@ -223,7 +223,7 @@ class Ownership:
             self.lease = None
 
 
-def own_at_once(store: Store | SigningStore, command: str, lease_s: float) -> Lease:
+def acquire_at_once(store: Store | SigningStore, command: str, lease_s: float) -> Lease:
     """Become the owner of a store for a short command, at once where the last owner was killed on this machine; raise
     Conflict while another one lives."""
     owner = f"{command}, pid {os.getpid()}"
@@ -242,7 +242,7 @@ def own_at_once(store: Store | SigningStore, command: str, lease_s: float) -> Le
 def owner_name(nonce: str, lease_s: float | None = None, generation: str = "") -> str:
     """Names this OS process so that another one on the same machine can tell whether it still runs, and says how long
     it may go without renewing its lease, and which generation of the store it writes in."""
-    parts = (_machine(), str(os.getpid()), _started(os.getpid()), nonce)
+    parts = (_machine(), str(os.getpid()), _read_start_time(os.getpid()), nonce)
     return "|".join(parts if lease_s is None else (*parts, f"{lease_s:g}", generation))
 
 
@@ -284,12 +284,12 @@ def _time_words(time: float) -> str:
 def owner_is_dead(owner: str) -> bool:
     """True only when it certainly ran on this machine and certainly runs no more."""
     machine, pid, started = _parts(owner)
-    return machine == _machine() and _started(pid) != started
+    return machine == _machine() and _read_start_time(pid) != started
 
 
 def lives_here(owner: str) -> bool:
     machine, pid, started = _parts(owner)
-    return machine == _machine() and _started(pid) == started
+    return machine == _machine() and _read_start_time(pid) == started
 
 
 def _parts(owner: str) -> tuple[str, int, str]:
@@ -303,7 +303,7 @@ def _machine() -> str:
     return f"{socket.gethostname()}/{_read('/proc/sys/kernel/random/boot_id')}/{_link('/proc/self/ns/pid')}"
 
 
-def _started(pid: int) -> str:
+def _read_start_time(pid: int) -> str:
     """When that process began, as the system counts; empty when there is none. Pids are reused, this pair is not."""
     if pid <= 0:
         return ""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol, Self, TypeVar
 import msgspec
 
 from lyra.core.codec import to_plain
-from lyra.core.naming import find_thing, fixed_name, main_name, qualified_name
+from lyra.core.naming import find_thing, get_qualified_name, main_name, to_fixed_name
 from lyra.core.policies.retry import error_text
 from lyra.core.secrets.process_keys import mask_process_keys
 from lyra.errors import EffectFailed, LyraError, error_from_data, error_to_data
@@ -201,7 +201,7 @@ class _CreatedDecoder:
 
     def decode(self, data: bytes, /) -> Created:
         row = self._decode(data)
-        row.program = fixed_name(row.program)
+        row.program = to_fixed_name(row.program)
         return row
 
 
@@ -262,7 +262,7 @@ class DurableValue:
     async def _durable(self) -> Self:
         row: tuple[AnyJournal, int] | None = self.__dict__.get("_row")
         if row is not None:
-            await row[0].acknowledged(row[1])
+            await row[0].wait_until_durable(row[1])
         return self
 
 
@@ -293,7 +293,7 @@ def error_to_row(error: BaseException, depth: int = 0) -> dict[str, Any]:
         data = error_to_data(error)
         return {key: _or_text(value) for key, value in data.items()}
     cls = type(error)
-    module, _, kind = qualified_name(cls).partition(":")
+    module, _, kind = get_qualified_name(cls).partition(":")
     if "<locals>" in kind and len(_local) < _LOCAL_MAX:
         _local[module, kind] = cls
     row: dict[str, Any] = {
@@ -324,7 +324,7 @@ def error_from_row(data: Any, depth: int = 0) -> BaseException:
         parts = [error_from_row(row, depth + 1) for row in inner]
         failures = [part for part in parts if isinstance(part, Exception)]
         return ExceptionGroup(str(args[0]) if isinstance(args, list) and args else message, failures)
-    cls = _known_exception(str(data.get("module")), str(data.get("type")))
+    cls = _find_exception(str(data.get("module")), str(data.get("type")))
     error = _rebuilt_exception(cls, args) if cls is not None and isinstance(args, list) else None
     if error is None:
         return EffectFailed(message, type=str(data.get("type")), module=str(data.get("module")))
@@ -365,7 +365,7 @@ def _rebuilt_exception(cls: type[Exception], args: list[Any]) -> Exception | Non
 
 def _arguments(error: BaseException) -> list[Any]:
     try:
-        return [_plain(arg) for arg in error.args]
+        return [_to_plain(arg) for arg in error.args]
     except _NotPlain:
         return [text_of(error)]
 
@@ -377,7 +377,7 @@ def _attributes(error: BaseException) -> dict[str, Any]:
     for name, value in getattr(error, "__dict__", {}).items():
         if isinstance(name, str) and not name.startswith("_"):
             try:
-                attributes[name] = _plain(value)
+                attributes[name] = _to_plain(value)
             except _NotPlain:
                 continue
     return attributes
@@ -385,12 +385,12 @@ def _attributes(error: BaseException) -> dict[str, Any]:
 
 def _or_text(value: Any) -> Any:
     try:
-        return _plain(value)
+        return _to_plain(value)
     except _NotPlain:
         return text_of(value)
 
 
-def _plain(value: Any, depth: int = 0) -> Any:
+def _to_plain(value: Any, depth: int = 0) -> Any:
     """The value in types that every row holds, or `_NotPlain`."""
     if value is None or type(value) in (bool, float):
         return value
@@ -401,13 +401,13 @@ def _plain(value: Any, depth: int = 0) -> Any:
     if isinstance(value, str):
         return text_of(str(value))
     if depth < _DEPTH_MAX and isinstance(value, (list, tuple)):
-        return [_plain(item, depth + 1) for item in value]
+        return [_to_plain(item, depth + 1) for item in value]
     if depth < _DEPTH_MAX and isinstance(value, dict):
-        return {text_of(key): _plain(item, depth + 1) for key, item in value.items()}
+        return {text_of(key): _to_plain(item, depth + 1) for key, item in value.items()}
     raise _NotPlain
 
 
-def _known_exception(module: str, name: str) -> type[Exception] | None:
+def _find_exception(module: str, name: str) -> type[Exception] | None:
     candidate: Any = _local.get((module, name)) or find_thing(f"{module}:{name}")
     if candidate is None:
         candidate = sys.modules.get("__main__" if module == main_name() else module)

@@ -235,7 +235,7 @@ def result_data(stage: AgentConfig, value: Any) -> dict[str, Any]:
 # Stages whose agent runs in another program: what that program's side is given, and how it is told of a call's end.
 
 
-async def _begun(may_repeat: bool) -> None:
+async def _skip_begin(may_repeat: bool) -> None:
     """Do nothing: the work was begun before."""
 
 
@@ -249,7 +249,7 @@ class StageRun(msgspec.Struct, kw_only=True):
     stage: Any  # an AgentConfig
     may_repeat: bool  # the stage may be run again, whatever its agent says
     # Awaited right before a worker gets the work, with whether another may be given it if this one is lost.
-    begin: Callable[[bool], Awaitable[None]] = _begun
+    begin: Callable[[bool], Awaitable[None]] = _skip_begin
 
 
 class OutsideAgent(Protocol):
@@ -264,9 +264,9 @@ class OutsideAgent(Protocol):
 
     async def find_out(self, work: StageRun) -> Any: ...
 
-    def asked(self, interrupt_id: str, key: str) -> None: ...
+    def on_asked(self, interrupt_id: str, key: str) -> None: ...
 
-    def settled(self, key: str, *, is_durable: bool) -> None: ...
+    def on_settled(self, key: str, *, is_durable: bool) -> None: ...
 
 
 class OutsideStages:
@@ -292,11 +292,11 @@ class OutsideStages:
         pid, run, stage_name = call[:3]
         return await self._perform(pid, run, stage_name, idempotency_key, self._agent.find_out, may_repeat=may_repeat)
 
-    def asked(self, interrupt_id: str, *call: Any, idempotency_key: str) -> None:
-        self._agent.asked(interrupt_id, self._runner.run_key(call[0], call[1], idempotency_key))
+    def on_asked(self, interrupt_id: str, *call: Any, idempotency_key: str) -> None:
+        self._agent.on_asked(interrupt_id, self._runner.run_key(call[0], call[1], idempotency_key))
 
-    def settled(self, is_durable: bool, /, *call: Any, idempotency_key: str) -> None:
-        self._agent.settled(self._runner.run_key(call[0], call[1], idempotency_key), is_durable=is_durable)
+    def on_settled(self, is_durable: bool, /, *call: Any, idempotency_key: str) -> None:
+        self._agent.on_settled(self._runner.run_key(call[0], call[1], idempotency_key), is_durable=is_durable)
 
     async def _perform(
         self,
@@ -305,7 +305,7 @@ class OutsideStages:
         stage_name: str,
         idempotency_key: str,
         call: Callable[[StageRun], Awaitable[Any]],
-        begin: Callable[[bool], Awaitable[None]] = _begun,
+        begin: Callable[[bool], Awaitable[None]] = _skip_begin,
         *,
         may_repeat: bool = False,
     ) -> Any:
@@ -327,7 +327,7 @@ class OutsideStages:
         return await self._runner.perform(pid, run, stage_name, work)
 
 
-def skipped_result(data: Any) -> dict[str, Any]:
+def make_skipped_result(data: Any) -> dict[str, Any]:
     """The result of a run that a person skipped: the answer's data is the output, unless it is a whole result."""
     if isinstance(data, dict) and isinstance(data.get("output"), dict) and set(data) <= {"output", "metrics"}:
         return {"metrics": {}, **data}

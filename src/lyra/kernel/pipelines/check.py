@@ -34,7 +34,7 @@ from lyra.kernel.pipelines.routing import (
     RunMode,
     expression_problems,
     fields_of,
-    named,
+    resolve_aliases,
 )
 
 
@@ -52,7 +52,7 @@ def problems(data: Any) -> Iterator[Problem]:
         yield Problem((), f"a pipeline is a mapping of settings, not {type(data).__name__}")
         return
     yield from _keys(data, PIPELINE_KEYS, (), "a pipeline")
-    plain = named(data)
+    plain = resolve_aliases(data)
     if not plain.get("name"):
         yield Problem(("name",) if "name" in plain else (), "a pipeline needs a name")
     key = "stages" if "stages" in data else "agents"
@@ -68,7 +68,9 @@ def problems(data: Any) -> Iterator[Problem]:
             yield from _keys(stage, STAGE_KEYS, (key, index), "a stage")
         else:
             yield Problem((key, index), f"a stage is a mapping of settings, not {stage!r}")
-    written = [((key, index), named(stage)) for index, stage in enumerate(stages) if isinstance(stage, Mapping)]
+    written = [
+        ((key, index), resolve_aliases(stage)) for index, stage in enumerate(stages) if isinstance(stage, Mapping)
+    ]
     yield from _names(written)
     known = {stage["name"] for _, stage in written if isinstance(stage.get("name"), str)}
     outputs = {
@@ -364,9 +366,9 @@ def _deadlock(written: list[tuple[tuple[str, int], dict[str, Any]]]) -> Iterator
     known = set(left)
 
     def waits(stage: dict[str, Any]) -> bool:
-        requires = [name in left for name in _listed(stage, "requires") if name in known]
+        requires = [name in left for name in _list_names(stage, "requires") if name in known]
         some = str(stage.get("join_strategy") or "").lower() == JoinStrategy.ANY and requires
-        after = [name in left for name in _listed(stage, "after") if name in known]
+        after = [name in left for name in _list_names(stage, "after") if name in known]
         return (all(requires) if some else any(requires)) or any(after)
 
     while due := [name for name, (_, stage) in left.items() if not waits(stage)]:
@@ -378,7 +380,7 @@ def _deadlock(written: list[tuple[tuple[str, int], dict[str, Any]]]) -> Iterator
         yield Problem((*path, key), f"these stages wait for one another: {', '.join(left)}", "one of them has to begin")
 
 
-def _listed(stage: dict[str, Any], key: str) -> list[str]:
+def _list_names(stage: dict[str, Any], key: str) -> list[str]:
     names = stage.get(key)
     return [name for name in names if isinstance(name, str)] if isinstance(names, (list, tuple)) else []
 

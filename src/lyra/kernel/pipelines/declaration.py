@@ -37,8 +37,8 @@ from lyra.kernel.pipelines.routing import (
     RunMode,
     TokenStream,
     ToolAccess,
-    named,
     normal_expression,
+    resolve_aliases,
 )
 
 
@@ -181,7 +181,7 @@ class PipelineConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @classmethod
     def from_checked(cls, data: Mapping[str, Any]) -> Self:
         """The object of a declaration without problems."""
-        plain = named(data)
+        plain = resolve_aliases(data)
         stages = [_stage(agent) for agent in plain["agents"]]
         plain["agents"] = sorted(stages, key=lambda stage: stage.get("stage_order", 0))
         plain["state_schema"] = _state_schema(plain.get("state_schema") or {})
@@ -245,7 +245,7 @@ class PipelineConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
 
 def _stage(data: Mapping[str, Any]) -> dict[str, Any]:
-    plain = {key: value for key, value in named(data).items() if value is not None}
+    plain = {key: value for key, value in resolve_aliases(data).items() if value is not None}
     for key in WORDS:
         if key in plain:
             plain[key] = plain[key].lower()

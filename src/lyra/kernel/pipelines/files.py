@@ -58,7 +58,7 @@ def advice_for(path: str | FilePath) -> list[Mistake]:
             f"give a stage of it max_visits, or say edge_limits from {loop.stages[-1]} to {loop.stages[0]}",
             "advice",
         )
-        for loop in unlimited_loops(config)
+        for loop in find_unlimited_loops(config)
     ]
     return sorted(advice, key=lambda mistake: (mistake.line, mistake.column))
 
@@ -122,22 +122,22 @@ class Loop(NamedTuple):
         return " → ".join((*self.stages, self.stages[0]))
 
 
-def unlimited_loops(config: PipelineConfig) -> list[Loop]:
+def find_unlimited_loops(config: PipelineConfig) -> list[Loop]:
     """One loop for each group of stages that lead to one another, in the order of its first stage."""
     if config.default_run_mode is RunMode.PARALLEL:
         return []  # parallel mode has requirements, not routes: each stage runs once
-    ways = _unlimited_ways(config)
+    ways = _find_unlimited_ways(config)
     loops, covered = [], set[str]()
     for name in config.places:
         if name not in covered:
             stages = _shortest_way_back(name, ways)
             if stages:
                 covered |= _both_ways(name, ways)
-                loops.append(_bounded(config, stages))
+                loops.append(_find_bound(config, stages))
     return loops
 
 
-def _unlimited_ways(config: PipelineConfig) -> dict[str, list[str]]:
+def _find_unlimited_ways(config: PipelineConfig) -> dict[str, list[str]]:
     """The targets that each stage leads to by edges without a limit."""
     ways: dict[str, list[str]] = {stage.name: [] for stage in config.agents if stage.max_visits is None}
     for edge in edges(config):
@@ -170,10 +170,10 @@ def _both_ways(name: str, ways: dict[str, list[str]]) -> set[str]:
     for source, targets in ways.items():
         for target in targets:
             back[target].append(source)
-    return _reached(name, ways) & _reached(name, back)
+    return _find_reached(name, ways) & _find_reached(name, back)
 
 
-def _reached(name: str, ways: dict[str, list[str]]) -> set[str]:
+def _find_reached(name: str, ways: dict[str, list[str]]) -> set[str]:
     seen, left = {name}, [name]
     while left:
         new = [target for target in ways[left.pop()] if target not in seen]
@@ -182,7 +182,7 @@ def _reached(name: str, ways: dict[str, list[str]]) -> set[str]:
     return seen
 
 
-def _bounded(config: PipelineConfig, stages: tuple[str, ...]) -> Loop:
+def _find_bound(config: PipelineConfig, stages: tuple[str, ...]) -> Loop:
     """The loop with the bound that stops it first: hops or iterations; steps where it has only gates."""
     places = config.places
     hops = sum(config.by_name[name].node_kind is NodeKind.AGENT for name in stages)

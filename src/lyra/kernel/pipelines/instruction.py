@@ -207,11 +207,11 @@ def metrics_data(metrics: Any) -> dict[str, int]:
     for name, value in metrics.items():
         if name not in used:
             check_keys(metrics, _NOTHING_USED, "an agent's metrics")
-        used[name] = check_integer(_rounded(value), name)
+        used[name] = check_integer(_round(value), name)
     return used
 
 
-def _rounded(value: Any) -> Any:
+def _round(value: Any) -> Any:
     """A float rounded to a whole number, and None, for a metric that was not counted, as 0."""
     if isinstance(value, float) and isfinite(value):
         return round(value)

@@ -12,7 +12,16 @@ from typing import Any, Final
 from lyra.core.envelope import OpenQuestion, TerminalReason
 from lyra.kernel.pipelines.declaration import AgentConfig
 from lyra.kernel.pipelines.routing import JoinStrategy, MergeStrategy, NodeKind, condition_holds, holds
-from lyra.kernel.pipelines.session import IN_DOUBT, Fork, Question, Session, Token, evaluate_routing, follows, gathered
+from lyra.kernel.pipelines.session import (
+    IN_DOUBT,
+    Fork,
+    Question,
+    Session,
+    Token,
+    evaluate_routing,
+    follows,
+    gather_state,
+)
 
 
 # ---------------------------------------------------------------- open questions
@@ -36,7 +45,7 @@ def ask(
     show(session)
 
 
-def meant(session: Session, interrupt: Mapping[str, Any], number: int | None) -> Question | None:
+def find_question(session: Session, interrupt: Mapping[str, Any], number: int | None) -> Question | None:
     """The question of a row, by its number; a row of an older version has none, and means its id, else the last."""
     if number is not None:
         return session.question(number)
@@ -122,7 +131,7 @@ class Move:
         over = self.session.over_context(stage, token)
         if over:
             message = f"its context is {over} tokens, and may be {stage.max_context_tokens}"
-            self._failed(token, stage, {}, f"context_overflow: {message}")
+            self._fail_stage(token, stage, {}, f"context_overflow: {message}")
 
     def _begin_run(self, token: Token, stage: AgentConfig) -> None:
         self.session.runs += 1
@@ -148,11 +157,11 @@ class Move:
         output: dict[str, Any] = dict(result.get("output") or {})
         wrong = stage.wrong_with(output) if result["success"] else None
         if wrong is not None:
-            self._failed(token, stage, result, f"the output of {stage.name} {wrong}")
+            self._fail_stage(token, stage, result, f"the output of {stage.name} {wrong}")
         elif result["success"]:
             self._went_well(token, stage, result, output)
         else:
-            self._failed(token, stage, result, str(result.get("error") or f"{stage.name} failed"))
+            self._fail_stage(token, stage, result, str(result.get("error") or f"{stage.name} failed"))
         if not self.envelope.terminated:
             self.tell("checkpoint_created", stage.name)
 
@@ -196,12 +205,12 @@ class Move:
         else:
             error = f"the output of {stage.name} {wrong}" if wrong is not None else unanswered
             error = error or f"{stage.name} may or may not have been performed"
-            self._failed(token, stage, {"error_code": "effect_in_doubt"}, error)
+            self._fail_stage(token, stage, {"error_code": "effect_in_doubt"}, error)
 
     def wait(self, interrupt: Mapping[str, Any], number: int | None) -> None:
         """Add a question from outside (number 0), which holds the session up, or set the kernel's id of its own
         question. Listeners are told of a question when it has its id: they answer it by that."""
-        question = meant(self.session, interrupt, number)
+        question = find_question(self.session, interrupt, number)
         if question is None:
             ask(self.session, dict(interrupt), interrupt_id=str(interrupt.get("id") or ""), now=self.now)
             self.tell("interrupt_raised", self.envelope.current_stage, interrupt=dict(interrupt))
@@ -223,7 +232,7 @@ class Move:
     ) -> None:
         """End a question: answered, or (response None) expired or cancelled, with the reason in `unanswered`; one about
         the whole session `ends` it where it is a confirmation that no person gave in time."""
-        known = meant(self.session, interrupt, number)
+        known = find_question(self.session, interrupt, number)
         question = known if known is not None else Question(0, 0, "", "", {})
         kind = str(interrupt.get("kind") or question.kind)
         held = (
@@ -285,7 +294,7 @@ class Move:
     def _went_well(self, token: Token, stage: AgentConfig, result: Mapping[str, Any], output: dict[str, Any]) -> None:
         names, agent = self.config.output_names[stage.name], stage.agent_name
         self.envelope.complete_stage(
-            stage.name, output, now=self.now, agent=agent, names=names, **_recorded(result.get("metrics"))
+            stage.name, output, now=self.now, agent=agent, names=names, **_select_metrics(result.get("metrics"))
         )
         if token.sees is not None:
             token.sees += [name for name in names if name not in token.sees]
@@ -303,9 +312,9 @@ class Move:
         else:
             self._route(token, stage)
 
-    def _failed(self, token: Token, stage: AgentConfig, result: Mapping[str, Any], error: str) -> None:
+    def _fail_stage(self, token: Token, stage: AgentConfig, result: Mapping[str, Any], error: str) -> None:
         self.session.error_code = str(result.get("error_code") or "")
-        measured = _recorded(result.get("metrics"))
+        measured = _select_metrics(result.get("metrics"))
         self.envelope.fail_stage(stage.name, error, now=self.now, agent=stage.agent_name, **measured)
         self.tell("stage_failed", stage.name, run_id=token.run, error=error)
         if result.get("retry") and stage.retry is not None and token.tries < stage.retry.max_attempts - 1:
@@ -322,10 +331,10 @@ class Move:
 
     def _gather(self, stage: AgentConfig, output: dict[str, Any]) -> None:
         """Merge the keys of the state_schema into the pipeline's state."""
-        for key, value in gathered(self.session, stage, output):
+        for key, value in gather_state(self.session, stage, output):
             metadata = self.envelope.metadata
             state = metadata.get("state", {})
-            merged = {**state, key: _merged(self.config.state_schema[key], state.get(key), value)}
+            merged = {**state, key: _merge(self.config.state_schema[key], state.get(key), value)}
             self.envelope.metadata = {**metadata, "state": merged}
 
     # ------------------------------------------------------------------ moving
@@ -603,7 +612,7 @@ class Move:
         return self.config.by_name[name]
 
 
-def _merged(strategy: MergeStrategy, held: Any, value: Any) -> Any:
+def _merge(strategy: MergeStrategy, held: Any, value: Any) -> Any:
     if strategy is MergeStrategy.APPEND:
         more = value if isinstance(value, list) else [value]
         return [*(held if isinstance(held, list) else [] if held is None else [held]), *more]
@@ -612,7 +621,7 @@ def _merged(strategy: MergeStrategy, held: Any, value: Any) -> Any:
     return value
 
 
-def _recorded(metrics: Mapping[str, Any] | None) -> dict[str, int]:
+def _select_metrics(metrics: Mapping[str, Any] | None) -> dict[str, int]:
     """Return what the record of a run has of its metrics."""
     counted = metrics or {}
     return {name: int(counted.get(name) or 0) for name in ("llm_calls", "duration_ms")}

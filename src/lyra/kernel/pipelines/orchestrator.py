@@ -109,9 +109,9 @@ class Orchestrator(Subsystem):
         interrupts.on_program_asked.append(self._feeds.tell_question)
         self._restored_at: float | None = None
 
-    def restored(self) -> None:
+    def on_restored(self) -> None:
         self._restored_at = self._core.now()
-        self.leases.restored()
+        self.leases.on_restored()
 
     def stop(self) -> None:
         self.leases.stop()
@@ -300,7 +300,7 @@ class Orchestrator(Subsystem):
             self._must_be_driven_outside(pid)
             self.leases.end_late(session)
         if not session.terminated:
-            token = self._reported_token(session, row, wanted)
+            token = self._find_reported_token(session, row, wanted)
             if token is not None:
                 row["retry"] = True
                 self.record_report(pid, token, row)
@@ -338,7 +338,7 @@ class Orchestrator(Subsystem):
         kernel opened."""
         return began_at if began_at <= now or self._restored_at is None else self._restored_at
 
-    def _reported_token(self, session: Session, row: dict[str, Any], wanted: LeaseRequest | None) -> Token | None:
+    def _find_reported_token(self, session: Session, row: dict[str, Any], wanted: LeaseRequest | None) -> Token | None:
         agent, run = row["agent_name"], row["run_id"]
         token = session.running(run=run, agent=agent)
         if token is not None and wanted is not None and token.worker not in ("", wanted.worker):
@@ -390,7 +390,7 @@ class Orchestrator(Subsystem):
 
     def _start_next(self, session: Session) -> Token | None:
         while (token := session.first("ready")) is not None:
-            reached, message = session.envelope.bound_reached(), ""
+            reached, message = session.envelope.find_reached_bound(), ""
             if reached is None:
                 reached, message = self._quota_reached(session.process_id)
             if reached is not None:
@@ -474,7 +474,7 @@ class Orchestrator(Subsystem):
             work = self.envelope_of(envelope)
             wanted = [stage.agent_name for stage in checked.agents if stage.node_kind is NodeKind.AGENT]
             self.agents.check(wanted, _user_of(work))
-            if self._lifecycle.find(self._lifecycle.checked_pid(pid)) is not None:
+            if self._lifecycle.find(self._lifecycle.check_pid(pid)) is not None:
                 raise NameTaken(f"process {pid} is no pipeline of this kernel", hint="use another pid", pid=pid)
         core.raise_if_closed()
         if session is not None and not session.pipeline_config.means_the_same(checked):
@@ -503,7 +503,7 @@ class Orchestrator(Subsystem):
                 if event is None:
                     break
                 if core.journal is not None:  # what is told has happened for good
-                    await core.journal.acknowledged(int(event.data.get("seq", 0)))
+                    await core.journal.wait_until_durable(int(event.data.get("seq", 0)))
                 core.taint.pass_on_to_here(pid, "what came of")
                 yield event
                 if event.type == "pipeline_completed":
@@ -532,7 +532,7 @@ class Orchestrator(Subsystem):
         pid = pid or f"agent_{self._core.entropy.text(16)}"
         if quota is not None and pid not in self.state.sessions:
             quota = self._resources.resolve(quota)
-            self._resources.open(self._lifecycle.checked_pid(pid), quota, user_id=_user_of(work))
+            self._resources.open(self._lifecycle.check_pid(pid), quota, user_id=_user_of(work))
         failure = ""
         try:
             async for _event in self.execute_pipeline(checked, work, pid=pid):
@@ -603,12 +603,12 @@ class Orchestrator(Subsystem):
             if before:
                 self.questions.take_back(before, session.waiting if session is not None else ())
             if session is not None and session.terminated and not (over and session is was):
-                self._ended(session)
+                self._write_end(session)
             self.leases.watch(pid)
             self.runner.look_again(pid)
             return seq
 
-    def _ended(self, session: Session) -> None:
+    def _write_end(self, session: Session) -> None:
         """Write `pipeline.ended` for a session that the last row ended, and end its entry."""
         pid, message = session.process_id, session.envelope.termination_reason
         reason = session.terminal_reason.value if session.terminal_reason is not None else ""

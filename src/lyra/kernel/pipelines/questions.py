@@ -34,7 +34,7 @@ class Questions:
         self._asks = False  # a stage's question is being put to the kernel
         self._answers = False  # a session's question is being answered in the kernel
         interrupts.on_asked.append(self._on_outside_question)
-        interrupts.on_answered.append(self._ended_outside)
+        interrupts.on_answered.append(self._on_outside_end)
         interrupts.is_needed.append(self._is_waited_for)
 
     def _is_waited_for(self, interrupt: Interrupt) -> bool:
@@ -48,10 +48,10 @@ class Questions:
         session = self._orchestrator.state.sessions.get(pid)
         if session is None or session.terminated or self._asks:
             return
-        while (raised := self._raised_outside(session)) is not None:
+        while (raised := self._find_raised_outside(session)) is not None:
             self._wait_for(pid, raised)
 
-    def _ended_outside(self, pid: str) -> None:
+    def _on_outside_end(self, pid: str) -> None:
         """A question about a process is over. A pipeline that this kernel runs knows at once, also while one of its
         agents works; one that a worker drives, when the worker asks what comes next."""
         session = self._orchestrator.state.sessions.get(pid)
@@ -68,7 +68,7 @@ class Questions:
         pid = session.process_id
         if not session.waiting and not self._any_about(pid):
             return False
-        raised = self._raised_outside(session)  # read first: reading an overdue question expires it
+        raised = self._find_raised_outside(session)  # read first: reading an overdue question expires it
         self._clear_ended(session)
         if session.terminated:
             return True
@@ -85,9 +85,9 @@ class Questions:
         if session.terminated or not session.waiting:
             raise InvalidTransition(f"pipeline {pid} has no pending interrupt to resume", pid=pid)
         given = interrupt_data(interrupt) if interrupt is not None else {}
-        question = _meant(session, given)
+        question = _find_question(session, given)
         answer = response_data(response)
-        asked = self._known(question.id) if question.id else None
+        asked = self._look_up(question.id) if question.id else None
         if asked is not None and asked.status == "pending":
             given_fields = {name: value for name, value in answer.items() if value is not None}
             self._answers = True
@@ -118,10 +118,10 @@ class Questions:
 
     def still_open(self, session: Session) -> list[Question]:
         """The questions that are pending, in the session and in the kernel."""
-        known = [(question, self._known(question.id) if question.id else None) for question in session.waiting]
+        known = [(question, self._look_up(question.id) if question.id else None) for question in session.waiting]
         return [question for question, interrupt in known if interrupt is None or interrupt.status == "pending"]
 
-    def known_as(self, pid: str, number: int, interrupt_id: str) -> None:
+    def record_id(self, pid: str, number: int, interrupt_id: str) -> None:
         """Record the id under which the kernel has a question that the pipeline's program asked."""
         session = self._orchestrator.state.sessions.get(pid)
         question = session.question(number) if session is not None else None
@@ -140,7 +140,7 @@ class Questions:
 
     def withdraw(self, interrupt_id: str, reason: str) -> None:
         """Cancel a question of the kernel if it is pending."""
-        asked = self._known(interrupt_id)
+        asked = self._look_up(interrupt_id)
         if asked is not None and asked.status == "pending":
             self._interrupts._withdraw(asked.id, reason)
 
@@ -154,7 +154,7 @@ class Questions:
         for question in session.waiting:
             if not question.id or (question.token and pid in self._core.processes):  # its program gets the answer
                 continue
-            interrupt = self._known(question.id)
+            interrupt = self._look_up(question.id)
             if interrupt is not None and interrupt.status == "pending":
                 continue
             if session.question(question.number) is None:
@@ -167,13 +167,13 @@ class Questions:
                 unanswered = reason or f"no answer to the {question.kind} came"
                 self.over(pid, question, None, unanswered=unanswered, ends=not question.token and not taken_back)
 
-    def _known(self, interrupt_id: str) -> Interrupt | None:
+    def _look_up(self, interrupt_id: str) -> Interrupt | None:
         try:
             return self._interrupts._find(interrupt_id)
         except NoSuchInterrupt:
             return None  # it was never in the kernel, or ended too long ago
 
-    def _raised_outside(self, session: Session) -> Interrupt | None:
+    def _find_raised_outside(self, session: Session) -> Interrupt | None:
         """The oldest open question about the process that neither its program nor its session asked."""
         interrupts, pid = self._interrupts, session.process_id
         asked = {question.id for question in session.waiting}
@@ -199,7 +199,7 @@ class Questions:
         self._orchestrator.fact(pid, "pipeline.waiting", row)
 
 
-def _meant(session: Session, given: Mapping[str, Any]) -> Question:
+def _find_question(session: Session, given: Mapping[str, Any]) -> Question:
     """The open question that an answer is for: by its id, else by its text, else the oldest."""
     waiting = session.waiting
     if given.get("id"):

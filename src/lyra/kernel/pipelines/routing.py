@@ -415,6 +415,6 @@ SECONDS_MAX: Final = 10**9
 MILLISECONDS_MAX: Final = 10**12
 
 
-def named(data: Mapping[str, Any]) -> dict[str, Any]:
+def resolve_aliases(data: Mapping[str, Any]) -> dict[str, Any]:
     """The data with aliases replaced by the keys' own names."""
     return {ALIASES.get(key, key): value for key, value in data.items()}

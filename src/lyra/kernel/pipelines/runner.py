@@ -25,7 +25,7 @@ from lyra.errors import AgentFailed, Divergence, EffectFailed, LyraError, NameTa
 from lyra.kernel.base.tasks import BlockingCalls
 from lyra.kernel.base.waiting import in_time, resume, suspend
 from lyra.kernel.journal.rows import text_of
-from lyra.kernel.pipelines.agents import OutsideStages, RegisteredAgent, result_data, skipped_result
+from lyra.kernel.pipelines.agents import OutsideStages, RegisteredAgent, make_skipped_result, result_data
 from lyra.kernel.pipelines.instruction import metrics_data, response_data
 from lyra.kernel.process.process import Process
 from lyra.kernel.process.replay import current_branch, next_key
@@ -229,7 +229,7 @@ class Runner:
     async def _first_end(self, process: Process, tasks: dict[int, asyncio.Task[None]], begun: set[int]) -> int:
         """The key of the task that ended first, or 0 when something else changed what is due; on replay as
         journaled."""
-        then = self._ended_then(process)
+        then = self._read_journaled_end(process)
         if then == 0:
             return 0
         if then in tasks:
@@ -239,7 +239,7 @@ class Runner:
         if session is None or not session.waiting:  # only its own tasks can change it
             await asyncio.wait(tasks.values(), return_when=asyncio.FIRST_COMPLETED)
         while not any(task.done() for task in tasks.values()):
-            if self._changed(process.pid, begun, tasks):
+            if self._has_changed(process.pid, begun, tasks):
                 return 0
             change = self._core.loop.create_future()
             waiters = self._waiters.setdefault(process.pid, [])
@@ -251,7 +251,7 @@ class Runner:
                     waiters.remove(change)
         return min(key for key, task in tasks.items() if task.done())
 
-    def _changed(self, pid: str, begun: set[int], tasks: Collection[int]) -> bool:
+    def _has_changed(self, pid: str, begun: set[int], tasks: Collection[int]) -> bool:
         """Whether what is due differs from what is in progress."""
         orchestrator = self._orchestrator
         session = orchestrator.state.sessions.get(pid)
@@ -264,7 +264,7 @@ class Runner:
         return not due <= begun or not due >= set(tasks)
 
     @staticmethod
-    def _ended_then(process: Process) -> int | None:
+    def _read_journaled_end(process: Process) -> int | None:
         """On replay: what ended before the next reading of the plan (0: nothing did); None: not journaled."""
         entry = process.replay.get(process.keys) if process.replay is not None else None
         last = codec.decode(bytes(entry.value))[-1] if entry is not None and entry.name == "pipeline" else None
@@ -336,7 +336,7 @@ class Runner:
                 name=effect_name(stage),
                 idempotent=idempotent,
                 retry=retry,
-                skipped=skipped_result,
+                skipped=make_skipped_result,
                 outside=outside,
             )
         return effect
@@ -410,7 +410,7 @@ class Runner:
                 key=next_key(process),
                 question=text or f"{kind}?",
                 message=message,
-                asked=lambda interrupt_id: questions.known_as(process.pid, number, interrupt_id),
+                asked=lambda interrupt_id: questions.record_id(process.pid, number, interrupt_id),
             )
             response = response_data(answer)
         except LyraError as error:  # it expired, or was cancelled
@@ -451,7 +451,7 @@ def _question_row(question: Question) -> list[Any]:
 @named(PIPELINE)
 async def run_pipeline(ctx: Context) -> dict[str, Any]:
     """The program of every pipeline; its session has the pid of its process."""
-    pipelines: Orchestrator = ctx.own_process.core.subsystems.named("pipelines")
+    pipelines: Orchestrator = ctx.own_process.core.subsystems.find_by_name("pipelines")
     return await pipelines.runner.run(ctx)
 
 

@@ -289,7 +289,7 @@ class Edge(NamedTuple):
 def edges(config: PipelineConfig) -> list[Edge]:
     """Every edge of a pipeline, in the order declared."""
     if config.default_run_mode is RunMode.PARALLEL:
-        return [edge for stage in config.agents for edge in _needed(stage)]
+        return [edge for stage in config.agents for edge in _list_requirements(stage)]
     routes = {stage.name: _routes(stage) for stage in config.agents}
     for fork in config.agents:
         if fork.node_kind is NodeKind.FORK:
@@ -317,7 +317,7 @@ def _meet(fork: AgentConfig, routes: dict[str, list[Edge]]) -> None:
         routes[fork.name] = [edge for edge in routes[fork.name] if edge.kind != "join"]
 
 
-def _needed(stage: AgentConfig) -> list[Edge]:
+def _list_requirements(stage: AgentConfig) -> list[Edge]:
     label = "any" if stage.join_strategy == "any" and len(stage.requires) > 1 else ""
     requires = [Edge(name, stage.name, label, "requires") for name in stage.requires]
     return requires + [Edge(name, stage.name, "after", "after") for name in stage.after]

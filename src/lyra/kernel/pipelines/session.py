@@ -252,7 +252,7 @@ def follows(stage: AgentConfig) -> tuple[str, str]:
     return "end", "nothing follows"
 
 
-def gathered(session: Session, stage: AgentConfig, output: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def gather_state(session: Session, stage: AgentConfig, output: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield what an output adds to the pipeline's state: the keys of state_schema, or all of it where a key names the
     stage."""
     whole = stage.output_key or stage.agent_name
@@ -267,7 +267,7 @@ def unmergeable(session: Session, token: Token, output: Mapping[str, Any]) -> st
     """Why an output cannot be merged into the state, since merge_dict needs mappings; None if it can."""
     stage = session.pipeline_config.by_name[token.stage]
     state = session.envelope.metadata.get("state", {})
-    for key, value in gathered(session, stage, output):
+    for key, value in gather_state(session, stage, output):
         if session.pipeline_config.state_schema[key] is MergeStrategy.MERGE_DICT:
             for what, mapping in ((f"what {stage.name} gives", value), ("what the state holds", state.get(key, {}))):
                 if not isinstance(mapping, Mapping):
@@ -332,14 +332,14 @@ def session_in(checkpoint: Mapping[str, Any]) -> tuple[Any, Envelope]:
     kept = checkpoint.get("session")
     if isinstance(kept, Mapping):
         kept = {**kept, **{name: checkpoint[name] for name in _BESIDE if name in checkpoint}}
-        kept.update({"waiting": _unasked(kept["waiting"])} if "waiting" in kept else {})
+        kept.update({"waiting": _strip_ids(kept["waiting"])} if "waiting" in kept else {})
     try:
         return kept, session_of(kept).envelope
     except msgspec.ValidationError as error:
         raise ConfigError(f"not a checkpoint: {error}", key="session") from None
 
 
-def _unasked(waiting: Any) -> Any:
+def _strip_ids(waiting: Any) -> Any:
     """The questions of a checkpoint's stages without their ids, so that the kernel asks them again."""
     if not isinstance(waiting, list):
         return waiting

@@ -88,7 +88,7 @@ class WorkerLeases:
 
     def renew(self, session: Session, wanted: LeaseRequest) -> list[WorkerLease]:
         """More time for everything that a worker has; InvalidTransition if it has nothing (any more)."""
-        tokens = self._held(session, wanted.worker)
+        tokens = self._list_held(session, wanted.worker)
         if not tokens:
             raise InvalidTransition(
                 f"worker {wanted.worker} has no lease of pipeline {session.process_id}",
@@ -100,13 +100,13 @@ class WorkerLeases:
 
     def release(self, session: Session, worker: str) -> int:
         """Take back what a worker has not begun: the next that asks is given it. Gives how many runs."""
-        tokens = self._held(session, worker)
+        tokens = self._list_held(session, worker)
         for token in tokens:
             self._lose(session, token, in_doubt=False)
         return len(tokens)
 
     @staticmethod
-    def _held(session: Session, worker: str) -> list[Token]:
+    def _list_held(session: Session, worker: str) -> list[Token]:
         return [token for token in session.tokens if token.state == "running" and token.worker == worker]
 
     # ------------------------------------------------------------------ time
@@ -185,7 +185,7 @@ class WorkerLeases:
 
     # ------------------------------------------------------------------ the life of the kernel
 
-    def restored(self) -> None:
+    def on_restored(self) -> None:
         self._opened_at = self._core.now()
         for pid in self._orchestrator.state.sessions:
             self.watch(pid)

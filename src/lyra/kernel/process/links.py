@@ -105,7 +105,7 @@ class Links:
     def has_any(self) -> bool:
         return bool(self._links or self._monitors)
 
-    def linked(self, pid: str) -> list[str]:
+    def list_linked(self, pid: str) -> list[str]:
         return list(self._links.get(pid, ()))
 
     def monitor(self, watcher: Process, watched: Process, ref: str) -> None:
@@ -141,11 +141,11 @@ class Links:
 
     # ------------------------------------------------------------------ the end of one
 
-    def ended(self, process: Process, how: Exit) -> None:
+    def notify_end(self, process: Process, how: Exit) -> None:
         """Tell every process tied to it, in the order they were tied."""
         text = text_of(how.error) if how.error is not None else ""
         is_told = bool(text) or how.reason not in PLAIN_ENDS  # words of the process, or of the one that ended it
-        for pid in self.linked(process.pid):
+        for pid in self.list_linked(process.pid):
             self._cut(process.pid, pid)
             other = self._core.processes.get(pid)
             if other is not None and other.exit is None:
@@ -167,7 +167,7 @@ class Links:
         if process.traps:
             self._mailboxes.deliver(process, signal)
         elif signal.reason != "normal":
-            self._core.stop_process(process, LINKED, cause=_died_with(process.pid, signal, error))
+            self._core.stop_process(process, LINKED, cause=_make_linked_exit(process.pid, signal, error))
 
     def _cut(self, left: str, right: str) -> None:
         _drop(self._links, left, right)
@@ -179,7 +179,7 @@ class Links:
         _drop(self._watching, watcher, ref)
 
 
-def _died_with(pid: str, signal: ExitSignal, error: BaseException | None) -> ProcessExit:
+def _make_linked_exit(pid: str, signal: ExitSignal, error: BaseException | None) -> ProcessExit:
     """Why a link ended a process: in a chain of links the first process that ended, so that the text does not grow with
     the chain. The text names no pids, since they differ between a plain and a durable run; the fields have them."""
     first = {"origin": signal.pid, "origin_reason": signal.reason, "cause": signal.message}

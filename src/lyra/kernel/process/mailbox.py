@@ -55,10 +55,10 @@ class Mailboxes:
         digest: bytes = b"",
     ) -> int:
         """Hand over a message for which there is room; gives the journal seq of its row."""
-        data = b"" if self._core.journal is None else self.encoded(message)
+        data = b"" if self._core.journal is None else self.encode(message)
         return self._hand_over(process, message, data, sender, key, digest)
 
-    def encoded(self, message: Any) -> bytes:
+    def encode(self, message: Any) -> bytes:
         """The message as its row holds it, so that one which has no such form fails in its sender's hands."""
         if self._core.journal is None:
             return b""
@@ -87,7 +87,7 @@ class Mailboxes:
         elif self._core.listening:
             self._core.publish(process.pid, "message.sent", {"to": process.pid})
         if process.exit is not None:
-            self.dropped(process, 1, "process has ended")
+            self.publish_dropped(process, 1, "process has ended")
             return seq
         if faultpoint.hook is not None:
             point("mailbox.delivered")
@@ -130,7 +130,7 @@ class Mailboxes:
         # The receiver sees what the journal holds, now and after a restart.
         return seq, read_signal(form, data) if form else codec.decode(data)
 
-    def dropped(self, process: Process, count: int, why: str) -> None:
+    def publish_dropped(self, process: Process, count: int, why: str) -> None:
         self._core.publish(process.pid, "message.dropped", {"count": count, "reason": why})
 
     def take(self, process: Process, key: rows.Key) -> Any:
@@ -166,7 +166,7 @@ class Mailboxes:
             process.senders = deque()
         if len(process.senders) >= WAITING_SENDERS_MAX:
             raise Overloaded(f"{len(process.senders)} messages wait for room in the mailbox already", pid=process.pid)
-        turn = WaitTurn(process, message, self.encoded(message), sender, key, digest)
+        turn = WaitTurn(process, message, self.encode(message), sender, key, digest)
         process.senders.append(turn)
         return turn
 
@@ -186,13 +186,13 @@ class Mailboxes:
             core.taint.pass_on_from_here(receiver.pid, "a message from")
         if receiver.senders or (receiver.inbox and self.full(receiver)):  # no room, or other messages were here first
             return self.send_in_turn(receiver, message)
-        data = b"" if core.journal is None else self.encoded(message)
+        data = b"" if core.journal is None else self.encode(message)
         return self._hand_over(receiver, message, data, None, None, b"")
 
     def close(self, process: Process) -> None:
         """The process ended: say what was not read, and let waiting senders go on."""
         if process.inbox:
-            self.dropped(process, len(process.inbox), "process ended before it was read")
+            self.publish_dropped(process, len(process.inbox), "process ended before it was read")
         process.inbox = None
         while process.senders:
             self._next_sender(process)

@@ -28,7 +28,7 @@ from lyra.core.naming import program_names
 from lyra.core.rights.capability import Grant
 from lyra.errors import InvalidTransition, LyraError
 from lyra.kernel.base.acting import name_in
-from lyra.kernel.base.waiting import PARKED, looked_at
+from lyra.kernel.base.waiting import PARKED, consume_error
 from lyra.kernel.process.cut_short import GIVEN_UP, OUT_OF_TIME, cut_short
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class Exit(msgspec.Struct, Generic[Result_co], frozen=True):
         return self.reason == "normal"
 
 
-def _cancelled(msg: Any) -> asyncio.CancelledError:
+def _make_cancellation(msg: Any) -> asyncio.CancelledError:
     """As asyncio makes it: with the message, where there is one."""
     return asyncio.CancelledError() if msg is None else asyncio.CancelledError(msg)
 
@@ -306,7 +306,7 @@ class Process:
         waiter, self._fut_waiter = self._fut_waiter, None
         if waiter is not None:
             waiter.remove_done_callback(self._future_done)
-            waiter.add_done_callback(looked_at)
+            waiter.add_done_callback(consume_error)
             waiter.cancel()
         self.error = error
         if self.state == "waiting" or self.state == "blocked":
@@ -323,11 +323,11 @@ class Process:
         if waiter is not None and waiter.cancel(msg=msg):
             return True
         if waiter is not None:  # a gather whose parts are cancelled already: how it ends is told here, not by it
-            waiter.add_done_callback(looked_at)
+            waiter.add_done_callback(consume_error)
         if self.stepping or self.state in ("new", "ready"):
-            self._must_cancel = _cancelled(msg)
+            self._must_cancel = _make_cancellation(msg)
         else:
-            self.wake_with(_cancelled(msg))
+            self.wake_with(_make_cancellation(msg))
         return True
 
     def uncancel(self) -> int:

@@ -21,7 +21,7 @@ from lyra.core import codec
 from lyra.core.effect import canonical_hash
 from lyra.core.ids import ProcessRandom
 from lyra.core.limits import BLOB_INLINE_BYTES_MAX
-from lyra.core.naming import fixed_name, old_names
+from lyra.core.naming import old_names, to_fixed_name
 from lyra.errors import Divergence, ProcessError
 from lyra.kernel.base.waiting import suspend
 from lyra.kernel.journal import rows
@@ -82,7 +82,7 @@ def take_entry(
 
 def _is_under_old_names(entry: Entry, name: str, digest: bytes, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether an entry is the same request, journaled when Lyra's own functions had other names."""
-    if fixed_name(entry.name) != fixed_name(name):
+    if to_fixed_name(entry.name) != to_fixed_name(name):
         return False
     if not entry.hash or entry.hash == digest:
         return True
@@ -228,7 +228,7 @@ _FORM: Final = "passage"  # the word in the journal
 _MARK: Final = 8  # bytes of a number in a milestone's hash: the key where it begins, the branches when it ends
 
 
-async def replayed_milestone(process: Process, name: str) -> Any:
+async def replay_milestone(process: Process, name: str) -> Any:
     """The outcome of the stretch that begins here, if the journal has its end; the program is moved behind it then."""
     replay = process.replay
     if not replay:

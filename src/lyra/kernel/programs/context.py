@@ -25,7 +25,7 @@ from lyra.core.effect import Charged, canonical_hash
 from lyra.core.hints import Parameters, Result_co, Taken
 from lyra.core.ids import ProcessRandom, seeded
 from lyra.core.limits import BLOB_INLINE_BYTES_MAX
-from lyra.core.naming import fixed_name
+from lyra.core.naming import to_fixed_name
 from lyra.core.rights.capability import Grant
 from lyra.errors import ConfigError, Denied, LyraError, NoSuchProcess, ProcessError
 from lyra.kernel.base.acting import acting, check_right
@@ -42,7 +42,7 @@ from lyra.kernel.process.replay import Branch, after, comes_next, current_branch
 from lyra.kernel.programs.handle import ChildHandle
 from lyra.kernel.programs.journaled_call import BudgetView, once, read
 from lyra.kernel.programs.registry import Programs, program_of, unknown_program
-from lyra.kernel.programs.scopes import addressed, free_names
+from lyra.kernel.programs.scopes import find_addressed, free_names
 
 if TYPE_CHECKING:
     from typing import Concatenate, Protocol, Unpack
@@ -208,7 +208,7 @@ class Context:
         """
         process = self.own_process
         calls: Calls = process.core.calls
-        effect, kwargs = calls.declared.of(act, options)
+        effect, kwargs = calls.declared.resolve(act, options)
         return calls.door.perform(process, next_key(process), effect, args, kwargs)
 
     @overload
@@ -278,7 +278,7 @@ class Context:
             fork = free_names(process, options) if core.forks else None
             child = calls.lifetimes.start(program, args, parent=process, key=key, digest=digest, fork=fork, **options)
         except LyraError as refusal:  # a name that is taken now may be free at a replay
-            cut_short(process, key, refusal, form="spawn", name=fixed_name(word), digest=digest)
+            cut_short(process, key, refusal, form="spawn", name=to_fixed_name(word), digest=digest)
             raise
         if fork is not None:
             core.forks[child.pid] = fork
@@ -320,7 +320,7 @@ class Context:
                     if entry.error.get("code") != "cancelled":
                         raise error_from_row(entry.error)
                     return raise_journaled(process, entry.error)
-        receiver = addressed(process, target)
+        receiver = find_addressed(process, target)
         try:
             if not process.grant.is_all:
                 self.may_send(target, receiver)
@@ -491,7 +491,7 @@ class Context:
         process = self.own_process
 
         def tie() -> None:
-            other = addressed(process, pid)
+            other = find_addressed(process, pid)
             if not process.grant.is_all:
                 self.may_send(pid, other)
             if other is None:

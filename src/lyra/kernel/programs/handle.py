@@ -49,7 +49,7 @@ class Ack:
         seq = self._seq if isinstance(self._seq, int) else await self._seq
         journal = self._core.journal
         if journal is not None:
-            await journal.acknowledged(seq)
+            await journal.wait_until_durable(seq)
 
 
 def acknowledge(core: Core[Process]) -> Ack:
@@ -86,7 +86,7 @@ class Handle(Generic[Result_co]):
     async def _durable(self) -> Self:
         journal = self._process.core.journal
         if journal is not None:
-            await journal.acknowledged(journal.seq)
+            await journal.wait_until_durable(journal.seq)
         return self
 
     def __repr__(self) -> str:
@@ -171,7 +171,7 @@ class Handle(Generic[Result_co]):
             core.raise_if_failed()
         if process.exit is None:
             if core.stopping:
-                raise stopped_before(process.pid)
+                raise make_stopped_error(process.pid)
             future: asyncio.Future[None] = core.loop.create_future()
             process.watch(future)
             try:
@@ -180,7 +180,7 @@ class Handle(Generic[Result_co]):
                 if process.watchers is not None and future in process.watchers:
                     process.watchers.remove(future)
         if core.journal is not None:
-            await core.journal.acknowledged(process.exit_seq)
+            await core.journal.wait_until_durable(process.exit_seq)
         ended = process.exit
         assert ended is not None
         if process.pid in core.taint.state.pids:
@@ -194,7 +194,7 @@ class Handle(Generic[Result_co]):
         return Exit(ended.reason, kernel.programs.result(program, ended.result), ended.error)
 
 
-def stopped_before(pid: str) -> ProcessExit:
+def make_stopped_error(pid: str) -> ProcessExit:
     return ProcessExit(
         f"the kernel stopped before process {pid} ended",
         hint="open the store again and it goes on",
@@ -251,7 +251,7 @@ class ChildHandle(Generic[Result_co]):
         if core.journal is not None and owner.replay is not None:
             entry = take_entry(owner, key, "wait", self._target, b"")
             if entry is not None:
-                return await self._replayed(owner, entry)
+                return await self._replay_end(owner, entry)
         try:
             process = self._look_up()
             if process is None:
@@ -280,12 +280,12 @@ class ChildHandle(Generic[Result_co]):
             row = rows.Finished(key, rows.NIL if blob else rows.Raw(data), blob, name=self._target, form="wait")
             core.journal.write(owner.pid, "effect.finished", rows.encode(row))
             if type(ended.result) not in codec.UNCHANGED:
-                return Exit(ended.reason, self._typed(codec.decode(data)["result"]), ended.error)
+                return Exit(ended.reason, self._convert_result(codec.decode(data)["result"]), ended.error)
         if self.read_result is not None:
             return Exit(ended.reason, self.read_result(ended.result), ended.error)
         return ended
 
-    async def _replayed(self, owner: Process, entry: Entry) -> Exit[Result_co]:
+    async def _replay_end(self, owner: Process, entry: Entry) -> Exit[Result_co]:
         """Return how it ended when the program waited for it the first time."""
         if entry.error is not None:
             await raise_journaled(owner, entry.error)
@@ -295,9 +295,9 @@ class ChildHandle(Generic[Result_co]):
             raise Corrupt(f"the end of {self._target} that {owner.pid} waited for: {fault}", pid=owner.pid)
         value = codec.decode(kept)
         error = error_from_row(value["error"]) if value["error"] is not None else None
-        return Exit(value["reason"], self._typed(value["result"]), error)
+        return Exit(value["reason"], self._convert_result(value["result"]), error)
 
-    def _typed(self, result: Any) -> Any:
+    def _convert_result(self, result: Any) -> Any:
         if self.read_result is not None:
             return self.read_result(result)
         return self._ctx.own_process.core.calls.programs.result(self.program, result)

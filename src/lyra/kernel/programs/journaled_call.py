@@ -2,7 +2,7 @@
 
 Each takes the program's next key and is one row; a replay gets the value that was read, or finds that the act was done
 or refused. Neither waits for its row: later rows are behind it in the journal. For readings that wait see
-`journaled_wait`.
+`journal_wait`.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class BudgetView:
 _FORM: Final = "read"  # the word in the journal
 
 
-async def journaled_wait(process: Process, what: str, wait: Callable[[], Awaitable[Any]]) -> Any:
+async def journal_wait(process: Process, what: str, wait: Callable[[], Awaitable[Any]]) -> Any:
     """The value that `wait` gives, plain data; on a replay the one that it gave then. The journal names it `what`."""
     core = process.core
     key = next_key(process)

@@ -29,7 +29,7 @@ from lyra.core.rights.capability import Grant
 from lyra.errors import ConfigError, DeadlineExceeded, Divergence, LyraError, NameTaken, Overloaded, ProcessError
 from lyra.kernel.base.acting import acting, check_right
 from lyra.kernel.base.tasks import thread_id
-from lyra.kernel.base.waiting import looked_at, resume
+from lyra.kernel.base.waiting import consume_error, resume
 from lyra.kernel.journal import rows
 from lyra.kernel.journal.rows import error_to_row
 from lyra.kernel.process.process import (
@@ -131,10 +131,10 @@ class Lifetimes:
         scope, right = (core.budget, core.grant) if parent is None else (parent.budget, parent.grant)
         if budget is None and parent is None and scope.seconds is not None:
             budget = {}  # the root's seconds are each root process's own, counted from its start
-        own_scope = scope if budget is None else _own_scope(scope, budget)
+        own_scope = scope if budget is None else _make_scope(scope, budget)
         maker, own_right = acting() if parent is None else parent, right
         if grant is not None or (maker is not None and not maker.grant.is_all):
-            own_right = self._narrowed(right, maker, program, args, grant)
+            own_right = self._narrow_right(right, maker, program, args, grant)
         chosen, pid = pid is not None, self.next_pid(parent, key) if pid is None else pid
         process = Process(core, pid, self._programs.name(program), parent, own_scope, own_right, level, copy_context())
         process.name, process.recovery_attempts = name, recovery_attempts
@@ -146,8 +146,8 @@ class Lifetimes:
                 process.line = f"{parent.line}.{key}"
             data = codec.encode(args)
             limited = None if budget is None else own_scope
-            row = _created_row(process, data, key, digest, limited, right, guarded, chosen, fork)
-            args = tuple(self._programs.taken(program, args, data))
+            row = _make_created_row(process, data, key, digest, limited, right, guarded, chosen, fork)
+            args = tuple(self._programs.reread_arguments(program, args, data))
         # Begun before anything is written: a call that does not fit its program leaves no trace.
         process.coroutine = self._programs.begin(program, Context(process), args)
         if maker is not None and maker.core is core:
@@ -175,17 +175,17 @@ class Lifetimes:
             point("process.spawned")
         return process
 
-    def _narrowed(
+    def _narrow_right(
         self, right: Grant, maker: Process | None, program: Callable[..., Any], args: tuple[Any, ...], grant: Any
     ) -> Grant:
         """The Grant of a process that `maker` starts (None: the outside), if it may: no wider than that one's."""
         if maker is not None and not maker.grant.is_all:
-            for names in self.spawned(program, args):
+            for names in self.list_spawned(program, args):
                 check_right(maker, "process.spawn", names)
             right = right.narrow(maker.grant)
         return right if grant is None else right.narrow(Grant.of(grant))
 
-    def spawned(self, program: Callable[..., Any], args: Any) -> Iterable[tuple[str, ...]]:
+    def list_spawned(self, program: Callable[..., Any], args: Any) -> Iterable[tuple[str, ...]]:
         """The programs that start with this one, each by the names that a right may call it. Lyra's own programs say
         for whom they stand (`__lyra_spawns__`): a supervisor for its children, Vega's process for a function."""
         own = getattr(program, "__lyra_spawns__", None)
@@ -245,11 +245,11 @@ class Lifetimes:
         if parent is not None and parent.depth + 1 > limits.SPAWN_DEPTH_MAX:
             raise Overloaded(f"processes nest {limits.SPAWN_DEPTH_MAX} deep at most", limit=limits.SPAWN_DEPTH_MAX)
         if pid is not None:
-            pid = checked_word("pid", pid)
+            pid = check_word("pid", pid)
             if self._is_taken(pid):
                 raise NameTaken(f"there is a process {pid!r} already", pid=pid)
         if name is not None:
-            name = checked_word("name", name)
+            name = check_word("name", name)
             if self._is_taken(name):
                 raise NameTaken(f"the name {name!r} belongs to another process", name=name)
         return pid, name
@@ -292,7 +292,7 @@ class Lifetimes:
             return
         self._tell_to_end(process, TIME_IS_UP)
         if process.coroutine is None:
-            self.stopped(process, TIME_IS_UP)
+            self.finish_stopped(process, TIME_IS_UP)
         else:
             process.throw_deadline(_too_long(process))
 
@@ -305,7 +305,7 @@ class Lifetimes:
         if isinstance(error, ExitProgram):
             self.finish(process, error.reason, error=error.error)
         elif isinstance(error, Divergence):
-            self._diverged(process, error)
+            self._stop_diverged(process, error)
         else:
             self.finish(process, "error", error=error)
 
@@ -313,9 +313,9 @@ class Lifetimes:
         """The one place where a process ends."""
         if process.replay is not None and process.kill_reason is None:
             if isinstance(process.replay, Diverged):
-                self._diverged(process, process.replay.error)
+                self._stop_diverged(process, process.replay.error)
                 return
-            if reason == "normal" and self._stopped_before_journal_end(process):
+            if reason == "normal" and self._has_stopped_early(process):
                 return
         if self._causes and error is None and reason == process.kill_reason:
             error = self._causes.get(process)
@@ -357,7 +357,7 @@ class Lifetimes:
         if faultpoint.hook is not None:
             point("process.exiting")
         if process.exit is not None and self._links.has_any:
-            self._links.ended(process, process.exit)
+            self._links.notify_end(process, process.exit)
         self._tell(process)
 
     def _end(self, process: Process, ended: Exit) -> None:
@@ -443,7 +443,7 @@ class Lifetimes:
             else:
                 resume(watcher)
 
-    def _stopped_before_journal_end(self, process: Process) -> bool:
+    def _has_stopped_early(self, process: Process) -> bool:
         """It returned although its journal has more: the program changed."""
         left = sorted(key for key in process.replay or () if isinstance(key, int))
         if not left:
@@ -457,10 +457,10 @@ class Lifetimes:
             at=str(left[0]),
             pid=process.pid,
         )
-        self._diverged(process, error)
+        self._stop_diverged(process, error)
         return True
 
-    def _diverged(self, process: Process, error: Divergence) -> None:
+    def _stop_diverged(self, process: Process, error: Divergence) -> None:
         """Stop it without a row: with the right program it can still go on from the same journal."""
         self._core.publish(process.pid, "process.diverged", {"message": error.message, "at": error.fields.get("at")})
         _log.warning("%s", error.message)
@@ -503,7 +503,7 @@ class Lifetimes:
             return
         self._tell_to_end(process, reason, grace_s=grace_s, overdue=overdue, cause=cause)
         if process.coroutine is None:  # dormant: there is nothing to cancel
-            self.stopped(process, reason)
+            self.finish_stopped(process, reason)
         else:
             process.cancel()
 
@@ -537,14 +537,14 @@ class Lifetimes:
             if process.exit is None and not self._core.stopping:
                 self.close_program(process)
                 if process.exit is None:
-                    self.stopped(process, reason)
+                    self.finish_stopped(process, reason)
 
         if grace_s == 0:
             self._core.loop.call_soon(insist)
         elif grace_s is not None:
             self._until_it_ends(process, grace_s, insist)
 
-    def stopped(self, process: Process, reason: str, *, cause: BaseException | None = None) -> None:
+    def finish_stopped(self, process: Process, reason: str, *, cause: BaseException | None = None) -> None:
         """It was told to end and did not do so itself."""
         if reason == TIME_IS_UP:
             self.finish(process, "error", error=_too_long(process))
@@ -558,7 +558,7 @@ class Lifetimes:
             return
         waiter, process._fut_waiter = process._fut_waiter, None
         if waiter is not None:
-            waiter.add_done_callback(looked_at)
+            waiter.add_done_callback(consume_error)
             waiter.cancel()
         loop = self._core.loop
         outside = asyncio.current_task() if asyncio._get_running_loop() is loop else None
@@ -606,7 +606,7 @@ def _too_long(process: Process) -> DeadlineExceeded:
     return DeadlineExceeded(f"the process ran longer than {seconds:g} s", pid=process.pid, limit_s=seconds)
 
 
-def _created_row(
+def _make_created_row(
     process: Process,
     args: bytes,
     key: rows.Key | None,
@@ -639,7 +639,7 @@ def _created_row(
     )
 
 
-def _own_scope(scope: Budget, budget: Any) -> Budget:
+def _make_scope(scope: Budget, budget: Any) -> Budget:
     """The budget of a process that has one of its own, inside `scope`."""
     if isinstance(budget, JoinableBudget):  # charged above when the early call is taken
         return budget
@@ -653,7 +653,7 @@ def _priority(word: str) -> int:
         raise ConfigError(f"priority is {word!r}", hint=f"one of {', '.join(PRIORITIES)}") from None
 
 
-def checked_word(what: str, word: Any) -> str:
+def check_word(what: str, word: Any) -> str:
     """A pid or name as rows hold it: plain text of printable characters."""
     fits = isinstance(word, str) and 0 < len(word) <= limits.NAME_LENGTH_MAX and word.isprintable()
     if not fits or word.startswith("~"):

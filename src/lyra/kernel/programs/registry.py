@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypedDict, TypeVar
 from lyra.core import codec
 from lyra.core.hints import resolve_hint
 from lyra.core.limits import PROGRAMS_KEPT
-from lyra.core.naming import old_names, qualified_name
+from lyra.core.naming import get_qualified_name, old_names
 from lyra.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class Programs:
     def _add(self, program: Callable[..., Any]) -> str:
         if not inspect.iscoroutinefunction(program):
             raise ConfigError(f"a program is an async function, not {program!r}", hint="write `async def main(ctx, …)`")
-        name = qualified_name(program)
+        name = get_qualified_name(program)
         new = name not in self._by_name
         if len(self._names) >= PROGRAMS_KEPT:  # functions made anew for each spawn must not pile up
             self._names.clear()
@@ -96,7 +96,7 @@ class Programs:
     def get(self, name: str) -> Callable[..., Any] | None:
         return self._by_name.get(name)
 
-    def known(self) -> dict[str, Callable[..., Any]]:
+    def list_known(self) -> dict[str, Callable[..., Any]]:
         """The programs that are known, by name; a copy."""
         return dict(self._by_name)
 
@@ -104,26 +104,26 @@ class Programs:
         try:
             started: Coroutine[Any, Any, Any] = program(ctx, *args)
         except TypeError as error:
-            raise ConfigError(f"{qualified_name(program)} cannot be called like this: {error}") from error
+            raise ConfigError(f"{get_qualified_name(program)} cannot be called like this: {error}") from error
         return started
 
     def arguments(self, program: Callable[..., Any], data: bytes) -> list[Any]:
         """Saved arguments as the program's parameters want them."""
-        return list(self._converted(program, codec.decode(data)))
+        return list(self._convert(program, codec.decode(data)))
 
-    def taken(self, program: Callable[..., Any], args: tuple[Any, ...], data: bytes) -> Sequence[Any]:
+    def reread_arguments(self, program: Callable[..., Any], args: tuple[Any, ...], data: bytes) -> Sequence[Any]:
         """Return arguments that were just saved: what saving does not change is not read back."""
         for value in args:
             if type(value) not in codec.UNCHANGED:
                 return self.arguments(program, data)
-        return self._converted(program, args)
+        return self._convert(program, args)
 
     def result(self, name: str, value: Any) -> Any:
         """Return what a program gave, as the type that it declares; the value itself where this kernel does not know
         it."""
         return value if type(value) in codec.UNCHANGED else codec.convert(value, self._result_types.get(name))
 
-    def _converted(self, program: Callable[..., Any], values: Sequence[Any]) -> Sequence[Any]:
+    def _convert(self, program: Callable[..., Any], values: Sequence[Any]) -> Sequence[Any]:
         types = self._types.get(program)
         if types is None:
             types = self._types[program] = _parameter_types(program)

@@ -1,9 +1,9 @@
 """Belonging of a process: the fork whose pids it means, and the budget scopes whose seconds it may use.
 
 A program may name its processes by pids that it or its caller chose. In a fork these processes have others, so a
-message or a tie that names one of them would reach the run that was forked. `addressed` finds the fork's own first, and
-`free_names` gives a child another pid where the run has the chosen one. A deadline lives as long as a process that
-spends from its scope, or inside it (`ScopeDeadlines`).
+message or a tie that names one of them would reach the run that was forked. `find_addressed` finds the fork's own
+first, and `free_names` gives a child another pid where the run has the chosen one. A deadline lives as long as a
+process that spends from its scope, or inside it (`ScopeDeadlines`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ OF: Final = "of"  # of a fork's first process: the pid of the run
 WAS: Final = "was"  # of the others: the chosen pid that the process had in the run
 
 
-def addressed(process: Process, word: str) -> Process | None:
+def find_addressed(process: Process, word: str) -> Process | None:
     """The process that a program means by a pid or a name."""
     core = process.core
     root = _fork_of(process) if core.forks else None

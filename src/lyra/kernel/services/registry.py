@@ -146,7 +146,7 @@ class ServiceRegistry(Subsystem):
         if self.core.taint.is_here:
             row["tainted"] = True
         seq = self.core.fact(self.state, "", "service.registered", row)
-        self._balancer.changed()
+        self._balancer.forget_words()
         if live is None:
             self._live[wanted.name] = _Live(claimed=True)
         else:
@@ -164,7 +164,7 @@ class ServiceRegistry(Subsystem):
         seq = self.core.fact(
             self.state, "", "service.unregistered", {"service_name": name, "service_type": service["service_type"]}
         )
-        self._balancer.changed()
+        self._balancer.forget_words()
         return Ack(self.core, seq)
 
     def register_handler(self, name: str, handler: ServiceHandler) -> None:
@@ -346,7 +346,7 @@ class ServiceRegistry(Subsystem):
 
     def choose(self, word: Any) -> str:
         """The name of the service that would take a request now: the least loaded of those that the word means."""
-        meant = self._balancer.meant_by(word) if isinstance(word, str) else []
+        meant = self._balancer.list_matching(word) if isinstance(word, str) else []
         if len(meant) < 2:
             return str(self._find(meant[0] if meant else word)["name"])
         return least_loaded((name, self.state.services[name], self._live[name]) for name in meant)
@@ -400,7 +400,9 @@ class ServiceRegistry(Subsystem):
     ) -> ServiceResponse:
         core = self.core
         began = core.clock.monotonic()
-        spare = _copied(request) if retry.max_attempts > 1 else request  # as it was, for the tries after the first
+        spare = (
+            _copy_request(request) if retry.max_attempts > 1 else request
+        )  # as it was, for the tries after the first
         attempt = 1
         while True:
             failure: Exception
@@ -415,9 +417,9 @@ class ServiceRegistry(Subsystem):
                 break
             await core.outside_pause(retry.delay(attempt, core.rng, failure))
             attempt += 1
-            request = _copied(spare)
+            request = _copy_request(spare)
         if response is None:
-            raise without_keys(failure) if isinstance(failure, LyraError) else _wrapped(name, failure) from failure
+            raise without_keys(failure) if isinstance(failure, LyraError) else _wrap_error(name, failure) from failure
         took_s = core.clock.monotonic() - began
         answer: ServiceResponse = msgspec.structs.replace(response, retries=attempt - 1, duration_s=took_s)
         return answer
@@ -446,7 +448,7 @@ class ServiceRegistry(Subsystem):
         limit_s = None if timeout_s is None else real(timeout_s, "timeout_s", above=0.0)
         check_integer(max_retries, "max_retries", most=RETRY_ATTEMPTS_MAX - 1)
         if sendable_text(pid, "a pid"):
-            self._check_quota(self._lifecycle.checked_pid(pid))
+            self._check_quota(self._lifecycle.check_pid(pid))
         envelope = Envelope.create(core.entropy, now=core.now(), raw_input="\n".join(texts))
         request = ServiceRequest(pid=pid, envelope=envelope, metadata={"model": model, "input": input})
         chars = sum(map(len, texts))
@@ -454,7 +456,7 @@ class ServiceRegistry(Subsystem):
             with core.listeners.act:
                 self._resources.take(pid, {"inference_requests": 1, "inference_input_chars": chars})
         work = self._dispatch(name, request, limit_s, max_retries)
-        left_s = self._time_limits.left_s(pid)
+        left_s = self._time_limits.measure_left_s(pid)
         response = await (work if left_s is None else in_time(core.clock, work, left_s, out_of_time(pid)))
         return InferenceResponse(**msgspec.structs.asdict(response), model=model, service=name, input_chars=chars)
 
@@ -484,11 +486,11 @@ class ServiceRegistry(Subsystem):
 
     # ------------------------------------------------------------------ start and stop
 
-    def restored(self) -> None:
+    def on_restored(self) -> None:
         """After a restart: restored services have no handler yet, and their program may register them again."""
         for name in self.state.services:
             self._live.setdefault(name, _Live(claimed=False))
-        self._balancer.changed()
+        self._balancer.forget_words()
 
     def stop(self) -> None:
         """Stop all health checks when the kernel closes."""
@@ -519,7 +521,7 @@ def _refusal(service: Mapping[str, Any], live: _Live) -> Overloaded:
     return Overloaded(f"service {name} is at capacity", hint=hint, name=name, status=status, load=live.load)
 
 
-def _copied(request: ServiceRequest) -> ServiceRequest:
+def _copy_request(request: ServiceRequest) -> ServiceRequest:
     envelope = request.envelope.clone() if request.envelope is not None else None
     return msgspec.structs.replace(request, envelope=envelope, metadata=deepcopy(request.metadata))
 
@@ -531,5 +533,5 @@ def _worth_another(retry: Retry, failure: Exception, attempt: int) -> bool:
     return attempt < retry.max_attempts
 
 
-def _wrapped(name: str, error: Exception) -> EffectFailed:
+def _wrap_error(name: str, error: Exception) -> EffectFailed:
     return EffectFailed(f"service {name} failed: {text_of(error)}", name=name, type=type(error).__name__)

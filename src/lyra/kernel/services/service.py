@@ -232,10 +232,10 @@ class Balancer:
         self._services = services
         self._by_word: dict[str, list[str]] | None = None
 
-    def changed(self) -> None:
+    def forget_words(self) -> None:
         self._by_word = None
 
-    def meant_by(self, word: str) -> list[str]:
+    def list_matching(self, word: str) -> list[str]:
         """The names of the services that a word means, in the order of their registration."""
         if self._by_word is None:
             self._by_word = _words(self._services())

@@ -193,9 +193,9 @@ class Groups(Subsystem):
 
     def process_ending(self, process: Process) -> None:
         if process.pid in self.state.of_pid:
-            self.left(process.pid)
+            self.remove_ended(process.pid)
 
-    def left(self, pid: str) -> None:
+    def remove_ended(self, pid: str) -> None:
         """Remove a process that ended from all its groups."""
         if pid in self.state.of_pid:
             for name in list(self.state.of_pid[pid]):
@@ -234,7 +234,7 @@ class Groups(Subsystem):
         self._core.raise_if_closed()
         group = self._find(name)
         require("process.send", name)
-        self._mailboxes.encoded(message)  # a message that cannot be encoded is refused before any member gets it
+        self._mailboxes.encode(message)  # a message that cannot be encoded is refused before any member gets it
         left_out = {exclude} if isinstance(exclude, str) else set(exclude)
         outcome: dict[str, LyraError | None] = {}
         for pid in list(group.members):
@@ -297,13 +297,13 @@ class Groups(Subsystem):
 
     # ------------------------------------------------------------------ after a restart
 
-    def restored(self) -> None:
+    def on_restored(self) -> None:
         """After a restart: remove members that are no longer in the process table."""
         for pid in list(self.state.of_pid):
             process = self._core.processes.get(pid)
             # One that diverged has no last row: with the right program it is back, and still a member.
             if process is None or (process.exit is not None and process.exit.reason != "divergence"):
-                self.left(pid)
+                self.remove_ended(pid)
 
     def _fact(self, pid: str, kind: str, data: dict[str, Any]) -> Ack:
         return Ack(self._core, self._core.fact(self.state, pid, kind, data))

@@ -97,7 +97,7 @@ class Memories(Subsystem):
             self.forget(next(iter(items)), scope=scope)
         number = self.state.last_id + 1
         data: dict[str, Any] = {"id": number, "scope": scope, "kind": kind, "text": text}
-        if tainted or self._taint.tainted(pid) or self._taint.is_here:
+        if tainted or self._taint.is_tainted(pid) or self._taint.is_here:
             data["tainted"] = True
         self._core.fact(self.state, pid, "memory.added", data)
         index.add(number, text)

@@ -5,7 +5,7 @@ the agents' affair (a tool that reads a file, a page, a command's output). From 
 wherever text can go: with a message or a signal to its receiver, with a spawn to the child, with a child's end to the
 process that waited for it, with a memory or a value of a blackboard to the process that reads it, over the bus and
 through a service to the process that handles it, back with the answer, with a question to the process that reads it,
-and with an Event to the process that listens. Never decides anything: permission rules do, which ask `tainted(pid)`.
+and with an Event to the process that listens. Never decides anything: permission rules do, which ask `is_tainted(pid)`.
 
 A supervisor hands nothing of one child to the next: a command to start a child marks that child and not the supervisor,
 and the end of a child marks the supervisor only where it ends with that child's words.
@@ -77,7 +77,7 @@ class Taint(Subsystem):
                 self.pass_on(process.pid, parent.pid, "what came of")
             self.forget(process.pid)
 
-    def tainted(self, pid: str) -> bool:
+    def is_tainted(self, pid: str) -> bool:
         return pid in self.state.pids
 
     def mark(self, pid: str, by: str) -> None:
@@ -100,28 +100,28 @@ class Taint(Subsystem):
 
     def pass_on_from_here(self, taker: str, how: str) -> None:
         """Copy the mark of the process that runs here, if one does, to one that gets text from it."""
-        if self.state.pids and (pid := self._here()):
+        if self.state.pids and (pid := self._get_acting_pid()):
             self.pass_on(pid, taker, how)
 
     def pass_on_to_here(self, giver: str, how: str) -> None:
         """Copy a mark to the process that runs here, if one does, which gets text of another."""
-        if giver in self.state.pids and (pid := self._here()):
+        if giver in self.state.pids and (pid := self._get_acting_pid()):
             self.pass_on(giver, pid, how)
 
     @property
     def is_here(self) -> bool:
         """Whether the process that runs here, if one does, has a mark."""
-        return bool(self.state.pids) and self._here() in self.state.pids
+        return bool(self.state.pids) and self._get_acting_pid() in self.state.pids
 
     def mark_here(self, by: str) -> None:
         """Mark the process that runs here, if one does."""
-        if pid := self._here():
+        if pid := self._get_acting_pid():
             self.mark(pid, by)
 
     def listener(self, function: Callable[[Event], Any]) -> Callable[[Event], Any]:
         """The function as a listener of the process that runs here, if one does: an Event with text of a marked process
         marks it."""
-        if not self._here():
+        if not self._get_acting_pid():
             return function
 
         def mark_and_call(event: Event) -> Any:
@@ -131,7 +131,7 @@ class Taint(Subsystem):
 
         return mark_and_call
 
-    def _here(self) -> str:
+    def _get_acting_pid(self) -> str:
         process = acting()
         return process.pid if process is not None and process.core is self._core else ""
 
@@ -205,7 +205,7 @@ class Withdrawals(Subsystem):
         requests = self.state.requests
         return bool(requests) and request_id in requests.get(process.known_as, ())
 
-    def passed(self, process: Process, request_id: str) -> None:
+    def forget_withdrawn(self, process: Process, request_id: str) -> None:
         """The process is past a question, or is asked it again: forget that it was withdrawn."""
         if self.state.requests and self.holds(process, request_id):
             self._core.fact(self.state, process.known_as, "message.passed", {"request": request_id})

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from lyra.core.naming import fixed_name
+from lyra.core.naming import to_fixed_name
 from lyra.core.policies.policy import Supervision
 from lyra.errors import ConfigError, Corrupt, LyraError, NoSuchProcess, ProcessError, error_from_data
 from lyra.kernel.base.subsystem import Subsystem
-from lyra.kernel.base.waiting import looked_at
+from lyra.kernel.base.waiting import consume_error
 from lyra.kernel.process.process import Process
 from lyra.kernel.programs.context import Context, ExitProgram, require_send
 from lyra.kernel.programs.handle import Ack, Handle
@@ -184,7 +184,7 @@ class Supervisors(Subsystem):
         self.plans[pid] = plan
         self._plans.pop(pid, None)
 
-    def ended(self, pid: str) -> None:
+    def on_ended(self, pid: str) -> None:
         """Its program has ended, or the kernel closes."""
         self.tables.pop(pid, None)
         self.plans.pop(pid, None)
@@ -195,7 +195,7 @@ class Supervisors(Subsystem):
 
     def wait_for(self, program: str, process: Process, *, guards: bool) -> None:
         """A supervisor cannot go on without a program; it gets a message when there is one."""
-        program = fixed_name(program)
+        program = to_fixed_name(program)
         waiting = self.waiting.setdefault(program, {})
         if process.pid not in waiting:
             waiting[process.pid] = guards
@@ -213,7 +213,7 @@ class Supervisors(Subsystem):
         """The program that a guard waits for."""
         return next((program for program, waiting in self.waiting.items() if waiting.get(pid)), None)
 
-    def known(self, program: str) -> None:
+    def on_registered(self, program: str) -> None:
         """A program has been registered: supervisors that want to start it go on."""
         for pid in self.waiting.pop(program, ()):
             process = self._core.processes.get(pid)
@@ -229,7 +229,7 @@ class Supervisors(Subsystem):
         self._count += 1
         token = f"{self._life}.{self._count}"
         future: asyncio.Future[Any] = core.loop.create_future()
-        future.add_done_callback(looked_at)
+        future.add_done_callback(consume_error)
         future.add_done_callback(lambda _: self._waiters.pop(token, None))
         self._mailboxes.deliver(process, Order(verb, token, _text(child_id), **data))
         self._waiters[token] = process, future
@@ -277,16 +277,16 @@ class Command:
     async def _wait(self) -> Any:
         answer = await asyncio.shield(self._future)
         if self._core.journal is not None:
-            await self._core.journal.acknowledged(self._core.journal.seq)
+            await self._core.journal.wait_until_durable(self._core.journal.seq)
         if answer is None or "error" in answer:
             self._core.taint.pass_on_to_here(self._process.pid, "an answer of")
         if answer is None:
-            raise self._ended()
+            raise self._explain_end()
         if "error" in answer:
             raise error_from_data(answer["error"])
         return answer["value"] if self._read is None else self._read(answer["value"])
 
-    def _ended(self) -> BaseException:
+    def _explain_end(self) -> BaseException:
         ended = self._process.exit
         if ended is not None and ended.error is not None:
             return ended.error
@@ -324,9 +324,9 @@ class SupervisorHandle(Handle):
     __slots__ = ()
 
     def __await__(self) -> Generator[Any, None, SupervisorHandle]:
-        return self._begun().__await__()
+        return self._wait_until_started().__await__()
 
-    async def _begun(self) -> SupervisorHandle:
+    async def _wait_until_started(self) -> SupervisorHandle:
         if self._process.exit is None:
             await self._command("started")
         elif self._process.exit.error is not None:
@@ -335,7 +335,7 @@ class SupervisorHandle(Handle):
 
     @property
     def _supervisors(self) -> Supervisors:
-        supervisors: Supervisors = self._process.core.subsystems.named("supervisors")
+        supervisors: Supervisors = self._process.core.subsystems.find_by_name("supervisors")
         return supervisors
 
     def _command(self, verb: str, child_id: str = "", **data: Any) -> Command:
@@ -383,9 +383,9 @@ class SupervisorHandle(Handle):
         if self._process.exit is not None:
             return Ack(self._process.core, self._process.exit_seq)
         self._command("stop")
-        return Ack(self._process.core, self._stopped())
+        return Ack(self._process.core, self._wait_until_stopped())
 
-    async def _stopped(self) -> int:
+    async def _wait_until_stopped(self) -> int:
         await self.wait()
         return self._process.exit_seq
 
@@ -413,7 +413,7 @@ class SupervisorHandle(Handle):
                 row.spec.kind,
                 row.spec.restart,
                 row.spec.significant,
-                fixed_name(row.spec.program),
+                to_fixed_name(row.spec.program),
                 row.starts,
             )
             for row in rows

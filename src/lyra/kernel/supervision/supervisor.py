@@ -90,12 +90,12 @@ _SCOPE: Final[
 async def supervise(ctx: Context, plan: Any) -> Any:
     """The program of every supervisor."""
     life = Run(ctx, plan if isinstance(plan, Plan) else read_kept(ctx, plan, Plan))
-    supervisors: Supervisors = ctx.own_process.core.subsystems.named("supervisors")
+    supervisors: Supervisors = ctx.own_process.core.subsystems.find_by_name("supervisors")
     supervisors.began(ctx.pid, life.table, life.plan)
     try:
         return await life.run()
     finally:
-        supervisors.ended(ctx.pid)
+        supervisors.on_ended(ctx.pid)
 
 
 def _spawns(kernel: Any, args: Sequence[Any]) -> Iterator[tuple[str, ...]]:
@@ -106,7 +106,7 @@ def _spawns(kernel: Any, args: Sequence[Any]) -> Iterator[tuple[str, ...]]:
         for spec in (*plan.children, *((plan.template,) if plan.template is not None else ())):
             program = kernel.programs.get(spec.program)
             yield from (
-                (program_names(spec.program),) if program is None else kernel.lifetimes.spawned(program, spec.args)
+                (program_names(spec.program),) if program is None else kernel.lifetimes.list_spawned(program, spec.args)
             )
 
 
@@ -127,7 +127,7 @@ class Run:
     def __init__(self, ctx: Context, plan: Plan) -> None:
         self._ctx = OwnContext(ctx.own_process)
         self._core = ctx.own_process.core
-        self._supervisors: Supervisors = self._core.subsystems.named("supervisors")
+        self._supervisors: Supervisors = self._core.subsystems.find_by_name("supervisors")
         self.plan = plan
         kept = ctx.restored
         rows = [ChildRow(spec) for spec in plan.children]
@@ -532,7 +532,7 @@ class Run:
         await self._halt(row if row is not None else self._row(event["id"]))
 
     async def _restart_child(self, event: dict[str, Any]) -> str:
-        row = self._stopped(event["id"])
+        row = self._find_stopped(event["id"])
         await self._start_or_raise(row, keep=True)
         return row.pid or ""
 
@@ -547,9 +547,9 @@ class Run:
         return row.pid or ""
 
     async def _delete_child(self, event: dict[str, Any]) -> None:
-        self._forget(self._stopped(event["id"]))
+        self._forget(self._find_stopped(event["id"]))
 
-    async def _started(self, _event: dict[str, Any]) -> None:
+    async def _on_started(self, _event: dict[str, Any]) -> None:
         """All that was asked before this has happened."""
 
     async def _stop(self, _event: dict[str, Any]) -> None:
@@ -569,7 +569,7 @@ class Run:
             raise NoSuchProcess(f"no child {child_id!r}", id=child_id, problem="not_found")
         return row
 
-    def _stopped(self, child_id: str) -> ChildRow:
+    def _find_stopped(self, child_id: str) -> ChildRow:
         """A child that is neither running nor about to."""
         if self.plan.template is not None:
             hint = "terminate_child stops and forgets one, start_child starts another"
@@ -599,7 +599,7 @@ class Run:
     def _tell(self, kind: str, row: ChildRow, reason: str, pid: str | None) -> None:
         if not self._ctx.replaying:
             data = {"id": row.spec.id, "reason": reason, "starts": row.starts}
-            if row.tainted or (reason not in PLAIN_ENDS and pid is not None and self._core.taint.tainted(pid)):
+            if row.tainted or (reason not in PLAIN_ENDS and pid is not None and self._core.taint.is_tainted(pid)):
                 data["tainted"] = True
             self._core.publish(self._ctx.pid, kind, data)
 
@@ -624,7 +624,7 @@ _COMMANDS: Final[dict[str, Callable[[Run, dict[str, Any]], Any]]] = {
     "restart_child": Run._restart_child,
     "replace_child": Run._replace_child,
     "delete_child": Run._delete_child,
-    "started": Run._started,
-    "known": Run._started,  # a program that is not waited for any more
+    "started": Run._on_started,
+    "known": Run._on_started,  # a program that is not waited for any more
     "stop": Run._stop,
 }

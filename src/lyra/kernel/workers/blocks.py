@@ -81,7 +81,7 @@ class Blocks:
             seen.state,
             PRIORITIES[process.priority],
             resources.get_quota(process.pid),
-            resources.usage_of(process.pid, process, self._lifecycle.elapsed_of_program(process)),
+            resources.usage_of(process.pid, process, self._lifecycle.measure_elapsed_of_program(process)),
             user_id=self._lifecycle.user_of_program(process),
             created_at=process.created_at,
             started_at=process.created_at,
@@ -113,7 +113,7 @@ class Blocks:
         taint = self._core.taint
         if block.pending_interrupt is not None and (asked := self._interrupts._oldest(block.pid)) is not None:
             self._interrupts._read(asked)
-        if taint.tainted(block.pid) and self._has_chosen_words(block):
+        if taint.is_tainted(block.pid) and self._has_chosen_words(block):
             taint.pass_on_to_here(block.pid, "the block of")
         return block
 

@@ -130,7 +130,7 @@ class Entry(msgspec.Struct):
         if self.waiting_since is not None:
             self.waiting_since = min(self.waiting_since, now)
 
-    def elapsed_s(self, now: float) -> float:
+    def measure_elapsed_s(self, now: float) -> float:
         """Seconds from its first run until its end or now, without the time in `waiting`."""
         if self.started_at is None:
             return 0.0
@@ -159,9 +159,9 @@ class LifecycleState:
     def apply(self, kind: str, pid: str, time: float, data: dict[str, Any]) -> None:
         del time  # rows have their own
         if kind == "pcb.submitted":
-            self._submitted(pid, data)
+            self._apply_submitted(pid, data)
         elif kind == "pcb.moved":
-            self._moved(pid, self.entries[pid], data)
+            self._apply_moved(pid, self.entries[pid], data)
         elif kind == "pcb.noted":
             entry = self.entries[pid]
             entry.current_stage = data.get("current_stage", entry.current_stage)
@@ -175,7 +175,7 @@ class LifecycleState:
         else:
             self._forgotten(pid)
 
-    def _submitted(self, pid: str, data: dict[str, Any]) -> None:
+    def _apply_submitted(self, pid: str, data: dict[str, Any]) -> None:
         if pid in self.entries:
             raise ValueError(f"{pid} is submitted a second time")
         self.orders += 1
@@ -191,7 +191,7 @@ class LifecycleState:
         if parent_pid and parent_pid not in self.entries:
             self.adopted.setdefault(parent_pid, {})[pid] = None
 
-    def _moved(self, pid: str, entry: Entry, data: dict[str, Any]) -> None:
+    def _apply_moved(self, pid: str, entry: Entry, data: dict[str, Any]) -> None:
         state, old, moved_at = data["new_state"], entry.state, data["at"]
         if state not in TRANSITIONS[old]:
             raise ValueError(f"{pid} cannot go from {old} to {state}")

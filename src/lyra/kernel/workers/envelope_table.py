@@ -102,7 +102,7 @@ class EnvelopeTable(Subsystem):
 
     def get(self, envelope_id: str, *, user_id: str | None = None) -> Envelope:
         require("db.read", _TABLE)
-        envelope = self._owned(envelope_id, user_id)
+        envelope = self._find_owned(envelope_id, user_id)
         if envelope_id in self.state.untrusted:
             self._core.taint.mark_here("an envelope")
         return envelope.copy()
@@ -119,8 +119,8 @@ class EnvelopeTable(Subsystem):
         if not isinstance(given, Mapping):
             raise ConfigError(f"an update is a mapping of fields, not {type(given).__name__}", key="envelope")
         check_keys(given, Envelope.__struct_fields__, "an envelope")
-        before = self._owned(given.get("envelope_id"), user_id)
-        fields = _changed(before, given)
+        before = self._find_owned(given.get("envelope_id"), user_id)
+        fields = _find_changes(before, given)
         if fields:
             if before.terminated:
                 raise InvalidTransition(
@@ -144,12 +144,12 @@ class EnvelopeTable(Subsystem):
             return self.get(envelope, user_id=user_id).check_bounds()
         given = envelope if isinstance(envelope, Envelope) else envelope_of(self._core, self._lifecycle, envelope)
         if given.envelope_id in self.state.envelopes:
-            self._owned(given.envelope_id, user_id)
+            self._find_owned(given.envelope_id, user_id)
         return given.check_bounds()
 
     def forget(self, envelope_id: str, *, user_id: str | None = None) -> None:
         self._may_write()
-        self._owned(envelope_id, user_id)
+        self._find_owned(envelope_id, user_id)
         self._write("envelope.forgotten", envelope_id, {})
 
     def forget_older_than(self, age_s: float = CLEANUP_ENVELOPES_S) -> int:
@@ -185,7 +185,7 @@ class EnvelopeTable(Subsystem):
             row["tainted"] = True
         self._core.fact(self.state, "", kind, row)
 
-    def _owned(self, envelope_id: Any, user_id: str | None) -> Envelope:
+    def _find_owned(self, envelope_id: Any, user_id: str | None) -> Envelope:
         envelope = self.state.envelopes.get(envelope_id) if isinstance(envelope_id, str) else None
         if envelope is None:
             raise unknown_envelope(envelope_id)
@@ -205,7 +205,7 @@ def _id_of(envelope: Any) -> Any:
     return envelope.get("envelope_id") if isinstance(envelope, Mapping) else envelope
 
 
-def _changed(before: Envelope, given: Mapping[str, Any]) -> dict[str, Any]:
+def _find_changes(before: Envelope, given: Mapping[str, Any]) -> dict[str, Any]:
     """The fields that an update changes, with mappings merged by key."""
     fields: dict[str, Any] = {}
     held = before.to_data()

@@ -26,7 +26,7 @@ from lyra.kernel.base.subsystem import Subsystem
 from lyra.kernel.journal.rows import durable_value
 from lyra.kernel.process.process import PRIORITIES, TRANSITIONS, Process
 from lyra.kernel.programs.context import require_send
-from lyra.kernel.programs.lifetime import checked_word
+from lyra.kernel.programs.lifetime import check_word
 from lyra.kernel.workers.blocks import Blocks, unknown_process
 from lyra.kernel.workers.entry import STATES, TERMINAL, Entry, LifecycleState, Owner, ProcessControlBlock, ProcessCounts
 from lyra.kernel.workers.usage import ResourceQuota
@@ -74,8 +74,8 @@ class LifecycleManager(Subsystem):
         self._lifetimes = lifetimes
         self._interrupts = interrupts
         interrupts.owner_of = self.owner
-        interrupts.on_asked.append(self.asked)
-        interrupts.on_answered.append(self.answered)
+        interrupts.on_asked.append(self.pause_entry)
+        interrupts.on_answered.append(self.resume_entry)
         # Filled in by the parts beside and above when they are made:
         self.resources: ResourceTracker
         self.rate_limiter: RateLimiter
@@ -102,7 +102,7 @@ class LifecycleManager(Subsystem):
         core = self._core
         core.raise_if_closed()
         self.raise_if_closing("process")
-        self.checked_pid(pid)
+        self.check_pid(pid)
         if self.find(pid) is None:
             require("process.spawn", pid)
             given = {"request_id": request_id, "user_id": user_id, "session_id": session_id, "parent_pid": parent_pid}
@@ -113,7 +113,7 @@ class LifecycleManager(Subsystem):
     def enter_with_pipeline(self, pid: str, *, request_id: str, user_id: str, session_id: str) -> None:
         """A pipeline begins under a pid that was not submitted: its entry is at work at once and never queued."""
         core = self._core
-        self.checked_pid(pid)
+        self.check_pid(pid)
         given = {"request_id": request_id, "user_id": user_id, "session_id": session_id, "pipeline": True}
         with core.listeners.act:
             self._enter(pid, PRIORITIES.index("normal"), self.resources.default_quota, given)
@@ -171,8 +171,8 @@ class LifecycleManager(Subsystem):
             core.listeners.tell(pid, kind, data)
 
     @staticmethod
-    def checked_pid(pid: Any) -> str:
-        return checked_word("pid", pid)
+    def check_pid(pid: Any) -> str:
+        return check_word("pid", pid)
 
     # ------------------------------------------------------------------ moving
 
@@ -180,7 +180,7 @@ class LifecycleManager(Subsystem):
         """Put a new entry in line. One that has used up its quota is refused."""
         self._core.raise_if_closed()
         require_signal(pid)
-        entry = self._own(pid)
+        entry = self._find_own(pid)
         if entry.state != "new":
             raise InvalidTransition(
                 f"cannot schedule {pid}: its state is {entry.state}, not new",
@@ -218,7 +218,7 @@ class LifecycleManager(Subsystem):
         """Move an entry, if the table allows it."""
         self._core.raise_if_closed()
         require_signal(pid)
-        entry = self._own(pid)
+        entry = self._find_own(pid)
         self._may_move(pid)
         word = _lower(state)
         if word not in STATES:
@@ -340,20 +340,20 @@ class LifecycleManager(Subsystem):
         row = {"old_state": entry.state, "new_state": state, "reason": reason}
         core.fact(self.state, pid, "pcb.moved", {**row, "at": core.now()})
         self._tell(pid, "process.state_changed", row)
-        self.time_limits.moved(pid)
+        self.time_limits.on_moved(pid)
 
     # ------------------------------------------------------------------ questions
 
     def has_name(self, word: str) -> bool:
         return self.find(word) is not None
 
-    def asked(self, pid: str) -> None:
+    def pause_entry(self, pid: str) -> None:
         """Move a running entry to `waiting` when a question about it is open."""
         entry = self.state.entries.get(pid)
         if entry is not None and entry.state == "running":
             self._move(pid, entry, "waiting", _ASKED)
 
-    def answered(self, pid: str) -> None:
+    def resume_entry(self, pid: str) -> None:
         """Let an entry go on after its last question has ended, unless it waits for another reason."""
         entry = self.state.entries.get(pid)
         if entry is None or self._interrupts.has_pending(pid):
@@ -368,7 +368,7 @@ class LifecycleManager(Subsystem):
     def note(self, pid: str, *, current_stage: str | None = None, current_service: str | None = None) -> None:
         """Note where its work is at the moment: it is shown, and nothing else."""
         self._core.raise_if_closed()
-        entry = self._own(pid)
+        entry = self._find_own(pid)
         given = {"current_stage": current_stage, "current_service": current_service}
         row = {
             name: sendable_text(value, name)
@@ -503,15 +503,15 @@ class LifecycleManager(Subsystem):
         process = self._core.processes.get(pid)
         return process is not None and process.exit is None
 
-    def elapsed_s(self, pid: str) -> float:
+    def measure_elapsed_s(self, pid: str) -> float:
         """Since it first ran, until it ended or now; an entry's time in `waiting` does not count."""
         entry = self.state.entries.get(pid)
         if entry is not None:
-            return entry.elapsed_s(self._core.now())
+            return entry.measure_elapsed_s(self._core.now())
         process = self._core.processes.get(pid)
-        return 0.0 if process is None else self.elapsed_of_program(process)
+        return 0.0 if process is None else self.measure_elapsed_of_program(process)
 
-    def elapsed_of_program(self, process: Process) -> float:
+    def measure_elapsed_of_program(self, process: Process) -> float:
         """Since a program was started, until it ended or now."""
         return max(0.0, (self._core.now() if process.ended_at is None else process.ended_at) - process.created_at)
 
@@ -524,7 +524,7 @@ class LifecycleManager(Subsystem):
     def _entry(self, pid: Any) -> Entry | None:
         return self.state.entries.get(pid) if isinstance(pid, str) else None
 
-    def _own(self, pid: Any) -> Entry:
+    def _find_own(self, pid: Any) -> Entry:
         """The entry of a pid; InvalidTransition for a program process, which changes its state itself."""
         entry = self._entry(pid)
         if entry is not None:

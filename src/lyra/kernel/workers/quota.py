@@ -26,7 +26,7 @@ from lyra.kernel.journal.rows import DurableValue
 # ---------------------------------------------------------------- ownership
 # A caller that names no user is the program around the kernel, and may do everything. A user may only act on what is
 # theirs; what belongs to no user is out of every user's reach.
-def checked_user(user_id: object) -> str:
+def check_user(user_id: object) -> str:
     """The id of a user who asks; not empty."""
     text = short_text(sendable_text(user_id, "user_id"), "user_id", most=NAME_LENGTH_MAX)
     if not text:
@@ -92,7 +92,7 @@ class ResourceQuota(DurableValue, FrozenSettings, frozen=True, dict=True):
         """The fields that were given; the others took their defaults."""
         return {name: getattr(self, name) for name in self.__dict__["_given"]}
 
-    def changed(self, changes: Any) -> ResourceQuota:
+    def with_changes(self, changes: Any) -> ResourceQuota:
         """This quota with the named fields changed; 0 leaves a field unchanged."""
         if not isinstance(changes, Mapping):
             raise ConfigError(f"{self.WORD} is a mapping of settings, not {changes!r}")

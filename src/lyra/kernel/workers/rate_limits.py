@@ -69,7 +69,7 @@ class RateLimitConfig(FrozenSettings, frozen=True):
     def limit(self, window: str) -> int:
         return int(getattr(self, WINDOWS[window][1]))
 
-    def tightened(self, **limits: int) -> RateLimitConfig:
+    def tighten(self, **limits: int) -> RateLimitConfig:
         """This config with lower limits; a higher limit or 0 changes nothing."""
         lower = {
             name: value if getattr(self, name) <= 0 else min(value, getattr(self, name))
@@ -153,7 +153,7 @@ class _Windows:
                     return float(last + seconds - now)
         return seconds
 
-    def expired(self, now: float) -> bool:
+    def is_expired(self, now: float) -> bool:
         return all(self.count(name, now) == 0 for name in WINDOWS)
 
 
@@ -184,7 +184,7 @@ class RateState:
         elif kind == "rate.reset":
             self._forget([key for key in self.windows if key[0] == data["user"]])
         else:
-            self._forget([key for key, windows in self.windows.items() if windows.expired(data["at"])])
+            self._forget([key for key, windows in self.windows.items() if windows.is_expired(data["at"])])
 
     def _count(self, user: str, endpoint: str, request_time: float) -> None:
         key = (user, endpoint)
@@ -248,11 +248,11 @@ class RateLimiter(Subsystem):
             if (limit := config.limit(name)) > 0 and (count := windows.count(name, now)) >= limit
         ]
         if refusals:
-            return _refused(refusals)  # nothing was written
+            return _make_refusal(refusals)  # nothing was written
         if record:
             self._core.fact(self.state, "", "rate.counted", {"user": user_id, "endpoint": endpoint, "at": now})
             windows = self.state.windows[key]
-        return durable_value(self._core, _allowed(config, windows, now))
+        return durable_value(self._core, _make_admission(config, windows, now))
 
     def get_config(self, user_id: str, endpoint: str = "") -> RateLimitConfig:
         """The limits in force: the endpoint's own, else the user's own, else the default; the last two tightened by the
@@ -262,7 +262,7 @@ class RateLimiter(Subsystem):
             return own
         config = self.state.users.get(_word(user_id, "user_id")) or self.state.default
         for asked in self._tight.get(user_id, {}).values():
-            config = config.tightened(**asked)
+            config = config.tighten(**asked)
         return config
 
     def get_usage(self, user_id: str, endpoint: str = "") -> RateLimitUsage:
@@ -316,7 +316,7 @@ class RateLimiter(Subsystem):
             if not asked:
                 del self._tight[user_id]
 
-    def restored(self) -> None:
+    def on_restored(self) -> None:
         """After a restart: the quotas of live entries hold again, and no request lies in the future."""
         now = self._core.now()
         if any(windows.last > now for windows in self.state.windows.values()):
@@ -353,12 +353,12 @@ class RateLimiter(Subsystem):
         """Forget users and endpoints whose windows are all empty; gives how many."""
         self._core.raise_if_closed()
         now, before = self._core.now(), len(self.state.windows)
-        if any(windows.expired(now) for windows in self.state.windows.values()):
+        if any(windows.is_expired(now) for windows in self.state.windows.values()):
             self._core.fact(self.state, "", "rate.forgotten", {"at": now})
         return before - len(self.state.windows)
 
 
-def _refused(refusals: list[tuple[str, int, int, float]]) -> RateLimitResult:
+def _make_refusal(refusals: list[tuple[str, int, int, float]]) -> RateLimitResult:
     """The result for a refused request: the first window in order is the reason; the wait is enough for all."""
     window, count, limit, _ = refusals[0]
     wait_s = max(free_in for _, _, _, free_in in refusals)
@@ -366,7 +366,7 @@ def _refused(refusals: list[tuple[str, int, int, float]]) -> RateLimitResult:
     return RateLimitResult(False, True, f"rate limit exceeded: {what}", window, count, limit, wait_s, 0)
 
 
-def _allowed(config: RateLimitConfig, windows: _Windows, now: float) -> RateLimitResult:
+def _make_admission(config: RateLimitConfig, windows: _Windows, now: float) -> RateLimitResult:
     """The result for an admitted request; `remaining` is the minute's or, without a limit there, the least of all."""
     left = {name: config.limit(name) - windows.count(name, now) for name in WINDOWS if config.limit(name) > 0}
     remaining = left["minute"] if "minute" in left else min(left.values(), default=UNLIMITED)

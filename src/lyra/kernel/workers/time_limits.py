@@ -38,10 +38,10 @@ class TimeLimits(Subsystem):
         due_s = self._next_s(pid)
         if due_s is not None:
             clock = self._core.clock
-            left_s = max(0.0, due_s - self._lifecycle.elapsed_s(pid))
+            left_s = max(0.0, due_s - self._lifecycle.measure_elapsed_s(pid))
             self._timers[pid] = clock.call_at(clock.monotonic() + left_s, lambda: self._ring(pid))
 
-    def moved(self, pid: str) -> None:
+    def on_moved(self, pid: str) -> None:
         """It is in another state: its time runs, or stands still."""
         if not self._lifecycle.is_timed(pid):
             self.forget(pid)
@@ -54,14 +54,14 @@ class TimeLimits(Subsystem):
         if timer is not None:
             timer.cancel()
 
-    def left_s(self, pid: str) -> float | None:
+    def measure_left_s(self, pid: str) -> float | None:
         """Seconds until its time is up; None for one whose time does not run."""
         if not self._lifecycle.is_timed(pid):
             return None
-        left_s = self._resources.get_quota(pid).timeout_seconds - self._lifecycle.elapsed_s(pid)
+        left_s = self._resources.get_quota(pid).timeout_seconds - self._lifecycle.measure_elapsed_s(pid)
         return max(0.0, left_s) + _GRAIN_S
 
-    def restored(self) -> None:
+    def on_restored(self) -> None:
         """After a restart: time ran on meanwhile."""
         now = self._core.now()
         for pid, entry in self._lifecycle.state.entries.items():

@@ -94,7 +94,7 @@ class ResourceState:
             self._quota(pid, data)
         elif kind == "pcb.used":
             self.accounts[pid].at = data["at"]
-            self._used(self.accounts[pid], data["amounts"])
+            self._apply_used(self.accounts[pid], data["amounts"])
         elif kind == "pcb.said":
             self.accounts[pid].said[data["resource"]] = data["level"]
         elif kind == "pcb.default_quota":
@@ -119,7 +119,7 @@ class ResourceState:
             self._last = data, ResourceQuota(**data)
         return self._last[1]
 
-    def _used(self, account: _Account, data: dict[str, int]) -> None:
+    def _apply_used(self, account: _Account, data: dict[str, int]) -> None:
         amounts = data
         if "context_tokens" in data:
             amounts = dict(data)
@@ -188,7 +188,7 @@ class ResourceTracker(Subsystem):
         """A complete quota: fields that were not given have this kernel's defaults."""
         if quota is None or quota == {}:
             return self.default_quota
-        return self.default_quota.changed(quota.given if isinstance(quota, ResourceQuota) else quota)
+        return self.default_quota.with_changes(quota.given if isinstance(quota, ResourceQuota) else quota)
 
     def open(self, pid: str, quota: ResourceQuota, *, user_id: str = "") -> None:
         """Set the quota of a pid and begin to count its usage."""
@@ -230,7 +230,7 @@ class ResourceTracker(Subsystem):
         account = self.state.accounts.get(_text(pid))
         if account is None:
             raise NoSuchProcess(f"no process {pid!r} has a quota here", hint="submit it first", pid=pid)
-        quota = account.quota.changed(changes)
+        quota = account.quota.with_changes(changes)
         with self._core.listeners.act:
             self.open(pid, quota, user_id=account.user_id)
             self._look(pid)
@@ -260,10 +260,10 @@ class ResourceTracker(Subsystem):
         for name, amount in amounts.items():
             limit = getattr(quota, LIMITS[name])
             if getattr(usage, name) + amount > limit:
-                self._refused(pid, name, getattr(usage, name) + amount, limit)
+                self._refuse(pid, name, getattr(usage, name) + amount, limit)
         self.count(pid, amounts)
 
-    def _refused(self, pid: str, resource: str, wanted: int, limit: int) -> NoReturn:
+    def _refuse(self, pid: str, resource: str, wanted: int, limit: int) -> NoReturn:
         account = self.state.accounts.get(pid)
         if account is None or account.said.get(resource) != "exceeded":
             if account is not None:
@@ -337,7 +337,7 @@ class ResourceTracker(Subsystem):
             amounts = {**amounts, "context_tokens": min(tokens, COUNTED_MAX)}
         account = self.state.accounts.get(pid)
         if account is None:
-            self.open(self._lifecycle.checked_pid(pid), self.default_quota)
+            self.open(self._lifecycle.check_pid(pid), self.default_quota)
             account = self.state.accounts[pid]
         if amounts:
             self._core.fact(self.state, pid, "pcb.used", {"amounts": amounts, "at": self._core.now()})
@@ -355,7 +355,7 @@ class ResourceTracker(Subsystem):
             limit = getattr(quota, LIMITS[name])
             if used[name] * 100 >= limit * QUOTA_WARN_PERCENT and reported.get(name) != "exceeded":
                 return True
-        return self._lifecycle.elapsed_s(pid) >= min(quota.soft_timeout_seconds, quota.timeout_seconds)
+        return self._lifecycle.measure_elapsed_s(pid) >= min(quota.soft_timeout_seconds, quota.timeout_seconds)
 
     def record_tool_call(self, pid: str) -> ResourceUsage:
         return self.record_usage(pid, tool_calls=1)
@@ -365,14 +365,14 @@ class ResourceTracker(Subsystem):
 
     def get_usage(self, pid: str) -> ResourceUsage:
         """The usage of a pid. Where none is reported, or its budget is its own, a program's spending counts."""
-        return self.usage_of(_text(pid), self._core.processes.get(pid), self._lifecycle.elapsed_s(pid))
+        return self.usage_of(_text(pid), self._core.processes.get(pid), self._lifecycle.measure_elapsed_s(pid))
 
     def usage_of(self, pid: str, process: Process | None, elapsed_s: float) -> ResourceUsage:
         """Return the usage of a pid whose process and time are known already."""
         account = self.state.accounts.get(pid)
         counted = dict(account.used) if account is not None else {}
         if process is not None and process.spent.items and (account is None or process.has_own_budget):
-            _add(counted, _spent(process))
+            _add(counted, _read_spent(process))
         return ResourceUsage(**counted, elapsed_seconds=elapsed_s)
 
     def get_user_usage(self, user_id: str) -> ResourceUsage:
@@ -407,7 +407,7 @@ def _text(pid: Any) -> str:
     return pid if type(pid) is str else sendable_text(pid, "a pid")
 
 
-def _spent(process: Process) -> dict[str, int]:
+def _read_spent(process: Process) -> dict[str, int]:
     """Return what a program and those below it have spent, in the words of quotas."""
     spent = process.spent.to_data()
     words = {"hops": "agent_hops", "input_tokens": "tokens_in", "output_tokens": "tokens_out"}

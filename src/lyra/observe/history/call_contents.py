@@ -78,20 +78,20 @@ class ContentHistory:
 
     # ------------------------------------------------------------------ one handler a kind
 
-    def _created(self, _event: Event, data: Mapping[str, Any]) -> None:
+    def _on_created(self, _event: Event, data: Mapping[str, Any]) -> None:
         """An agent that was started for one question has it among its arguments."""
         if str(data.get("program", "")).startswith("agent:"):
             for argument in data.get("args") or ():
                 self._add_message("message", argument)
 
-    def _received(self, _event: Event, data: Mapping[str, Any]) -> None:
+    def _on_received(self, _event: Event, data: Mapping[str, Any]) -> None:
         message = self._message_at(data["message"]) if data.get("message") else None
         if isinstance(message, Mapping):
             message = message.get("content", message)
         if message is not None:
             self._add_message("message", message)
 
-    def _started(self, event: Event, data: Mapping[str, Any]) -> None:
+    def _on_started(self, event: Event, data: Mapping[str, Any]) -> None:
         key, name = str(data["key"]), str(data["name"])
         kind, _, rest = name.partition(":")
         if kind == "model":
@@ -116,7 +116,7 @@ class ContentHistory:
         if decision is not None:
             call.decision = {name: decision[name] for name in _DECIDED if decision.get(name) not in (None, "")}
 
-    def _finished(self, event: Event, data: Mapping[str, Any]) -> None:
+    def _on_finished(self, event: Event, data: Mapping[str, Any]) -> None:
         value, error = data.get("value"), data.get("error")
         if data.get("name") == "admit" and isinstance(value, Mapping):
             self._admitted[_branch(str(data["key"]))] = value
@@ -127,12 +127,12 @@ class ContentHistory:
         if isinstance(error, Mapping):
             call.error = f"{error.get('code', 'error')}: {error.get('message', '')}"[:_TEXT_CHARS_MAX]
         elif call.kind == "model":
-            self._answered(call, value)
+            self._fill_answer(call, value)
         else:
             call.answer = [ContentPart("result", "(kept in a blob)" if data.get("blob") else _text(value))]
             self._since.append(ContentPart(f"result of {call.name}", call.answer[0].text))
 
-    def _answered(self, call: CallContent, value: Any) -> None:
+    def _fill_answer(self, call: CallContent, value: Any) -> None:
         if not isinstance(value, Mapping):
             return
         message, usage = value.get("message") or {}, value.get("usage") or {}
@@ -143,7 +143,7 @@ class ContentHistory:
             call.answer.append(ContentPart(f"calls {asked.get('name', '')}", _text(asked.get("arguments"))))
         call.cache = {name: usage[name] for name in ("cache_read_tokens", "cache_write_tokens") if usage.get(name)}
 
-    def _retried(self, _event: Event, data: Mapping[str, Any]) -> None:
+    def _on_retried(self, _event: Event, data: Mapping[str, Any]) -> None:
         call = self.calls.get(str(data.get("key")))
         if call is not None:
             call.tries += 1
@@ -154,11 +154,11 @@ class ContentHistory:
 
 _DECIDED: Final = ("decision", "rule", "reason", "source", "subject")
 _HANDLERS: Final[dict[str, Callable[[ContentHistory, Event, Mapping[str, Any]], None]]] = {
-    "process.created": ContentHistory._created,
-    "message.received": ContentHistory._received,
-    "effect.started": ContentHistory._started,
-    "effect.finished": ContentHistory._finished,
-    "effect.retried": ContentHistory._retried,
+    "process.created": ContentHistory._on_created,
+    "message.received": ContentHistory._on_received,
+    "effect.started": ContentHistory._on_started,
+    "effect.finished": ContentHistory._on_finished,
+    "effect.retried": ContentHistory._on_retried,
 }
 
 

@@ -67,13 +67,13 @@ class CallHistory:
     def add(self, event: Event) -> None:
         self.seq = max(self.seq, event.seq)
         if event.kind == "process.created":
-            self._created(event, event.data)
+            self._on_created(event, event.data)
         elif event.kind == "process.terminated":
             self._key_names.pop(event.pid, None)
         elif event.kind == "effect.started":
-            self._started(event, event.data)
+            self._on_started(event, event.data)
         elif event.kind == "effect.finished":
-            self._finished(event, event.data)
+            self._on_finished(event, event.data)
         elif event.kind == "effect.retried":
             record = self.records.get((event.pid, str(event.data.get("key"))))
             if record is not None:
@@ -83,10 +83,10 @@ class CallHistory:
         for event in events:
             self.add(event)
 
-    def of(self, pid: str) -> list[CallRecord]:
+    def list_for(self, pid: str) -> list[CallRecord]:
         return [record for (caller, _), record in self.records.items() if caller == pid]
 
-    def _created(self, event: Event, data: Mapping[str, Any]) -> None:
+    def _on_created(self, event: Event, data: Mapping[str, Any]) -> None:
         name = self._key_names.get(data.get("parent") or "", "")
         if data.get("program") == GATEWAY_KEY:
             args = data.get("args")
@@ -95,7 +95,7 @@ class CallHistory:
         if name:
             self._key_names[event.pid] = name
 
-    def _started(self, event: Event, data: Mapping[str, Any]) -> None:
+    def _on_started(self, event: Event, data: Mapping[str, Any]) -> None:
         key = str(data["key"])
         kind, agent, model = _parts(data["name"])
         name = model or (data["name"].partition(":")[2] if kind == "tool" else data["name"])
@@ -107,7 +107,7 @@ class CallHistory:
             del self.records[next(iter(self.records))]
             self.dropped += 1
 
-    def _finished(self, event: Event, data: Mapping[str, Any]) -> None:
+    def _on_finished(self, event: Event, data: Mapping[str, Any]) -> None:
         record = self.records.get((event.pid, str(data["key"])))
         if record is None:
             return
@@ -119,7 +119,7 @@ class CallHistory:
         record.micro_usd += usage.get("usd", 0)
         record.input_tokens += usage.get("input_tokens", 0)
         record.output_tokens += usage.get("output_tokens", 0)
-        record.cached_tokens += _cached(data.get("value"))
+        record.cached_tokens += _read_cached(data.get("value"))
         record.status = "ok" if error is None else str(error.get("code", "error"))
         record.error = "" if error is None else str(error.get("message", ""))
 
@@ -129,7 +129,7 @@ def key_of_agent(agent: str) -> str:
     return agent.removeprefix(KEY_AGENT) if agent.startswith(KEY_AGENT) else ""
 
 
-def _cached(value: Any) -> int:
+def _read_cached(value: Any) -> int:
     """The tokens that an answer of a model took from the provider's cache."""
     usage = value.get("usage") if isinstance(value, Mapping) else None
     tokens = usage.get("cache_read_tokens") if isinstance(usage, Mapping) else None

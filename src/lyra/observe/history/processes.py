@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from lyra.core.event import Event
-from lyra.core.naming import fixed_name
+from lyra.core.naming import to_fixed_name
 
 _ENDED: Final = ("terminated", "zombie")
 
@@ -132,7 +132,7 @@ def record_from_row(pid: str, created: Mapping[str, Any], created_at: float) -> 
     budget = created.get("budget")
     return ProcessRecord(
         pid,
-        program=fixed_name(str(created.get("program") or "")),
+        program=to_fixed_name(str(created.get("program") or "")),
         name=str(created.get("name") or ""),
         parent=str(created.get("parent") or ""),
         created_at=created_at,
@@ -149,13 +149,13 @@ def sum_into(total: dict[str, int], usage: Mapping[str, int] | None) -> None:
 # ---------------------------------------------------------------- one change a kind
 
 
-def _created(table: ProcessTable, event: Event, data: Mapping[str, Any], _: Any) -> None:
+def _apply_created(table: ProcessTable, event: Event, data: Mapping[str, Any], _: Any) -> None:
     record = table.records[event.pid] = record_from_row(event.pid, data, event.time)
     parent = table.records.get(record.parent)
     record.user_id = "" if parent is None else parent.user_id
 
 
-def _noted(_: ProcessTable, event: Event, data: Mapping[str, Any], record: ProcessRecord) -> None:
+def _apply_noted(_: ProcessTable, event: Event, data: Mapping[str, Any], record: ProcessRecord) -> None:
     """Take over what an entry says of itself, or of a process of its pid."""
     if event.kind != "pcb.noted":
         record.user_id = data.get("user_id") or ""
@@ -165,13 +165,13 @@ def _noted(_: ProcessTable, event: Event, data: Mapping[str, Any], record: Proce
         record.state = "new"
 
 
-def _moved(_: ProcessTable, event: Event, data: Mapping[str, Any], record: ProcessRecord) -> None:
+def _apply_moved(_: ProcessTable, event: Event, data: Mapping[str, Any], record: ProcessRecord) -> None:
     record.state = data["new_state"]
     if record.state == "terminated":
         record.reason, record.ended_at = data.get("reason") or "", event.time
 
 
-def _used(_: ProcessTable, _event: Event, data: Mapping[str, Any], record: ProcessRecord) -> None:
+def _apply_used(_: ProcessTable, _event: Event, data: Mapping[str, Any], record: ProcessRecord) -> None:
     sum_into(record.spent, {name: data.get(told, 0) for told, name in _OF_ENTRY.items()})
 
 
@@ -179,7 +179,7 @@ def _stopping(_: ProcessTable, _event: Event, data: Mapping[str, Any], record: P
     record.state, record.reason = "stopping", str(data.get("reason") or "")
 
 
-def _terminated(_: ProcessTable, event: Event, data: Mapping[str, Any], record: ProcessRecord) -> None:
+def _apply_terminated(_: ProcessTable, event: Event, data: Mapping[str, Any], record: ProcessRecord) -> None:
     record.state, record.reason, record.ended_at = "terminated", str(data.get("reason") or ""), event.time
     error = data.get("error") or {}
     record.error = str(error.get("message") or error.get("code") or "")
@@ -217,13 +217,13 @@ def _on_question(_: ProcessTable, _event: Event, data: Mapping[str, Any], record
         record.state = "waiting"
 
 
-def _answered(_: ProcessTable, _event: Event, data: Mapping[str, Any], record: ProcessRecord) -> None:
+def _apply_answered(_: ProcessTable, _event: Event, data: Mapping[str, Any], record: ProcessRecord) -> None:
     record.questions.pop(str(data.get("id")), None)
     if record.state == "waiting" and record.program and not record.questions:
         record.state = "running"
 
 
-def _sent(table: ProcessTable, event: Event, data: Mapping[str, Any], _: Any) -> None:
+def _apply_sent(table: ProcessTable, event: Event, data: Mapping[str, Any], _: Any) -> None:
     receiver = table.records.get(str(data.get("to")))
     if receiver is not None and not data.get("dropped"):
         receiver.mailbox[event.seq] = data
@@ -244,26 +244,26 @@ _OF_ENTRY: Final = {  # amounts that an entry is charged with, by their names in
 _ABOUT_NEW: Final = frozenset({"pcb.submitted", "process.terminated"})  # they make a record where there is none
 _ABOUT_OTHERS: Final = frozenset({"process.created", "message.sent", "child.restarting"})  # the pid's may be missing
 CHANGES: Final[dict[str, Callable[[ProcessTable, Event, Mapping[str, Any], Any], Any]]] = {
-    "process.created": _created,
-    "process.state_changed": _moved,
+    "process.created": _apply_created,
+    "process.state_changed": _apply_moved,
     "process.stopping": _stopping,
-    "process.terminated": _terminated,
-    "pcb.submitted": _noted,
-    "pcb.owned": _noted,
-    "pcb.moved": _moved,
-    "pcb.noted": _noted,
-    "pcb.used": _used,
+    "process.terminated": _apply_terminated,
+    "pcb.submitted": _apply_noted,
+    "pcb.owned": _apply_noted,
+    "pcb.moved": _apply_moved,
+    "pcb.noted": _apply_noted,
+    "pcb.used": _apply_used,
     "pcb.forgotten": lambda table, event, *_: table.records.pop(event.pid),
     "pcb.interrupt_created": _on_question,
-    "pcb.interrupt_ended": _answered,
+    "pcb.interrupt_ended": _apply_answered,
     "effect.started": _effect_began,
     "effect.retried": _effect_retried,
     "effect.finished": _effect_ended,
     "interrupt.created": _on_question,
-    "interrupt.resolved": _answered,
-    "interrupt.expired": _answered,
-    "interrupt.cancelled": _answered,
-    "message.sent": _sent,
+    "interrupt.resolved": _apply_answered,
+    "interrupt.expired": _apply_answered,
+    "interrupt.cancelled": _apply_answered,
+    "message.sent": _apply_sent,
     "message.received": lambda _, _event, data, record: record.mailbox.pop(data.get("message") or 0, None),
     "child.restarting": _restarting,
 }

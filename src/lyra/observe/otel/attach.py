@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from lyra._version import __version__
 from lyra.core.event import Event
 from lyra.core.trace_context import TraceBridge, set_bridge
-from lyra.observe.otel.environment import captured_content, imported, is_wanted
+from lyra.observe.otel.environment import import_extra, is_wanted, read_content_places
 
 if TYPE_CHECKING:
     from opentelemetry._logs import LoggerProvider
@@ -50,7 +50,7 @@ def attach_otel(
     """
     if _PART in kernel.parts:
         return
-    imported("opentelemetry.sdk.trace")
+    import_extra("opentelemetry.sdk.trace")
     from lyra.observe.otel.providers import OtelProviders, process_providers
 
     if tracer_provider is None and meter_provider is None and logger_provider is None:
@@ -98,7 +98,7 @@ class AttachedOtel:
         self._is_bridged = False
         records = LogRecords(providers.logger, __version__) if providers.logger is not None else None
         if providers.tracer is not None:
-            details = kernel.parts[PART] = CallDetails(captured_content())
+            details = kernel.parts[PART] = CallDetails(read_content_places())
             spans = event_spans(providers.tracer, __version__, details, records)
             if spans is not None:
                 self._is_bridged = True

@@ -46,7 +46,7 @@ def has_own_provider() -> bool:
     return getattr(metrics, "_METER_PROVIDER", None) is not None
 
 
-def captured_content(env: Mapping[str, str] = os.environ) -> frozenset[str]:
+def read_content_places(env: Mapping[str, str] = os.environ) -> frozenset[str]:
     """Return where the content of prompts goes: `span`, `event`, both, or nowhere, which is the default."""
     return _CONTENT_WORDS.get(env.get(_CONTENT, "").strip().lower(), frozenset())
 
@@ -83,7 +83,7 @@ def _otlp(signal: str, protocol: str) -> Any:
         "metrics": ("metric_exporter", "OTLPMetricExporter"),
         "logs": ("_log_exporter", "OTLPLogExporter"),
     }[signal]
-    return getattr(imported(f"opentelemetry.exporter.otlp.proto.{folder}.{module}"), name)()
+    return getattr(import_extra(f"opentelemetry.exporter.otlp.proto.{folder}.{module}"), name)()
 
 
 def _console(signal: str) -> Any:
@@ -93,10 +93,10 @@ def _console(signal: str) -> Any:
         "metrics": ("opentelemetry.sdk.metrics.export", "ConsoleMetricExporter"),
         "logs": ("opentelemetry.sdk._logs.export", "ConsoleLogRecordExporter"),
     }[signal]
-    return getattr(imported(module), name)(out=sys.stderr)
+    return getattr(import_extra(module), name)(out=sys.stderr)
 
 
-def imported(module: str) -> Any:
+def import_extra(module: str) -> Any:
     """A module of OpenTelemetry; without the extra, one sentence."""
     from importlib import import_module
 

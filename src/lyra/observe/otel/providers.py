@@ -18,7 +18,7 @@ from lyra.core.clock import SystemClock
 from lyra.core.event import Event
 from lyra.errors import ConfigError, StoreError
 from lyra.observe.otel.conventions import CallDetails
-from lyra.observe.otel.environment import exporter_for, imported, is_disabled
+from lyra.observe.otel.environment import exporter_for, import_extra, is_disabled
 
 FLUSH_S: Final = 2.0  # the longest that the end of a process waits for a collector
 
@@ -100,13 +100,13 @@ def _new_providers(env: Mapping[str, str]) -> OtelProviders:
 
 def _set_by_application(module: str, getter: str, proxy: str) -> Any:
     """The global provider; None where it only stands for one that may be set later."""
-    provider = getattr(imported(module), getter)()
+    provider = getattr(import_extra(module), getter)()
     return None if type(provider).__name__ in (proxy, f"_{proxy}") else provider
 
 
 def lyra_resource() -> Any:
     """`service.name` is `lyra` unless OTEL_SERVICE_NAME or OTEL_RESOURCE_ATTRIBUTES say otherwise."""
-    resources = imported("opentelemetry.sdk.resources")
+    resources = import_extra("opentelemetry.sdk.resources")
     named = resources.Resource.create({"telemetry.distro.name": "lyra", "telemetry.distro.version": __version__})
     if str(named.attributes.get("service.name", "")).startswith("unknown_service"):
         named = named.merge(resources.Resource({"service.name": "lyra"}))
@@ -114,26 +114,26 @@ def lyra_resource() -> Any:
 
 
 def _tracer_provider(exporter: Any) -> tuple[str, Any]:
-    sdk, export = imported("opentelemetry.sdk.trace"), imported("opentelemetry.sdk.trace.export")
+    sdk, export = import_extra("opentelemetry.sdk.trace"), import_extra("opentelemetry.sdk.trace.export")
     provider = sdk.TracerProvider(resource=lyra_resource(), shutdown_on_exit=False)
     provider.add_span_processor(export.BatchSpanProcessor(exporter))
-    imported("opentelemetry.trace").set_tracer_provider(provider)
+    import_extra("opentelemetry.trace").set_tracer_provider(provider)
     return "tracer", provider
 
 
 def _meter_provider(exporter: Any) -> tuple[str, Any]:
-    sdk, export = imported("opentelemetry.sdk.metrics"), imported("opentelemetry.sdk.metrics.export")
+    sdk, export = import_extra("opentelemetry.sdk.metrics"), import_extra("opentelemetry.sdk.metrics.export")
     reader = export.PeriodicExportingMetricReader(exporter)
     provider = sdk.MeterProvider([reader], resource=lyra_resource(), shutdown_on_exit=False)
-    imported("opentelemetry.metrics").set_meter_provider(provider)
+    import_extra("opentelemetry.metrics").set_meter_provider(provider)
     return "meter", provider
 
 
 def _logger_provider(exporter: Any) -> tuple[str, Any]:
-    sdk, export = imported("opentelemetry.sdk._logs"), imported("opentelemetry.sdk._logs.export")
+    sdk, export = import_extra("opentelemetry.sdk._logs"), import_extra("opentelemetry.sdk._logs.export")
     provider = sdk.LoggerProvider(resource=lyra_resource(), shutdown_on_exit=False)
     provider.add_log_record_processor(export.BatchLogRecordProcessor(exporter))
-    imported("opentelemetry._logs").set_logger_provider(provider)
+    import_extra("opentelemetry._logs").set_logger_provider(provider)
     return "logger", provider
 
 
@@ -146,7 +146,7 @@ _HINT: Final = "set OTEL_EXPORTER_OTLP_ENDPOINT, such as http://127.0.0.1:4317"
 
 def export_events(events: Iterable[Event]) -> int:
     """Export a span for each Event by the OTEL_* variables; gives how many there were."""
-    sdk, export = imported("opentelemetry.sdk.trace"), imported("opentelemetry.sdk.trace.export")
+    sdk, export = import_extra("opentelemetry.sdk.trace"), import_extra("opentelemetry.sdk.trace.export")
     exporter = exporter_for("traces")
     if exporter is None:
         raise ConfigError("no collector is named", hint=_HINT, key="to")

@@ -48,21 +48,19 @@ def request_span(
 ) -> AbstractContextManager[RequestSpan]:
     """A block that is one request. `headers` are the client's, or the metadata of a call, with names in lower case."""
     if has_own_provider() and not is_disabled():
-        return _exported_span(name, headers, attributes)
+        return _export_span(name, headers, attributes)
     traceparent = headers.get("traceparent")
-    return _NO_TRACE if traceparent is None else _continued_span(traceparent)
+    return _NO_TRACE if traceparent is None else _continue_span(traceparent)
 
 
 @contextmanager
-def _continued_span(traceparent: str) -> Iterator[RequestSpan]:
+def _continue_span(traceparent: str) -> Iterator[RequestSpan]:
     with continued(traceparent):
         yield RequestSpan(None, parse_traceparent(traceparent))
 
 
 @contextmanager
-def _exported_span(
-    name: str, headers: Mapping[str, str], attributes: Mapping[str, Any] | None
-) -> Iterator[RequestSpan]:
+def _export_span(name: str, headers: Mapping[str, str], attributes: Mapping[str, Any] | None) -> Iterator[RequestSpan]:
     from opentelemetry import propagate, trace
     from opentelemetry.context import Context
 

@@ -115,10 +115,10 @@ class RunRows:
     def read(self, *, after: int = 0, upto: int | None = None) -> Iterator[Event]:
         """The rows after one number and up to another."""
 
-        def wanted(pid: str, kind: str) -> bool:
+        def is_wanted(pid: str, kind: str) -> bool:
             return pid in self.pids or kind in _NAMES_OTHERS or kind in _SHARED
 
-        for event in self.reader.rows(after=after, upto=upto, wanted=wanted):
+        for event in self.reader.rows(after=after, upto=upto, wanted=is_wanted):
             if event.seq <= self._kept_seq and event.pid in self.kept:
                 continue
             if event.kind == "process.created" and event.data.get("parent") in self.pids:

@@ -57,7 +57,7 @@ class RunMoment(ProcessTable):
             process.ended_at = float(kept.get("exit_at") or 0.0)
         if process.is_agent:
             conversation = self.conversations.setdefault(pid, AgentConversation())
-            conversation.restored(value_of(self._reader, {"v": kept.get("restored")}, "v"))
+            conversation.restore_state(value_of(self._reader, {"v": kept.get("restored")}, "v"))
             for entry in _list_answers(kept.get("effects")):
                 self._take_entry(conversation, entry)
 
@@ -67,7 +67,7 @@ class RunMoment(ProcessTable):
         if (kind, name) == ("passage", "turn"):
             conversation.turn_ended(value)
         elif kind == "receive":
-            conversation.asked(value)
+            conversation.on_message(value)
 
     # ------------------------------------------------------------------ one reader a kind
 
@@ -78,7 +78,7 @@ class RunMoment(ProcessTable):
         if process.is_agent:
             conversation = self.conversations[event.pid] = AgentConversation()
             if isinstance(arguments, list) and arguments:
-                conversation.asked(arguments[0])
+                conversation.on_message(arguments[0])
         elif process.program != SUPERVISE and arguments:
             self._keep_value(event.pid, "arguments", arguments)
 
@@ -89,12 +89,12 @@ class RunMoment(ProcessTable):
         conversation = self.conversations.get(event.pid)
         mail = self.records[event.pid].mailbox.get(data.get("message") or 0)
         if conversation is not None and mail is not None and not mail.get("form"):
-            conversation.asked(value_of(self._reader, mail, "message"))
+            conversation.on_message(value_of(self._reader, mail, "message"))
 
     def _read_effect(self, event: Event, data: Mapping[str, Any]) -> None:
         conversation = self.conversations.get(event.pid)
         if conversation is not None:
-            conversation.begun(data)
+            conversation.on_begun(data)
 
     def _read_answer(self, event: Event, data: Mapping[str, Any]) -> None:
         form = str(data.get("form") or "do")
@@ -112,16 +112,16 @@ class RunMoment(ProcessTable):
         elif (form, name) == ("passage", "turn"):
             conversation.turn_ended(value_of(self._reader, data))
         elif name.startswith("model:") and error is None:
-            conversation.answered(value_of(self._reader, data))
+            conversation.on_answer(value_of(self._reader, data))
         elif name.startswith("tool:"):
-            conversation.called(name[len("tool:") :], value_of(self._reader, data), data)
+            conversation.on_called(name[len("tool:") :], value_of(self._reader, data), data)
         elif form == "read":
-            conversation.finished(value_of(self._reader, data), data)
+            conversation.on_finished(value_of(self._reader, data), data)
 
     def _read_checkpoint(self, event: Event, data: Mapping[str, Any]) -> None:
         saved = value_of(self._reader, data, "state")
         conversation = self.conversations.get(event.pid)
-        if conversation is None or not conversation.restored(saved):
+        if conversation is None or not conversation.restore_state(saved):
             self._keep_value(event.pid, "checkpoint", saved)
 
     def _read_result(self, event: Event, data: Mapping[str, Any]) -> None:
@@ -228,7 +228,7 @@ class AgentConversation:
         self._running = OpenCalls[dict[str, Any]]()
         self._is_summary_next = False
 
-    def asked(self, message: Any) -> None:
+    def on_message(self, message: Any) -> None:
         """A message was taken from the mailbox, or given as the task of a process."""
         content = message.get("content") if isinstance(message, Mapping) and "lyra.ask" in message else message
         if isinstance(content, Mapping) and _REVISE in content:
@@ -245,7 +245,7 @@ class AgentConversation:
         """The next answer of a model is a summary, and no part of the conversation."""
         self._is_summary_next = True
 
-    def answered(self, completion: Any) -> None:
+    def on_answer(self, completion: Any) -> None:
         """A model answered."""
         if self._is_summary_next:
             self._is_summary_next = False
@@ -255,14 +255,14 @@ class AgentConversation:
             self.messages.append(_render_message(message))
             self._open_calls = [call for call in message.get("tool_calls") or () if isinstance(call, Mapping)]
 
-    def begun(self, row: Mapping[str, Any]) -> None:
+    def on_begun(self, row: Mapping[str, Any]) -> None:
         """An effect began; a model is asked when all tools are done."""
         if str(row.get("name", "")).startswith("model:"):
             for result in self._running.take_all(""):
                 result.pop("is_open", None)
         self._running.begin("", row)
 
-    def called(self, tool: str, value: Any, row: Mapping[str, Any]) -> None:
+    def on_called(self, tool: str, value: Any, row: Mapping[str, Any]) -> None:
         """A tool gave its result, failed, or was let run as a part of the program."""
         call = next((call for call in self._open_calls if call.get("name") == tool), None)
         if call is not None:
@@ -275,7 +275,7 @@ class AgentConversation:
             self._running.put("", row, result)
         self.messages[-1]["tool_results"].append(result)
 
-    def finished(self, value: Any, row: Mapping[str, Any]) -> None:
+    def on_finished(self, value: Any, row: Mapping[str, Any]) -> None:
         """A tool that ran as a part of the program is done, where this is the row of its result."""
         result = self._running.take("", row)
         if result is not None:
@@ -289,7 +289,7 @@ class AgentConversation:
             self.messages[self._turn_start :] = [_render_message(message) for message in messages]
         self._turn_start = len(self.messages)
 
-    def restored(self, state: Any) -> bool:
+    def restore_state(self, state: Any) -> bool:
         """A saved state has the whole conversation; False where it is the state of something else."""
         messages = state.get("messages") if isinstance(state, Mapping) else None
         if not isinstance(messages, list):

@@ -19,7 +19,7 @@ import msgspec
 
 from lyra.core import codec
 from lyra.core.codec import to_plain
-from lyra.core.naming import SUPERVISE, VEGA_AGENT, VEGA_PROCESS, fixed_name
+from lyra.core.naming import SUPERVISE, VEGA_AGENT, VEGA_PROCESS, to_fixed_name
 
 STEP_KINDS: Final[dict[str, str]] = {
     "began": "the process began",
@@ -135,7 +135,7 @@ def start_words(program: str, arguments: Any, text: str) -> str:
 
 
 def _child(child: Mapping[str, Any]) -> str:
-    name = vega_name(str(child.get("id", "")), fixed_name(str(child.get("program", ""))), child.get("args"))
+    name = vega_name(str(child.get("id", "")), to_fixed_name(str(child.get("program", ""))), child.get("args"))
     return name or str(child.get("id", ""))
 
 
@@ -282,12 +282,12 @@ def brief(value: Any, limit: int = 160) -> str:
 
 def digest_of(value: Any, places: Mapping[str, str], before: str = "") -> str:
     """A digest of the whole value, behind another; `places` has what stands for the pids of a run."""
-    data = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else _encoded(value)
+    data = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else _encode_state(value)
     named = _NUMBERED.sub(lambda match: places.get(match[0].decode(), match[0].decode()).encode(), data)
     return hashlib.blake2b(before.encode() + named, digest_size=12).hexdigest()
 
 
-def _encoded(value: Any) -> bytes:
+def _encode_state(value: Any) -> bytes:
     try:
         return _encode(value)
     except (TypeError, ValueError, RecursionError):  # keys that JSON does not have, such as bytes
@@ -326,7 +326,7 @@ class SupervisedStarts:
 
     def add(self, pid: str, data: Mapping[str, Any], arguments: Any) -> int:
         """Which start of a supervised child this is, from 1; 0 for a process that no supervisor started."""
-        program, parent = fixed_name(str(data.get("program", ""))), str(data.get("parent") or "")
+        program, parent = to_fixed_name(str(data.get("program", ""))), str(data.get("parent") or "")
         if program == SUPERVISE:
             self._supervisors.add(pid)
         if parent not in self._supervisors:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from lyra.core.event import Event
-from lyra.core.naming import fixed_name
+from lyra.core.naming import to_fixed_name
 from lyra.observe.timeline.journal import RowReader, value_of
 from lyra.observe.timeline.step import (
     OpenCalls,
@@ -60,8 +60,8 @@ class StepFold:
 
     # ------------------------------------------------------------------ one handler a kind
 
-    def _created(self, event: Event, data: Mapping[str, Any]) -> None:
-        program, parent = fixed_name(str(data.get("program", ""))), str(data.get("parent") or "")
+    def _on_created(self, event: Event, data: Mapping[str, Any]) -> None:
+        program, parent = to_fixed_name(str(data.get("program", ""))), str(data.get("parent") or "")
         self._programs[event.pid] = program
         arguments = value_of(self._reader, data, "args")
         vega = vega_name(event.pid, program, arguments)
@@ -85,7 +85,7 @@ class StepFold:
         step.pid = parent
         self._reword(step, start_words(program, arguments, step.request), arguments)
 
-    def _sent(self, event: Event, data: Mapping[str, Any]) -> None:
+    def _on_sent(self, event: Event, data: Mapping[str, Any]) -> None:
         if not data.get("dropped"):
             self._mailed[event.seq] = event
         sender = data.get("sender") or ""
@@ -94,7 +94,7 @@ class StepFold:
             step = self._step(event, "sent", f"to {data.get('to')}", request=message, name=str(data.get("to")))
             step.pid = sender
 
-    def _received(self, event: Event, data: Mapping[str, Any]) -> None:
+    def _on_received(self, event: Event, data: Mapping[str, Any]) -> None:
         mail = self._mailed.pop(data.get("message", 0), None)
         if not data.get("message"):
             self._step(event, "message", "no message came in time")
@@ -115,7 +115,7 @@ class StepFold:
         elif message["verb"] != "started":  # which asks a supervisor whether it has begun, and changes nothing
             self._step(event, "signal", f"order to {message['verb']} {message.get('id', '')}".rstrip())
 
-    def _begun(self, event: Event, data: Mapping[str, Any]) -> None:
+    def _on_begun(self, event: Event, data: Mapping[str, Any]) -> None:
         name = str(data.get("name", ""))
         kind, rest = _kind_of(name)
         place = (event.pid, str(data.get("key")))
@@ -144,7 +144,7 @@ class StepFold:
                 return calls.pop(index)
         return None
 
-    def _ended(self, event: Event, data: Mapping[str, Any]) -> None:
+    def _on_ended(self, event: Event, data: Mapping[str, Any]) -> None:
         key, form = str(data.get("key")), str(data.get("form") or "do")
         running = self._running.take(event.pid, data)
         if running is not None:
@@ -211,7 +211,7 @@ class StepFold:
         else:
             self._tell(step, "result", value)
 
-    def _retried(self, event: Event, data: Mapping[str, Any]) -> None:
+    def _on_retried(self, event: Event, data: Mapping[str, Any]) -> None:
         step = self._open.get((event.pid, str(data.get("key"))))
         if step is not None:
             step.tries += 1
@@ -227,7 +227,7 @@ class StepFold:
         step.key, step.name = str(data.get("key")), str(data.get("id", ""))
         self._open[event.pid, f"?{data.get('id')}"] = step
 
-    def _answered(self, event: Event, data: Mapping[str, Any]) -> None:
+    def _on_answered(self, event: Event, data: Mapping[str, Any]) -> None:
         step = self._open.pop((event.pid, f"?{data.get('id')}"), None)
         if step is None:
             return
@@ -241,7 +241,7 @@ class StepFold:
         step = self._step(event, "checkpoint", "saved its state", result=state)
         step.key = str(data.get("key"))
 
-    def _shared(self, event: Event, data: Mapping[str, Any]) -> None:
+    def _on_shared(self, event: Event, data: Mapping[str, Any]) -> None:
         word = "wrote" if event.kind == "group.set" else "wiped"
         what = f"{word} {data.get('group')}.{data.get('key')}"
         self._step(event, "shared", what, result=data.get("value"))
@@ -249,7 +249,7 @@ class StepFold:
     def _stopping(self, event: Event, data: Mapping[str, Any]) -> None:
         self._step(event, "stopping", f"is told to end: {data.get('reason')}")
 
-    def _terminated(self, event: Event, data: Mapping[str, Any]) -> None:
+    def _on_terminated(self, event: Event, data: Mapping[str, Any]) -> None:
         error = data.get("error")
         kind = "exit" if error is None else "crash"
         step = self._step(event, kind, f"{event.pid} ended: {data.get('reason')}")
@@ -262,7 +262,7 @@ class StepFold:
         for cut in (*(self._open.pop(place) for place in places), *self._running.take_all(event.pid)):
             cut.status = "cut_off" if cut.status in _FINISHED_LATER else cut.status
 
-    def _noted(self, event: Event, data: Mapping[str, Any]) -> None:
+    def _on_noted(self, event: Event, data: Mapping[str, Any]) -> None:
         self._step(event, "note", _NOTES[event.kind].format_map(_Named(data)))
 
     # ------------------------------------------------------------------ making one
@@ -316,21 +316,21 @@ _NOTES: Final = {
     "group.left": "left the group {group}",
 }
 _HANDLERS: Final[dict[str, Callable[[StepFold, Event, Mapping[str, Any]], None]]] = {
-    "process.created": StepFold._created,
+    "process.created": StepFold._on_created,
     "process.stopping": StepFold._stopping,
-    "process.terminated": StepFold._terminated,
-    "message.sent": StepFold._sent,
-    "message.received": StepFold._received,
-    "effect.started": StepFold._begun,
-    "effect.finished": StepFold._ended,
-    "effect.retried": StepFold._retried,
+    "process.terminated": StepFold._on_terminated,
+    "message.sent": StepFold._on_sent,
+    "message.received": StepFold._on_received,
+    "effect.started": StepFold._on_begun,
+    "effect.finished": StepFold._on_ended,
+    "effect.retried": StepFold._on_retried,
     "timer.set": StepFold._timer,
     "interrupt.created": StepFold._on_question,
-    "interrupt.resolved": StepFold._answered,
-    "interrupt.expired": StepFold._answered,
-    "interrupt.cancelled": StepFold._answered,
+    "interrupt.resolved": StepFold._on_answered,
+    "interrupt.expired": StepFold._on_answered,
+    "interrupt.cancelled": StepFold._on_answered,
     "program.checkpoint": StepFold._checkpoint,
-    "group.set": StepFold._shared,
-    "group.unset": StepFold._shared,
-    **dict.fromkeys(_NOTES, StepFold._noted),
+    "group.set": StepFold._on_shared,
+    "group.unset": StepFold._on_shared,
+    **dict.fromkeys(_NOTES, StepFold._on_noted),
 }

@@ -57,7 +57,7 @@ class RunTimeline:
             raise self._unknown(pid)
 
     @classmethod
-    def named(cls, reader: RowReader, word: str, **options: Any) -> RunTimeline:
+    def from_name(cls, reader: RowReader, word: str, **options: Any) -> RunTimeline:
         """The run of a process by pid, or by the name that a process had last."""
         _, kept = reader.read_kept_states()
         pid = next((pid for pid, state in kept.items() if (state.get("created") or {}).get("name") == word), word)
@@ -238,7 +238,7 @@ class RunTimeline:
             "pid": chosen,
             "conversation": {
                 "pid": spoken,
-                "messages": [_copied(message) for message in messages[-_MESSAGES_SHOWN:]],
+                "messages": [_copy_message(message) for message in messages[-_MESSAGES_SHOWN:]],
                 "count": len(messages),
             },
             "variables": state.variables(chosen),
@@ -290,7 +290,7 @@ class RunTimeline:
         return NoSuchProcess(f"there is no process {pid!r} in {self.location}", hint=hint, pid=pid)
 
 
-def _copied(message: dict[str, Any]) -> dict[str, Any]:
+def _copy_message(message: dict[str, Any]) -> dict[str, Any]:
     """A message for a reader: the state goes on to add results to its own."""
     results = message.get("tool_results")
     return dict(message) if results is None else {**message, "tool_results": [dict(result) for result in results]}

@@ -162,14 +162,14 @@ class Breakpoints:
 
     def _stops(self, point: Breakpoint, step: TravelStep | None, position: int) -> bool:
         if point.kind == "cost":
-            return position > 0 and self._paid(position - 1) < point.value <= self._paid(position)
+            return position > 0 and self._sum_paid(position - 1) < point.value <= self._sum_paid(position)
         if step is None:
             return False
         if point.kind == "agent":
             return step.agent == point.detail
         return point.kind == "error" and bool(step.error) and point.detail.lower() in step.error.lower()
 
-    def _paid(self, position: int) -> int:
+    def _sum_paid(self, position: int) -> int:
         """Return what the steps before a position cost, in micro-dollars."""
         steps = self._travel.steps
         if not self._spent:
@@ -251,7 +251,7 @@ class _PidPlaces:
         self._all = _words(self._places)
         self._given = _words(pid for pid in self._places if _NUMBERED(pid))
 
-    def of(self, pid: str) -> str:
+    def translate(self, pid: str) -> str:
         return self._places.get(pid, pid)
 
     def in_sentence(self, text: str) -> str:
@@ -269,7 +269,7 @@ def _words(pids: Iterable[str]) -> re.Pattern[str]:
 
 
 def _is_same(old: RunStep | None, new: RunStep | None, left: _PidPlaces, right: _PidPlaces) -> bool:
-    if old is None or new is None or left.of(old.pid) != right.of(new.pid):
+    if old is None or new is None or left.translate(old.pid) != right.translate(new.pid):
         return False
     if (old.kind, old.status, old.digest) != (new.kind, new.status, new.digest):
         return False

@@ -22,7 +22,7 @@ from acp import helpers, schema
 
 from lyra.agents.acp.editor_agent import INTERNAL_ERROR, EditorSession, EditorSessions, SessionRequest, session_info
 from lyra.agents.acp.refusals import STOP_REASONS, EditorPrompt, invalid, refusal
-from lyra.agents.acp.updates import shown_text
+from lyra.agents.acp.updates import render_text
 from lyra.agents.headless.options import HeadlessOptions
 from lyra.agents.headless.setup import setup_of
 from lyra.agents.session.events import AnyLine, NoticeLine, ResultLine
@@ -259,7 +259,7 @@ class SageSession(EditorSession):
         """Tell words of the program: a quotation of its own, so that it is not read as a part of the answer."""
         if notice["level"] == "status":  # what a hook does at this moment; it is not kept
             return
-        update = helpers.update_agent_message_text(f"\n\n> Notice: {' '.join(shown_text(notice['text']).split())}\n\n")
+        update = helpers.update_agent_message_text(f"\n\n> Notice: {' '.join(render_text(notice['text']).split())}\n\n")
         update.field_meta = {"lyra/notice": notice["level"]}
         await self._tell(update)
 
@@ -327,7 +327,7 @@ ELSEWHERE: Final[Mapping[str, str]] = {
 
 def available_commands(live: LiveSession) -> list[schema.AvailableCommand]:
     return [
-        schema.AvailableCommand(name=name, description=shown_text(about) or name, input=_input(live, name))
+        schema.AvailableCommand(name=name, description=render_text(about) or name, input=_input(live, name))
         for name, about in command_list(live, ELSEWHERE)
     ]
 
@@ -337,7 +337,7 @@ def _input(live: LiveSession, name: str) -> schema.AvailableCommandInput | None:
     command = COMMANDS.get(name)
     custom = live.equipment.extensions.slash_commands().get(name) if live.equipment is not None else None
     hint = command.hint if command is not None else (custom.argument_hint if custom is not None else "") or "arguments"
-    return schema.AvailableCommandInput(root=schema.UnstructuredCommandInput(hint=shown_text(hint))) if hint else None
+    return schema.AvailableCommandInput(root=schema.UnstructuredCommandInput(hint=render_text(hint))) if hint else None
 
 
 def is_command(text: str) -> bool:

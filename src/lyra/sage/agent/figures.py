@@ -95,8 +95,8 @@ def usage_figures(spending: SessionSpending, session: str) -> UsageFigures:
 def context_figures(agent: Agent, session: AgentSession | None, kernel: Kernel) -> ContextFigures:
     """Measure the next request by part, against the window of the model."""
     system, memory, summary = _prompt_parts(agent)
-    tools = session.tools.offered(session.messages) if session is not None else agent.toolbox
-    messages = session.sent() if session is not None else ()
+    tools = session.tools.list_offered(session.messages) if session is not None else agent.toolbox
+    messages = session.select_messages() if session is not None else ()
     parts = (
         _text_tokens(system),
         _text_tokens(memory),
@@ -104,7 +104,9 @@ def context_figures(agent: Agent, session: AgentSession | None, kernel: Kernel) 
         _message_tokens(messages) + _text_tokens(summary),
     )
     total = sum(parts)
-    counted = session.ledger.sent(session.messages, session.window) if session and session.ledger.counted else 0
+    counted = (
+        session.ledger.estimate_next(session.messages, session.window) if session and session.ledger.counted else 0
+    )
     if counted and total:
         system_size, memory_size, tools_size, messages_size = (round(size * counted / total) for size in parts)
         tokens = ContextTokens(system_size, memory_size, tools_size, messages_size, total=counted)

@@ -135,7 +135,7 @@ class LiveSession(SessionCore):
     def context_tokens(self) -> int:
         """Tokens of the messages that the next call sends, as far as they can be known before it."""
         session = self.agent_session
-        return 0 if session is None else session.ledger.sent(session.messages, session.window)
+        return 0 if session is None else session.ledger.estimate_next(session.messages, session.window)
 
     @property
     def agent_session(self) -> Any:

@@ -21,7 +21,7 @@ from lyra.agents.headless.headless import Headless, end_reason
 from lyra.agents.headless.options import HeadlessOptions
 from lyra.agents.session.agent_process import AgentProcess
 from lyra.agents.session.shared import runtime_of
-from lyra.agents.turn.unfinished import UnfinishedTurn, read_agent, repaired
+from lyra.agents.turn.unfinished import UnfinishedTurn, read_agent, repair_messages
 from lyra.config import Config
 from lyra.core.clock import SystemClock
 from lyra.core.ids import Entropy
@@ -401,7 +401,7 @@ async def copy_conversation(session: SessionCore, earlier: SessionRecord, before
         raise
     if before_turn is not None:
         messages = facts.messages_before(before_turn, messages)
-    whole = repaired(messages, {}, "the session was copied before this call was done")
+    whole = repair_messages(messages, {}, "the session was copied before this call was done")
     await session.process.revise(0, whole)
     session.fact("session.set", {"forked_from": earlier.id})
     session.save(first_prompt=earlier.first_prompt, last_prompt=earlier.last_prompt)

@@ -17,7 +17,7 @@ from lyra.agents.declaration.output import Content, content_of
 from lyra.agents.session.events import AnyLine, ResultLine, RunUsage
 from lyra.agents.session.session import Metrics
 from lyra.agents.turn.loop import STATUSES
-from lyra.agents.turn.unfinished import repaired
+from lyra.agents.turn.unfinished import repair_messages
 from lyra.core.message import Message
 from lyra.core.tool import ToolResult
 from lyra.errors import Conflict
@@ -145,7 +145,7 @@ class TurnRunner:
         """Put the messages of a turn without an answer into the conversation."""
         process = self._session.process
         messages = list(process.execution.messages) if process.execution is not None else []
-        messages = repaired(messages, partial.results, _STOPPED)
+        messages = repair_messages(messages, partial.results, _STOPPED)
         words = partial.text
         if status == "interrupted":
             words = f"{words}\n\n{_CUT_OFF}" if words else _CUT_OFF

@@ -25,7 +25,7 @@ from typing import Final
 from lyra.core.ids import Entropy
 from lyra.errors import LyraError
 from lyra.sandbox.paths import Beneath
-from lyra.sandbox.protection.protected_places import own_folders
+from lyra.sandbox.protection.protected_places import list_own_folders
 
 FOLDERS: Final = (".git", ".lyra", ".vscode")  # programs ignore each of these when it is empty
 _NAME_BYTES_MAX: Final = 200
@@ -183,7 +183,7 @@ STOCK_PREFIX: Final = ".lyra-new-"
 
 def clean_up(root: str) -> None:
     """Remove what is left in a workspace."""
-    remove_stale(root, (*FOLDERS, *own_folders(root)))
+    remove_stale(root, (*FOLDERS, *list_own_folders(root)))
     try:
         names = os.listdir(root)
     except OSError:

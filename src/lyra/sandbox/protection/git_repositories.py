@@ -96,7 +96,7 @@ def is_repository(names: Collection[str]) -> bool:
     return HEAD in names and ("commondir" in names or ("objects" in names and "refs" in names))
 
 
-def made_repository(root: str, path: str) -> str | None:
+def find_made_repository(root: str, path: str) -> str | None:
     """Return the folder below `root`, or `root` itself, that is a repository once `path` exists, or is one already."""
     folder = root.rstrip("/")
     inside = path[len(folder) + 1 :] if path.startswith(f"{folder}/") else os.path.relpath(path, folder)
@@ -146,7 +146,7 @@ def find_named_paths(repositories: Iterable[str], roots: Sequence[str] = ()) -> 
         own = read_settings(f"{folder}/{name}" for folder in folders for name in ("config", "config.worktree"))
         files.update(dict.fromkeys(own.files))
         bases = tuple(dict.fromkeys((*_trees(dot_git, own.settings), *folders)))
-        paths.update(dict.fromkeys(path for folder in folders for path in _linked_parts(folder)))
+        paths.update(dict.fromkeys(path for folder in folders for path in _list_linked_parts(folder)))
         for file, setting in (*own.settings, *user.settings):
             paths.update(dict.fromkeys(_resolve_setting(file, setting, bases, roots)))
     return NamedPaths(tuple(paths), tuple(files))
@@ -184,7 +184,7 @@ def _trees(dot_git: str, settings: Iterable[tuple[str, GitSetting]]) -> Iterator
             yield os.path.normpath(os.path.join(os.path.dirname(file), os.path.expanduser(setting.value)))
 
 
-def _linked_parts(folder: str) -> Iterator[str]:
+def _list_linked_parts(folder: str) -> Iterator[str]:
     """Yield parts of a repository that are links to files elsewhere: hooks are often kept in the working tree."""
     for part in ("config", "config.worktree", "hooks", "info", "info/attributes"):
         if os.path.islink(f"{folder}/{part}"):
@@ -209,17 +209,17 @@ def _resolve_setting(file: str, setting: GitSetting, bases: Sequence[str], roots
     if key in _INCLUDES:
         yield os.path.join(os.path.dirname(file), os.path.expanduser(value))
     elif key in _PATHS:
-        for path in _joined(os.path.expanduser(value), bases):
+        for path in _join(os.path.expanduser(value), bases):
             yield path
             yield from _hooks(path, roots) if key == "core.hookspath" else ()
     elif setting.section in _COMMAND_SECTIONS or setting.name in _COMMAND_NAMES or key in _COMMANDS:
         is_shell = setting.section != "alias" or value.startswith("!")
         for word, is_program in _words(value.removeprefix("!"), is_shell=is_shell):
-            paths = [path for path in _joined(word, bases) if not os.path.isdir(path)]
+            paths = [path for path in _join(word, bases) if not os.path.isdir(path)]
             yield from (path for path in paths if is_program or _is_executable(path))
 
 
-def _joined(path: str, bases: Sequence[str]) -> list[str]:
+def _join(path: str, bases: Sequence[str]) -> list[str]:
     return [path] if os.path.isabs(path) else [os.path.join(base, path) for base in bases]
 
 
@@ -296,16 +296,16 @@ def find_named_places(root: str, repositories: Iterable[str], others: Sequence[s
     for path in find_named_paths(dict.fromkeys(counted), (root,)).paths:
         real, exists = real_path(path)
         real = os.path.normpath(real)
-        inside = _unnamed(root, real)
+        inside = _find_unnamed(root, real)
         if inside is not None:
             (read_only if exists else missing)[inside] = None
         if real != path or not exists:
-            on_the_way = (_unnamed(root, link) for link in links_on_the_way(path))
+            on_the_way = (_find_unnamed(root, link) for link in links_on_the_way(path))
             links.update(dict.fromkeys(link for link in on_the_way if link is not None))
     return Places(tuple(read_only), (), tuple(missing), (), tuple(links))
 
 
-def _unnamed(root: str, path: str) -> str | None:
+def _find_unnamed(root: str, path: str) -> str | None:
     """Return a path relative to the folder, if it lies inside and is not protected by its name."""
     prefix = root.rstrip("/") + "/"
     relative = path[len(prefix) :] if path.startswith(prefix) else ""
@@ -369,11 +369,11 @@ def _settings(file: str) -> tuple[GitSetting, ...]:
         return ()
     if not stat.S_ISREG(state.st_mode):
         return ()
-    return _parsed(file, state.st_dev, state.st_ino, state.st_mtime_ns, state.st_ctime_ns, state.st_size)
+    return _parse(file, state.st_dev, state.st_ino, state.st_mtime_ns, state.st_ctime_ns, state.st_size)
 
 
 @lru_cache(maxsize=256)
-def _parsed(file: str, *_state: int) -> tuple[GitSetting, ...]:
+def _parse(file: str, *_state: int) -> tuple[GitSetting, ...]:
     return tuple(parse(read_small(file)))
 
 

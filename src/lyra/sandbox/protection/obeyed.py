@@ -1,10 +1,10 @@
 """Whether a file is obeyed by a program of the user, so that no tool writes it: the one question of all file tools.
 
-`obeyed_part` answers it for a real path: by its name (`protected_names`), by its place (`protected_places`), because
-its folder would be a git repository, because git's settings name it (`git_repositories`), or because a link of a
-protected name leads there. The decision on a call asks it, and the tool asks again when it writes. A decision may take
-an answer about links and repositories that is a second old; a tool that writes looks at the disk. `find_asked_part`
-answers for files that ordinary work edits though a program obeys them: a person is asked about those.
+`find_obeyed_part` answers it for a real path: by its name (`protected_names`), by its place (`protected_places`),
+because its folder would be a git repository, because git's settings name it (`git_repositories`), or because a link of
+a protected name leads there. The decision on a call asks it, and the tool asks again when it writes. A decision may
+take an answer about links and repositories that is a second old; a tool that writes looks at the disk.
+`find_asked_part` answers for files that ordinary work edits though a program obeys them: a person is asked about those.
 
 `search` finds the links and git repositories in a workspace, the folders near the root first, within a bound. A folder
 is listed again only where it has changed since; what it lists is kept for the process. The sandbox has a search of its
@@ -24,11 +24,11 @@ from lyra.core.clock import SystemClock
 from lyra.sandbox.paths import real_path
 from lyra.sandbox.protection.git_repositories import (
     enclosing_repositories,
+    find_made_repository,
     find_named_paths,
     is_repository,
-    made_repository,
 )
-from lyra.sandbox.protection.protected_names import ASKED_NAMES, INSTALLED, NAMES, protected_part
+from lyra.sandbox.protection.protected_names import ASKED_NAMES, INSTALLED, NAMES, find_protected_part
 from lyra.sandbox.protection.protected_places import is_own, is_protected_at_home, program_folders
 
 _CLOCK: Final = SystemClock()
@@ -50,17 +50,17 @@ class _Targets(NamedTuple):
     asked: frozenset[str] = frozenset()  # what links lead to whose name is in `ASKED`
 
 
-def obeyed_part(path: str, roots: Sequence[str], *, exact: bool = True) -> str | None:
+def find_obeyed_part(path: str, roots: Sequence[str], *, exact: bool = True) -> str | None:
     """Return the part of an absolute path without links because of which it is not written, in words that "is
     protected" can follow; None: it may be written. The roots are real paths. Not `exact`: an answer of the last second
     will do."""
-    part = protected_part(path, roots)
+    part = find_protected_part(path, roots)
     if part is not None:
         return part
     if is_own(path) or (_may_be_at_home(path, roots) and is_protected_at_home(path, roots)):
         return path
     for root in roots:
-        if path.startswith(f"{root.rstrip('/')}/") and made_repository(root, path) is not None:
+        if path.startswith(f"{root.rstrip('/')}/") and find_made_repository(root, path) is not None:
             return f"{path}, which makes its folder a git repository,"
     targets = _look(roots) if exact else _recent(tuple(roots))
     why = _why(path, targets.paths)
@@ -72,7 +72,7 @@ def obeyed_part(path: str, roots: Sequence[str], *, exact: bool = True) -> str |
 def find_asked_part(path: str, roots: Sequence[str], *, exact: bool = True) -> str | None:
     """Return the part of an absolute path without links because of which a person is asked before it is written; None:
     it is written as any other. The roots are real paths. Not `exact`: an answer of the last second will do."""
-    part = protected_part(path, roots, table=ASKED_NAMES)
+    part = find_protected_part(path, roots, table=ASKED_NAMES)
     if part is None and path in (_look(roots) if exact else _recent(tuple(roots))).asked:
         return f"{path}, to which a link of such a name leads,"
     return part

@@ -257,7 +257,7 @@ ASKED_NAMES: Final = NameTable(ASKED, ())
 COMMAND_NAMES: Final = NameTable((*READ_ONLY, *ASKED), HIDDEN)  # what commands do not write
 
 
-def protected_part(path: str, roots: Iterable[str] = (), *, table: NameTable = NAMES) -> str | None:
+def find_protected_part(path: str, roots: Iterable[str] = (), *, table: NameTable = NAMES) -> str | None:
     """Return the part of an absolute path because of which it may not be written. Of a path inside one of the roots
     only the part below that root counts: a person who works in `.config/nvim` has chosen it."""
     for root in roots:

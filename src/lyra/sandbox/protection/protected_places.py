@@ -22,7 +22,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Final, NamedTuple
 
-from lyra.core.own_files import STORE_SUFFIXES, is_opened, own_paths
+from lyra.core.own_files import STORE_SUFFIXES, find_own_paths, is_opened
 from lyra.errors import SandboxUnavailable
 from lyra.sandbox.paths import links_on_the_way, real_path
 from lyra.sandbox.protection.protected_names import LYRAS, enclosing_part, home_paths
@@ -57,14 +57,14 @@ _listed: Final[dict[str, _Listed]] = {}
 
 def places_in(root: str) -> Places:
     """Return the places inside a folder, which is a real path."""
-    own, prefix = own_paths(), root.rstrip("/") + "/"
-    places = [(path, *real_path(path)) for path in (*_hidden_places(), *own.read_only)]
+    own, prefix = find_own_paths(), root.rstrip("/") + "/"
+    places = [(path, *real_path(path)) for path in (*_find_hidden_places(), *own.read_only)]
     places += [(path, path, True) for path in own.code if path.startswith(prefix)]
     if f"{own.home}/".startswith(prefix) or f"{_real_home(own.home)}/".startswith(prefix):
         places += [(path, *real_path(path)) for paths in home_paths() for path in paths]
     places += program_places(root)
     inside = [place for place in places if place[0].startswith(prefix) or place[1].startswith(prefix)]
-    return _sorted(root, prefix, inside) if inside else NOTHING
+    return _sort(root, prefix, inside) if inside else NOTHING
 
 
 @lru_cache(maxsize=8)
@@ -72,12 +72,12 @@ def _real_home(home: str) -> str:
     return os.path.realpath(home)
 
 
-def _sorted(root: str, prefix: str, places: list[tuple[str, str, bool]]) -> Places:
+def _sort(root: str, prefix: str, places: list[tuple[str, str, bool]]) -> Places:
     """Sort these places: each path, the path without links, and whether it exists."""
     sorts: list[dict[str, None]] = [{}, {}, {}, {}, {}]
     read_only, hidden, missing, folders, links = sorts
-    own = own_paths().hidden
-    keys = {*_hidden_places(), *home_paths()[1]}
+    own = find_own_paths().hidden
+    keys = {*_find_hidden_places(), *home_paths()[1]}
     for path, real, exists in places:
         if real != path or not exists:
             links.update(
@@ -92,20 +92,20 @@ def _sorted(root: str, prefix: str, places: list[tuple[str, str, bool]]) -> Plac
     return Places(*map(tuple, sorts))
 
 
-def own_folders(root: str) -> list[str]:
+def list_own_folders(root: str) -> list[str]:
     """Lyra's hidden folders inside a folder and those above them, relative to it, the innermost first."""
     prefix = root.rstrip("/") + "/"
     places: set[str] = set()
-    for real, _ in map(real_path, own_paths().hidden):
+    for real, _ in map(real_path, find_own_paths().hidden):
         parts = real[len(prefix) :].split("/") if real.startswith(prefix) else []
         places |= {"/".join(parts[:depth]) for depth in range(1, len(parts) + 1)}
     return sorted(places, key=len, reverse=True)
 
 
-def hidden_inside(root: str) -> list[str]:
+def find_hidden_inside(root: str) -> list[str]:
     """Return the real paths of Lyra's hidden folders inside a folder that may be read, and of what links in them lead
     to."""
-    reals = (real_path(path) for path in _hidden_places())
+    reals = (real_path(path) for path in _find_hidden_places())
     prefix = root.rstrip("/") + "/"
     return [real for real, exists in reals if exists and real.startswith(prefix)]
 
@@ -113,16 +113,16 @@ def hidden_inside(root: str) -> list[str]:
 def is_own(path: str, *, hidden: bool = False) -> bool:
     """Return whether a path is, or lies in, one of Lyra's own; with `hidden` only those that are not read either
     count."""
-    own = own_paths()
+    own = find_own_paths()
     if not hidden and any(_within(path, place) for place in own.code):
         return True
-    places = _hidden_places() if hidden else (*_hidden_places(), *own.read_only)
+    places = _find_hidden_places() if hidden else (*_find_hidden_places(), *own.read_only)
     return any(_within(path, place) or _within(path, real_path(place)[0]) for place in places)
 
 
-def _hidden_places() -> tuple[str, ...]:
+def _find_hidden_places() -> tuple[str, ...]:
     """Lyra's hidden folders, and the links inside them: what those lead to is obeyed as what lies there."""
-    folders = own_paths().hidden
+    folders = find_own_paths().hidden
     waiting, links = deque(folders), list[str]()
     left = _OWN_ENTRIES_MAX
     while waiting and left > 0:
@@ -234,20 +234,20 @@ def program_places(root: str) -> list[ProgramPlace]:
             "so the command does not run",
             hint="take folders of the workspace out of PATH",
         )
-    return [place for place in _protected(inside, root) if _is_inside(place, root)]
+    return [place for place in _find_protected(inside, root) if _is_inside(place, root)]
 
 
 def program_folders(root: str) -> list[str]:
     """Return the same places wherever they lie, without links."""
     root = root.rstrip("/")
-    return [place.real for place in _protected(_folders(root), root)]
+    return [place.real for place in _find_protected(_folders(root), root)]
 
 
 def _folders(root: str) -> Iterator[ProgramPlace]:
     return map(_place, _search_path(root, os.environ.get("PATH", "")))
 
 
-def _protected(folders: Iterable[ProgramPlace], root: str) -> Iterator[ProgramPlace]:
+def _find_protected(folders: Iterable[ProgramPlace], root: str) -> Iterator[ProgramPlace]:
     """Yield the folders that no installation writes, and the files that would make one the `bin` of an environment."""
     for place in folders:
         if not _is_installed(place, root):

@@ -37,7 +37,7 @@ from lyra.errors import (
     Unauthenticated,
     error_from_data,
 )
-from lyra.server.identity import kept_token
+from lyra.server.identity import read_kept_token
 
 TlsChoice = bool | str | Mapping[str, str] | None
 RECONNECT: Final = Backoff(initial_s=0.1, factor=2.0, max_s=2.0, jitter=0.3)
@@ -71,9 +71,9 @@ class ConnectionSettings:
             )
 
     @classmethod
-    def of(cls, address: str, *, token: str | None = None, **options: Any) -> Self:
+    def from_address(cls, address: str, *, token: str | None = None, **options: Any) -> Self:
         """The settings; without a token the variable LYRA_TOKEN or the user's own token file has it."""
-        return cls(Address.parse(address), kept_token() if token is None else token, **options)
+        return cls(Address.parse(address), read_kept_token() if token is None else token, **options)
 
 
 class ServerConnection:
@@ -224,7 +224,7 @@ def error_of(failure: Any, address: str) -> LyraError:
     """The LyraError of a failed call (an error of grpc)."""
     for key, value in failure.trailing_metadata() or ():
         if key == ERROR_KEY:
-            return _sent(value)
+            return _read_error(value)
     status = failure.code().name
     details = failure.details() or status
     if status == "UNAVAILABLE":
@@ -236,7 +236,7 @@ def error_of(failure: Any, address: str) -> LyraError:
     return _BY_STATUS.get(status, InternalError)(f"the server at {address} answered {status}: {details}")
 
 
-def _sent(data: bytes) -> LyraError:
+def _read_error(data: bytes) -> LyraError:
     try:
         return error_from_data(msgspec.json.decode(data, type=dict))
     except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError):

@@ -51,7 +51,7 @@ def connect(
     """
     return RemoteKernel(
         ServerConnection(
-            ConnectionSettings.of(
+            ConnectionSettings.from_address(
                 address,
                 token=token,
                 user_id=user_id or "",

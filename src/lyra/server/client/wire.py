@@ -184,7 +184,7 @@ def _read_one(field: Any, value: Any) -> Any:
     return value_of(value) if field.message_type is not None else value
 
 
-def _built(cls: Any) -> Callable[[RemoteRecord], Any]:
+def _make_builder(cls: Any) -> Callable[[RemoteRecord], Any]:
     """Make a value of the fields that its class knows; what is not set takes the default."""
     known = frozenset(getattr(cls, "__struct_fields__", None) or cls._fields)
 
@@ -252,16 +252,16 @@ def _system_status(data: RemoteRecord) -> RemoteRecord:
     return RemoteRecord(data, resources=data["usage"], interrupts={"pending": data["pending_interrupts"]})
 
 
-_build_process: Final = _built(ProcessControlBlock)
-_build_interrupt: Final = _built(Interrupt)
+_build_process: Final = _make_builder(ProcessControlBlock)
+_build_interrupt: Final = _make_builder(Interrupt)
 VALUES: Final[dict[str, Callable[[RemoteRecord], Any]]] = {
     "ProcessControlBlock": _process,
-    "ResourceQuota": _built(ResourceQuota),
-    "ResourceUsage": _built(ResourceUsage),
-    "QuotaResult": _built(QuotaResult),
-    "RateLimitResult": _built(RateLimitResult),
-    "RateLimitUsage": _built(RateLimitUsage),
-    "ServiceInfo": _built(ServiceInfo),
+    "ResourceQuota": _make_builder(ResourceQuota),
+    "ResourceUsage": _make_builder(ResourceUsage),
+    "QuotaResult": _make_builder(QuotaResult),
+    "RateLimitResult": _make_builder(RateLimitResult),
+    "RateLimitUsage": _make_builder(RateLimitUsage),
+    "ServiceInfo": _make_builder(ServiceInfo),
     "BoundsResult": lambda data: BoundsResult(
         *(data[name] for name in BoundsResult._fields if name in data),
     ),

@@ -88,7 +88,7 @@ class Worker:
         self.address = address
         self._concurrency = check_integer(concurrency, "concurrency", least=1, most=WORK_SLOTS_MAX)
         self._lease_s = real(lease_s, "lease_s", least=WORK_LEASE_S_MIN, most=WORK_LEASE_S_MAX)
-        self._connection = ServerConnection(ConnectionSettings.of(address, **connection))
+        self._connection = ServerConnection(ConnectionSettings.from_address(address, **connection))
         self._work = LocalWork(kernel)
         self._stopping = asyncio.Event()
         self._is_announced = False
@@ -146,7 +146,7 @@ class Worker:
         attempt = 0
         while not self._stopping.is_set():
             try:
-                item = await self._call("ClaimWork", {**self._served(), "wait_seconds": _CLAIM_WAIT_S})
+                item = await self._call("ClaimWork", {**self._describe_served(), "wait_seconds": _CLAIM_WAIT_S})
                 attempt = 0
             except (Overloaded, DeadlineExceeded):
                 attempt += 1
@@ -156,7 +156,7 @@ class Worker:
             if item.work_id:
                 await self._perform(item)
 
-    def _served(self) -> dict[str, Any]:
+    def _describe_served(self) -> dict[str, Any]:
         return {
             "agents": self.agents,
             "services": self.services,
@@ -166,7 +166,7 @@ class Worker:
 
     async def _announce(self, *, is_first: bool = False) -> None:
         """Tell the server what is served; before anything else when it is back after a restart."""
-        await self._call("ClaimWork", {**self._served(), "announce": True}, may_repeat=is_first)
+        await self._call("ClaimWork", {**self._describe_served(), "announce": True}, may_repeat=is_first)
         self._is_announced = True
 
     async def _pause(self, attempt: int) -> None:
@@ -274,7 +274,7 @@ class WorkResult(msgspec.Struct, kw_only=True):
     def fields(self) -> dict[str, Any]:
         """The fields that are set."""
         fields = {name: value for name, value in msgspec.structs.asdict(self).items() if value not in ("", None, False)}
-        return {**fields, "success": self.success, "metrics": _counted(self.metrics)}
+        return {**fields, "success": self.success, "metrics": _select_counts(self.metrics)}
 
 
 class LocalWork:
@@ -393,5 +393,5 @@ def _json(data: bytes) -> Any:
     return msgspec.json.decode(data) if data else None
 
 
-def _counted(metrics: Mapping[str, Any]) -> dict[str, int]:
+def _select_counts(metrics: Mapping[str, Any]) -> dict[str, int]:
     return {name: int(amount) for name, amount in metrics.items() if name in {*SPENT, "duration_ms"}}

@@ -11,10 +11,10 @@ the guard of the API. How a page is written:
             `data_hold=True` not while a person points at its rows;
             `act_form(call, action, *fields, why_not="")` is a form that changes something: it carries the form token
             and is disabled, with the reason, for a person who may not
-`words`     `state(name, word)`, `money(micro_usd)`, `moment(time, now)`, `duration(seconds)`, `copied_id(text)`,
-            `empty(what, command)`: the same value looks the same on every page
+`words`     `state(name, word)`, `money(micro_usd)`, `moment(time, now)`, `duration(seconds)`,
+            `render_copyable_id(text)`, `empty(what, command)`: the same value looks the same on every page
 `html`      `table(caption, columns, rows)` with `TableColumn(label, is_figure)` and `TableRow(key, cells)`
-`figures`   `call.parts.shared(HeaderFigures)`: the figures of the header
+`figures`   `call.parts.get_shared(HeaderFigures)`: the figures of the header
 `login`     log-in and log-out; `login` shows errors; `assets` has the files of `static/`, each `*.css` of which is
             loaded by every page
 

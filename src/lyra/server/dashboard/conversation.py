@@ -73,17 +73,17 @@ def _turn(
     answer: list[Child] = []
     for message in turn:
         if message.role == "user":
-            parts.append(_spoken_by("you", person, [tag("p", message.text, class_="text")]))
+            parts.append(_render_spoken("you", person, [tag("p", message.text, class_="text")]))
         elif message.role == "assistant":
             if message.text:
                 answer.append(tag("p", message.text, class_="text"))
             answer += [tool_part(call, results.get(call.id)) for call in message.tool_calls]
     if answer:
-        parts.append(_spoken_by("agent", agent, [*answer, _cost_line(calls)]))
+        parts.append(_render_spoken("agent", agent, [*answer, _cost_line(calls)]))
     return parts
 
 
-def _spoken_by(who: str, name: str, children: list[Child]) -> Html:
+def _render_spoken(who: str, name: str, children: list[Child]) -> Html:
     return tag("article", tag("h3", name), *children, class_=f"said {who}")
 
 

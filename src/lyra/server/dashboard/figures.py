@@ -133,7 +133,7 @@ class HeaderFigures:
             failed_per_minute=sum(
                 1 for failure in self._failures if now - failure.time < _MINUTE_S and caller.owns(failure.owner)
             ),
-            spent_micro_usd=self._spent(caller, _day(now)),
+            spent_micro_usd=self._sum_spent(caller, _day(now)),
             limit_micro_usd=_amount(self._kernel.budget.limit("usd")) if caller.is_operator else None,
             left_micro_usd=_amount(self._kernel.budget.remaining("usd")) if caller.is_operator else None,
             hours_micro_usd=tuple(hours[: today.hour + 1]),
@@ -155,7 +155,7 @@ class HeaderFigures:
             return kernel.live
         return sum(1 for row in kernel.processes.values() if row.alive and caller.owns(owner_if_known(kernel, row.pid)))
 
-    def _spent(self, caller: Caller, day: str) -> int:
+    def _sum_spent(self, caller: Caller, day: str) -> int:
         return sum(row.cost_micro_usd for row in self._records.sums() if row.day >= day and caller.owns(row.owner))
 
 

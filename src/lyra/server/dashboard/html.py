@@ -65,11 +65,11 @@ def _attribute(item: tuple[str, Any]) -> str:
         return f" {name}"
     text = str(value)
     if name in _ADDRESSES:
-        text = _checked_address(text)
+        text = _check_address(text)
     return f' {name}="{escape(text)}"'
 
 
-def _checked_address(address: str) -> str:
+def _check_address(address: str) -> str:
     """The address; "#" for one of a scheme that may run a script."""
     plain = _IGNORED_BY_BROWSERS.sub("", address)
     scheme = _SCHEME.match(plain)

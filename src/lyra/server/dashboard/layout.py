@@ -92,10 +92,10 @@ def region(
         data_every=every_ms,
         **attributes,
     )
-    return join(Html(f"<!--region {_checked_name(name)}-->"), part, Html(f"<!--end {name}-->"))
+    return join(Html(f"<!--region {_check_name(name)}-->"), part, Html(f"<!--end {name}-->"))
 
 
-def _checked_name(name: str) -> str:
+def _check_name(name: str) -> str:
     assert name.replace("-", "").replace("_", "").isalnum(), name
     return name
 
@@ -154,7 +154,7 @@ def see_other(call: HttpCall, *segments: str, query: Mapping[str, Any] | None = 
 
 def figures_region(call: HttpCall) -> Html:
     """The figures of the header, which every page has."""
-    figures = call.parts.shared(HeaderFigures).read(call.caller)
+    figures = call.parts.get_shared(HeaderFigures).read(call.caller)
     return region(
         call,
         "figures",
@@ -225,7 +225,7 @@ def render_plain_nav(root: str) -> Html:
 def _nav(call: HttpCall) -> Html:
     here = _current_path(call)
     known = {endpoint.path for endpoint in call.parts.endpoints if endpoint.group == "pages"}
-    waiting = call.parts.shared(HeaderFigures).questions(call.caller)
+    waiting = call.parts.get_shared(HeaderFigures).questions(call.caller)
     links = [
         tag(
             "a",

@@ -138,7 +138,7 @@ def lanes(steps: Sequence[RunStep], here: int, address: Address, *, names: Mappi
     first, last = _window(len(steps), here)
     shown = steps[first:last]
     all_pids = list(dict.fromkeys(step.pid for step in shown))
-    pids = _chosen_lanes(all_pids, shown, here)
+    pids = _choose_lanes(all_pids, shown, here)
     rows = {pid: index for index, pid in enumerate(pids)}
     width = _LABEL_PX + max(1, len(shown)) * _STEP_PX + _STEP_PX
     height = _TOP_PX * 2 + max(1, len(pids)) * _LANE_PX
@@ -187,7 +187,7 @@ def _legend(kinds: Sequence[str]) -> Html:
     return tag("ul", rows, class_="marks-legend", aria_label="What the marks stand for")
 
 
-def _chosen_lanes(pids: list[str], shown: Sequence[RunStep], here: int) -> list[str]:
+def _choose_lanes(pids: list[str], shown: Sequence[RunStep], here: int) -> list[str]:
     """The processes that have a lane: the first ones, and that of the step at the place."""
     chosen = pids[:_LANES_MAX]
     place = next((step.pid for step in shown if step.number == here), None)

@@ -65,7 +65,7 @@ def _cost(cost_usd: Any) -> str:
     return "" if not isinstance(cost_usd, (int, float)) else f", {money(round(cost_usd * 1_000_000))}"
 
 
-def _ended(data: Data) -> Told:
+def _describe_end(data: Data) -> Told:
     reason, error = _text(data, "reason"), _error(data)
     if reason == "normal":
         return Told("done", "ended")
@@ -76,7 +76,7 @@ def _ended(data: Data) -> Told:
     return Told("failed", _with("crashed", error or reason))
 
 
-def _answered(data: Data) -> Told:
+def _describe_answer(data: Data) -> Told:
     tokens = (data.get("input_tokens") or 0) + (data.get("output_tokens") or 0)
     if data.get("status") == "ok":
         return Told("done", f"answered, {tokens} tokens{_cost(data.get('cost_usd'))}")
@@ -85,7 +85,7 @@ def _answered(data: Data) -> Told:
     return Told("failed", _with("gave no answer", _text(data, "status")))
 
 
-def _called_model(data: Data) -> Told:
+def _describe_model_call(data: Data) -> Told:
     try:
         call = ModelCalled.from_data(data)
     except msgspec.ValidationError:
@@ -97,7 +97,7 @@ def _called_model(data: Data) -> Told:
     return Told("failed", f"{call.model} failed: {call.status}")
 
 
-def _called_tool(data: Data) -> Told:
+def _describe_tool_call(data: Data) -> Told:
     seconds = duration((data.get("latency_ms") or 0) / 1000)
     if data.get("status") == "ok":
         return Told("running", f"ran {_text(data, 'tool')}, {seconds}")
@@ -112,7 +112,7 @@ def _over_budget(data: Data) -> Told:
     return Told("waiting", _with("passed a limit of its budget", _text(first, "dimension").replace("_", " ")))
 
 
-def _stopped_by_limit(data: Data) -> Told:
+def _describe_limit(data: Data) -> Told:
     return Told("failed", _with("was stopped by a limit", _text(data, "resource") or _error(data)))
 
 
@@ -120,7 +120,7 @@ def _restarting(data: Data) -> Told:
     return Told("waiting", _with(f"restart {data.get('starts') or 1} of {_text(data, 'id')}", _text(data, "reason")))
 
 
-def _acted(data: Data) -> Told:
+def _describe_act(data: Data) -> Told:
     words = f"{_text(data, 'act')} {_text(data, 'target')}".rstrip()
     outcome = _text(data, "outcome")
     return Told("done" if outcome == "ok" else "failed", words if outcome == "ok" else f"{words} ({outcome})")
@@ -133,13 +133,13 @@ def _fix_words(state: str, words: str, *fields: str) -> Callable[[Data], Told]:
 
 SENTENCES: Final[dict[str, Callable[[Data], Told]]] = {
     "process.created": _fix_words("running", "started"),
-    "process.terminated": _ended,
+    "process.terminated": _describe_end,
     "process.diverged": _fix_words("failed", "stopped: its program no longer fits its journal"),
     "process.dormant": _fix_words("waiting", "waits for a program that is not known here", "program", "agent"),
     "process.tainted": _fix_words("waiting", "has read text from outside", "by"),
-    "agent.answered": _answered,
-    "model.called": _called_model,
-    "tool.called": _called_tool,
+    "agent.answered": _describe_answer,
+    "model.called": _describe_model_call,
+    "tool.called": _describe_tool_call,
     "tool.refused": _fix_words("failed", "was refused a tool", "reason", "tool"),
     "capability.denied": _fix_words("failed", "has no right to", "effect"),
     "child.restarting": _restarting,
@@ -154,7 +154,7 @@ SENTENCES: Final[dict[str, Callable[[Data], Told]]] = {
     "budget.cut": _fix_words("failed", "ran out of budget in the middle of an answer"),
     "budget.overrun": _fix_words("failed", "cost more than was set aside", "effect"),
     "budget.warning": _over_budget,
-    "resource.exceeded": _stopped_by_limit,
+    "resource.exceeded": _describe_limit,
     "resource.warning": _fix_words("waiting", "used most of a quota", "resource"),
     "health.alert": _fix_words("failed", "needs a look", "alert", "message"),
     "pipeline.started": _fix_words("running", "began the stage", "stage"),
@@ -164,7 +164,7 @@ SENTENCES: Final[dict[str, Callable[[Data], Told]]] = {
     "service.health_changed": _fix_words("waiting", "service is now", "status"),
     "vesper.mode": _fix_words("waiting", "node has another mode", "to", "mode"),
     "vesper.diverged": _fix_words("failed", "node: its two paths gave different answers"),
-    "person.acted": _acted,
+    "person.acted": _describe_act,
     "store.full": _fix_words("failed", "the store has no room: every process stands still"),
     "store.failed": _fix_words("failed", "the store is damaged or gone"),
 }

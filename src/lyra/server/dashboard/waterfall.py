@@ -37,7 +37,7 @@ def waterfall(
     if not known:
         return tag("p", "No span is recorded.", class_="note")
     roots = span_tree(known)
-    rows = _walked(roots)
+    rows = _walk(roots)
     frame = _TimeFrame(known)
     strong = critical_path(roots)
     waits: dict[str, list[Pause]] = {}
@@ -92,7 +92,7 @@ class _TimeFrame:
         return min(max((time - self.start) / self.length_s, 0.0), 1.0) * _WIDTH
 
 
-def _walked(roots: Sequence[SpanNode]) -> list[tuple[int, Span]]:
+def _walk(roots: Sequence[SpanNode]) -> list[tuple[int, Span]]:
     """The spans with their depth, those inside a span behind it."""
     rows: list[tuple[int, Span]] = []
     todo = [(0, root) for root in reversed(roots)]
@@ -178,7 +178,7 @@ def _bar(span: Span, frame: _TimeFrame, pauses: Sequence[Pause], *, is_critical:
         "svg",
         tag("title", words + "".join(waits)),
         _rect(start, end, thick, class_=f"span-bar {kinds}"),
-        [_hatched(pause, span, frame, thick) for pause in pauses],
+        [_hatch(pause, span, frame, thick) for pause in pauses],
         viewBox=f"0 0 {_WIDTH} {_HEIGHT}",
         preserveAspectRatio="none",
         role="img",
@@ -186,7 +186,7 @@ def _bar(span: Span, frame: _TimeFrame, pauses: Sequence[Pause], *, is_critical:
     )
 
 
-def _hatched(pause: Pause, span: Span, frame: _TimeFrame, thick: int) -> Html:
+def _hatch(pause: Pause, span: Span, frame: _TimeFrame, thick: int) -> Html:
     start = frame.x(max(pause.started_at, span.started))
     end = frame.x(min(pause.ended_at if pause.ended_at is not None else span.time, span.time))
     return _rect(start, end, thick, class_=f"pause pause-{pause.kind}", fill=f"url(#hatch-{pause.kind})")

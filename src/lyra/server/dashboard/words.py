@@ -128,7 +128,7 @@ def clock_time(time: float) -> Html:
     )
 
 
-def copied_id(text: str, *, chars_max: int = 16) -> Html:
+def render_copyable_id(text: str, *, chars_max: int = 16) -> Html:
     """An id, cut where it is long, with a button that copies all of it."""
     short = text if len(text) <= chars_max else f"{text[: chars_max - 1]}…"
     icon = tag(

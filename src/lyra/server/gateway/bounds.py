@@ -140,7 +140,7 @@ def input_bound(request: GatewayRequest, model: str) -> int:
     image_tokens = next(iter([most for word, most in _IMAGE_TOKENS_BY_NAME if word in model]), _IMAGE_TOKENS_USUAL)
     has_tools = request.may_name("tools") or request.has("functions")
     tokens = request.size_bytes + BASE_TOKENS + (TOOLS_TOKENS if has_tools else 0)
-    tokens += described_tokens(request)
+    tokens += count_described_tokens(request)
     for _, part in _parts(request):
         tokens += MESSAGE_TOKENS
         if _type(part) in _IMAGE_PARTS:
@@ -229,42 +229,42 @@ def refuse_unbounded(request: GatewayRequest, tools: BoundedTools) -> None:
     """Refuse what has no known bound; `tools` are those of the request."""
     _refuse_members(request)
     if not _only_shortens(request.values.get("context_management")):
-        raise _unbounded("context_management")
+        raise _make_refusal("context_management")
     if tools.unbounded is not None:
-        raise _unbounded_tool(tools.unbounded)
+        raise _make_tool_refusal(tools.unbounded)
     if request.may_name("ttl") and _is_cached_long(request.data()):
-        raise _unbounded("a cache_control of another ttl than 5m")
+        raise _make_refusal("a cache_control of another ttl than 5m")
     if request.values.get("service_tier") not in _USUAL_TIERS:
-        raise _unbounded("service_tier")
+        raise _make_refusal("service_tier")
     bounded = _BOUNDED_PARTS[request.format.name]
     for level, part in _parts(request):
         is_message = not level and bool(bounded) and part.get("type") is None  # it says its role alone
         if (not is_message and _type(part) not in bounded) or part.get("audio"):
-            raise _unbounded(f"a part of type {_type(part)[:60]!r}")
+            raise _make_refusal(f"a part of type {_type(part)[:60]!r}")
         if any(name not in _PART_NAMES and name.casefold() in _PART_NAMES for name in part):
-            raise _unbounded("a part with names in capital letters")
-        if (hosted := hosted_tool(part.get("tools"))) is not None:
-            raise _unbounded_tool(hosted)
+            raise _make_refusal("a part with names in capital letters")
+        if (hosted := find_hosted_tool(part.get("tools"))) is not None:
+            raise _make_tool_refusal(hosted)
 
 
 def _refuse_members(request: GatewayRequest) -> None:
     """Refuse members that are not known, or whose values could make the answer longer than its bound."""
     for name in _UNBOUNDED:
         if request.values.get(name):
-            raise _unbounded(name)
+            raise _make_refusal(name)
     known_here = _KNOWN[request.format.name]
     for name in request.names:
         given = request.values.get(name)
         if name not in known_here and name.casefold() in known_here.union(_UNBOUNDED):
-            raise _unbounded(f"the member {name[:60]!r}")  # to some providers it is the other one
+            raise _make_refusal(f"the member {name[:60]!r}")  # to some providers it is the other one
         is_known = name in known_here and (name in _OBJECTS or not any(_objects([given])))
         if not is_known and name not in _UNBOUNDED and _may_lengthen({name: given}):
-            raise _unbounded(f"the member {name[:60]!r}")
+            raise _make_refusal(f"the member {name[:60]!r}")
     for name, known in _KNOWN_INSIDE.items():
         given = request.values.get(name)
         unknown = {key: value for key, value in given.items() if key not in known} if isinstance(given, dict) else {}
         if _may_lengthen(unknown):
-            raise _unbounded(f"the member {f'{name}.{min(unknown)}'[:60]!r}")
+            raise _make_refusal(f"the member {f'{name}.{min(unknown)}'[:60]!r}")
     for name, bound in {**request.limits, **_thinking_bounds(request)}.items():
         if type(bound) is not int or bound < 1:  # to some providers "50" is 50, and -1 is no bound
             raise ConfigError(f"{name} is a whole number above 0", key=name)
@@ -272,9 +272,9 @@ def _refuse_members(request: GatewayRequest) -> None:
     if count is not None and (type(count) is not int or count < 1):
         raise ConfigError("n is a whole number above 0", key="n")
     if request.values.get("modalities") not in (None, ["text"]):
-        raise _unbounded("modalities")
+        raise _make_refusal("modalities")
     if isinstance(reasoning, dict) and reasoning.get("mode") not in (None, "standard"):
-        raise _unbounded("reasoning.mode")
+        raise _make_refusal("reasoning.mode")
 
 
 def _may_lengthen(node: Any) -> bool:
@@ -291,8 +291,8 @@ def _may_lengthen(node: Any) -> bool:
     return not -1 < number <= 1 and (isinf(number) or number.is_integer())
 
 
-def _unbounded_tool(kind: str) -> ConfigError:
-    return _unbounded(f"the tool {kind[:60]!r}", hint="switch that tool off, or use a key without a budget")
+def _make_tool_refusal(kind: str) -> ConfigError:
+    return _make_refusal(f"the tool {kind[:60]!r}", hint="switch that tool off, or use a key without a budget")
 
 
 def _is_cached_long(data: Any) -> bool:
@@ -321,7 +321,7 @@ def _only_shortens(management: Any) -> bool:
     )
 
 
-def _unbounded(what: str, *, hint: str = "leave it out, or use a key without a budget") -> ConfigError:
+def _make_refusal(what: str, *, hint: str = "leave it out, or use a key without a budget") -> ConfigError:
     return ConfigError(f"what {what} costs is not known before the call, so the key's budget cannot hold it", hint=hint)
 
 
@@ -350,12 +350,12 @@ class BoundedTools(NamedTuple):
     unbounded: str | None = None
 
 
-def bounded_tools(request: GatewayRequest) -> BoundedTools:
+def select_bounded_tools(request: GatewayRequest) -> BoundedTools:
     """Which tools of a request can be sent for a key with a budget."""
     tools = request.values.get("tools")
     if not isinstance(tools, list):
         return BoundedTools()
-    are_of_client = [_is_of_client(tool) or bool(_described(request, tool)) for tool in tools]
+    are_of_client = [_is_of_client(tool) or bool(_find_described_kind(request, tool)) for tool in tools]
     hosted = [tool for tool, is_of_client in zip(tools, are_of_client, strict=True) if not is_of_client]
     if not hosted:
         return BoundedTools()
@@ -372,20 +372,20 @@ def bounded_tools(request: GatewayRequest) -> BoundedTools:
     return BoundedTools(kept, tuple(sorted({_tool_type(tool) for tool in hosted})))
 
 
-def hosted_tool(tools: Any) -> str | None:
+def find_hosted_tool(tools: Any) -> str | None:
     """The type of the first tool that the provider would run, of those that an item of a conversation brings."""
     entries = tools if isinstance(tools, list) else []
     return next((_tool_type(tool) for tool in entries if not _is_of_client(tool)), None)
 
 
-def described_tokens(request: GatewayRequest) -> int:
+def count_described_tokens(request: GatewayRequest) -> int:
     """The most input tokens that the provider's own descriptions of the client's tools add to a request."""
     tools = request.values.get("tools")
-    kinds = [_described(request, tool) for tool in tools] if isinstance(tools, list) else []
+    kinds = [_find_described_kind(request, tool) for tool in tools] if isinstance(tools, list) else []
     return sum([_DESCRIBED_TOKENS[kind] for kind in kinds if kind])
 
 
-def _described(request: GatewayRequest, tool: Any) -> str:
+def _find_described_kind(request: GatewayRequest, tool: Any) -> str:
     """The kind of a tool that the client runs and the provider describes; "" for any other."""
     match = _DESCRIBED.fullmatch(_tool_type(tool)) if request.format.vendor == "anthropic" else None
     return "" if match is None else match[1]

@@ -30,11 +30,11 @@ from lyra.models.wire.remote import RemoteProvider
 from lyra.server.gateway.bounds import (
     BoundedTools,
     answer_least,
-    bounded_tools,
     choices,
     input_bound,
     output_bound,
     refuse_unbounded,
+    select_bounded_tools,
     thinking_beside,
 )
 from lyra.server.gateway.refusals import money_held, read_refusal
@@ -151,17 +151,17 @@ class GatewayCall:
             return self.quoted
         if budget.limits_money and not self.is_limited:
             self.is_limited, self._input_tokens = True, None  # what has no bound is refused from now on
-        tokens_in = self._bounded_input()
+        tokens_in = self._estimate_input()
         if self.is_limited:
             assert price is not None
             self._bound = tokens_out = self._affordable(budget, price, tokens_in)
             if tokens_out != request.limit and request.format.limits:
                 self.bound_lowered = tokens_out
             tokens_out = self._answer_tokens(tokens_out)
-            quoted = Usage.of_call(price.worst_case(tokens_in, tokens_out), tokens_in, tokens_out)
+            quoted = Usage.from_call(price.worst_case(tokens_in, tokens_out), tokens_in, tokens_out)
         else:  # nothing is limited: what a crash would leave in doubt is the request itself
             probable = TokenUsage(int(tokens_in * WORDY))
-            quoted = Usage.of_call(0 if price is None else price.cost(probable), probable.input_tokens, 0)
+            quoted = Usage.from_call(0 if price is None else price.cost(probable), probable.input_tokens, 0)
         self.quoted = quoted
         if self.target.is_native:
             self.body = self._body()
@@ -169,19 +169,19 @@ class GatewayCall:
             self.translated = self._translate(self._bound)
         return quoted
 
-    def _bounded_input(self) -> int:
+    def _estimate_input(self) -> int:
         """The most tokens that the input can be. What has no bound is refused, where a budget needs one; this is done
         once, before the call and not again when it is reserved."""
         if self._input_tokens is None:
             if self.is_limited:
                 if self.target.price is None:
-                    raise _unpriced(self.target.name)
-                self._tools = bounded_tools(self.request)
+                    raise _make_price_refusal(self.target.name)
+                self._tools = select_bounded_tools(self.request)
                 refuse_unbounded(self.request, self._tools)
-            self._input_tokens = input_bound(self.request, self.target.model) + self._added_tokens()
+            self._input_tokens = input_bound(self.request, self.target.model) + self._estimate_added()
         return self._input_tokens
 
-    def _added_tokens(self) -> int:
+    def _estimate_added(self) -> int:
         """The most tokens that a translation adds to the request: the provider's format may say more in words."""
         provider = self.target.provider
         if not self.is_limited or self.target.is_native or not isinstance(provider, RemoteProvider):
@@ -216,10 +216,10 @@ class GatewayCall:
         """The bound of the answer that the money left pays. Where that is too short: RateLimited if money that calls in
         flight hold would pay for it, else BudgetExceeded."""
         left, unspent = budget.spendable("usd"), budget.spendable("usd", with_reserved=True)
-        tokens = self._paid_by(left, price, tokens_in)
+        tokens = self._limit_answer(left, price, tokens_in)
         if tokens is not None:
             return tokens
-        if self._paid_by(unspent, price, tokens_in) is not None:
+        if self._limit_answer(unspent, price, tokens_in) is not None:
             raise money_held((unspent or 0) - (left or 0))
         raise BudgetExceeded(
             "the key's budget is used up, or does not pay for this call",
@@ -227,7 +227,7 @@ class GatewayCall:
             remaining=left,
         )
 
-    def _paid_by(self, left: int | None, price: Price, tokens_in: int) -> int | None:
+    def _limit_answer(self, left: int | None, price: Price, tokens_in: int) -> int | None:
         """The bound of the answer that so much money pays; None where that is too short."""
         request = self.request
         wanted = output_bound(request, self.target.model)
@@ -284,7 +284,7 @@ class GatewayCall:
             kept = masked.feed(meter.feed(chunk))
             if kept:
                 await relay.put(kept, is_last=meter.done)
-        if rest := masked.whole(meter.flush()):
+        if rest := masked.filter_all(meter.flush()):
             await relay.put(rest, is_last=True)
         meter.close()
 
@@ -303,7 +303,7 @@ class GatewayCall:
                     await relay.put(piece, is_last=meter.done)
         completion = meter.completion()
         if not self.request.stream:
-            self.answer = RawAnswer(masked.whole(msgspec.json.encode(writer.whole(completion))))
+            self.answer = RawAnswer(masked.filter_all(msgspec.json.encode(writer.whole(completion))))
         elif rest := masked.flush():
             await relay.put(rest, is_last=True)
 
@@ -315,7 +315,7 @@ class GatewayCall:
         self.answer = RawAnswer(masked, media, answer.status, answer_headers(answer.headers))
 
 
-def _unpriced(model: str) -> ConfigError:
+def _make_price_refusal(model: str) -> ConfigError:
     return ConfigError(
         f"the price of {model} is unknown, so the key's budget cannot hold it",
         hint="the operator can give its price under [prices] in lyra.toml",
@@ -357,15 +357,15 @@ async def forward(call: GatewayCall) -> None:
             error.fields["begun"] = True
         if call.meter.has_begun or (call.is_limited and may_be_billed(error)):
             error.fields["billed"] = True
-            error.usage = spent(call, is_whole=False)  # type: ignore[attr-defined]  # the door charges it
+            error.usage = charge_call(call, is_whole=False)  # type: ignore[attr-defined]  # the door charges it
         raise
     except BaseException as cut:
         breaker.abandon()
         if may_be_billed(cut):
-            cut.usage = spent(call, is_whole=False)  # type: ignore[attr-defined]  # the door charges it
+            cut.usage = charge_call(call, is_whole=False)  # type: ignore[attr-defined]  # the door charges it
         raise
     breaker.success(clock.monotonic())
-    return Charged(None, spent(call, is_whole=True))  # type: ignore[return-value]  # the door takes the usage off
+    return Charged(None, charge_call(call, is_whole=True))  # type: ignore[return-value]  # the door takes the usage off
 
 
 def _is_failure(error: ModelError) -> bool:
@@ -401,7 +401,7 @@ class AnswerFilter:
         """The bytes held back so far: no more comes."""
         return self._filter.flush().encode(_BYTES_AS_TEXT)
 
-    def whole(self, body: bytes) -> bytes:
+    def filter_all(self, body: bytes) -> bytes:
         """The bytes of a whole answer."""
         return self.feed(body) + self.flush()
 
@@ -426,7 +426,7 @@ def may_be_billed(error: BaseException) -> bool:
     return not error.fields.get("unsent")
 
 
-def spent(call: GatewayCall, *, is_whole: bool) -> Usage:
+def charge_call(call: GatewayCall, *, is_whole: bool) -> Usage:
     """Return what a call is charged; sets what its record says that it cost."""
     if call.request.format.is_free:
         call.micro_usd = 0
@@ -434,7 +434,7 @@ def spent(call: GatewayCall, *, is_whole: bool) -> Usage:
     tokens = call.tokens = call.meter.tokens(call.quoted["input_tokens"], is_whole=is_whole)
     price = call.target.price
     call.micro_usd = None if price is None else price.cost(tokens)
-    usage = Usage.of_call(call.micro_usd or 0, tokens.total_input, tokens.output_tokens)
+    usage = Usage.from_call(call.micro_usd or 0, tokens.total_input, tokens.output_tokens)
     if not call.is_limited:
         return usage
     if tokens.estimated:
@@ -446,7 +446,7 @@ def spent(call: GatewayCall, *, is_whole: bool) -> Usage:
             usage.usd,
             call.quoted.usd,
         )
-        usage = Usage.of_call(
+        usage = Usage.from_call(
             *(min(usage[name], call.quoted[name]) for name in ("usd", "input_tokens", "output_tokens"))
         )
     call.micro_usd = usage["usd"]

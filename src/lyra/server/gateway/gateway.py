@@ -18,7 +18,7 @@ from lyra.core.event import ModelCalled
 from lyra.core.policies.retry import RETRYABLE, error_class
 from lyra.core.trace_context import enclosing_span
 from lyra.errors import BudgetExceeded, ConfigError, LyraError, ModelError, Unauthenticated
-from lyra.kernel.base.waiting import looked_at
+from lyra.kernel.base.waiting import consume_error
 from lyra.kernel.journal.rows import PASSING
 from lyra.models.requests import read_messages
 from lyra.server.gateway.call import GatewayCall, call_effect
@@ -52,7 +52,7 @@ _LEFT_OUT_HEADER: Final = "x-lyra-left-out"  # types of tools that were not sent
 
 def gateway_of(parts: HttpParts) -> Gateway:
     """The gateway of a server."""
-    return parts.shared(_make)
+    return parts.get_shared(_make)
 
 
 def _make(parts: HttpParts) -> Gateway:
@@ -62,7 +62,7 @@ def _make(parts: HttpParts) -> Gateway:
 async def identify_key(parts: HttpParts, headers: Mapping[str, str]) -> Caller | None:
     """The caller of a request with a key of the gateway's; None where it has none, so that tokens are looked at."""
     key = await gateway_of(parts).keys.find(credential_of(headers))
-    return None if key is None else Caller.of_user(key.settings.user or f"key/{key.settings.name}")
+    return None if key is None else Caller.for_user(key.settings.user or f"key/{key.settings.name}")
 
 
 class Gateway:
@@ -88,7 +88,7 @@ class Gateway:
     async def key_of(self, call: HttpCall) -> GatewayKey:
         """The key of a request; a token of the server stands for a key without limits."""
         key = await self.keys.find(credential_of(call.headers))
-        return await self.keys.of_user(call.caller.user_id) if key is None else key
+        return await self.keys.open_user_key(call.caller.user_id) if key is None else key
 
     async def answer(self, call: HttpCall, request: GatewayRequest) -> Any:
         """The answer of a provider, or of an agent, to a request."""
@@ -99,13 +99,13 @@ class Gateway:
         agent = agent_of(call, request.model)
         if agent:
             return await ask_agent(call, key, agent)
-        return await self._provided(call, key, request)
+        return await self._ask_provider(call, key, request)
 
-    async def _provided(self, call: HttpCall, key: GatewayKey, request: GatewayRequest) -> RawAnswer | Streamed:
+    async def _ask_provider(self, call: HttpCall, key: GatewayKey, request: GatewayRequest) -> RawAnswer | Streamed:
         """The answer of the model's provider, or of the first fallback that is not down."""
-        targets = self._targets.of(key.settings, request)
+        targets = self._targets.resolve(key.settings, request)
         if request.format.is_free and not targets[0].is_native:
-            return estimated_count(self._kernel, request, targets[0].name)
+            return estimate_count(self._kernel, request, targets[0].name)
         slot = self._cache.slot(key.settings, f"{call.endpoint.name}?{_query(call)}", call.raw_body, call.headers)
         if slot is not None and (kept := slot.answer()) is not None:
             return kept
@@ -150,7 +150,7 @@ class Gateway:
         )
         asked.prepare(key.process.budget)  # what is refused here leaves no row
         task = self._kernel.tasks.start(self._perform(asked), name=f"lyra-gateway-{asked.id}")
-        task.add_done_callback(looked_at)
+        task.add_done_callback(consume_error)
         self._calls.add(task)
         task.add_done_callback(self._calls.discard)
         try:
@@ -320,7 +320,7 @@ def _find_held_money(error: BudgetExceeded, budget: Budget) -> int:
 # The tokens of a request to a model whose provider does not count them beforehand: Lyra's own estimate.
 
 
-def estimated_count(kernel: Kernel, request: GatewayRequest, model: str) -> RawAnswer:
+def estimate_count(kernel: Kernel, request: GatewayRequest, model: str) -> RawAnswer:
     """The answer of `/v1/messages/count_tokens`; rather too many than too few."""
     tokens = runtime_of(kernel).estimate(model, read_messages(request.data()).request)
     return RawAnswer(msgspec.json.encode({"input_tokens": tokens}))

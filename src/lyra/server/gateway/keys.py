@@ -20,7 +20,7 @@ from lyra.core.naming import GATEWAY_KEY, named
 from lyra.core.rights.scope import BARRIER, Glob
 from lyra.errors import ConfigError, Denied, NameTaken, NoSuchProcess, Overloaded, Unauthenticated
 from lyra.observe.history.calls import KEY_AGENT
-from lyra.server.owners import GATEWAY_KEYS, OwnedPid, owned_pid, spawn_for
+from lyra.server.owners import GATEWAY_KEYS, OwnedPid, make_owned_pid, spawn_for
 from lyra.server.token_limit import RequestWindow
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class KeyTable:
     def enter(self, process: Process, settings: KeySettings) -> bool:
         """The process of a key begins, or goes on after a restart. False for a process that is a copy of one: a fork
         would bring a revoked key back, or give it a second budget."""
-        if process.pid != owned_pid(_KIND, settings.user, settings.id):
+        if process.pid != make_owned_pid(_KIND, settings.user, settings.id):
             return False
         key = self._by_id[settings.id] = GatewayKey(settings, process)
         if settings.hash:
@@ -113,17 +113,17 @@ class KeyTable:
         key_id = f"key-{entropy.text(12)}"
         text = f"{KEY_PREFIX}{entropy.token()}"
         known = KeySettings(
-            id=key_id, name=name, hash=hashed(text), created_at=round(self._kernel.clock.now(), 3), **settings
+            id=key_id, name=name, hash=hash_key(text), created_at=round(self._kernel.clock.now(), 3), **settings
         )
         self._starting.add(name)
         try:
-            await self._start(checked_settings(known), _limits(budget))
+            await self._start(check_settings(known), _limits(budget))
         finally:
             self._starting.discard(name)
         return key_id, text
 
     async def _start(self, settings: KeySettings, limits: dict[str, Any]) -> None:
-        pid = owned_pid(_KIND, settings.user, settings.id)
+        pid = make_owned_pid(_KIND, settings.user, settings.id)
         await spawn_for(self._kernel, settings.user, hold_key, msgspec.to_builtins(settings), pid=pid, budget=limits)
         while settings.id not in self._by_id:  # noqa: ASYNC110 - a step away
             await asyncio.sleep(0)
@@ -161,15 +161,15 @@ class KeyTable:
         if not text.startswith(KEY_PREFIX):
             return None
         await self.open()
-        key = self._by_hash.get(hashed(text))
+        key = self._by_hash.get(hash_key(text))
         if key is None or key.process.exit is not None:
             raise Unauthenticated("the key is not known, or was revoked", hint="`lyra keys create` makes one")
         return key
 
-    async def of_user(self, user_id: str) -> GatewayKey:
+    async def open_user_key(self, user_id: str) -> GatewayKey:
         """The key of those who come with a token of the server."""
         await self.open()
-        key_id = f"{_OWN}-{hashed(user_id)[:24]}" if user_id else _OWN
+        key_id = f"{_OWN}-{hash_key(user_id)[:24]}" if user_id else _OWN
         key = self._by_id.get(key_id)
         if key is None or key.process.exit is not None:
             name = user_id or "operator"
@@ -242,11 +242,11 @@ def _glob(pattern: str) -> Glob:
     return Glob(pattern, BARRIER)
 
 
-def hashed(key: str) -> str:
+def hash_key(key: str) -> str:
     return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def checked_settings(settings: KeySettings) -> KeySettings:
+def check_settings(settings: KeySettings) -> KeySettings:
     """The settings, if they can be used."""
     if not _NAME.fullmatch(settings.name):
         raise ConfigError(

@@ -62,7 +62,7 @@ class ModelTargets:
         self._breakers: dict[str, Breaker] = {}  # by model, shared by all keys
         self._loaded: set[str] = set()  # providers whose libraries are imported
 
-    def of(self, settings: KeySettings, request: GatewayRequest) -> list[ModelTarget]:
+    def resolve(self, settings: KeySettings, request: GatewayRequest) -> list[ModelTarget]:
         """The model that a request asks for, and the fallbacks of its key that the server has settings for."""
         runtime = runtime_of(self._kernel)
         try:

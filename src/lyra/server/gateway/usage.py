@@ -147,11 +147,11 @@ class AnswerMeter:
         is_told = self.done or (is_whole and self._error is None)
         if is_told and counted_in and (counted_out or not self._wire.limits):
             return usage
-        out = max(counted_out, self._estimated_output())
+        out = max(counted_out, self._estimate_output())
         into = usage.input_tokens if counted_in else min(input_bound, COUNTED_MAX)
         return msgspec.structs.replace(usage, input_tokens=into, output_tokens=out, estimated=True)
 
-    def _estimated_output(self) -> int:
+    def _estimate_output(self) -> int:
         if self._is_folded and self._error is None:
             return answer_tokens(self._fold.message)
         return int(self._size * WORDY)

@@ -81,7 +81,7 @@ class GrpcFace:
         self._guard = CallGuard(
             settings.tokens,
             kernel.clock,
-            token_limit=TokenLimit.shared(kernel),
+            token_limit=TokenLimit.get_shared(kernel),
             observe=observe,
             tell_act=self._tell_act,
         )

@@ -23,7 +23,7 @@ _write: Final = msgspec.json.Encoder(enc_hook=to_plain).encode
 _read: Final = msgspec.json.Decoder().decode
 
 
-def required(value: str, field: str) -> str:
+def require(value: str, field: str) -> str:
     """The text of a field that must not be empty."""
     if not value:
         raise ConfigError(f"{field} is required", key=field)
@@ -116,7 +116,7 @@ class Words:
             raise ConfigError(f"{self._field} has no value {number}", key=self._field)
         return self._words.get(number)
 
-    def required(self, number: int) -> str:
+    def require(self, number: int) -> str:
         """Read a field that must be given."""
         word = self.word(number)
         if word is None:

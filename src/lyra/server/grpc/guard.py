@@ -22,7 +22,7 @@ import msgspec
 from google.protobuf.message import DecodeError, Message
 
 from lyra.core.clock import Clock
-from lyra.core.kernel_calls import RPCS, marked
+from lyra.core.kernel_calls import RPCS, list_marked
 from lyra.core.secrets.process_keys import process_keys
 from lyra.core.secrets.redact import redact, redact_data
 from lyra.core.secrets.visible import visible
@@ -43,9 +43,9 @@ SERVER_FAULTS: Final = frozenset(
     {"UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"}
 )
 
-FINISHING: Final = marked("finishes")  # taken while the server drains
-READING: Final = marked("reads")  # all that a viewer may make
-WAITING: Final = marked("waits")  # draining does not wait for them
+FINISHING: Final = list_marked("finishes")  # taken while the server drains
+READING: Final = list_marked("reads")  # all that a viewer may make
+WAITING: Final = list_marked("waits")  # draining does not wait for them
 # Calls by which people act, with the field that names the target: the audit log has them, also where they are refused.
 # The others are the work of programs.
 ACTS: Final = {rpc: call.acts_on for rpc, (_, call) in RPCS.items() if call.acts_on}
@@ -249,14 +249,14 @@ def end_of(error: Exception, method: str) -> CallEnd:
     code = grpc.StatusCode[CODES.get(error.code, CODES["lyra"]).grpc]
     if code in (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN):
         _log.error("%s failed\n%s", method, _trace(error))
-    return CallEnd(code, _clipped(error.message), ((ERROR_KEY, _error_bytes(error)),))
+    return CallEnd(code, _clip(error.message), ((ERROR_KEY, _error_bytes(error)),))
 
 
 def _trace(error: Exception) -> str:
     return redact("".join(traceback.format_exception(error)), process_keys())
 
 
-def _clipped(message: str) -> str:
+def _clip(message: str) -> str:
     line = visible(redact(" ".join(message[:_MESSAGE_CHARS_MAX].split()), process_keys()))
     short = line if len(line) <= _DETAILS_CHARS_MAX else line[: _DETAILS_CHARS_MAX - 1] + "…"
     return short.encode("utf-8", "replace").decode()
@@ -264,16 +264,16 @@ def _clipped(message: str) -> str:
 
 def _error_bytes(error: LyraError) -> bytes:
     data: dict[str, Any] = redact_data(error_to_data(error), process_keys())
-    data["message"] = _clipped(error.message)
+    data["message"] = _clip(error.message)
     for left_out in ("", "fields", "hint", "place"):
         data.pop(left_out, None)
-        encoded = _encoded(data)
+        encoded = _encode(data)
         if 0 < len(encoded) <= _ERROR_BYTES_MAX:
             return encoded
-    return _encoded({"code": error.code})
+    return _encode({"code": error.code})
 
 
-def _encoded(data: dict[str, Any]) -> bytes:
+def _encode(data: dict[str, Any]) -> bytes:
     try:
         return msgspec.json.encode(data)
     except (TypeError, ValueError, OverflowError, RecursionError):

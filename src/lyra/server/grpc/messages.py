@@ -288,7 +288,7 @@ def answer_fields(message: pb.InterruptResponse, kind: str) -> dict[str, Any]:
     }
 
 
-def changed_fields(given: Mapping[str, Any], held: Mapping[str, Any]) -> dict[str, Any]:
+def find_changed_fields(given: Mapping[str, Any], held: Mapping[str, Any]) -> dict[str, Any]:
     """Those of the given fields, and of mappings those keys, that differ from what an envelope holds: a client may send
     back what it was given, with its times in milliseconds and its metadata as text."""
     changed: dict[str, Any] = {}

@@ -47,7 +47,7 @@ from lyra.server.http.guard import (
     check_opened_by_person,
 )
 from lyra.server.http.logins import CookiePlace, begin_login
-from lyra.server.http.mounted_nodes import mounted_nodes
+from lyra.server.http.mounted_nodes import get_mounted_nodes
 from lyra.server.http.parts import HttpParts
 from lyra.server.http.problems import HttpRefusal, error_body, problem_of, store_lost, vendor_of
 from lyra.server.http.routes import ENDPOINTS
@@ -114,7 +114,7 @@ class HttpApp:
                 return
 
     async def _answer(self, scope: Any, receive: Receive, send: Send) -> None:
-        headers, path, method = headers_of(scope), own_path(scope), scope["method"]
+        headers, path, method = headers_of(scope), read_path(scope), scope["method"]
         match = self._table.match(path)
         route = "" if match is None else match.route
         began_s = self.parts.kernel.clock.monotonic()
@@ -160,7 +160,7 @@ class HttpApp:
             self._vendor_paths.check(match, scope["method"], path)
             endpoint, values = match.endpoint(scope["method"]), match.values
         else:
-            endpoint, values = self._mounted(scope["method"], path, scope["query_string"])
+            endpoint, values = self._find_mounted(scope["method"], path, scope["query_string"])
         if self.parts.kernel.failure is not None and endpoint.method != "GET":
             raise store_lost()
         if self.parts.is_draining and not _may_finish(endpoint):
@@ -210,7 +210,7 @@ class HttpApp:
             with guard.logins.token_limit.attempt(address, credential_of(headers)):
                 own = None if endpoint.identify is None else await endpoint.identify(self.parts, headers)
                 if own is not None:
-                    return guard.known(own, headers, cookie)
+                    return guard.make_identity(own, headers, cookie)
                 return await guard.identify(headers, query, cookie)
         except Unauthenticated as error:
             error.hint = endpoint.credential_hint or error.hint
@@ -248,9 +248,9 @@ class HttpApp:
         answer = {"location": location, "set-cookie": cookie.set_line(login_id, int(SERVER_LOGIN_S))}
         return RawAnswer(b"", "text/plain", 303, answer)
 
-    def _mounted(self, method: str, path: str, query: bytes) -> tuple[Endpoint, dict[str, str]]:
+    def _find_mounted(self, method: str, path: str, query: bytes) -> tuple[Endpoint, dict[str, str]]:
         """The endpoint of a path that is not in the table: one of a node."""
-        mounted = mounted_nodes(self.parts.kernel)
+        mounted = get_mounted_nodes(self.parts.kernel)
         if mounted is not None and mounted.has_path(path):
             target = f"{path}?{query.decode('latin-1')}" if query else path
             return NODE_ROUTE, {"method": method, "target": target}
@@ -366,7 +366,7 @@ def headers_of(scope: Any) -> dict[str, str]:
     return headers
 
 
-def own_path(scope: Any) -> str:
+def read_path(scope: Any) -> str:
     """The path below the place where the application is mounted, as it was sent: with its escapes."""
     root = scope.get("root_path", "")
     raw = scope.get("raw_path")

@@ -28,7 +28,7 @@ from lyra.server.http.directory import KnownAgent, refuse_if_draining
 from lyra.server.http.endpoint import Endpoint, HttpCall, RequestQuery, Streamed
 from lyra.server.http.problems import error_body, problem_of, vendor_of
 from lyra.server.http.sse import sse_event
-from lyra.server.owners import owned_pid, spawn_for
+from lyra.server.owners import make_owned_pid, spawn_for
 
 if TYPE_CHECKING:
     from lyra.agents.session.agent_process import AgentProcess
@@ -185,7 +185,7 @@ async def _process(call: HttpCall, model: str, question: AgentQuestion) -> Any:
     kernel = call.kernel
     agent = call.parts.chats.directory.declaration(model)
     user_id = call.caller.user_id
-    pid = owned_pid("call", user_id, kernel.entropy.text(16))
+    pid = make_owned_pid("call", user_id, kernel.entropy.text(16))
     process = await spawn_for(kernel, user_id, agent, pid=pid, parent=call.parent)
     try:
         if question.history:

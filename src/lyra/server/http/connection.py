@@ -1,9 +1,9 @@
 """One connection of a client, held to limits that uvicorn does not have: size and time of the headers, a reader that
 does not read, the number of connections. The size of a head is looked at before the parser gets it.
 
-`guarded_protocol` gives a protocol class for uvicorn. A connection that says nothing, or says its headers one byte at a
-time, is closed after `SERVER_HEAD_S`; a client that takes nothing of an answer for `SERVER_UNREAD_S` is dropped. The
-time of a body is measured in `guard`, which can still answer.
+`make_guarded_protocol` gives a protocol class for uvicorn. A connection that says nothing, or says its headers one byte
+at a time, is closed after `SERVER_HEAD_S`; a client that takes nothing of an answer for `SERVER_UNREAD_S` is dropped.
+The time of a body is measured in `guard`, which can still answer.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ConnectionLimits:
         self.unread_s = unread_s
 
 
-_Protocol: Any = asyncio.Protocol  # its methods call those of the class that `guarded_protocol` adds
+_Protocol: Any = asyncio.Protocol  # its methods call those of the class that `make_guarded_protocol` adds
 
 
 class GuardedConnection(_Protocol):  # type: ignore[misc]
@@ -147,7 +147,7 @@ class GuardedConnection(_Protocol):  # type: ignore[misc]
             self._unread_timer = None
 
 
-def guarded_protocol(limits: ConnectionLimits) -> type[asyncio.Protocol]:
+def make_guarded_protocol(limits: ConnectionLimits) -> type[asyncio.Protocol]:
     """Return the protocol class of uvicorn's choice, with limits."""
     from uvicorn.protocols.http.auto import AutoHTTPProtocol
 

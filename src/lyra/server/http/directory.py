@@ -42,7 +42,7 @@ class AgentDirectory:
     def agents(self, caller: Caller | None = None) -> dict[str, KnownAgent]:
         """All of them, by name; those that a worker of a user runs are there for that user and for the operator."""
         known: dict[str, KnownAgent] = {}
-        for program in self._kernel.programs.known().values():
+        for program in self._kernel.programs.list_known().values():
             declaration = getattr(program, "__lyra_agent__", None)
             if isinstance(declaration, AgentDeclaration):
                 known[declaration.name] = KnownAgent(declaration.name, declaration)
@@ -52,7 +52,7 @@ class AgentDirectory:
         for name in registered.names():
             if not (sees_all or registered.is_offered(name, user_id)):
                 continue
-            declaration = _declared(registered.find(name))
+            declaration = _find_declaration(registered.find(name))
             if declaration is not None or name not in known:
                 known[name] = KnownAgent(name, declaration)
         return dict(sorted(known.items()))
@@ -85,7 +85,7 @@ class AgentDirectory:
                 self._kernel.register(agent.declaration)
 
 
-def _declared(registered: Any) -> AgentDeclaration | None:
+def _find_declaration(registered: Any) -> AgentDeclaration | None:
     declaration = getattr(registered, "declaration", None)
     return declaration if isinstance(declaration, AgentDeclaration) else None
 

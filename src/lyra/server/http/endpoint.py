@@ -175,7 +175,7 @@ class HttpCall:
         for name, value in items:
             if values.setdefault(name, value) != value:
                 raise ConfigError(f"{name} is given twice in the query", key=name)
-        self.query = _converted(values, self.endpoint.query, "the query")
+        self.query = _convert(values, self.endpoint.query, "the query")
 
     def take_body(self, body: bytes) -> None:
         self.raw_body = body
@@ -204,7 +204,7 @@ class HttpCall:
         return pid
 
 
-def _converted(values: dict[str, str], wanted: Any, what: str) -> Any:
+def _convert(values: dict[str, str], wanted: Any, what: str) -> Any:
     known = wanted.__struct_fields__
     for name in values:
         if name not in known:

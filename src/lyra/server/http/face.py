@@ -18,7 +18,7 @@ from lyra.core.address import Address
 from lyra.core.limits import SERVER_KEEP_ALIVE_S
 from lyra.errors import ConfigError
 from lyra.server.http.app import HttpApp, make_app
-from lyra.server.http.connection import ConnectionLimits, guarded_protocol
+from lyra.server.http.connection import ConnectionLimits, make_guarded_protocol
 from lyra.server.http.guard import LOOPBACK_HOSTS
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class HttpFace:
         listener = await _listener(self._address)
         config = uvicorn.Config(
             self.app,
-            http=guarded_protocol(self._limits),
+            http=make_guarded_protocol(self._limits),
             ws="none",
             lifespan="off",
             log_config=None,

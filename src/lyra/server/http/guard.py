@@ -77,7 +77,7 @@ class HttpGuard:
         if (tokens is None) == (authenticate is None):
             raise ConfigError("a server has tokens or an authenticator", hint="app(kernel, tokens=…)")
         self._kernel = kernel
-        self.logins = LoginTable(kernel.clock, tokens, TokenLimit.shared(kernel))
+        self.logins = LoginTable(kernel.clock, tokens, TokenLimit.get_shared(kernel))
         self._authenticate = authenticate
         self._hosts = frozenset(host.lower() for host in hosts)
         self._bytes_max = message_bytes_max
@@ -107,7 +107,7 @@ class HttpGuard:
         user_id = _read_user(headers, query)
         tokens = self.logins.tokens
         if tokens is None:
-            caller = await self._authenticated(headers)
+            caller = await self._authenticate_request(headers)
             key, form_token = _caller_key(caller, headers), self.logins.form_token_of(caller.name)
             return RequestIdentity(caller.acting_for(user_id), key, cookie, self.logins, form_token)
         token = credential_of(headers)
@@ -120,11 +120,11 @@ class HttpGuard:
         key = f"user:{caller.user_id}" if caller.is_bound else f"{login.caller_key}:{caller.user_id}"
         return RequestIdentity(caller, key, cookie, self.logins, login.form_token, needs_form=True, login_id=login_id)
 
-    def known(self, caller: Caller, headers: Mapping[str, str], cookie: CookiePlace) -> RequestIdentity:
+    def make_identity(self, caller: Caller, headers: Mapping[str, str], cookie: CookiePlace) -> RequestIdentity:
         """The identity of a caller that an endpoint knows by keys of its own."""
         return RequestIdentity(caller, _caller_key(caller, headers), cookie, self.logins, has_own_key=True)
 
-    async def _authenticated(self, headers: Mapping[str, str]) -> Caller:
+    async def _authenticate_request(self, headers: Mapping[str, str]) -> Caller:
         """Whom the authenticator of the application knows."""
         assert self._authenticate is not None
         identity = self._authenticate(headers)
@@ -133,7 +133,7 @@ class HttpGuard:
         if identity is None or identity == "":
             raise Unauthenticated("the application does not know the caller")
         if not isinstance(identity, Caller):
-            return Caller.of_user(identity)
+            return Caller.for_user(identity)
         return identity._replace(role=USER) if identity.is_bound and identity.role == OPERATOR else identity
 
     def anonymous(self, cookie: CookiePlace) -> RequestIdentity:

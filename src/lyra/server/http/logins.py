@@ -97,7 +97,7 @@ class LoginTable:
         now_s = self._clock.monotonic()
         self._make_room(caller_key, now_s)
         login_id = self._entropy.token()
-        self._logins[_hashed(login_id)] = PersonLogin(holder, caller_key, self._entropy.token(), now_s + SERVER_LOGIN_S)
+        self._logins[_hash(login_id)] = PersonLogin(holder, caller_key, self._entropy.token(), now_s + SERVER_LOGIN_S)
         return Caller.for_holder(holder), login_id
 
     def _make_room(self, caller_key: str, now_s: float) -> None:
@@ -111,12 +111,12 @@ class LoginTable:
 
     def find(self, login_id: str) -> PersonLogin | None:
         """The login that a cookie stands for; None for one that is not known or has ended."""
-        login = self._logins.get(_hashed(login_id)) if login_id else None
+        login = self._logins.get(_hash(login_id)) if login_id else None
         return login if login is not None and login.ends_s > self._clock.monotonic() else None
 
     def end(self, login_id: str) -> None:
         """Log out; a second call changes nothing."""
-        self._logins.pop(_hashed(login_id), None)
+        self._logins.pop(_hash(login_id), None)
 
     async def while_open(self, login_id: str, pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
         """The pieces of a stream, until its login ends: a page that is still open hears nothing after a log-out. A
@@ -132,7 +132,7 @@ class LoginTable:
         return hmac.new(self._key, person.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()
 
 
-def _hashed(login_id: str) -> bytes:
+def _hash(login_id: str) -> bytes:
     return hashlib.sha256(login_id.encode("utf-8", "surrogatepass")).digest()
 
 

@@ -69,7 +69,7 @@ def mount_nodes(kernel: Kernel, runtime: Runtime, nodes: Iterable[Node] = ()) ->
     kernel.parts[_PART] = MountedNodes(runtime, chosen)
 
 
-def mounted_nodes(kernel: Kernel) -> MountedNodes | None:
+def get_mounted_nodes(kernel: Kernel) -> MountedNodes | None:
     part: Any = kernel.parts.get(_PART)
     return part if isinstance(part, MountedNodes) else None
 
@@ -159,7 +159,7 @@ _TOLD: Final = ("node", "mode", "to", "why", "compared")  # fields of a row that
 
 
 class NodeNews:
-    """See the module. One for each server: `call.parts.shared(NodeNews)`."""
+    """See the module. One for each server: `call.parts.get_shared(NodeNews)`."""
 
     def __init__(self, parts: HttpParts) -> None:
         self._kernel: Kernel = parts.kernel
@@ -167,7 +167,7 @@ class NodeNews:
 
     async def open(self) -> None:
         """Begin to pass events on; a second call changes nothing."""
-        mounted = mounted_nodes(self._kernel)
+        mounted = get_mounted_nodes(self._kernel)
         if self._is_open or mounted is None:
             return
         self._is_open = True

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lyra.errors import Denied, LyraError, NoSuchProcess
-from lyra.server.owners import OwnedPid, owned_pid
+from lyra.server.owners import OwnedPid, make_owned_pid
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
@@ -37,7 +37,7 @@ class OwnedProcesses:
             if owned is not None and owned.kind == self._kind:
                 self._pids.setdefault(owned.rest, pid)
 
-    def of(self, caller: Caller) -> list[tuple[str, Process]]:
+    def list_for(self, caller: Caller) -> list[tuple[str, Process]]:
         """The ids and processes that are the caller's, the oldest first."""
         rows = []
         for name, pid in list(self._pids.items()):
@@ -76,7 +76,7 @@ class OwnedProcesses:
             if not caller.owns(_user(pid)):
                 raise Denied(f"the {self._word} {name} cannot be chosen", hint="choose another id, or leave it out")
             return pid
-        pid = self._pids[name] = owned_pid(self._kind, caller.user_id, name)
+        pid = self._pids[name] = make_owned_pid(self._kind, caller.user_id, name)
         return pid
 
 

@@ -83,7 +83,7 @@ class HttpParts:
         self.is_draining = False
         self._shared: dict[Callable[[HttpParts], Any], Any] = {}
 
-    def shared(self, make: Callable[[HttpParts], T]) -> T:
+    def get_shared(self, make: Callable[[HttpParts], T]) -> T:
         """Return what the handlers of one part of the site share: made by the first of them, once for each server."""
         if make not in self._shared:
             self._shared[make] = make(self)
@@ -103,7 +103,7 @@ class HttpParts:
             self.hooks.open()
             for endpoint in self.endpoints:
                 if endpoint.opens is not None:
-                    self.shared(endpoint.opens)
+                    self.get_shared(endpoint.opens)
 
     def drain(self) -> None:
         """The server stops: streams without an end are ended, others come to theirs."""
@@ -134,7 +134,7 @@ class KernelFeed:
     ) -> AsyncGenerator[bytes, None]:
         """The events of the caller from now on, or after the one of that id; of some kinds, or of one process."""
 
-        def wanted(logged: LoggedEvent) -> bool:
+        def is_wanted(logged: LoggedEvent) -> bool:
             of_kind = not kinds or logged.word in kinds
             return of_kind and (not pid or logged.pid == pid) and caller.owns(logged.owner)
 
@@ -144,7 +144,7 @@ class KernelFeed:
         self._enter()
         try:
             yield b": open\n\n"
-            async for piece in self.log.read(after, wanted=wanted):
+            async for piece in self.log.read(after, wanted=is_wanted):
                 yield piece
         finally:
             self._leave()

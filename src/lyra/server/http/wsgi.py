@@ -48,13 +48,13 @@ class WsgiApp:
         self._thread: threading.Thread | None = None
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> _Exchange:
-        loop, app = self._opened()
+        loop, app = self._open()
         exchange = _Exchange(loop, app, _scope_of(environ), _body_of(environ, self._body_max))
         status, headers = exchange.head()
         start_response(f"{status} {_phrase(status)}", headers)
         return exchange
 
-    def _opened(self) -> tuple[asyncio.AbstractEventLoop, HttpApp]:
+    def _open(self) -> tuple[asyncio.AbstractEventLoop, HttpApp]:
         with self._lock:
             if self._loop is None or self._app is None:
                 loop = asyncio.new_event_loop()

@@ -88,14 +88,14 @@ class WorkDesk:
         finally:
             del self._results[piece.id]
 
-    def asked(self, interrupt_id: str, piece: PieceOfWork) -> None:
+    def on_asked(self, interrupt_id: str, piece: PieceOfWork) -> None:
         """A person is asked what became of a piece; a late result answers the question."""
         self._questions[piece.id] = interrupt_id
         if piece.id not in self._queue.pieces:
             self._queue.doubt(piece)
-        self._changed()
+        self._on_changed()
 
-    def settled(self, piece_id: str, *, is_durable: bool) -> None:
+    def on_settled(self, piece_id: str, *, is_durable: bool) -> None:
         """A call is over: tell the worker whose result it was, and forget the piece."""
         self._tell_settled(piece_id, is_durable=is_durable)
         self._questions.pop(piece_id, None)
@@ -116,7 +116,7 @@ class WorkDesk:
         worker = self._queue.arrive(
             claim.worker_id, claim.names, idempotent=claim.idempotent, user_id=claim.user_id, now=self._now()
         )
-        self._changed()
+        self._on_changed()
         if claim.announce:
             return None
         if self._kernel.journal is not None:
@@ -127,13 +127,13 @@ class WorkDesk:
             while not self._is_closed:
                 lease = self._queue.claim(claim.worker_id, claim.lease_s, self._now())
                 if lease is not None:
-                    if await self._begun(lease):
+                    if await self._begin(lease):
                         return lease
                 elif not worker.names or not await self._wait_for_change(deadline, worker):
                     return None
         except asyncio.CancelledError:
             self._queue.connection_broken(claim.worker_id, self._now())
-            self._changed()  # another claim takes what this one was woken for
+            self._on_changed()  # another claim takes what this one was woken for
             raise
         finally:
             worker.claims -= 1
@@ -141,14 +141,14 @@ class WorkDesk:
             self._arm()
         return None
 
-    async def _begun(self, lease: WorkLease) -> bool:
+    async def _begin(self, lease: WorkLease) -> bool:
         """Journal that the worker gets the piece, so that a restart knows; False if it is not wanted any more."""
         self._arm()
         try:
             await lease.piece.payload.begin(may_repeat=lease.may_repeat)
         except BaseException:
             self._queue.give_back(lease)
-            self._changed()
+            self._on_changed()
             raise
         if lease.piece.lease is lease and not lease.piece.is_cancelled:
             return True
@@ -171,7 +171,7 @@ class WorkDesk:
         """The users for whom workers serve a name; "" among them stands for every user."""
         return self._queue.users_of(served)
 
-    def served(self, work_id: str) -> ServedName:
+    def find_served(self, work_id: str) -> ServedName:
         """Whether the work is an agent's or a service's; an agent's where it is not known."""
         piece = self._queue.piece_of(work_id)
         return piece.served if piece is not None else ServedName("agent", "the agent")
@@ -237,7 +237,7 @@ class WorkDesk:
     def close(self) -> None:
         """The server stops: claims that wait end without work."""
         self._is_closed = True
-        self._changed()
+        self._on_changed()
 
     async def wait_idle(self) -> None:
         """Wait until no worker holds a piece of work."""
@@ -278,9 +278,9 @@ class WorkDesk:
         self._waiters = kept
         self._arm()
 
-    def _changed(self) -> None:
+    def _on_changed(self) -> None:
         """Wake all that wait, in the order in which they came, and see when the next lease ends."""
-        self._names.follow(self._queue.served())
+        self._names.follow(self._queue.list_served())
         waiters, self._waiters = self._waiters, []
         for change, _ in waiters:
             resume(change)
@@ -307,7 +307,7 @@ class WorkDesk:
                 call.set_exception(OutcomeUnknown(f"the worker that ran {name} was lost", name=name))
             elif end.state == "lost":
                 call.set_exception(AgentFailed(f"{name} was given up: each worker that ran it was lost", name=name))
-        self._changed()
+        self._on_changed()
 
 
 _BECOMES: Final = {

@@ -39,9 +39,9 @@ class Desk(Protocol):
 
     async def find_out(self, piece: PieceOfWork) -> Any: ...
 
-    def asked(self, interrupt_id: str, piece: PieceOfWork) -> None: ...
+    def on_asked(self, interrupt_id: str, piece: PieceOfWork) -> None: ...
 
-    def settled(self, piece_id: str, *, is_durable: bool) -> None: ...
+    def on_settled(self, piece_id: str, *, is_durable: bool) -> None: ...
 
     def users_of(self, served: ServedName) -> set[str]: ...
 
@@ -65,11 +65,11 @@ class WorkerAgent:
     async def find_out(self, work: StageRun) -> Any:
         return await self._desk.find_out(self._piece(work))
 
-    def asked(self, interrupt_id: str, key: str) -> None:
-        self._desk.asked(interrupt_id, PieceOfWork(key, ServedName("agent", self.name)))
+    def on_asked(self, interrupt_id: str, key: str) -> None:
+        self._desk.on_asked(interrupt_id, PieceOfWork(key, ServedName("agent", self.name)))
 
-    def settled(self, key: str, *, is_durable: bool) -> None:
-        self._desk.settled(key, is_durable=is_durable)
+    def on_settled(self, key: str, *, is_durable: bool) -> None:
+        self._desk.on_settled(key, is_durable=is_durable)
 
     def _piece(self, work: StageRun) -> PieceOfWork:
         return PieceOfWork(

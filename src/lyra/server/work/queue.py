@@ -153,7 +153,7 @@ class WorkQueue:
             lease = self._lent[piece_id]
             lease.until = min(lease.until, now + lease.lease_s * _BROKEN_SHARE)
 
-    def served(self) -> set[ServedName]:
+    def list_served(self) -> set[ServedName]:
         """The names that at least one worker serves."""
         return {name for worker in self.workers.values() for name in worker.names}
 
@@ -342,7 +342,7 @@ class WorkQueue:
 
     def _forget_worker(self, worker: ServingWorker) -> None:
         del self.workers[worker.id]
-        for name in worker.names - self.served():
+        for name in worker.names - self.list_served():
             self._turns.pop(name, None)
 
     def _release(self, piece: PieceOfWork) -> None:

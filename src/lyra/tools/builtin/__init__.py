@@ -65,4 +65,4 @@ def builtin_tools(
         *ask_tools(attended=attended),
         tool_search,
     ]
-    return [tool.own() for tool in tools]
+    return [tool.mark_builtin() for tool in tools]

@@ -319,8 +319,8 @@ class Jobs:
         name = f"{_PREFIX}{number}"
         background = mine[name] = _Background(job, command)
         if log is not None:
-            log.started(pid, number, command, background.stop)
-            job.done.add_done_callback(lambda done: log.ended(pid, number, background.status, _how(done.result())))
+            log.on_started(pid, number, command, background.stop)
+            job.done.add_done_callback(lambda done: log.on_ended(pid, number, background.status, _how(done.result())))
         for old in [known_name for known_name, known in mine.items() if not known.job.running][
             : max(0, len(mine) - _KEPT_MAX)
         ]:

@@ -26,9 +26,9 @@ from lyra.core.rights.capability import Capability
 from lyra.core.tool import admitted, caller, hides
 from lyra.errors import CapabilityDenied, ConfigError, ToolError
 from lyra.sandbox.paths import Beneath, true_path
-from lyra.sandbox.protection.git_repositories import made_repository
-from lyra.sandbox.protection.obeyed import obeyed_part
-from lyra.sandbox.protection.protected_names import protected_part
+from lyra.sandbox.protection.git_repositories import find_made_repository
+from lyra.sandbox.protection.obeyed import find_obeyed_part
+from lyra.sandbox.protection.protected_names import find_protected_part
 from lyra.sandbox.protection.protected_places import is_own
 
 FILE_BYTES_MAX: Final = 100 * 1024 * 1024  # of a file that is read as a whole
@@ -192,16 +192,16 @@ class Workspace:
         settings may have changed since, and of several calls that were decided on together only the last completes a
         repository. A file that its tool names in full is refused only where Lyra or git itself obeys it."""
         if named_in_full:
-            part = path if is_own(real) or made_repository(self._root_of(real), real) is not None else None
+            part = path if is_own(real) or find_made_repository(self._root_of(real), real) is not None else None
         else:
-            part = obeyed_part(real, self.roots) or self._find_protected_part(path)
+            part = find_obeyed_part(real, self.roots) or self._find_protected_part(path)
         if part is not None:
             raise ToolError(f"{self.shown(part)} is protected from being written", reason="permission_denied")
 
     def _find_protected_part(self, path: str) -> str | None:
         """The protected name in a path as the call names it: a link of that name may lead to a file of another."""
         whole = os.path.normpath(self.absolute(path))
-        return protected_part(whole, self.roots) if self.covers(whole) else None
+        return find_protected_part(whole, self.roots) if self.covers(whole) else None
 
     def _take_back(self, parent: int, name: str, real: str, path: str, *, named_in_full: bool) -> None:
         """Remove a new file again if another process has made the rest of a repository meanwhile."""

@@ -24,10 +24,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Literal, NamedTuple, Self
 
 from lyra.core.checking.check import one_of
-from lyra.core.own_files import own_paths
+from lyra.core.own_files import find_own_paths
 from lyra.core.rights.capability import Capability, Grant
 from lyra.errors import ApprovalRefused, ConfigError
-from lyra.sandbox.protection.obeyed import find_asked_part, obeyed_part
+from lyra.sandbox.protection.obeyed import find_asked_part, find_obeyed_part
 from lyra.sandbox.protection.protected_names import HIDDEN
 from lyra.tools.permissions.answers import config_folder
 from lyra.tools.permissions.rules import Effect, Rule
@@ -129,7 +129,7 @@ class Permissions:
         self._named = tuple(protected)
         self._protected = _names(self._named) if self._named else None
         self._narrowed: dict[Grant, Grant] = {}
-        folders = {config_folder(), config_folder(home), *own_paths().hidden} - {""}
+        folders = {config_folder(), config_folder(home), *find_own_paths().hidden} - {""}
         folders |= {os.path.realpath(folder) for folder in folders}
         self._own = tuple(f"{folder}/" for folder in folders)  # the user's own settings, answers and keys
         self._only = None if only is None else tuple(only)  # calls that none of these matches are forbidden
@@ -280,7 +280,7 @@ class Permissions:
             match = self._protected.search(path) if self._protected is not None else None
             if match is not None:
                 return match[1]
-            part = path if f"{path}/".startswith(self._own) else obeyed_part(path, roots, exact=False)
+            part = path if f"{path}/".startswith(self._own) else find_obeyed_part(path, roots, exact=False)
             if part is not None:
                 return part
         return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from lyra.core.commands.option_reach import ProgramOptions, own_words, starts_programs, words_of
+from lyra.core.commands.option_reach import ProgramOptions, count_own_words, starts_programs, words_of
 from lyra.core.commands.options import OPTIONS
 from lyra.core.commands.programs import language_of
 from lyra.tools.shell.grammar import ShellCommand, ShellScript, Word
@@ -78,7 +78,7 @@ def _runs_input(name: str, words: Sequence[str]) -> bool:
 
 def _reads_code(name: str, words: Sequence[str], options: ProgramOptions) -> bool:
     """Whether an interpreter reads its code from the input: no file and no code is named, or the file is the input."""
-    last = own_words(words, options)
+    last = count_own_words(words, options)
     own = words[1:last]
     if any(word[:1] == UNKNOWN for word in own):
         return True

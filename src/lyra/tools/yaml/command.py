@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from lyra.core.checking.check import Report
 from lyra.core.checking.document import Path
-from lyra.core.commands.option_reach import Reach, own_words, words_of
+from lyra.core.commands.option_reach import Reach, count_own_words, words_of
 from lyra.core.commands.options import OPTIONS
 from lyra.core.commands.programs import GREEDY, OTHER_SHELLS, SHELLS, program_name, reaches
 from lyra.core.rights.capability import Capability, Grant
@@ -312,7 +312,7 @@ def _script_index(name: str, words: Sequence[Template]) -> int | None:
     if options is None or not options.leading:
         return None
     texts = [_fill(word, _PLAIN_VALUES[0]) for word in words]
-    own = own_words(texts, options)
+    own = count_own_words(texts, options)
     letters = set(options.code + options.unread) - set(_LOADS.get(name, ""))
     for index, text in enumerate(texts[1:own], 1):
         if text[:2] in ("--", "-") or text[:1] != "-":

@@ -17,7 +17,7 @@ from lyra.core.checking.document import Path, form_of, parse, text_of
 from lyra.core.rights.capability import Capability, Grant
 from lyra.core.tool import CONCURRENCY, Tool, admitted, check_tool_name
 from lyra.errors import ConfigError, ParseError, ToolError
-from lyra.sandbox.protection.obeyed import find_asked_part, obeyed_part
+from lyra.sandbox.protection.obeyed import find_asked_part, find_obeyed_part
 from lyra.sandbox.protection.protected_names import COMMAND_NAMES, HIDDEN, NameTable
 from lyra.tools.builtin.workspace import Workspace
 from lyra.tools.yaml import command, http
@@ -121,7 +121,9 @@ class FileWrite(_FileTool):
     def _protected_part(self, path: str, real: str) -> str | None:
         roots = self._workspace.roots
         return (
-            obeyed_part(real, roots) or find_asked_part(real, roots) or _name_in(COMMAND_NAMES, self._workspace, path)
+            find_obeyed_part(real, roots)
+            or find_asked_part(real, roots)
+            or _name_in(COMMAND_NAMES, self._workspace, path)
         )
 
     async def run(self, values: Mapping[str, Any]) -> str:

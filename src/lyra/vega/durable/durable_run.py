@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lyra.agents.session.open_questions import scopes
 from lyra.core import codec
 from lyra.core.budgets.budget import NOTHING, Usage
-from lyra.core.naming import SUPERVISE, VEGA_AGENT, VEGA_PROCESS, fixed_name
+from lyra.core.naming import SUPERVISE, VEGA_AGENT, VEGA_PROCESS, to_fixed_name
 from lyra.errors import ConfigError, Conflict, LyraError, StoreFull
 from lyra.kernel.effects.door import Door
 from lyra.kernel.kernel import Kernel
@@ -328,7 +328,7 @@ def agent_from_row(pid: str, created: rows.Created, arguments: Callable[[], Any]
         return None
     (plan,) = arguments()
     child = plan["children"][0] if plan.get("guards") else {}
-    if fixed_name(child.get("program", "")) != VEGA_AGENT:
+    if to_fixed_name(child.get("program", "")) != VEGA_AGENT:
         return None
     _, name, settings = child["args"]
     return pid, str(name), settings

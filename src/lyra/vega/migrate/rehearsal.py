@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from lyra.agents.session.open_questions import scopes
 from lyra.core.budgets.money import Money
-from lyra.core.naming import SUPERVISE, VEGA_AGENT, VEGA_PROCESS, fixed_name
+from lyra.core.naming import SUPERVISE, VEGA_AGENT, VEGA_PROCESS, to_fixed_name
 from lyra.errors import Divergence, LyraError
 from lyra.kernel.base.waiting import suspend
 from lyra.kernel.journal.history import Fold
@@ -344,7 +344,7 @@ def describe_effect(kind: str, name: str = "") -> str:
     called."""
     if kind == "spawn":
         agent = name.removeprefix("agent:").partition("~")[0]
-        return f"asks {agent}" if name.startswith("agent:") else _STARTS.get(fixed_name(name), "starts a process")
+        return f"asks {agent}" if name.startswith("agent:") else _STARTS.get(to_fixed_name(name), "starts a process")
     if kind == "do":
         what, _, agent = name.partition(":")
         return _ASKS[what].format(agent) if what in _ASKS else f"calls {name.removeprefix('vega.').replace('.', '::')}"

@@ -331,7 +331,7 @@ class _ForkDoor(Door):
                 hint="run the fork with --live to do new effects for real",
                 effect=effect.name,
             )
-            self._refused(Attempt(process, key, effect, args, kwargs, digest, effect.cost), refusal)
+            self._record_refusal(Attempt(process, key, effect, args, kwargs, digest, effect.cost), refusal)
             raise refusal
         return await super().perform(process, key, effect, args, kwargs)
 

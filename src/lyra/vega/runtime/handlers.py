@@ -99,13 +99,13 @@ class _FilePlace:
         self._grant.check(Capability(self._need, place))
         if self._need != _WRITE:
             return
-        from lyra.sandbox.protection.obeyed import find_asked_part, obeyed_part
+        from lyra.sandbox.protection.obeyed import find_asked_part, find_obeyed_part
         from lyra.sandbox.protection.protected_places import is_lyras
 
         if is_lyras(place):
             raise CapabilityDenied(f"{self.path} belongs to Lyra itself, and no program writes it", place=self.path)
         roots, paths = (self._folder.root,), (place, self.path)
-        parts = (find(path, roots) for find in (obeyed_part, find_asked_part) for path in paths)
+        parts = (find(path, roots) for find in (find_obeyed_part, find_asked_part) for path in paths)
         part = next((part for part in parts if part is not None), None)
         if part is not None:
             raise CapabilityDenied(f"{part} is protected from being written", place=self.path)

@@ -5,12 +5,14 @@ The request of each kind is a map:
     db.query         query (text with :p0 …), values
     db.write         table, data
     db.update        table, where {sql, values}, set {column: {sql, values}}
+    db.delete        table, where {sql, values}
     http.call        provider, endpoint (a text, or texts and values in turn), method, headers, parameters
     event.publish    event_type, data
     event.subscribe  event_type, handler
     node.call        node_id, parameters
     agent.call       agent, prompt, parameters
     custom.A.B       the step's parameters
+    db.transaction   rights, values (of the variables that its steps read)
 
 A query binds its rows to `query_result` as well as to its output; a field of `query_result` is that of the first
 row. Any other response is also `response` while `on_success.extract` is read. The provider of an HTTP call is a name of
@@ -36,11 +38,12 @@ from lyra.vesper.check.infer import QUERY_RESULT, Typing, map_of
 from lyra.vesper.check.rules import ErrorRules
 from lyra.vesper.check.sql import Sql, mentions_column
 from lyra.vesper.check.state import CheckState, NameScope, TextSite
-from lyra.vesper.check.steps import Steps, always_returns, merge
+from lyra.vesper.check.steps import Steps, always_returns, merge, names_in, parts_of
 from lyra.vesper.expressions.parser import has_placeholder, parse_expression
 from lyra.vesper.expressions.terms import IndexTerm, MemberTerm, NameTerm, Term
 from lyra.vesper.nodes.model import Setting, StepDeclaration
 from lyra.vesper.nodes.reader import close_to
+from lyra.vesper.nodes.steps import CUSTOM, EFFECTS
 from lyra.vesper.sql.tables import query_tables, table_problem
 from lyra.vesper.sql.tokens import SqlRefused
 from lyra.vesper.values.limits import SQL_CHARS_MAX
@@ -48,10 +51,14 @@ from lyra.vesper.values.names import bare_id, is_node_id
 from lyra.vesper.values.triggers import seconds_of
 from lyra.vesper.values.types import ANY, STRING, Array, ValueType
 
+# What can be rolled back, and what has no effect.
+_IN_TRANSACTIONS: Final = frozenset({"database_query", "database_write", "database_update", "database_delete"})
+_NOT_IN_TRANSACTIONS: Final = (EFFECTS | {"parallel"}) - _IN_TRANSACTIONS
 _KINDS: Final = {
     "database_query": "db.query",
     "database_write": "db.write",
     "database_update": "db.update",
+    "database_delete": "db.delete",
     "external_api_call": "http.call",
     "event_publish": "event.publish",
     "event_subscribe": "event.subscribe",
@@ -71,10 +78,13 @@ class EffectLowering:
         self.machines = machines
         self.sql = Sql(state, steps.typing)
         self.http = HttpLowering(state, steps.typing)
+        self._rights: dict[str, None] | None = None  # of the steps of a transaction
 
     def lower(self, _: Steps, step: StepDeclaration, scope: NameScope) -> Sequence[ir.Step]:
         if step.operation == "state_machine_transition":
             return self._transition(step, scope)
+        if step.operation == "transaction":
+            return self._transaction(step, scope)
         kind = _KINDS.get(step.operation, step.operation)
         guards = self.steps.guards(step, scope)
         request, capabilities, output_type = self._request(kind, step, scope)
@@ -112,6 +122,8 @@ class EffectLowering:
                 return self._write(step, scope)
             case "db.update":
                 return self._update(step, scope)
+            case "db.delete":
+                return self._delete(step, scope)
             case "http.call":
                 return self.http.request(step, scope)
             case "event.publish" | "event.subscribe":
@@ -182,6 +194,12 @@ class EffectLowering:
                 "set": map_of(values),
             }
         )
+        return request, [f"database.write.{table}"] if table else [], ANY
+
+    def _delete(self, step: StepDeclaration, scope: NameScope) -> tuple[ir.TypedExpression, list[str], ValueType]:
+        table, where = self._table(step), step.settings["where"]
+        condition = self.sql.where(where.value, where.path, scope, table)
+        request = map_of({"table": ir.Constant(type=STRING, value=table), "where": condition})
         return request, [f"database.write.{table}"] if table else [], ANY
 
     def _change(self, column: str, value: Any, path: Path, scope: NameScope, table: str) -> ir.TypedExpression:
@@ -289,6 +307,56 @@ class EffectLowering:
             message = f"`{machine.name}` has no transition from `{names[0]}` to `{names[1]}`"
             self.state.error("undeclared_transition", message, step.settings["to"].path, value=True)
 
+    # ------------------------------------------------------------ transactions
+    def _transaction(self, step: StepDeclaration, scope: NameScope) -> Sequence[ir.Step]:
+        guards = self.steps.guards(step, scope)
+        for inner in step.blocks.get("steps", ()):
+            for part in (inner, *inner.inner()):
+                self._judge_inside(part)
+        for key in ("output", "on_success", "on_result"):
+            if key in step.settings:
+                message = f"`{key}` has no effect on a transaction: its steps have outputs of their own"
+                self.state.warn("no_effect", message, step.settings[key].path)
+        before = dict(scope.names)
+        rules_scope = scope.changed()
+        kept, self._rights = self._rights, {}
+        steps = self.steps.block(step.blocks.get("steps", ()), scope)
+        rights, self._rights = tuple(self._rights), kept
+        if not any(isinstance(part, ir.EffectStep) for part in parts_of(steps)):
+            self.state.error("transaction", "the transaction has no step over the database", step.path)
+        rules = self.rules.read_step(step, rules_scope)
+        read = sorted((names_in(steps) & before.keys()) - self.state.ambient)
+        values: dict[str, ir.TypedExpression] = {name: ir.NodeVariable(type=before[name], name=name) for name in read}
+        named = ir.ListOf(
+            type=Array(STRING), items=tuple(ir.Constant(type=STRING, value=right) for right in sorted(rights))
+        )
+        return [
+            ir.TransactionStep(
+                capability=next(iter(sorted(rights)), ""),
+                request=map_of({"rights": named, "values": map_of(values)}),
+                steps=steps,
+                rules=rules,
+                retry=self.rules.policy_of(step, rules),
+                timeout_s=self._timeout(step),
+                **self.steps.base(step, guards),
+            )
+        ]
+
+    def _judge_inside(self, step: StepDeclaration) -> None:
+        """Remark on what cannot be rolled back, and on settings that the transaction as a whole has."""
+        if step.operation in _NOT_IN_TRANSACTIONS or step.operation.startswith(CUSTOM):
+            message = f"`{step.operation}` cannot stand in a transaction: it could not be rolled back"
+            if step.operation == "parallel":
+                message = "`parallel` cannot stand in a transaction: its statements run one after the other"
+            self.state.error("transaction", message, step.path)
+        for key in ("retry_policy", "timeout"):
+            if key in step.settings and step.operation in EFFECTS:
+                message = f"`{key}` belongs to the transaction: a statement is not repeated alone"
+                self.state.error("transaction", message, step.settings[key].path)
+        if step.compensations:
+            message = "a step of a transaction has no compensation: an error rolls it back"
+            self.state.error("transaction", message, step.settings["on_error"].path)
+
     # ------------------------------------------------------------ responses
     def _extract(
         self, step: StepDeclaration, output: str, kind: ValueType, effect: str, scope: NameScope
@@ -351,6 +419,8 @@ class EffectLowering:
         """Return the capability of the step; each that it needs is declared."""
         declared = self.state.node.security.capabilities_required
         result = ""
+        if self._rights is not None:
+            self._rights.update(dict.fromkeys(capabilities))
         for capability in capabilities:
             self.state.needed.setdefault(capability, step.path)
             covered = covering(capability, declared)

@@ -138,7 +138,7 @@ class Sql:
 
     # ------------------------------------------------------------ rows
     def where(self, value: object, path: Path, scope: NameScope, table: str) -> TypedExpression:
-        """Return the condition of an update: a mapping of columns to values, or an expression over the row."""
+        """Return the condition of a change: a mapping of columns to values, or an expression over the row."""
         if isinstance(value, dict) and value:
             values: dict[str, TypedExpression] = {}
             parts = []

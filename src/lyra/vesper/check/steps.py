@@ -362,6 +362,8 @@ class Steps:
             lowered = self.lower(declaration, side)
             steps += lowered
             sides.append(side)
+            if any(isinstance(part, ir.TransactionStep) for part in parts_of(lowered)):
+                self.state.error("parallel", "a transaction cannot stand among parallel steps", declaration.path)
             if any(isinstance(part, ir.ReturnStep) for part in lowered):
                 self.state.error("parallel", "a return cannot stand among parallel steps", declaration.path)
             self._check_parallel(declaration, lowered, written)
@@ -425,6 +427,8 @@ def _returns(step: ir.Step) -> bool:
         return True
     if isinstance(step, ir.BranchStep):
         return always_returns(step.then) and always_returns(step.otherwise)
+    if isinstance(step, ir.TransactionStep):
+        return always_returns(step.steps)
     if isinstance(step, ir.EffectStep):
         return always_returns(step.found) and always_returns(step.empty)
     return False

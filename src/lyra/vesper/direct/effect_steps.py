@@ -8,6 +8,7 @@ steps of a Parallel run at once where the effects can do that; all of them end b
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine
+from copy import copy
 from typing import Any, Final
 
 from lyra.vesper import ir
@@ -27,8 +28,19 @@ from lyra.vesper.direct.steps import (
     rule_scope,
 )
 from lyra.vesper.direct.transforms import elements_of
-from lyra.vesper.effects.request import EffectError, EffectRequest, Effects, failure_code, request_key, retry_of
-from lyra.vesper.values.outcome import NodeError
+from lyra.vesper.effects.request import (
+    TRANSACTION,
+    EffectError,
+    EffectRequest,
+    Effects,
+    TransactionBody,
+    TransactionEnd,
+    failure_code,
+    request_key,
+    retry_of,
+    transact,
+)
+from lyra.vesper.values.outcome import NodeError, NodeFailure
 from lyra.vesper.values.types import ANY
 
 RunAsync = Callable[[Frame], Coroutine[Any, Any, Answer | None]]
@@ -68,17 +80,44 @@ class EffectRun:
         timeout_s: float | None = None,
         retry: ir.StepRetry | None = None,
     ) -> Any:
-        if self.effects is None:
-            raise NodeError("capability_denied", f"{step.name} acts outside, and the node was given no effects")
-        index = self._calls.get(step.name, 0)
-        self._calls[step.name] = index + 1
+        effects, index = self._number_request(step)
         key = request_key(self._key, step.name, index)
         try:
-            return await self.effects.perform(
+            return await effects.perform(
                 EffectRequest(step.name, index, kind, capability, payload, timeout_s, retry, key)
             )
         except EffectError as error:
             raise FailedAct(error, kind) from None
+
+    async def transact(
+        self, step: ir.TransactionStep, payload: Any, body: TransactionBody, retry: ir.StepRetry | None
+    ) -> TransactionEnd:
+        effects, index = self._number_request(step)
+        key = request_key(self._key, step.name, index)
+        request = EffectRequest(step.name, index, TRANSACTION, step.capability, payload, step.timeout_s, retry, key)
+        try:
+            return await transact(effects, request, body)
+        except EffectError as error:
+            raise FailedAct(error, TRANSACTION) from None
+
+    def _number_request(self, step: ir.Step) -> tuple[Effects, int]:
+        """Return who performs the request, and its number."""
+        if self.effects is None:
+            raise NodeError("capability_denied", f"{step.name} acts outside, and the node was given no effects")
+        index = self._calls.get(step.name, 0)
+        self._calls[step.name] = index + 1
+        return self.effects, index
+
+    def within(self, effects: Effects) -> EffectRun:
+        """Return a copy for one run of a transaction's steps."""
+        inner = copy(self)
+        inner.effects, inner._calls, inner._unverifiable = effects, dict(self._calls), list(self._unverifiable)
+        return inner
+
+    def take_over(self, inner: EffectRun) -> None:
+        """Count what the run that counts has counted."""
+        self._calls = inner._calls
+        self._unverifiable[:] = inner._unverifiable
 
     def register(self, compensations: list[RunAsync], frame: Frame) -> None:
         """Keep what takes a completed act back, with the variables as they are now."""
@@ -236,7 +275,9 @@ def compile_async_rule(rule: ir.ErrorRule, program: ir.NodeProgram, scope: Scope
     return obey
 
 
-def _guarded_by_rules(step: ir.EffectStep, act: RunAsync, program: ir.NodeProgram, scope: Scope) -> RunAsync:
+def _guarded_by_rules(
+    step: ir.EffectStep | ir.TransactionStep, act: RunAsync, program: ir.NodeProgram, scope: Scope
+) -> RunAsync:
     """Return the act, with the step's rules about its errors."""
     rules = [compile_async_rule(rule, program, scope) for rule in step.rules]
 
@@ -264,16 +305,21 @@ def _response_scope(step: ir.EffectStep, scope: Scope) -> tuple[Scope, list[int]
     return (scope if step.output == usual else inner), outputs
 
 
+def _compensations(step: ir.EffectStep | ir.TransactionStep, program: ir.NodeProgram, scope: Scope) -> list[RunAsync]:
+    """Return what takes the completed step back."""
+    return [
+        compile_async_steps(rule.compensation, program, rule_scope(scope)[0].for_compensation())
+        for rule in step.rules
+        if rule.action == "compensate" and rule.compensation
+    ]
+
+
 def _effect(step: ir.EffectStep, program: ir.NodeProgram, scope: Scope) -> RunAsync:
     request, read = compile_expression(step.request, scope), reader(ANY)
     retry = retry_of(step, program)
     inner, slots = _response_scope(step, scope)
     extracts = [(scope.names[name], compile_expression(value, inner)) for name, value in step.extract]
-    compensations = [
-        compile_async_steps(rule.compensation, program, rule_scope(scope)[0].for_compensation())
-        for rule in step.rules
-        if rule.action == "compensate" and rule.compensation
-    ]
+    compensations = _compensations(step, program, scope)
 
     async def act(frame: Frame) -> None:
         state: EffectRun = frame[EFFECTS]
@@ -308,6 +354,39 @@ def _read(step: ir.Step, read: Callable[[Any], Any], response: Any) -> Any:
         return read(response)
     except Misfit as misfit:
         raise NodeError("type_error", f"{step.name}: {misfit}") from None
+
+
+def _transaction(step: ir.TransactionStep, program: ir.NodeProgram, scope: Scope) -> RunAsync:
+    """Runs the steps on a copy of the frame, which takes the frame's place where they end with success."""
+    request, retry = compile_expression(step.request, scope), retry_of(step, program)
+    steps, compensations = compile_async_steps(step.steps, program, scope), _compensations(step, program, scope)
+
+    async def attempt(frame: Frame, effects: Effects) -> TransactionEnd:
+        inner = frame.copy()
+        inner[METER], inner[EFFECTS] = copy(frame[METER]), frame[EFFECTS].within(effects)
+        try:
+            answer = await steps(inner)
+        except NodeError as error:
+            return TransactionEnd(False, (inner, error))
+        return TransactionEnd(not isinstance(answer, NodeFailure), (inner, answer))
+
+    async def act(frame: Frame) -> Answer | None:
+        state: EffectRun = frame[EFFECTS]
+        end = await state.transact(step, request(frame), lambda effects: attempt(frame, effects), retry)
+        inner, answer = end.result
+        state.take_over(inner[EFFECTS])
+        inner[EFFECTS] = state
+        frame[METER] = inner[METER]
+        frame[METER].check_time()
+        if isinstance(answer, NodeError):
+            raise answer
+        if end.commits:
+            frame[:] = inner
+            state.register(compensations, frame)
+        result: Answer | None = answer
+        return result
+
+    return _guarded_by_rules(step, act, program, scope)
 
 
 def _transition(step: ir.TransitionStep, program: ir.NodeProgram, scope: Scope) -> RunAsync:
@@ -352,5 +431,6 @@ _COMPILERS: Final[dict[type[ir.Step], Callable[[Any, ir.NodeProgram, Scope], Run
     ir.LoopStep: _loop,
     ir.ParallelStep: _parallel,
     ir.EffectStep: _effect,
+    ir.TransactionStep: _transaction,
     ir.TransitionStep: _transition,
 }

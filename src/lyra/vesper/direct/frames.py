@@ -162,6 +162,7 @@ _ROUNDS: Final = (
     ir.MatrixProduct,
     ir.EffectStep,
     ir.TransitionStep,
+    ir.TransactionStep,
 )
 
 

@@ -12,6 +12,9 @@ A statement touches the tables of the step's rights and no others; a query only 
 function and command. Tables that a view or a trigger uses belong to the view or trigger; tables that foreign keys join
 to a changed table are checked and changed by the database on its own. PostgreSQL has no such hook: there a query runs
 in a READ ONLY transaction, as one statement, after the same reading of its text.
+
+`transact` runs several statements in one transaction: with the write lock of SQLite, or SERIALIZABLE in PostgreSQL. It
+is tried again where it meets another transaction; its record is kept under its key, in the same transaction.
 """
 
 from __future__ import annotations
@@ -27,6 +30,8 @@ from decimal import Decimal
 from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 
+from lyra.core.clock import SystemClock
+from lyra.core.ids import Entropy
 from lyra.errors import ConfigError
 from lyra.vesper.effects.request import EffectError
 from lyra.vesper.sql.tables import QueryTables, is_system_table, query_tables, table_problem
@@ -37,7 +42,17 @@ _MAKE_KEYS: Final = "CREATE TABLE IF NOT EXISTS lyra_effects (key TEXT PRIMARY K
 _READ_KEY: Final = "SELECT response FROM lyra_effects WHERE key = :p0"
 _ADD_KEY: Final = "INSERT INTO lyra_effects (key, response) VALUES (:p0, :p1)"
 _PLACEHOLDER: Final = re.compile(r":(p\d+)\b")
-_BUSY_S: Final = 10.0
+_BUSY_S: Final = 10.0  # that a change waits for others, and that a transaction is tried again
+_PAUSE_S: Final = (0.002, 0.1)  # before a transaction is tried again: at first, and at most
+_MADE_MEANWHILE: Final = frozenset({"23505", "42P07", "XX000"})  # another connection made the table at the same time
+_ERROR_KINDS: Final = {
+    "IntegrityError": "integrity_error",
+    "OperationalError": "database_unavailable",
+    "DatabaseError": "database_error",
+    "InterfaceError": "database_error",
+}
+_CONFLICTS: Final = frozenset({"40001", "40P01"})  # serialization failure, deadlock
+Attempt = Callable[["OpenTransaction"], str | None]  # gives the record to keep; None: roll back
 
 
 class _Connection(Protocol):
@@ -68,7 +83,88 @@ class Database:
         """Return the rows that a query gives, as plain values. Its text is read again here: what is no plain query is
         not sent, wherever it came from."""
         reading = _reading(text)
-        with self._lock, self._transaction() as connection, self._reads(connection, reading):
+        with self._lock, self._transaction() as connection:
+            if not self._is_sqlite:
+                connection.execute("SET TRANSACTION READ ONLY")
+            return self.read_rows(connection, reading, text, values)
+
+    def change(self, kind: str, payload: Mapping[str, Any], key: str) -> dict[str, Any]:
+        """Add, change or remove rows, once for the key: `kind` is db.write, db.update or db.delete."""
+        table, text, values = _CHANGES_BY_KIND[kind](payload)
+        with self._lock, self._transaction() as connection:
+            self._make_keys(connection)
+            self._begin(connection)
+            before = connection.execute(self._placed(_READ_KEY), {"p0": key}).fetchone()
+            if before is not None:
+                response: dict[str, Any] = json.loads(before[0])
+                return response
+            response = self.send_change(connection, table, text, values)
+            connection.execute(self._placed(_ADD_KEY), {"p0": key, "p1": json.dumps(response)})
+        return response
+
+    def transact(self, key: str, attempt: Attempt, abandoned: threading.Event) -> str:
+        """Run `attempt` in a transaction until it meets no other one, and commit; return the record that it gives, or
+        an empty text where it has the transaction rolled back. A transaction with this key that was committed before
+        is not run again: its record is returned. When `abandoned` is set, nothing is committed any more."""
+        deadline, pause_s = SystemClock.monotonic() + _BUSY_S, _PAUSE_S[0]
+        while True:
+            with self._lock:
+                record = self._try_once(key, attempt, abandoned)
+            if isinstance(record, str):
+                return record
+            if SystemClock.monotonic() > deadline:
+                raise EffectError("conflict", f"other transactions were in the way for {_BUSY_S:g} s") from record
+            if abandoned.wait(pause_s * Entropy().bits(16) / 2**16):
+                raise EffectError("timeout", "the transaction was given up")
+            pause_s = min(pause_s * 2, _PAUSE_S[1])
+
+    def _try_once(self, key: str, attempt: Attempt, abandoned: threading.Event) -> str | Exception:
+        """Return the record; the error where another transaction was in the way. A connection that is lost while the
+        transaction is committed counts as such: the next attempt finds out by the key."""
+        try:
+            with self._transaction() as connection:
+                self._make_keys(connection)
+                before = connection.execute(self._placed(_READ_KEY), {"p0": key}).fetchone()
+            if before is not None:
+                return str(before[0])
+        except EffectError as error:
+            if is_conflict(error.__cause__):
+                return error
+            raise
+        stage = ""
+        try:
+            self._begin(connection)
+            if not self._is_sqlite:
+                connection.execute("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE")
+            opened = OpenTransaction(self, connection, abandoned)
+            record = attempt(opened)
+            if opened.failure is not None and (record is not None or is_conflict(opened.failure)):
+                raise opened.failure
+            if record is None:
+                self._undo()
+                return ""
+            if abandoned.is_set():
+                raise EffectError("timeout", "the transaction was given up")
+            stage = "key"
+            connection.execute(self._placed(_ADD_KEY), {"p0": key, "p1": record})
+            stage = "commit"
+            connection.commit()
+        except Exception as error:
+            self._undo()
+            kind = _error_kind(error)
+            is_key_taken = stage == "key" and kind == "integrity_error"
+            if is_conflict(error) or is_key_taken or (stage and kind == "database_unavailable"):
+                return error
+            if not kind:
+                raise
+            raise _failure(error) from error
+        return record
+
+    def read_rows(
+        self, connection: _Connection, reading: QueryTables, text: str, values: Mapping[str, Any]
+    ) -> list[dict[str, Any]]:
+        """Return the rows of a query, in a transaction that is open."""
+        with guarded_query(connection, reading) if self._is_sqlite else nullcontext():
             cursor = connection.execute(self._placed(text), _bound(values), **self._single_statement)
             names = [column[0] for column in cursor.description or ()]
             rows = cursor.fetchmany(ROWS_MAX + 1) if names else []
@@ -77,53 +173,18 @@ class Database:
             raise EffectError("too_many_rows", f"the query gave more than {ROWS_MAX} rows")
         return [{name: _from_database(value) for name, value in zip(names, row, strict=True)} for row in rows]
 
-    def write(self, table: str, data: Mapping[str, Any], key: str) -> dict[str, Any]:
-        """Add a row."""
-        names = list(data)
-        columns = ", ".join(map(quoted, names))
-        marks = ", ".join(f":p{index}" for index in range(len(names)))
-        text = f"INSERT INTO {quoted(table)} ({columns}) VALUES ({marks})"  # noqa: S608 - names are quoted, values are bound
-        return self._change(table, text, {f"p{index}": data[name] for index, name in enumerate(names)}, key)
-
-    def update(self, table: str, where: Mapping[str, Any], changes: Mapping[str, Any], key: str) -> dict[str, Any]:
-        """Change the rows for which a condition holds. Conditions and new values are SQL of the checker's making."""
-        values: dict[str, Any] = {}
-        parts = [f"{quoted(name)} = {_renamed(change, values)}" for name, change in changes.items()]
-        condition = _renamed(where, values)
-        text = f"UPDATE {quoted(table)} SET {', '.join(parts)} WHERE {condition}"  # noqa: S608 - as above
-        return self._change(table, text, values, key)
+    def send_change(self, connection: _Connection, table: str, text: str, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return how many rows a statement changed, in a transaction that is open."""
+        if problem := table_problem(table):
+            raise EffectError("capability_denied", problem)
+        with guarded_change(connection, table) if self._is_sqlite else nullcontext():
+            return {"rows": connection.execute(self._placed(text), _bound(values)).rowcount}
 
     def close(self) -> None:
         with self._lock:
             if self._connection is not None:
                 self._connection.close()
                 self._connection = None
-
-    def _change(self, table: str, text: str, values: Mapping[str, Any], key: str) -> dict[str, Any]:
-        if problem := table_problem(table):
-            raise EffectError("capability_denied", problem)
-        with self._lock, self._transaction() as connection:
-            self._make_keys(connection)
-            self._begin(connection)
-            before = connection.execute(self._placed(_READ_KEY), {"p0": key}).fetchone()
-            if before is not None:
-                response: dict[str, Any] = json.loads(before[0])
-                return response
-            with guarded_change(connection, table) if self._is_sqlite else nullcontext():
-                changed = connection.execute(self._placed(text), _bound(values)).rowcount
-            response = {"rows": changed}
-            connection.execute(self._placed(_ADD_KEY), {"p0": key, "p1": json.dumps(response)})
-        return response
-
-    @contextmanager
-    def _reads(self, connection: _Connection, reading: QueryTables) -> Iterator[None]:
-        """Let the statement inside read the tables of a query and change nothing."""
-        if self._is_sqlite:
-            with guarded_query(connection, reading):
-                yield
-        else:
-            connection.execute("SET TRANSACTION READ ONLY")
-            yield
 
     def _begin(self, connection: _Connection) -> None:
         """Begin the transaction of a change; psycopg begins its own."""
@@ -132,7 +193,13 @@ class Database:
 
     def _make_keys(self, connection: _Connection) -> None:
         if not self._has_keys:
-            connection.execute(_MAKE_KEYS)
+            try:
+                connection.execute(_MAKE_KEYS)
+                connection.commit()
+            except Exception as error:
+                if getattr(error, "sqlstate", "") not in _MADE_MEANWHILE:
+                    raise
+                connection.rollback()
             self._has_keys = True
 
     @contextmanager
@@ -261,9 +328,87 @@ def _from_database(value: Any) -> Any:
 def _failure(error: Exception) -> EffectError:
     """Return the driver's error by a kind that `on_error` can name. Its text may hold values: only the first line is
     kept."""
-    kinds = {"IntegrityError": "integrity_error", "OperationalError": "database_unavailable"}
-    name = next((word for base in type(error).__mro__ if (word := kinds.get(base.__name__))), "database_error")
-    return EffectError(name, str(error).partition("\n")[0][:300])
+    return EffectError(_error_kind(error) or "database_error", str(error).partition("\n")[0][:300])
+
+
+def _error_kind(error: Exception) -> str:
+    """Return the kind of a driver's error; empty for errors of others."""
+    return next((word for base in type(error).__mro__ if (word := _ERROR_KINDS.get(base.__name__))), "")
+
+
+def is_conflict(error: BaseException | None) -> bool:
+    """Return whether a statement failed since another transaction was in its way."""
+    if isinstance(error, sqlite3.Error):
+        return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+    return getattr(error, "sqlstate", None) in _CONFLICTS
+
+
+# ---------------------------------------------------------------- transactions
+
+
+class OpenTransaction:
+    """The statements of one attempt. After one that failed no other is sent, and nothing is committed."""
+
+    def __init__(self, database: Database, connection: _Connection, abandoned: threading.Event) -> None:
+        self._database = database
+        self._connection = connection
+        self._abandoned = abandoned
+        self.failure: Exception | None = None
+
+    def perform(self, kind: str, payload: Mapping[str, Any]) -> Any:
+        """Return the rows of a query, or how many rows a statement changed."""
+        if self._abandoned.is_set():
+            self.failure = self.failure or EffectError("timeout", "the transaction was given up")
+        if self.failure is None:
+            try:
+                return self._send(kind, payload)
+            except Exception as error:  # noqa: BLE001 - whatever the driver raises ends the transaction
+                self.failure = error
+        failure = self.failure
+        raise failure if isinstance(failure, EffectError) else _failure(failure) from failure
+
+    def _send(self, kind: str, payload: Mapping[str, Any]) -> Any:
+        database, connection = self._database, self._connection
+        if kind != "db.query":
+            return database.send_change(connection, *_CHANGES_BY_KIND[kind](payload))
+        reading = _reading(payload["query"])
+        values = payload.get("values") or {}
+        if isinstance(connection, sqlite3.Connection):
+            return database.read_rows(connection, reading, payload["query"], values)
+        connection.execute("SAVEPOINT lyra_query")  # what it sets READ ONLY is writable again at its end
+        connection.execute("SET TRANSACTION READ ONLY")
+        rows = database.read_rows(connection, reading, payload["query"], values)
+        connection.execute("RELEASE SAVEPOINT lyra_query")
+        return rows
+
+
+# ---------------------------------------------------------------- changes
+
+Change = tuple[str, str, dict[str, Any]]  # the table, the text with placeholders, the values
+
+
+def _insert(payload: Mapping[str, Any]) -> Change:
+    table, data = payload["table"], payload["data"]
+    columns = ", ".join(map(quoted, data))
+    marks = ", ".join(f":p{index}" for index in range(len(data)))
+    text = f"INSERT INTO {quoted(table)} ({columns}) VALUES ({marks})"  # noqa: S608 - names are quoted, values are bound
+    return table, text, {f"p{index}": value for index, value in enumerate(data.values())}
+
+
+def _update(payload: Mapping[str, Any]) -> Change:
+    """Conditions and new values are SQL of the checker's making."""
+    table, values = payload["table"], dict[str, Any]()
+    parts = [f"{quoted(name)} = {_renamed(change, values)}" for name, change in payload["set"].items()]
+    condition = _renamed(payload["where"], values)
+    return table, f"UPDATE {quoted(table)} SET {', '.join(parts)} WHERE {condition}", values  # noqa: S608 - as above
+
+
+def _delete(payload: Mapping[str, Any]) -> Change:
+    table, values = payload["table"], dict[str, Any]()
+    return table, f"DELETE FROM {quoted(table)} WHERE {_renamed(payload['where'], values)}", values  # noqa: S608 - as above
+
+
+_CHANGES_BY_KIND: Final = {"db.write": _insert, "db.update": _update, "db.delete": _delete}
 
 
 # ---------------------------------------------------------------- database guard

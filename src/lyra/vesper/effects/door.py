@@ -20,7 +20,7 @@ comes to the same end as the one that waited.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,13 +29,23 @@ import msgspec
 from lyra.core.policies.breaker import CircuitBreaker
 from lyra.core.policies.retry import Backoff, error_class
 from lyra.core.policies.retry import Retry as KernelRetry
+from lyra.core.rights.capability import Capability
 from lyra.errors import CapabilityDenied, CircuitOpen, DeadlineExceeded, EffectFailed, EffectInDoubt, LyraError
 from lyra.kernel.base.waiting import in_time
 from lyra.vesper.check.steps import parts_of
 from lyra.vesper.effects.performers import NodeWorld, perform
-from lyra.vesper.effects.request import EffectError, EffectRequest, failure_code
+from lyra.vesper.effects.replay import EffectLog, ReplayEffects
+from lyra.vesper.effects.request import (
+    TRANSACTION,
+    EffectError,
+    EffectRequest,
+    TransactionBody,
+    TransactionEnd,
+    failure_code,
+)
 from lyra.vesper.effects.sealing import PrivateEffects
-from lyra.vesper.ir import Constant, EffectStep, ErrorRule, NodeProgram, StepRetry
+from lyra.vesper.effects.transactions import PathBroke, Transactions
+from lyra.vesper.ir import Constant, EffectStep, ErrorRule, NodeProgram, StepRetry, TransactionStep
 from lyra.vesper.sql.tables import query_tables
 from lyra.vesper.sql.tokens import SqlRefused
 from lyra.vesper.values.json_values import from_json, to_json
@@ -44,11 +54,12 @@ from lyra.vesper.values.plain import UnreadableInputs, is_larger, to_plain_value
 
 if TYPE_CHECKING:
     from lyra.kernel.programs.context import Context
-    from lyra.vesper.effects.replay import EffectLog
 
 
 # A node's own state machines need no right; a node that is called needs its own.
 _OWN: Final = frozenset({"state.transition", "node.call"})
+_PATH_BROKE: Final = "path_broke"  # how the journal has an act in which the path raised; no rule ever meets it
+_Work = Callable[[str], Awaitable[Any]]  # performs a request under a key
 
 
 class DoorEffects:
@@ -73,12 +84,47 @@ class DoorEffects:
         self.failure: Exception | None = None  # that an effect raised and that is no answer to the node
 
     async def perform(self, request: EffectRequest) -> Any:
+        do = perform if self._private is None else self._private.perform
         with self._time.act():
-            return await self._perform(request)
+            return await self._perform(request, lambda key: do(self._world, request, self._ctx.grant, key))
 
-    async def _perform(self, request: EffectRequest) -> Any:
+    async def transact(self, request: EffectRequest, body: TransactionBody) -> TransactionEnd:
+        """Return how the steps of a transaction ended: as they ran just now, or over the record of an earlier time."""
+        ended: list[TransactionEnd] = []
+        database = self._world.database
+
+        async def work(key: str) -> Any:
+            ended.clear()
+            if database is None:
+                raise EffectError("database_unavailable", "no database was named")
+            transactions = Transactions(database, self._program.limits.memory_mb, self._check_rights)
+            if self._private is not None:
+                key = self._private.key(key)
+                transactions.seal, transactions.open = self._private.sealer.seal, self._private.sealer.open
+            try:
+                record, end = await transactions.perform(key, body)
+            except PathBroke as error:
+                raise EffectError(_PATH_BROKE, str(error)) from error
+            ended.extend([] if end is None else [end])
+            return record
+
+        with self._time.act():
+            try:
+                record = await self._perform(request, work)
+            except EffectError as error:
+                if error.kind != _PATH_BROKE:
+                    raise
+                self.log.records.pop()  # the path that goes on for a broken one performs it anew
+                raise PathBroke(error.message) from error
+        return ended[0] if ended else await body(ReplayEffects(EffectLog.from_record(record)))
+
+    def _check_rights(self, request: EffectRequest) -> None:
+        for right in _needs(request):
+            self._ctx.grant.check(Capability.parse(right))
+
+    async def _perform(self, request: EffectRequest, work: _Work) -> Any:
         try:
-            response = await self._do(request)
+            response = await self._do(request, work)
         except CapabilityDenied as error:
             failure = EffectError("capability_denied", error.message)
         except DeadlineExceeded as error:
@@ -100,8 +146,8 @@ class DoorEffects:
         self.log.add(request, error=failure)
         raise failure
 
-    async def _do(self, request: EffectRequest) -> Any:
-        private, act, options = self._private, self._act(request), self._options(request)
+    async def _do(self, request: EffectRequest, work: _Work) -> Any:
+        private, act, options = self._private, self._act(request, work), self._options(request)
         if private is None:
             return from_json(await self._ctx.do(act, request.payload, **options))
         return private.sealer.open(await self._ctx.do(act, private.sealer.seal(request.payload), **options))
@@ -116,7 +162,7 @@ class DoorEffects:
     async def together(self, coroutines: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
         return await asyncio.gather(*coroutines, return_exceptions=True)
 
-    def _act(self, request: EffectRequest) -> Any:
+    def _act(self, request: EffectRequest, work: _Work) -> Any:
         private = self._private
         tries = 0
 
@@ -124,7 +170,7 @@ class DoorEffects:
             nonlocal tries
             tries += 1
             try:
-                response = await self._performed(request, request.idempotency_key or idempotency_key)
+                response = await self._performed(request, work, request.idempotency_key or idempotency_key)
                 return to_json(response) if private is None else private.sealer.seal(response)
             except EffectError as error:
                 status = self._kernel_status(request, error, tries)
@@ -139,16 +185,15 @@ class DoorEffects:
 
         return act
 
-    async def _performed(self, request: EffectRequest, key: str) -> Any:
+    async def _performed(self, request: EffectRequest, work: _Work, key: str) -> Any:
         """Return the response, in the time and the memory that the step and the execution have."""
         left_s = self._time.left_s
         if left_s <= 0.0:
             raise EffectError("timeout", "the node has used its time")
         limit_s = left_s if request.timeout_s is None else min(request.timeout_s, left_s)
-        do = perform if self._private is None else self._private.perform
-        work = do(self._world, request, self._ctx.grant, key)
+        clock = self._ctx.own_process.core.clock
         try:
-            response = to_plain_value(await in_time(self._ctx.own_process.core.clock, work, limit_s, request.step))
+            response = to_plain_value(await in_time(clock, work(key), limit_s, request.step))
         except DeadlineExceeded as error:
             raise EffectError("timeout", error.message) from error
         except UnreadableInputs:
@@ -185,6 +230,8 @@ def _needs(request: EffectRequest) -> list[str]:
     """Return the rights of an act. A query needs one for each table that its text reads, whatever its step names."""
     if request.kind in _OWN:
         return []
+    if request.kind == TRANSACTION:
+        return [str(right) for right in request.payload["rights"]]
     if request.kind != "db.query":
         return [request.capability]
     try:
@@ -198,7 +245,7 @@ def _needs(request: EffectRequest) -> list[str]:
 
 # The kernel sorts an error by its status: 500 is tried again, 503 counts for the breaker, 400 does neither.
 KERNEL_STATUS: Final = {"again": 500, "counts": 503, "ends": 400}
-_PASSING: Final = frozenset({"timeout", "unreachable", "database_unavailable"})
+_PASSING: Final = frozenset({"timeout", "unreachable", "database_unavailable", "conflict"})
 _PASSING_CLASSES: Final = frozenset({"overloaded", "timeout", "temporary"})
 
 
@@ -242,11 +289,12 @@ def _passes(error: EffectError) -> bool:
 
 def policies_of(program: NodeProgram) -> dict[str, ActPolicy]:
     """Return the policy of each effect step, by its name."""
-    acts = [part for part in parts_of((program.steps, program.rules)) if isinstance(part, EffectStep)]
+    kinds = EffectStep | TransactionStep
+    acts = [part for part in parts_of((program.steps, program.rules)) if isinstance(part, kinds)]
     return {act.name: _policy(act, program) for act in acts}
 
 
-def _policy(step: EffectStep, program: NodeProgram) -> ActPolicy:
+def _policy(step: EffectStep | TransactionStep, program: NodeProgram) -> ActPolicy:
     rules = [rule for rule in (*step.rules, *program.rules) if rule.action == "circuit_breaker"]
     if not rules:
         return ActPolicy()

@@ -45,7 +45,17 @@ if TYPE_CHECKING:
 
 # Kinds that may be repeated after a crash: reading, and changes that are made once for their key.
 IDEMPOTENT: Final = frozenset(
-    {"db.query", "db.write", "db.update", "state.transition", "node.call", "event.publish", "event.subscribe"}
+    {
+        "db.query",
+        "db.write",
+        "db.update",
+        "db.delete",
+        "db.transaction",
+        "state.transition",
+        "node.call",
+        "event.publish",
+        "event.subscribe",
+    }
 )
 _READS: Final = frozenset({"GET", "HEAD", "PUT", "DELETE"})
 Custom = Callable[..., Any]
@@ -104,14 +114,8 @@ async def _query(world: NodeWorld, request: EffectRequest, grant: Grant, key: st
     return await asyncio.to_thread(_database(world).query, payload["query"], payload.get("values") or {})
 
 
-async def _write(world: NodeWorld, request: EffectRequest, grant: Grant, key: str) -> Any:  # noqa: ARG001
-    payload = request.payload
-    return await asyncio.to_thread(_database(world).write, payload["table"], payload["data"], key)
-
-
-async def _update(world: NodeWorld, request: EffectRequest, grant: Grant, key: str) -> Any:  # noqa: ARG001
-    payload = request.payload
-    return await asyncio.to_thread(_database(world).update, payload["table"], payload["where"], payload["set"], key)
+async def _change(world: NodeWorld, request: EffectRequest, grant: Grant, key: str) -> Any:  # noqa: ARG001
+    return await asyncio.to_thread(_database(world).change, request.kind, request.payload, key)
 
 
 async def _http(world: NodeWorld, request: EffectRequest, grant: Grant, key: str) -> Any:
@@ -179,8 +183,9 @@ _Performer = Callable[[NodeWorld, EffectRequest, Grant, str], Awaitable[Any]]
 _CUSTOM: Final[_Performer] = _custom
 _PERFORMERS: Final[dict[str, _Performer]] = {
     "db.query": _query,
-    "db.write": _write,
-    "db.update": _update,
+    "db.write": _change,
+    "db.update": _change,
+    "db.delete": _change,
     "http.call": _http,
     "event.publish": _publish,
     "event.subscribe": _subscribe,

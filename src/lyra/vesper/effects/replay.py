@@ -8,6 +8,7 @@ divergences. Requests are compared by a digest of everything in them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
 from hashlib import blake2b
@@ -15,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from lyra.vesper.effects.request import EffectError, EffectRequest
+from lyra.vesper.effects.request import EffectError, EffectRequest, TransactionBody, TransactionEnd
 
 
 class EffectRecord(msgspec.Struct, frozen=True):
@@ -76,6 +77,16 @@ class EffectLog:
             )
         self.records.append(record)
 
+    def to_record(self, *, committed: bool) -> dict[str, Any]:
+        """Return the effects as the response of a transaction."""
+        statements = [{name: getattr(row, name) for name in row.__struct_fields__} for row in self.records]
+        return {"committed": committed, "statements": statements}
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> EffectLog:
+        """Return the statements of a transaction, to replay its steps with."""
+        return cls([msgspec.convert(row, EffectRecord) for row in record["statements"]])
+
     def copy(self) -> EffectLog:
         return EffectLog(self.records)
 
@@ -118,6 +129,20 @@ class ReplayEffects:
         if record.error_kind:
             raise EffectError(record.error_kind, record.error_message, record.error_fields)
         return record.response
+
+    async def transact(self, request: EffectRequest, body: TransactionBody) -> TransactionEnd:
+        """Return how the steps of a transaction end over its record. Effects that know no transactions have logged the
+        statements themselves."""
+        if (request.step, request.call_index) not in self._records:
+            return await body(self)
+        record = await self.perform(request)
+        statements = ReplayEffects(EffectLog.from_record(record), replayed=self._replayed)
+        end = await body(statements)
+        self._mismatches += statements.mismatches()
+        if end.commits != record["committed"]:
+            words = ["rolled back", "committed"]
+            self._report(request.step, request.call_index, live=words[record["committed"]], replayed=words[end.commits])
+        return end
 
     def _report(self, step: str, call_index: int, *, live: str, replayed: str) -> None:
         pair = (live, replayed) if self._replayed == "direct" else (replayed, live)

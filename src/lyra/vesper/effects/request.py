@@ -14,17 +14,21 @@ Where the entry fails, nothing was done, and nothing is taken back. The steps of
 the flow's variables. Registered ones have variables of their own, as they were when their step was completed: in a
 loop, each round is taken back with its own values; `error` is null in them. In rules, `error.code` is the kind of a
 failed act's error, and `error.message` is empty where Lyra itself raised the error, as it is in contracts.
+`transact(effects, request, body)` is for steps of a transaction, which are one act: a method `transact` of the effects,
+where there is one, may run the body several times, each time with other effects, and takes back what it did in all but
+the last. A body works on variables of its own; the path takes them over when it has ended with `commits`.
 `effects.together(coroutines)`, where there is such a method, runs the steps of a Parallel at once and gives results and
 exceptions in their order; without it they run in written order.
 """
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
-from lyra.vesper.ir import EffectStep, NodeProgram, StepRetry, TransitionStep
+from lyra.vesper.ir import EffectStep, NodeProgram, StepRetry, TransactionStep, TransitionStep
 from lyra.vesper.values.outcome import CODES
 
 
@@ -57,6 +61,24 @@ class Effects(Protocol):
     async def perform(self, request: EffectRequest) -> Any: ...
 
 
+class TransactionEnd(NamedTuple):
+    """How one run of a transaction's steps ended. `result` is the path's own."""
+
+    commits: bool
+    result: Any
+
+
+TRANSACTION: Final = "db.transaction"
+TransactionBody = Callable[[Effects], Awaitable[TransactionEnd]]
+
+
+async def transact(effects: Effects, request: EffectRequest, body: TransactionBody) -> TransactionEnd:
+    """Return how the steps of a transaction ended. Effects that know no transactions perform one request at a time."""
+    run = getattr(effects, "transact", None)
+    end: TransactionEnd = await (body(effects) if run is None else run(request, body))
+    return end
+
+
 def failure_code(kind: str, effect: str) -> str:
     """Return the node's error code for an effect that failed and met no rule: a callee's code, a code of Lyra, else
     `effect_failed`."""
@@ -68,10 +90,10 @@ def request_key(base: str, step: str, call_index: int) -> str:
     return f"{base}/{step}/{call_index}"
 
 
-def retry_of(step: EffectStep | TransitionStep, program: NodeProgram) -> StepRetry | None:
+def retry_of(step: EffectStep | TransitionStep | TransactionStep, program: NodeProgram) -> StepRetry | None:
     """Return how a step's request may be repeated: by its own policy, else by the node's rules that repeat. The first
     of them says how often; the errors of all are tried again."""
-    own = step.retry if isinstance(step, EffectStep) else None
+    own = None if isinstance(step, TransitionStep) else step.retry
     rules = [rule.retry or StepRetry() for rule in program.rules if rule.action in ("retry", "backoff")]
     policies = [own, *rules] if own is not None else rules
     if not policies:

@@ -83,7 +83,7 @@ class PrivateEffects:
 
     async def perform(self, world: NodeWorld, request: EffectRequest, grant: Grant, key: str) -> Any:
         """Do what a request asks for; receivers that journal in plain are given no sensitive value."""
-        payload, key = request.payload, self._key(key)
+        payload, key = request.payload, self.key(key)
         if request.kind == "node.call":
             parameters = payload.get("parameters") or {}
             hidden = frozenset(name for name, value in parameters.items() if self.redaction.has(value))
@@ -94,7 +94,8 @@ class PrivateEffects:
             payload = {**payload, "entity": self.sealer.digest(payload["entity"])}
         return await perform(world, msgspec.structs.replace(request, payload=payload), grant, key)
 
-    def _key(self, key: str) -> str:
+    def key(self, key: str) -> str:
+        """Return the key of an act as others may see it."""
         return f"sealed-{self.sealer.digest(key)}" if self.redaction.has(key) else key
 
     def effect_error(self, error: Exception) -> EffectError:

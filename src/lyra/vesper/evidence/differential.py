@@ -1,9 +1,12 @@
-"""Differential tests: two paths run the same random inputs, and every difference is reported with small inputs.
+"""Differential tests: two paths run the same executions, and every difference is reported with small inputs.
 
-`test(program, count, seed)` first runs old failures from the corpus, then generated inputs in batches. Divergences are
-counted; the first few are shrunk, kept in the report and added to the corpus, a folder with one small JSON file each. A
-path that raises differs from one that does not. Programs with effects run the first path against simulated effects, and
-the second against a replay of them.
+`test(program, count, seed)` compares `count` inputs that `evidence.search` makes: old failures from the corpus first,
+those of the node's own test cases, then what reaches further. Only inputs past the entry checks show anything: the
+report counts the distinct ones that were accepted and those with which the node succeeded, and names the steps,
+branches and declared errors that were not reached. Divergences are counted; the first few are shrunk, kept in the
+report and added to the corpus, a folder with one small JSON file each. A path that raises differs from one that does
+not. Programs with effects run the first path in a simulated world, and the second against a replay of it; nodes that
+are called run on both paths. An accepted input with which the node breaks its own contract is a `Violation`.
 
 `shrink(inputs, still_fails)` tries simpler values one at a time and keeps each that still fails, until none does or the
 number of attempts is used up. Simpler means: absent, null, zero, false, empty, shorter, nearer to zero, fewer digits.
@@ -11,27 +14,31 @@ number of attempts is used up. Simpler means: absent, null, zero, false, empty, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from functools import partial
 from hashlib import blake2b
-from itertools import cycle
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from lyra.core.clock import SystemClock
+from lyra.vesper import ir
 from lyra.vesper.confidence import lower_bound
 from lyra.vesper.direct import run as direct_path
 from lyra.vesper.effects.replay import ReplayEffects
+from lyra.vesper.evidence.answers import names_in
 from lyra.vesper.evidence.compare import compare
-from lyra.vesper.evidence.inputs import InputGenerator
-from lyra.vesper.evidence.worlds import SimulatedEffects, executions, simulator
+from lyra.vesper.evidence.reach import ReachPlan, Watched, watch
+from lyra.vesper.evidence.search import InputSearch, SearchCase
+from lyra.vesper.evidence.seen import ACCEPTED, SUCCEEDED, SeenInputs, input_key
+from lyra.vesper.evidence.worlds import CallableNodes, SimulatedEffects, executions, open_execution
 from lyra.vesper.ir import NodeProgram
 from lyra.vesper.python import run as python_path
 from lyra.vesper.values.json_values import from_json, to_json
 from lyra.vesper.values.outcome import Execution, Outcome
+from lyra.vesper.values.types import EnumType, without_null
 
 # ruff: noqa: PT028 - `test` is not a test of pytest's
 
@@ -40,8 +47,14 @@ RunPath = Callable[..., Outcome]  # (program, inputs, execution, effects)
 _COMPILERS: Final[dict[RunPath, Callable[[NodeProgram], Any]]] = {
     path.run: path.compile_program for path in (python_path, direct_path)
 }
-_BATCH: Final = 4096
 KEPT_MAX: Final = 10
+_WATCHED_FIRST: Final = 2_000  # executions that are watched
+_WATCHED_OF: Final = 16  # of later ones, one in so many is
+_WATCHED_OF_MISSING: Final = 3  # as long as something is not reached
+_REPEATS_MAX: Final = 300  # inputs in a row that were tried before: then there are no others
+# Codes with which a node breaks its own contract, unless it declares them as its errors.
+BREACHES: Final = frozenset({"postcondition_failed", "invariant_failed", "overflow", "type_error", "incomplete_output"})
+_CONTRACTS: Final = {"postcondition_failed": "postcondition", "invariant_failed": "invariant"}
 
 
 class PathDivergence(msgspec.Struct, frozen=True):
@@ -52,6 +65,14 @@ class PathDivergence(msgspec.Struct, frozen=True):
     differences: list[dict[str, Any]]  # of the shrunk inputs
 
 
+class Violation(msgspec.Struct, frozen=True):
+    """An accepted input with which a node breaks its own contract, as small as it could be made."""
+
+    kind: str  # the code that it ended with
+    expression: str  # the contract, or the step that failed
+    input: dict[str, Any]
+
+
 class ComparisonReport(msgspec.Struct, frozen=True):
     """What a differential test came to."""
 
@@ -60,64 +81,90 @@ class ComparisonReport(msgspec.Struct, frozen=True):
     kept: tuple[PathDivergence, ...]  # the first ones
     seconds: float
     interrupted: bool = False  # by Ctrl-C; what was compared before counts
+    seen: bytes = b""  # keys of the distinct inputs, see `evidence.seen`
+    unreached: tuple[str, ...] = ()  # steps, branches and declared errors
+    unreachable: dict[str, str] = {}  # those that no execution can reach, with the reason
+    complete: bool = False  # all inputs that the node may accept were compared
+    violations: tuple[Violation, ...] = ()
+
+    @property
+    def counts(self) -> SeenInputs:
+        return SeenInputs(self.seen)
 
     @property
     def confidence(self) -> float:
-        return lower_bound(self.compared, self.divergences)
+        if self.complete and not self.divergences:
+            return 1.0
+        return lower_bound(self.counts.accepted, self.divergences)
+
+
+class Comparison(NamedTuple):
+    """One execution on both paths."""
+
+    differences: list[dict[str, Any]]
+    outcome: Outcome | None  # of the first path; None where it raised
+    world: SimulatedEffects | None  # of a program with effects
 
 
 class PathPair:
     """Two paths that run the same executions of one program."""
 
-    def __init__(self, program: NodeProgram, first: RunPath | None, second: RunPath | None, seed: int = 0) -> None:
+    def __init__(
+        self, program: NodeProgram, first: RunPath | None, second: RunPath | None, nodes: CallableNodes | None = None
+    ) -> None:
         if first is None or second is None:
             python, direct = default_paths()
             first, second = first or python, second or direct
-        self._program, self._first, self._second = program, first, second
-        self._simulated = None if program.pure else simulator(program, seed)
-        self.ended = 0  # comparisons of the batch under way
+        self.program, self._first, self._second = program, first, second
+        self._nodes = nodes or CallableNodes()
+        self._compiled = (_compiled(first, program), _compiled(second, program)) if program.pure else None
+        self._entry = _compiled(first, _entry_of(program))
 
-    def differing(self, batch: Iterable[Mapping[str, Any]], contexts: Sequence[Execution]) -> Iterator[int]:
-        """Yield the numbers of the inputs for which the paths differ; the contexts take turns. `ended` counts those
-        that were compared, for one who stops in the middle."""
-        if self._simulated is not None:
-            for number, inputs in enumerate(batch):
-                self.ended = number
-                if self.differences(inputs, contexts[number % len(contexts)]):
-                    yield number
-            return
-        first, second = (_compiled(path, self._program) for path in (self._first, self._second))
-        for number, (inputs, execution) in enumerate(zip(batch, cycle(contexts), strict=False)):
-            self.ended = number
+    def run(self, case: SearchCase, execution: Execution) -> Comparison:
+        """Run an execution on both paths. A path that raises always differs."""
+        if self._compiled is not None:
             try:
-                if compare(first(inputs, execution), second(inputs, execution)):
-                    yield number
+                outcome = self._compiled[0](case.inputs, execution)
+                return Comparison(compare(outcome, self._compiled[1](case.inputs, execution)), outcome, None)
             except Exception:  # noqa: BLE001 - a crash is a finding
-                yield number
-
-    def differences(self, inputs: Mapping[str, Any], execution: Execution) -> list[dict[str, Any]]:
-        """Return how the two paths differ for some inputs; empty if they do not. A path that raises always differs."""
+                return Comparison(self._crashes(case, execution), None, None)
+        world = self._world(case, execution)
         try:
-            if self._simulated is None:
-                arguments = self._program, inputs, execution
-                return compare(self._first(*arguments), self._second(*arguments))
-            return self._replayed(inputs, execution, self._simulated())
+            outcome = self._first(self.program, case.inputs, execution, world)
+            replay = ReplayEffects(world.log)
+            direct = self._second(self.program, case.inputs, execution, replay)
+            differences = [*compare(outcome, direct), *replay.mismatches(), *self._compare_called(world)]
+            return Comparison(differences, outcome, world)
         except Exception:  # noqa: BLE001 - a crash is a finding
-            return self._crashes(inputs, execution)
+            return Comparison(self._crashes(case, execution), None, world)
 
-    def _replayed(
-        self, inputs: Mapping[str, Any], execution: Execution, live: SimulatedEffects
-    ) -> list[dict[str, Any]]:
-        python = self._first(self._program, inputs, execution, live)
-        replay = ReplayEffects(live.log)
-        direct = self._second(self._program, inputs, execution, replay)
-        return [*compare(python, direct), *replay.mismatches()]
+    def _world(self, case: SearchCase, execution: Execution) -> SimulatedEffects:
+        return SimulatedEffects(
+            self.program, self._nodes, case.seed, script=case.script, execution=execution, path=self._first
+        )
 
-    def _crashes(self, inputs: Mapping[str, Any], execution: Execution) -> list[dict[str, Any]]:
-        live = None if self._simulated is None else self._simulated()
-        python = _ending(self._first, self._program, inputs, execution, live)
+    def _compare_called(self, world: SimulatedEffects) -> Iterator[dict[str, Any]]:
+        """Yield how the paths differ in the nodes that were called."""
+        for called in world.called:
+            replay = ReplayEffects(called.log)
+            second = self._second(called.program, called.inputs, called.execution, replay)
+            for row in (*compare(called.outcome, second), *replay.mismatches()):
+                yield {**row, "path": f"{called.program.node_id}: {row['path']}"}
+
+    def is_accepted(self, inputs: Mapping[str, Any], execution: Execution, outcome: Outcome) -> bool:
+        """Return whether an execution came past the entry checks."""
+        error = outcome.error
+        if error is None:
+            return True
+        if error.phase in ("input", "precondition"):
+            return False
+        return self._entry(inputs, execution).error is None
+
+    def _crashes(self, case: SearchCase, execution: Execution) -> list[dict[str, Any]]:
+        live = None if self.program.pure else self._world(case, execution)
+        python = _ending(self._first, self.program, case.inputs, execution, live)
         replay = None if live is None else ReplayEffects(live.log)
-        direct = _ending(self._second, self._program, inputs, execution, replay)
+        direct = _ending(self._second, self.program, case.inputs, execution, replay)
         return [{"path": "root", "kind": "crash", "python": python, "direct": direct}]
 
 
@@ -128,6 +175,20 @@ def _ending(path: RunPath, *arguments: Any) -> str:
     except Exception as error:  # noqa: BLE001 - a crash is a finding
         return f"{type(error).__name__}: {error}"
     return outcome.status if outcome.error is None else outcome.error.code
+
+
+def _entry_of(program: NodeProgram) -> NodeProgram:
+    """Return a program that checks its entry as another one does, and ends there."""
+    return msgspec.structs.replace(
+        program,
+        success=(),
+        steps=(ir.ReturnStep(name="entry", success=()),),
+        postconditions=(),
+        olds=(),
+        rules=(),
+        pure=True,
+        digest=f"{program.digest}-entry",
+    )
 
 
 def default_paths() -> tuple[RunPath, RunPath]:
@@ -149,61 +210,202 @@ def test(
     first: RunPath | None = None,
     second: RunPath | None = None,
     corpus: Path | None = None,
+    cases: Sequence[Mapping[str, Any]] = (),
+    nodes: CallableNodes | None = None,
+    accepted: int | None = None,
     stop_after: int | None = None,
     keep_interrupted: bool = False,
 ) -> ComparisonReport:
-    """Compare the paths on `count` generated inputs; `stop_after` so many divergences. With `keep_interrupted`, Ctrl-C
-    ends the comparing and not the caller."""
-    pair = PathPair(program, first, second, seed)
+    """Compare the paths on `count` inputs, on all of a node that has few, or until `accepted` distinct ones were
+    accepted; at most until `stop_after` divergences. `cases` are the inputs of the node's test cases, `nodes` those
+    that it may call. With `keep_interrupted`, Ctrl-C ends the comparing and not the caller."""
     clock = SystemClock()
     began = clock.monotonic()
-    contexts = executions(program, seed)
-    generator = InputGenerator(program, seed)
-    batch = Corpus(corpus).of(program.node_id) if corpus is not None else []
-    total = count + len(batch)
-    compared = divergences = 0
-    failing: list[tuple[dict[str, Any], Execution]] = []
+    run = _Comparing(PathPair(program, first, second, nodes), seed, corpus, cases)
     is_interrupted = False
     try:
-        while compared < total and not _is_enough(divergences, stop_after):
-            ended = len(batch)
-            for number in pair.differing(batch, contexts):
-                divergences += 1
-                if len(failing) < KEPT_MAX:
-                    failing.append((batch[number], contexts[number % len(contexts)]))
-                if _is_enough(divergences, stop_after):
-                    ended = number + 1
-                    break
-            compared += ended
-            batch = generator.batch(min(total - compared, _BATCH))
+        while run.has_more(count, accepted, stop_after):
+            run.compare_next()
     except KeyboardInterrupt:
         if not keep_interrupted:
             raise
-        compared += pair.ended  # the comparison under way does not count
         is_interrupted = True
     seconds = clock.monotonic() - began
-    kept = tuple(_shrunk(pair, inputs, execution, is_wanted=not is_interrupted) for inputs, execution in failing)
+    kept = tuple(run.shrunk(*failing, is_wanted=not is_interrupted) for failing in run.failing)
     if corpus is not None:
         for divergence in kept:
             Corpus(corpus).add(program.node_id, divergence.shrunk)
-    return ComparisonReport(compared, divergences, kept, seconds, is_interrupted)
+    return ComparisonReport(
+        run.compared,
+        run.divergences,
+        kept,
+        seconds,
+        is_interrupted,
+        run.seen.data,
+        run.plan.missing(run.reached),
+        run.plan.unreachable,
+        run.is_complete,
+        tuple(run.violations.values()),
+    )
 
 
-def _is_enough(divergences: int, stop_after: int | None) -> bool:
-    return stop_after is not None and divergences >= stop_after
+class _Comparing:
+    """A differential test under way."""
+
+    def __init__(self, pair: PathPair, seed: int, corpus: Path | None, cases: Sequence[Mapping[str, Any]]) -> None:
+        program = pair.program
+        self.pair = pair
+        self.contexts = executions(program, seed)
+        if len(self.contexts) > 1:
+            self.contexts = [open_execution(program, seed), *self.contexts]
+        first = Corpus(corpus).of(program.node_id) if corpus is not None else []
+        self.search = InputSearch(program, seed, first=first, cases=cases, contexts=len(self.contexts))
+        self.least = len(first)
+        self.plan = ReachPlan(program)
+        self.seen = SeenInputs()
+        self.reached: set[str] = set()
+        self.failing: list[tuple[SearchCase, list[dict[str, Any]]]] = []
+        self.violations: dict[tuple[str, str], Violation] = {}
+        self.compared = self.divergences = self._repeats = 0
+        self._watched_of = 1
+        self._tried: set[int] = set()
+        self._left = {input_key(inputs) for inputs in self.search.all_inputs or ()}
+        self._guessed = pair._nodes.forms(program).guessed
+        self._own_errors = _declared_codes(program)
+
+    def has_more(self, count: int, accepted: int | None, stop_after: int | None) -> bool:
+        if stop_after is not None and self.divergences >= stop_after:
+            return False
+        if self._left:
+            return True
+        if accepted is not None and self.seen.accepted >= accepted:
+            return False
+        return self.compared < count + self.least and self._repeats < _REPEATS_MAX
+
+    @property
+    def is_complete(self) -> bool:
+        return self.search.all_inputs is not None and not self._left
+
+    def compare_next(self) -> None:
+        case = self.search.case()
+        key = input_key(
+            case.inputs, (case.context, case.seed, case.script) if case.script or case.seed else case.context
+        )
+        if key in self._tried:
+            self._repeats += 1
+            return
+        self._repeats = 0
+        execution = self.contexts[case.context]
+        comparison = self.pair.run(case, execution)
+        self._tried.add(key)
+        self.compared += 1
+        if comparison.differences:
+            self.divergences += 1
+            if len(self.failing) < KEPT_MAX:
+                self.failing.append((case, comparison.differences))
+        outcome, world = comparison.outcome, comparison.world
+        if outcome is None:
+            return
+        is_accepted = self.pair.is_accepted(case.inputs, execution, outcome)
+        mark = (ACCEPTED if is_accepted else 0) | (SUCCEEDED if outcome.error is None else 0)
+        answers = {} if world is None else world.answers
+        own = input_key(case.inputs, answers or None)
+        self.seen.add(own, mark)
+        if self._left:
+            self._left.discard(own)
+        if self.compared < _WATCHED_FIRST or self.compared % self._watched_of == 0:
+            watched = self.watch(case, world)
+            if watched is not None:
+                self.reached |= watched.names
+                self.search.learn(case, watched, answers)
+                self._watched_of = _WATCHED_OF_MISSING if self.plan.missing(self.reached) else _WATCHED_OF
+        if is_accepted and outcome.error is not None and self.breach(case, outcome, world):
+            self.add_violation(case, outcome)
+
+    def watch(self, case: SearchCase, world: SimulatedEffects | None) -> Watched | None:
+        try:
+            replay = None if world is None else ReplayEffects(world.log)
+            return watch(self.plan, case.inputs, self.contexts[case.context], replay)
+        except Exception:  # noqa: BLE001 - what breaks the reference evaluator is told by the comparison of paths
+            return None
+
+    # ------------------------------------------------------------ contracts
+
+    def breach(self, case: SearchCase, outcome: Outcome, world: SimulatedEffects | None) -> str:
+        """Return the code with which an accepted execution breaks the node's contract, "" where it does not. What
+        follows from a wrong answer, or from an answer whose type was guessed, says nothing about the node."""
+        error = outcome.error
+        if error is None or error.code not in BREACHES or case.context != 0:
+            return ""
+        phase = _CONTRACTS.get(error.code)
+        if phase is not None and error.phase != phase:
+            return ""  # of a node that was called
+        if phase is None and error.code in self._own_errors:
+            return ""
+        if world is not None:
+            if world.is_wrong or any(called.outcome.error is not None for called in world.called):
+                return ""
+            if world.is_guessed and phase is None:
+                return ""
+        if phase is not None and self._guessed & self._names_of(error.message):
+            return ""
+        return error.code
+
+    def _names_of(self, text: str) -> set[str]:
+        program = self.pair.program
+        for contract in (*program.postconditions, *program.invariants):
+            if contract.text in text and contract.expression is not None:
+                return names_in(contract.expression)
+        return set()
+
+    def add_violation(self, case: SearchCase, outcome: Outcome) -> None:
+        place = self._place(case, outcome)
+        assert outcome.error is not None
+        if len(self.violations) >= KEPT_MAX or (outcome.error.code, place) in self.violations:
+            return
+
+        def still_breaks(inputs: dict[str, Any]) -> bool:
+            smaller = msgspec.structs.replace(case, inputs=inputs)
+            execution = self.contexts[case.context]
+            comparison = self.pair.run(smaller, execution)
+            ended = comparison.outcome
+            if ended is None or ended.error is None or not self.breach(smaller, ended, comparison.world):
+                return False
+            is_same = ended.error.code == kind and self._place(smaller, ended) == place
+            return is_same and self.pair.is_accepted(inputs, execution, ended)
+
+        kind = outcome.error.code
+        self.violations[kind, place] = Violation(kind, place, shrink(case.inputs, still_breaks))
+
+    def _place(self, case: SearchCase, outcome: Outcome) -> str:
+        """Return the contract that an execution breaks, or the step at which it failed."""
+        assert outcome.error is not None
+        program = self.pair.program
+        if outcome.error.code in _CONTRACTS:
+            texts = [contract.text for contract in (*program.postconditions, *program.invariants)]
+            return next((text for text in texts if text in outcome.error.message), outcome.error.message)
+        world = self.pair.run(case, self.contexts[case.context]).world
+        watched = self.watch(case, world)
+        return watched.last_step if watched is not None else outcome.error.message
+
+    def shrunk(self, case: SearchCase, differences: list[dict[str, Any]], *, is_wanted: bool) -> PathDivergence:
+        """Return the divergence with the smallest inputs that show it, if these are wanted."""
+        if not is_wanted:
+            return PathDivergence(case.inputs, case.inputs, differences)
+        kinds = {row["kind"] for row in differences}
+        execution = self.contexts[case.context]
+
+        def differences_of(inputs: dict[str, Any]) -> list[dict[str, Any]]:
+            return self.pair.run(msgspec.structs.replace(case, inputs=inputs), execution).differences
+
+        small = shrink(case.inputs, lambda inputs: any(row["kind"] in kinds for row in differences_of(inputs)))
+        return PathDivergence(case.inputs, small, differences_of(small))
 
 
-def _shrunk(pair: PathPair, inputs: dict[str, Any], execution: Execution, *, is_wanted: bool) -> PathDivergence:
-    """Return the divergence with the smallest inputs that show it, if these are wanted."""
-    if not is_wanted:
-        return PathDivergence(inputs, inputs, pair.differences(inputs, execution))
-    kinds = {row["kind"] for row in pair.differences(inputs, execution)}
-
-    def still_differs(candidate: dict[str, Any]) -> bool:
-        return any(row["kind"] in kinds for row in pair.differences(candidate, execution))
-
-    shrunk = shrink(inputs, still_differs)
-    return PathDivergence(inputs, shrunk, pair.differences(shrunk, execution))
+def _declared_codes(program: NodeProgram) -> frozenset[str]:
+    """Return the codes that a node declares as its errors."""
+    kinds = [without_null(output.type) for output in program.error if output.name in ("error_code", "code")]
+    return frozenset(code for kind in kinds if isinstance(kind, EnumType) for code in kind.values)
 
 
 # ---------------------------------------------------------------- corpus

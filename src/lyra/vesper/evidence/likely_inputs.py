@@ -1,9 +1,10 @@
-"""Inputs with which a node is likely to succeed, for property tests.
+"""Inputs with which a node is likely to succeed.
 
-Random values rarely pass the constraints of all inputs at once. `LikelyInputs` keeps, for each input, values that its
-own constraints accept (random ones, boundaries, and texts that match its patterns; the reference evaluator judges
-them). A row has such a value for each input, or is that of a test case with one input changed. What the contracts say
-about several inputs together is left to chance.
+Random values rarely pass the constraints of all inputs at once. `LikelyInputs` draws each value in the room that the
+constraints and preconditions leave it (`evidence.rooms`): within its bounds, of the length and the pattern that is
+asked for, the ends of the bounds more often than what lies between them. Most rows also keep to what the first steps
+validate. A row is drawn like that, or is that of a test case with one input changed. What contracts say about several
+inputs together is left to `evidence.search`.
 
 `pattern_drawer("^ord_[a-z0-9]{16,}$")` draws `ord_7w0k…`. Repetitions without an end have a few more rounds than they
 need, and a text has a longest length. What is drawn nearly always matches: boundaries of words and the like are not
@@ -13,26 +14,43 @@ looked at, so a caller checks each text. Patterns that Lyra's own matcher does n
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
+from math import ceil, floor
 from random import Random  # noqa: TID251 - the type; generators come from core.ids
 from re import _parser as parser  # type: ignore[attr-defined, unused-ignore]
 from typing import Any, Final
 
-import msgspec
-
 from lyra.core.linear_regex import BadPattern
 from lyra.vesper import ir
-from lyra.vesper.evidence.inputs import Boundaries, Draw, drawer, parts_of
-from lyra.vesper.reference.run import run
+from lyra.vesper.evidence.inputs import Boundaries, Draw, drawer
+from lyra.vesper.evidence.rooms import EACH, LENGTH, Path, Room, rooms_of
 from lyra.vesper.values.limits import DRAWN_TEXT_CHARS_MAX
-from lyra.vesper.values.outcome import Execution
 from lyra.vesper.values.patterns import compile_pattern
+from lyra.vesper.values.types import (
+    INTEGER,
+    INTEGER_MAX,
+    INTEGER_MIN,
+    STRING,
+    TIMESTAMP,
+    Array,
+    DecimalType,
+    EnumType,
+    MapType,
+    Nullable,
+    RecordType,
+    SetType,
+    ValueType,
+)
 
-_POOL: Final = 32  # accepted values of an input
-_TRIES: Final = 400  # to find them
 _ABSENT_SHARE: Final = 0.2  # of optional inputs that a row leaves out
-_LONG_TEXT: Final = "abcdefghijklmnopqrstuvwxyz0123456789"
+_STRICT_SHARE: Final = 0.75  # of values that also pass what the first steps validate
+_LETTERS: Final = "abcdefghijklmnopqrstuvwxyz0123456789"
+_ITEMS_MAX: Final = 4  # of an array without bounds; now and then as many as a boundary says
+_TRIES: Final = 24  # to draw a text that a pattern and the bounds of its length both take
+_NO_ROOM: Final = Room()
+
+Rooms = Mapping[Path, Room]
 
 
 class LikelyInputs:
@@ -43,14 +61,23 @@ class LikelyInputs:
         self._cases = [dict(case) for case in cases]
         self._inputs = program.inputs
         boundaries = Boundaries(program)
-        self._draws = {declared.name: drawer(declared.type, boundaries) for declared in program.inputs}
-        self._accepted = {declared.name: self._values(program, declared) for declared in program.inputs}
+        accepted, strict = rooms_of(program), rooms_of(program, with_validations=True)
+        self._draws = {
+            declared.name: tuple(
+                fitting_drawer(declared.type, (declared.name,), rooms, boundaries) for rooms in (accepted, strict)
+            )
+            for declared in program.inputs
+        }
 
     def row(self) -> dict[str, Any]:
-        """Return inputs that are each accepted by themselves."""
+        """Return inputs that are each likely to be accepted."""
         rng = self._rng
-        chosen = [item for item in self._inputs if item.required or rng.random() >= _ABSENT_SHARE]
-        return {declared.name: self.value(declared.name) for declared in chosen}
+        which = rng.random() < _STRICT_SHARE
+        return {
+            declared.name: self._draws[declared.name][which](rng)
+            for declared in self._inputs
+            if declared.required or rng.random() >= _ABSENT_SHARE
+        }
 
     def near_case(self) -> dict[str, Any]:
         """Return the inputs of a test case with one of them changed; any row where there is no test case."""
@@ -60,67 +87,178 @@ class LikelyInputs:
         return {**self._rng.choice(self._cases), name: self.value(name)}
 
     def value(self, name: str) -> Any:
-        """Return a value that the constraints of an input accept; any of its type where none is known."""
-        pool = self._accepted[name]
-        return self._rng.choice(pool) if pool else self._draws[name](self._rng)
-
-    def _values(self, program: ir.NodeProgram, declared: ir.NodeInput) -> list[Any]:
-        """Return values that an input accepts, from several sources in turn."""
-        sources = [self._draws[declared.name], *_pattern_draws(declared), _long_text]
-        given = [case[declared.name] for case in self._cases if declared.name in case]
-        alone = _alone(program, declared)
-        pool: list[Any] = []
-        for value in self._candidates(given, sources):
-            if _is_accepted(alone, {declared.name: value}):
-                pool.append(value)
-                if len(pool) == _POOL:
-                    break
-        return pool
-
-    def _candidates(self, given: list[Any], sources: list[Draw]) -> Iterator[Any]:
-        yield from given
-        for number in range(_TRIES):
-            yield sources[number % len(sources)](self._rng)
+        """Return a value that is likely to be accepted as an input."""
+        return self._draws[name][self._rng.random() < _STRICT_SHARE](self._rng)
 
 
-def _pattern_draws(declared: ir.NodeInput) -> list[Draw]:
-    """Draws texts for the patterns in an input's constraints."""
-    draws = []
-    for part in parts_of(declared.constraints):
-        if isinstance(part, ir.FunctionCall) and part.function == "matches":
-            pattern = part.arguments[-1]
-            draw = pattern_drawer(pattern.value) if isinstance(pattern, ir.Constant) else None
-            if draw is not None:
-                draws.append(draw)
-    return draws
+# ---------------------------------------------------------------- values in their room
 
 
-def _long_text(rng: Random) -> str:
-    """Draws a text for those that have to have some length."""
-    return "".join(rng.choices(_LONG_TEXT, k=rng.randrange(4, 40)))
+def fitting_drawer(kind: ValueType, path: Path, rooms: Rooms, boundaries: Boundaries) -> Draw:
+    """Return a function that draws values of a type which the rooms at and below a place have room for."""
+    room = rooms.get(path, _NO_ROOM)
+    if isinstance(kind, Nullable):
+        inner = fitting_drawer(kind.type, path, rooms, boundaries)
+        return lambda rng: None if rng.random() < _ABSENT_SHARE else inner(rng)
+    if room.values:
+        fitting = [value for value in room.values if room.has(value)] or list(room.values)
+        return lambda rng: rng.choice(fitting)
+    match kind:
+        case DecimalType():
+            return _decimals(room, kind.scale, boundaries)
+        case EnumType():
+            return lambda rng: rng.choice(kind.values)
+        case Array() | SetType():
+            return _items(kind, path, rooms, boundaries)
+        case MapType():
+            keys, values = drawer(kind.key, boundaries), fitting_drawer(kind.value, (*path, EACH), rooms, boundaries)
+            return lambda rng: {keys(rng): values(rng) for _ in range(rng.randrange(0, _ITEMS_MAX))}
+        case RecordType():
+            return _records(kind, path, rooms, boundaries)
+    if kind == INTEGER:
+        return _integers(room, boundaries)
+    if kind == STRING:
+        return _texts(room, rooms.get((*path, LENGTH), _NO_ROOM), boundaries)
+    plain = drawer(kind, boundaries)
+    if kind == TIMESTAMP and (room.low is not None or room.high is not None):
+        ends = [end for end in (room.low, room.high) if end is not None]
+        return lambda rng: rng.choice(ends) if rng.random() < 0.3 else plain(rng)
+    return plain
 
 
-def _alone(program: ir.NodeProgram, declared: ir.NodeInput) -> ir.NodeProgram:
-    """Return a program with one input of another, which only checks it."""
-    return msgspec.structs.replace(
-        program,
-        inputs=(declared,),
-        success=(),
-        steps=(ir.ReturnStep(name="end", success=()),),
-        preconditions=(),
-        postconditions=(),
-        invariants=(),
-        olds=(),
-        machines=(),
-        rules=(),
-        pure=True,
-        digest=f"{program.digest}-{declared.name}",
-    )
+def _integers(room: Room, boundaries: Boundaries) -> Draw:
+    low = INTEGER_MIN if room.low is None else floor(room.low) + 1 if room.low_open else ceil(room.low)
+    high = INTEGER_MAX if room.high is None else ceil(room.high) - 1 if room.high_open else floor(room.high)
+    low, high = max(low, INTEGER_MIN), max(min(high, INTEGER_MAX), low)
+    near = [low, min(low + 1, high), max(high - 1, low), high] if high - low < 2**40 else []
+    near += [number for number in (0, 1) if low <= number <= high]
+    edges = [number for number in boundaries.integers if low <= number <= high] or [low, high]
+    usual = [number for number in edges if abs(number) < 2**40] or edges
+
+    def draw(rng: Random) -> int:
+        choice = rng.random()
+        if choice < 0.2 and near:
+            return rng.choice(near)
+        if choice < 0.4:
+            return rng.choice(usual if choice < 0.38 else edges)
+        if choice < 0.7:
+            first = max(low, min(0, high - 200))
+            return rng.randrange(first, min(high, first + 10 ** rng.randrange(1, 5)) + 1)
+        if high - low < 2**40:
+            return rng.randrange(low, high + 1)
+        return max(low, min(high, rng.getrandbits(rng.randrange(1, 40)) * (1 if rng.random() < 0.6 else -1)))
+
+    return draw
 
 
-def _is_accepted(program: ir.NodeProgram, inputs: Mapping[str, Any]) -> bool:
-    execution = Execution(now=datetime(2026, 1, 1, tzinfo=UTC), trace_id="accepted")
-    return run(program, inputs, execution).error is None
+def _decimals(room: Room, scale: int | None, boundaries: Boundaries) -> Draw:
+    least = Decimal(room.low) if room.low is not None else None
+    most = Decimal(room.high) if room.high is not None else None
+    places = 2 if scale is None else min(scale, 12)
+    edges = [number for text in boundaries.decimals if room.has(number := Decimal(text)) and _fits(number, scale)]
+    for bound, unit in ((least, 1), (most, -1)):
+        if bound is not None:
+            steps = [bound + Decimal(unit * step).scaleb(-places) for step in (0, 1, 2, 100)]
+            edges += [number for number in steps if room.has(number) and _fits(number, scale)] * 3
+    edges = edges or [Decimal(0)]
+
+    def draw(rng: Random) -> Any:
+        if rng.random() < 0.3:
+            number = rng.choice(edges)
+        else:
+            digits = rng.randrange(0, 5) if scale is None else rng.randrange(0, places + 1)
+            number = Decimal(rng.randrange(0, 10 ** (rng.randrange(1, 6) + digits))).scaleb(-digits)
+            if least is None and rng.random() < 0.3:
+                number = -number
+            if not room.has(number):
+                number = _move_inside(number, least, most, digits)
+            if not room.has(number):
+                number = rng.choice(edges)
+        form = rng.random()
+        text = format(number, "f")
+        return number if form < 0.4 else text if form < 0.85 or len(text) > 15 else float(number)
+
+    return draw
+
+
+def _fits(number: Decimal, scale: int | None) -> bool:
+    exponent = number.as_tuple().exponent
+    return scale is None or (isinstance(exponent, int) and -exponent <= scale)
+
+
+def _move_inside(number: Decimal, least: Decimal | None, most: Decimal | None, digits: int) -> Decimal:
+    """Return a number between two bounds that another one stands for."""
+    if least is None:
+        return number if most is None else most - abs(number)
+    if most is None:
+        return least + abs(number)
+    span = (most - least).scaleb(digits)
+    return least + (abs(number.scaleb(digits)) % (int(span) + 1)).scaleb(-digits)
+
+
+def _texts(room: Room, lengths: Room, boundaries: Boundaries) -> Draw:
+    least, most = _lengths(lengths, 0, 40)
+    patterns = [draw for draw in map(pattern_drawer, room.patterns) if draw is not None]
+    edges = [text for text in boundaries.texts if least <= len(text) <= most]
+    is_free = lengths.low is None and lengths.high is None and not edges
+
+    def draw(rng: Random) -> str:
+        for _ in range(_TRIES if patterns else 0):
+            text = rng.choice(patterns)(rng)
+            if text is not None and least <= len(text) <= max(most, least + 40 if lengths.high is None else most):
+                return text
+        if edges and rng.random() < 0.4:
+            return rng.choice(edges)
+        if is_free or rng.random() < 0.5:
+            length = rng.randrange(least, min(most, least + 12) + 1)
+        else:
+            length = rng.choice((least, min(least + 1, most), most))
+        return "".join(rng.choices(_LETTERS, k=length))
+
+    return draw
+
+
+def _lengths(room: Room, least: int, most: int) -> tuple[int, int]:
+    """Return the bounds of a length; a longest one only where it is not too long to draw."""
+    if room.low is not None:
+        least = max(least, floor(room.low) + 1 if room.low_open else ceil(room.low))
+    if room.values:
+        least = most = int(min(room.values))
+    elif room.high is not None:
+        most = ceil(room.high) - 1 if room.high_open else floor(room.high)
+    else:
+        most = max(most, least + 8)
+    return min(least, DRAWN_TEXT_CHARS_MAX), max(min(most, DRAWN_TEXT_CHARS_MAX), least)
+
+
+def _items(kind: Array | SetType, path: Path, rooms: Rooms, boundaries: Boundaries) -> Draw:
+    least, most = _lengths(rooms.get((*path, LENGTH), _NO_ROOM), 0, _ITEMS_MAX)
+    item = fitting_drawer(kind.item, (*path, EACH), rooms, boundaries)
+    lengths = [length for length in boundaries.lengths if least <= length <= max(most, 12)]
+
+    def draw(rng: Random) -> list[Any]:
+        if lengths and rng.random() < 0.15:
+            length = rng.choice(lengths)
+        else:
+            length = rng.randrange(least, min(most, least + _ITEMS_MAX) + 1)
+        items = [item(rng) for _ in range(length)]
+        if isinstance(kind, SetType):
+            return list({str(value): value for value in items}.values())
+        return items
+
+    return draw
+
+
+def _records(kind: RecordType, path: Path, rooms: Rooms, boundaries: Boundaries) -> Draw:
+    draws = [
+        (field.name, field.required, fitting_drawer(field.type, (*path, field.name), rooms, boundaries))
+        for field in kind.fields
+    ]
+
+    def draw(rng: Random) -> dict[str, Any]:
+        return {name: value(rng) for name, required, value in draws if required or rng.random() >= _ABSENT_SHARE}
+
+    return draw
 
 
 # ---------------------------------------------------------------- pattern texts

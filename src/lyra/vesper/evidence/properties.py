@@ -23,11 +23,12 @@ import msgspec
 
 from lyra.core.ids import seeded
 from lyra.vesper.check.judge import program_of
+from lyra.vesper.evidence.answers import AnswerForms
 from lyra.vesper.evidence.compare import compare
 from lyra.vesper.evidence.differential import RunPath, default_paths, shrink
 from lyra.vesper.evidence.inputs import InputGenerator
 from lyra.vesper.evidence.likely_inputs import LikelyInputs
-from lyra.vesper.evidence.worlds import RememberingWorld, ResponseForms, executions, open_execution
+from lyra.vesper.evidence.worlds import RememberingWorld, executions, open_execution
 from lyra.vesper.ir import NodeProgram, ReturnStep
 from lyra.vesper.nodes.model import ContractText, Node, PropertyTest
 from lyra.vesper.values.json_values import json_shape
@@ -75,7 +76,7 @@ class _PropertyRun:
         self._kind = "expression" if text else _kind(declared.property)
         self._text = text
         self._program = _judging(node, index, declared) if text else program_of(node)
-        self._responses = ResponseForms(self._program)
+        self._forms = AnswerForms(self._program)
         self._given = [dict(case.inputs) for case in node.testing.test_cases]
         self._contexts = [open_execution(self._program, seed), *executions(self._program, seed)]
         self._context, self._world_seed = self._contexts[0], seed
@@ -154,7 +155,7 @@ class _PropertyRun:
             return f"{type(error).__name__}: {error}"
 
     def _world(self) -> RememberingWorld:
-        return RememberingWorld(self._responses, self._world_seed)
+        return RememberingWorld(self._program, self._forms, self._world_seed)
 
     def _outcome(
         self,

@@ -9,11 +9,10 @@ ambient objects, predicates and effects.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from hashlib import blake2b
-from random import Random  # noqa: TID251 - the type; generators come from core.ids
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -21,51 +20,27 @@ from lyra.core.ids import seeded
 from lyra.vesper import ir
 from lyra.vesper.effects.replay import EffectLog, request_digest
 from lyra.vesper.effects.request import EffectError, EffectRequest
-from lyra.vesper.evidence.inputs import Boundaries, Draw, drawer, parts_of
-from lyra.vesper.values.outcome import Execution
-from lyra.vesper.values.types import ANY, STRING
+from lyra.vesper.evidence.answers import AnswerForms
+from lyra.vesper.evidence.inputs import Boundaries, drawer, parts_of
+from lyra.vesper.values.outcome import Execution, Outcome
+from lyra.vesper.values.types import ANY
 
 _READING_METHODS: Final = ("GET", "HEAD")
 _FAILING_SHARE: Final = 0.1
-_EMPTY_SHARE: Final = 0.5  # of queries that have no rows
 _ODD_SHARE: Final = 0.15  # of responses that are anything
-_TEXT_SHARE: Final = 0.7  # of fields that hold a text
-
-
-class ResponseForms:
-    """What acts of a program answer with, made once for all its worlds."""
-
-    def __init__(self, program: ir.NodeProgram) -> None:
-        boundaries = Boundaries(program)
-        self._draw = drawer(ANY, boundaries)
-        self._draw_text = drawer(STRING, boundaries)
-        steps = [part for part in parts_of(program) if isinstance(part, ir.EffectStep)]
-        self._draws = {step.name: drawer(step.output_type, boundaries) for step in steps if step.output_type != ANY}
-        self._fields = sorted({part.name for part in parts_of(program) if isinstance(part, ir.FieldOf)})
-        self.machines = {machine.name: machine for machine in program.machines}
-
-    def response(self, request: EffectRequest, rng: Random) -> Any:
-        """Now and then anything; else of the form that such an act has, with the fields that the program reads."""
-        if rng.random() < _ODD_SHARE:
-            return self._draw(rng)
-        if request.kind in ("db.write", "db.update"):
-            return {"rows": 1}
-        if request.kind == "db.query":
-            return [self._record(rng) for _ in range(rng.randrange(1, 3))]
-        draw: Draw = self._draws.get(request.step, self._record)
-        return draw(rng)
-
-    def _record(self, rng: Random) -> dict[str, Any]:
-        return {name: (self._draw_text if rng.random() < _TEXT_SHARE else self._draw)(rng) for name in self._fields}
+_CALM_SHARE: Final = 0.6  # of simulated worlds in which all answers are right
+_ERROR_SHARE: Final = 0.25  # of the answers of other worlds
+_WRONG_SHARE: Final = 0.1
+_CALL_DEPTH_MAX: Final = 8
 
 
 class RememberingWorld:
     """Shared by the executions of one property test on one path."""
 
-    def __init__(self, responses: ResponseForms, seed: int) -> None:
-        self._responses = responses
+    def __init__(self, program: ir.NodeProgram, forms: AnswerForms, seed: int) -> None:
+        self._forms = forms
         self._seed = seed
-        self._machines = responses.machines
+        self._machines = {machine.name: machine for machine in program.machines}
         self._by_key: dict[str, tuple[str, Any, EffectError | None]] = {}
         self.states: dict[tuple[str, str], str] = {}
         self.changes: list[str] = []  # acts that changed something, in their order
@@ -92,9 +67,9 @@ class RememberingWorld:
         rng = seeded(int(asked, 16) ^ self._seed)
         if rng.random() < _FAILING_SHARE:
             return None, EffectError("timeout", "simulated")
-        if request.kind == "db.query" and rng.random() < _EMPTY_SHARE:
-            return [], None
-        return self._responses.response(request, rng), None
+        if rng.random() < _ODD_SHARE:
+            return self._forms.wrong(rng), None
+        return self._forms.right(request.step, request.kind, request.payload, rng), None
 
     def _move(self, request: EffectRequest) -> tuple[Any, EffectError | None]:
         payload = request.payload
@@ -122,7 +97,6 @@ def _only_reads(request: EffectRequest) -> bool:
 # ---------------------------------------------------------------- contexts
 
 _NOW: Final = datetime(2026, 2, 28, 23, 59, 59, 999_999, tzinfo=UTC)
-_ERRORS: Final = ("timeout", "overloaded", "invalid_transition", "declined")
 
 
 def executions(program: ir.NodeProgram, seed: int, count: int = 8) -> list[Execution]:
@@ -168,29 +142,119 @@ def _predicate(key: str) -> Callable[..., bool]:
     return answer
 
 
-def simulator(program: ir.NodeProgram, seed: int) -> Callable[[], SimulatedEffects]:
-    """Gives effects for one execution after the other; equal requests have equal answers in all of them."""
-    draw = drawer(ANY, Boundaries(program))
-    return lambda: SimulatedEffects(draw, seed)
+# ---------------------------------------------------------------- simulated effects
+
+
+class WorldAnswer(NamedTuple):
+    """What a request is answered with: a value, or an error of a kind."""
+
+    value: Any = None
+    error: str = ""
+    is_wrong: bool = False  # not of the form that such an act answers with
+
+
+Script = Mapping[tuple[str, int], WorldAnswer]  # by the step and the number of its request
+
+
+class CallableNodes:
+    """The nodes that a program may call, by what it calls them."""
+
+    def __init__(self, find: Callable[[str], ir.NodeProgram | None] | None = None) -> None:
+        self._find = find
+        self._known: dict[str, ir.NodeProgram | None] = {}
+        self._forms: dict[str, AnswerForms] = {}
+
+    def find(self, name: str) -> ir.NodeProgram | None:
+        if name not in self._known:
+            self._known[name] = None if self._find is None else self._find(name)
+        return self._known[name]
+
+    def forms(self, program: ir.NodeProgram) -> AnswerForms:
+        forms = self._forms.get(program.digest)
+        if forms is None:
+            forms = self._forms[program.digest] = AnswerForms(program)
+        return forms
+
+
+class CalledNode(NamedTuple):
+    """A node that really ran for another one."""
+
+    program: ir.NodeProgram
+    inputs: Any
+    execution: Execution
+    log: EffectLog
+    outcome: Outcome
 
 
 class SimulatedEffects:
-    """Answers every request at once, by its digest, and logs it."""
+    """Answers every request of one execution at once, and logs it.
 
-    def __init__(self, draw: Draw, seed: int) -> None:
-        self._seed = seed
-        self._draw = draw
+    What a request is answered with follows from the seed, the step and the number of its request, unless the script
+    says it. In most worlds all answers are right; in the others, some acts fail and some answers are anything. Nodes
+    that are called really run, on the path that is handed in.
+    """
+
+    def __init__(
+        self,
+        program: ir.NodeProgram,
+        nodes: CallableNodes,
+        seed: int,
+        *,
+        script: Script | None = None,
+        execution: Execution | None = None,
+        path: Callable[..., Outcome] | None = None,
+        depth: int = 0,
+    ) -> None:
+        self._forms = nodes.forms(program)
+        self._nodes, self._seed, self._script = nodes, seed, script or {}
+        self._execution, self._path, self._depth = execution, path, depth
+        self._is_calm = seeded(seed).random() < _CALM_SHARE
         self.log = EffectLog()
+        self.answers: dict[tuple[str, int], WorldAnswer] = {}
+        self.called: list[CalledNode] = []
+        self.is_wrong = False  # an answer was anything
+        self.is_guessed = False  # an answer without a declared type was made up
 
     async def perform(self, request: EffectRequest) -> Any:
-        rng = seeded(int(request_digest(request), 16) ^ self._seed)
-        if request.kind == "state.transition" and rng.random() < 0.8:
-            response = request.payload["to"]
-        elif rng.random() < 0.2:
-            error = EffectError(rng.choice(_ERRORS), "simulated")
+        answer, fields = self._call(request) if request.kind == "node.call" else (self._answer(request), {})
+        self.answers[request.step, request.call_index] = answer
+        if answer.error:
+            error = EffectError(answer.error, "simulated", fields)
             self.log.add(request, error=error)
             raise error
-        else:
-            response = self._draw(rng)
-        self.log.add(request, response=response)
-        return response
+        self.log.add(request, response=answer.value)
+        return answer.value
+
+    def _answer(self, request: EffectRequest) -> WorldAnswer:
+        scripted = self._script.get((request.step, request.call_index))
+        self.is_guessed = self.is_guessed or not self._forms.is_declared.get(request.step, True)
+        if scripted is not None:
+            self.is_wrong = self.is_wrong or scripted.is_wrong
+            return scripted
+        key = f"{self._seed}/{request.step}/{request.call_index}".encode()
+        rng = seeded(int.from_bytes(blake2b(key, digest_size=8).digest(), "big"))
+        choice = 1.0 if self._is_calm else rng.random()
+        if choice < _ERROR_SHARE:
+            return WorldAnswer(error=self._forms.error(request.step, request.kind, rng))
+        if choice < _ERROR_SHARE + _WRONG_SHARE:
+            self.is_wrong = True
+            return WorldAnswer(self._forms.wrong(rng), is_wrong=True)
+        return WorldAnswer(self._forms.right(request.step, request.kind, request.payload, rng))
+
+    def _call(self, request: EffectRequest) -> tuple[WorldAnswer, dict[str, Any]]:
+        """Run the node that is called, in a world of its own; also returns the fields of its error."""
+        program = self._nodes.find(str(request.payload.get("node_id") or ""))
+        if program is None or self._path is None or self._execution is None or self._depth >= _CALL_DEPTH_MAX:
+            return WorldAnswer(error="unknown_node"), {}
+        inputs = request.payload.get("parameters") or {}
+        execution = msgspec.structs.replace(self._execution, ambient={})
+        seed = self._seed + 1 + request.call_index
+        world = SimulatedEffects(
+            program, self._nodes, seed, execution=execution, path=self._path, depth=self._depth + 1
+        )
+        outcome = self._path(program, inputs, execution, world)
+        self.called += [*world.called, CalledNode(program, inputs, execution, world.log, outcome)]
+        self.is_wrong = self.is_wrong or world.is_wrong
+        if outcome.error is None:
+            return WorldAnswer(outcome.outputs), {}
+        return WorldAnswer(error=outcome.error.code), outcome.error.fields

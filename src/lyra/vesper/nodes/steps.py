@@ -236,6 +236,20 @@ _TABLE: Final = (
         text="changes rows",
     ),
     Operation(
+        "database_delete",
+        ("table", "where", "consistency"),
+        required=("table", "where"),
+        acts=True,
+        text="removes rows",
+    ),
+    Operation(
+        "transaction",
+        ("steps",),
+        required=("steps",),
+        acts=True,
+        text="database steps that are all done, or none",
+    ),
+    Operation(
         "external_api_call",
         ("provider", "endpoint", "method", "headers", "body", "url"),
         free=True,

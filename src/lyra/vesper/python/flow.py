@@ -80,7 +80,7 @@ class FlowWriter:
             (
                 program.rules,
                 program.machines,
-                *(step.rules for step in parts(program) if isinstance(step, ir.EffectStep)),
+                *(step.rules for step in parts(program) if isinstance(step, ir.EffectStep | ir.TransactionStep)),
             )
         )
         early |= _shared(program.steps) | _find_mixed_types(acts, kinds)
@@ -221,10 +221,10 @@ def _falls_through(steps: tuple[ir.Step, ...]) -> bool:
 
 
 def _shared(steps: tuple[ir.Step, ...]) -> set[str]:
-    """Return variables that steps of a Parallel assign while others run."""
+    """Return variables that steps in functions of their own assign: those of a Parallel and of a transaction."""
     shared: set[str] = set()
     for step in parts(steps):
-        if isinstance(step, ir.ParallelStep) and acts_outside(step):
+        if isinstance(step, ir.TransactionStep) or (isinstance(step, ir.ParallelStep) and acts_outside(step)):
             shared |= set(assigned(step.steps))
     return shared
 

@@ -233,6 +233,8 @@ def inner_steps(step: ir.Step) -> list[tuple[ir.Step, ...]]:
             return [step.then, step.otherwise]
         case ir.ForEachStep() | ir.LoopStep() | ir.ParallelStep():
             return [step.steps]
+        case ir.TransactionStep():
+            return [step.steps, *(rule.compensation for rule in step.rules)]
         case ir.EffectStep():
             return [step.found, step.empty, *(rule.compensation for rule in step.rules)]
     return []
@@ -306,6 +308,11 @@ def _settled_by(step: ir.Step, settled: frozenset[str], early: set[str]) -> froz
             gained = settled_after(step.steps, settled, early)
         case ir.EffectStep():
             gained = _settled_by_effect(step, settled, early)
+        case ir.TransactionStep():
+            early |= names_in((step.request, *(rule.answer for rule in step.rules))) - settled
+            gained = settled_after(step.steps, settled, early)
+            for rule in step.rules:
+                settled_after(rule.compensation, settled | gained, early)
         case ir.TransitionStep():
             early |= names_in((step.entity, step.source, step.target, step.checks)) - settled
             gained = frozenset({step.output})

@@ -9,11 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
+from copy import copy
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from lyra.errors import ContractViolation
-from lyra.vesper.effects.request import EffectError, EffectRequest, Effects, failure_code, request_key
+from lyra.vesper.effects.request import (
+    TRANSACTION,
+    EffectError,
+    EffectRequest,
+    Effects,
+    TransactionEnd,
+    failure_code,
+    request_key,
+    transact,
+)
 from lyra.vesper.ir import StepRetry
 from lyra.vesper.python.coercion import Coercer, Mismatch, to_any
 from lyra.vesper.python.numbers import arithmetic_error
@@ -300,14 +310,10 @@ class NodeRun:
         retry: StepRetry | None = None,
     ) -> Any:
         """Return the response of an act outside the node."""
-        if self._effects is None:
-            raise NodeError("capability_denied", f"{step}: the node was given no effects")
-        index = self._calls.get(step, 0)
-        self._calls[step] = index + 1
-        key = request_key(self._key, step, index)
+        effects, index, key = self._number_request(step)
         request = EffectRequest(step, index, kind, capability, payload, timeout_s, retry, key)
         try:
-            response = await self._effects.perform(request)
+            response = await effects.perform(request)
         except EffectError as error:
             code = failure_code(error.kind, kind)
             raise EffectFailure(code, error.kind, error.message, error.fields) from None
@@ -316,6 +322,50 @@ class NodeRun:
             return to_any(response, step)
         except Mismatch as error:
             raise NodeError("type_error", str(error)) from None
+
+    async def transact(
+        self,
+        step: str,
+        capability: str,
+        payload: Any,
+        steps: Callable[[NodeRun], Awaitable[Any]],
+        *,
+        timeout_s: float | None = None,
+        retry: StepRetry | None = None,
+    ) -> Any:
+        """Run the steps of a transaction, each time with a state of their own; what they return is committed, and what
+        they raise takes back what they did."""
+        effects, index, key = self._number_request(step)
+        request = EffectRequest(step, index, TRANSACTION, capability, payload, timeout_s, retry, key)
+
+        async def attempt(inner_effects: Effects) -> TransactionEnd:
+            inner = copy(self)
+            inner._effects, inner._calls, inner.unverifiable = inner_effects, dict(self._calls), [*self.unverifiable]
+            try:
+                return TransactionEnd(True, (inner, await steps(inner)))
+            except (NodeError, ArithmeticError) as error:
+                return TransactionEnd(False, (inner, error))
+
+        try:
+            end = await transact(effects, request, attempt)
+        except EffectError as error:
+            code = failure_code(error.kind, TRANSACTION)
+            raise EffectFailure(code, error.kind, error.message, error.fields) from None
+        inner, result = end.result
+        self._calls, self._steps_left, self._clock_in = inner._calls, inner._steps_left, inner._clock_in
+        self.unverifiable[:] = inner.unverifiable
+        self.check_time()
+        if not end.commits:
+            raise result
+        return result
+
+    def _number_request(self, step: str) -> tuple[Effects, int, str]:
+        """Return who performs the next request of a step, its number and its key."""
+        if self._effects is None:
+            raise NodeError("capability_denied", f"{step}: the node was given no effects")
+        index = self._calls.get(step, 0)
+        self._calls[step] = index + 1
+        return self._effects, index, request_key(self._key, step, index)
 
     async def together(self, coroutines: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
         """Run all of them; the first error in their order is raised when all have ended."""

@@ -8,7 +8,7 @@ are assigned, that handlers read, or that values of several types are assigned t
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from lyra.vesper import ir
@@ -47,6 +47,7 @@ class StepWriter:
         self._annotated = set(declared)  # variables that have an annotation already
         self._in_loop = False
         self._in_compensation = False
+        self._ending: Callable[[ast.expr], ast.expr] | None = None  # what a transaction's steps return, by their answer
         self.conditional: set[str] = set()  # outputs that may have no value at the end
 
     # ------------------------------------------------------------ helpers
@@ -120,6 +121,8 @@ class StepWriter:
                 return self._effect(step)
             case ir.TransitionStep():
                 return self._transition(step)
+            case ir.TransactionStep():
+                return self._transaction(step)
         raise AssertionError(type(step).__name__)
 
     def _validate(self, step: ir.ValidateStep) -> list[ast.stmt]:
@@ -249,14 +252,15 @@ class StepWriter:
 
     # ------------------------------------------------------------ answers
     def _return(self, step: ir.ReturnStep) -> list[ast.stmt]:
-        if self._in_compensation:
+        if self._in_compensation and self._ending is None:
             return [ast.Return(None)]
         if step.error is not None:
             return self.failure(step.error)
         statements, values = self.success_values(step.success or ())
         if never_ends(statements):
             return statements
-        return [*statements, ast.Return(self.outputs(values))]
+        outputs = self.outputs(values)
+        return [*statements, ast.Return(outputs if self._ending is None else self._ending(outputs))]
 
     def success_values(
         self, fields: Sequence[tuple[str, ir.TypedExpression]]
@@ -405,7 +409,55 @@ class StepWriter:
         with_rows = self.inside(scope, step.found) or [ast.Pass()]
         return [*statements, if_(test, with_rows, self.inside(scope, step.empty))]
 
-    def _retry(self, step: ir.EffectStep | ir.TransitionStep) -> dict[str, ast.expr]:
+    def _transaction(self, step: ir.TransactionStep) -> list[ast.stmt]:
+        """Return the steps as a function with variables of its own, which are taken over where it ends with success."""
+        statements: list[ast.stmt] = []
+        payload = self.value(step.request, statements)
+        has_return = any(isinstance(part, ir.ReturnStep) and part.error is None for part in parts(step.steps))
+        written = [self.scope.python[variable] for variable in sorted(assigned(step.steps))]
+        function = self.module.names.fresh(f"do_{step.name}")
+        kept = self._ending
+
+        def ending(answer: ast.expr) -> ast.expr:
+            values = [*([answer] if has_return else []), *map(name, written)]
+            return ast.Tuple(values, ast.Load()) if values else ast.Constant(None)
+
+        self._ending = ending
+        body = self.inside(self.scope, step.steps)
+        self._ending = kept
+        if not never_ends(body):
+            body.append(ast.Return(ending(ast.Constant(None))))
+        parameters: list[tuple[str, ast.expr, ast.expr | None]] = [("run", self.module.runtime("NodeRun"), None)]
+        own = set(written)
+        if self._in_loop:  # the values of this round
+            used = names_in((step.steps, self.program.invariants)) & self.scope.python.keys()
+            own |= {self.scope.python[variable] for variable in used}
+        parameters += [(python, self.module.any(), name(python)) for python in sorted(own)]
+        result: ast.expr = self.module.any() if has_return or written else ast.Constant(None)
+        definition = new_function(function, parameters, body, result, is_async=True)
+        arguments = [ast.Constant(step.name), ast.Constant(step.capability), payload, name(function)]
+        keywords: dict[str, ast.expr] = {}
+        if step.timeout_s is not None:
+            keywords["timeout_s"] = ast.Constant(step.timeout_s)
+        keywords.update(self._retry(step))
+        act: ast.expr = ast.Await(self.run_method("transact", *arguments, **keywords))
+        ended = self.module.names.fresh("ended") if has_return else ""
+        targets = [*([ended] if has_return else []), *written]
+        taken = ast.Tuple([store(text) for text in targets], ast.Store())
+        statements += [definition, ast.Assign([taken], act) if targets else ast.Expr(act)]
+        statements += self._register(step)
+        if self._answering(step.rules):
+            statements = self.with_rules(statements, step.rules)
+        self.may_raise = True
+        if has_return:
+            kind = ast.BinOp(self.module.dict_type(), ast.BitOr(), ast.Constant(None))
+            statements.insert(0, ast.AnnAssign(store(ended), kind, ast.Constant(None), 1))
+            is_over = ast.Compare(name(ended), [ast.IsNot()], [ast.Constant(None)])
+            result = ast.Constant(None) if self._in_compensation else name(ended)
+            statements.append(if_(is_over, [ast.Return(result)]))
+        return statements
+
+    def _retry(self, step: ir.EffectStep | ir.TransitionStep | ir.TransactionStep) -> dict[str, ast.expr]:
         """Return the argument that says how often a request may be repeated."""
         retry = retry_of(step, self.program)
         if retry is None:
@@ -530,7 +582,7 @@ class StepWriter:
             return [*statements, ast.Raise(name(error), ast.Constant(None))]
         return [*statements, *self.failure(rule.answer, scope, plainly=True)]
 
-    def _register(self, step: ir.EffectStep) -> list[ast.stmt]:
+    def _register(self, step: ir.EffectStep | ir.TransactionStep) -> list[ast.stmt]:
         statements: list[ast.stmt] = []
         for rule in reversed(step.rules):  # the latest is taken back first
             if rule.action == "compensate" and rule.compensation:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from copy import deepcopy
+from copy import copy, deepcopy
 from functools import cached_property
 from typing import Any
 
@@ -17,7 +17,17 @@ import msgspec
 
 from lyra.vesper import ir
 from lyra.vesper.effects.compiled_path import drive
-from lyra.vesper.effects.request import EffectError, EffectRequest, Effects, failure_code, request_key, retry_of
+from lyra.vesper.effects.request import (
+    TRANSACTION,
+    EffectError,
+    EffectRequest,
+    Effects,
+    TransactionEnd,
+    failure_code,
+    request_key,
+    retry_of,
+    transact,
+)
 from lyra.vesper.reference.evaluate import StepMeter, Unjudged, evaluate, is_true
 from lyra.vesper.reference.values import computed, read, sorted_set, text, type_error
 from lyra.vesper.values.outcome import Execution, NodeError, NodeFailure, Outcome
@@ -34,16 +44,7 @@ def run(
 async def start(
     program: ir.NodeProgram, inputs: Mapping[str, Any], execution: Execution, effects: Effects | None = None
 ) -> Outcome:
-    walk = _Walk(program, execution, effects)
-    try:
-        outputs = await walk.execute(inputs)
-    except _Answered as answer:
-        failure = answer.failure
-        return Outcome("error", {}, failure, "reference", tuple(walk.unverifiable))
-    except (RecursionError, MemoryError):
-        failure = NodeFailure("resource_limit", "a value is nested too deeply or too large")
-        return Outcome("error", {}, failure, "reference", tuple(walk.unverifiable))
-    return Outcome("success", outputs, None, "reference", tuple(walk.unverifiable))
+    return await ReferenceWalk(program, execution, effects).outcome(inputs)
 
 
 class _Answered(Exception):
@@ -75,8 +76,14 @@ def _error_object(code: str | None, message: str | None) -> dict[str, Any]:
     return {"occurred": occurred, "code": code, "message": message, "logged": occurred}
 
 
-class _Walk:
-    """One execution."""
+def _effect_failed(error: EffectError, kind: str) -> _EffectFailed:
+    failed = _EffectFailed(failure_code(error.kind, kind), error.message, fields=error.fields)
+    failed.kind = error.kind
+    return failed
+
+
+class ReferenceWalk:
+    """One execution; `evidence.reach` watches one by a class of its own."""
 
     def __init__(self, program: ir.NodeProgram, execution: Execution, effects: Effects | None) -> None:
         self.program = program
@@ -93,9 +100,19 @@ class _Walk:
     @cached_property
     def assigned(self) -> set[str]:
         """All variables that any step of the program may write."""
-        return _assigned(self.program)
+        return list_assigned(self.program)
 
     # ------------------------------------------------------------ the order of an execution
+
+    async def outcome(self, given: Mapping[str, Any]) -> Outcome:
+        try:
+            outputs = await self.execute(given)
+        except _Answered as answer:
+            return Outcome("error", {}, answer.failure, "reference", tuple(self.unverifiable))
+        except (RecursionError, MemoryError):
+            failure = NodeFailure("resource_limit", "a value is nested too deeply or too large")
+            return Outcome("error", {}, failure, "reference", tuple(self.unverifiable))
+        return Outcome("success", outputs, None, "reference", tuple(self.unverifiable))
 
     async def execute(self, given: Mapping[str, Any]) -> dict[str, Any]:
         try:
@@ -348,6 +365,8 @@ class _Walk:
                 await self.effect(step, local)
             case ir.TransitionStep():
                 await self.transition(step, local)
+            case ir.TransactionStep():
+                await self.transaction(step, local)
             case _:
                 raise AssertionError(step)
 
@@ -366,21 +385,20 @@ class _Walk:
 
     # ------------------------------------------------------------ effects and rules
 
-    async def perform(self, step: ir.Step, kind: str, capability: str, payload: Any, **options: Any) -> Any:
-        if self.effects is None:
-            raise NodeError("capability_denied", step.name)
+    def request(self, step: ir.Step, kind: str, capability: str, payload: Any, **options: Any) -> EffectRequest:
         index = self.calls.get(step.name, 0)
         self.calls[step.name] = index + 1
         base = self.inputs.get(self.program.idempotency_key) or self.budget.execution.trace_id
         key = request_key(base, step.name, index)
+        return EffectRequest(step.name, index, kind, capability, payload, idempotency_key=key, **options)
+
+    async def perform(self, step: ir.Step, kind: str, capability: str, payload: Any, **options: Any) -> Any:
+        if self.effects is None:
+            raise NodeError("capability_denied", step.name)
         try:
-            response = await self.effects.perform(
-                EffectRequest(step.name, index, kind, capability, payload, idempotency_key=key, **options)
-            )
+            response = await self.effects.perform(self.request(step, kind, capability, payload, **options))
         except EffectError as error:
-            failed = _EffectFailed(failure_code(error.kind, kind), error.message, fields=error.fields)
-            failed.kind = error.kind
-            raise failed from None
+            raise _effect_failed(error, kind) from None
         self.budget.spend(0)
         try:
             return read(ANY, response)
@@ -407,6 +425,49 @@ class _Walk:
         self.check_invariants()
         if step.found or step.empty:
             await self.steps(step.empty if response is None or response == [] else step.found, after)
+
+    async def transaction(self, step: ir.TransactionStep, local: dict[str, Any]) -> None:
+        try:
+            payload = self.value(step.request, local)
+            if self.effects is None:
+                raise NodeError("capability_denied", step.name)
+            options = {"timeout_s": step.timeout_s, "retry": retry_of(step, self.program)}
+            request = self.request(step, TRANSACTION, step.capability, payload, **options)
+            try:
+                end = await transact(self.effects, request, lambda effects: self.attempt(step, local, effects))
+            except EffectError as error:
+                raise _effect_failed(error, TRANSACTION) from None
+            walk, names, ending = end.result
+            self.calls, self.budget, self.unverifiable[:] = walk.calls, walk.budget, walk.unverifiable
+            self.budget.spend(0)
+            if isinstance(ending, NodeError):
+                raise ending
+            if end.commits:
+                self.variables.update(walk.variables)
+                local.update(names)
+                for rule in reversed(step.rules):
+                    if rule.action == "compensate" and rule.compensation:
+                        self.undo.append((rule.compensation, {**local, "error": None}, dict(self.variables)))
+        except NodeError as error:
+            await self.obey_rules(step.rules, error, local)
+            raise
+        if ending is not None:
+            raise ending
+
+    async def attempt(self, step: ir.TransactionStep, local: dict[str, Any], effects: Effects) -> TransactionEnd:
+        """Run the steps of a transaction with variables of their own."""
+        walk, names = copy(self), dict(local)
+        walk.effects, walk.budget = effects, copy(self.budget)
+        walk.variables, walk.calls, walk.unverifiable = dict(self.variables), dict(self.calls), list(self.unverifiable)
+        try:
+            try:
+                await walk.steps(step.steps, names)
+            except _Returned as returned:
+                walk.success(returned.values)  # what does not fit the outputs is an error of the step
+                return TransactionEnd(True, (walk, names, returned))
+        except (NodeError, _Answered) as end:
+            return TransactionEnd(False, (walk, names, end))
+        return TransactionEnd(True, (walk, names, None))
 
     async def transition(self, step: ir.TransitionStep, local: dict[str, Any]) -> None:
         source, target = self.value(step.source, local), self.value(step.target, local)
@@ -483,7 +544,8 @@ def _names(expression: ir.TypedExpression) -> set[str]:
     return {part.name for part in _parts(expression) if isinstance(part, ir.NodeVariable)}
 
 
-def _assigned(program: ir.NodeProgram) -> set[str]:
+def list_assigned(program: ir.NodeProgram) -> set[str]:
+    """Return all variables that any step of a program may write."""
     names = set()
     for part in _parts((program.steps, program.rules)):
         match part:

@@ -24,7 +24,7 @@ from lyra.vesper.values.outcome import Execution, outcome_data
 
 if TYPE_CHECKING:
     from lyra.kernel.programs.context import Context
-    from lyra.vesper.effects.request import EffectRequest
+    from lyra.vesper.effects.request import EffectRequest, TransactionBody, TransactionEnd
     from lyra.vesper.ir import NodeProgram
     from lyra.vesper.runtime.runtime import Runtime
     from lyra.vesper.values.outcome import Outcome
@@ -61,6 +61,9 @@ class _Resumed:
         if self._replay.has(request):
             return await self._replay.perform(request)
         return await self._live.perform(request)
+
+    async def transact(self, request: EffectRequest, body: TransactionBody) -> TransactionEnd:
+        return await (self._replay if self._replay.has(request) else self._live).transact(request, body)
 
 
 @named(VESPER_NODE)

@@ -15,7 +15,7 @@ import msgspec
 
 from lyra.core.ids import random_key
 from lyra.errors import ConfigError
-from lyra.store.signature import own_signer
+from lyra.store.signature import load_signer
 from lyra.vesper.direct.coercion import Misfit, reader
 from lyra.vesper.effects.sealing import PrivateEffects, Sealer
 from lyra.vesper.values.json_values import to_json
@@ -133,14 +133,14 @@ class Privacy:
     @property
     def sealer(self) -> Sealer:
         if self._sealer is None:
-            signer = own_signer() if self._is_durable else None
+            signer = load_signer() if self._is_durable else None
             if signer is None and self._is_durable:
                 raise ConfigError(
                     "a node with sensitive values needs the user's key, and store.key cannot be made",
                     hint="name a folder that can be written with XDG_CONFIG_HOME, or use a store in memory",
                     key="store.key",
                 )
-            self._sealer = Sealer(random_key() if signer is None else signer.derived(b"vesper sealing"))
+            self._sealer = Sealer(random_key() if signer is None else signer.derive(b"vesper sealing"))
         return self._sealer
 
     def is_private(self, program: NodeProgram, hidden: Collection[str] = ()) -> bool:

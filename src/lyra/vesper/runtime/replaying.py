@@ -17,9 +17,9 @@ import msgspec
 from lyra.errors import ConfigError
 from lyra.observe.timeline.step import TravelStep
 from lyra.observe.timeline.travel import Travel
-from lyra.vesper.effects.replay import EffectLog, ReplayEffects
-from lyra.vesper.effects.request import EffectError, EffectRequest
-from lyra.vesper.ir import EffectStep, NodeProgram, Step, TransitionStep, ValidateStep
+from lyra.vesper.effects.replay import EffectLog, ReplayEffects, request_digest
+from lyra.vesper.effects.request import EffectError, EffectRequest, TransactionBody, TransactionEnd, transact
+from lyra.vesper.ir import EffectStep, NodeProgram, Step, TransactionStep, TransitionStep, ValidateStep
 from lyra.vesper.nodes.reader import close_to
 from lyra.vesper.reference.evaluate import StepMeter, is_true
 from lyra.vesper.runtime.debugger import WatchedPath, steps_by_name
@@ -86,7 +86,7 @@ class NodeReplay(Travel):
     def edit(self, number: int, name: str, value: Any) -> None:
         """Have `run` give a value to a variable, or to a parameter of the request, at a step."""
         step = self.step(number)
-        acts = isinstance(steps_by_name(self.program)[step.what], EffectStep | TransitionStep)
+        acts = isinstance(steps_by_name(self.program)[step.what], EffectStep | TransitionStep | TransactionStep)
         if name not in step.variables and not acts:
             hint = close_to(name, step.variables) or f"here are {', '.join(step.variables)}"
             raise ConfigError(f"{step.what} has no value {name!r}", hint=hint, key="NAME")
@@ -178,10 +178,10 @@ def _with_parameter(payload: Any, name: str, value: Any) -> Any:
 class _EditedEffects:
     """Effects that answer from the journal as far as requests are equal; other ones need a live door."""
 
-    def __init__(self, replayer: NodeReplay, live: Effects | None) -> None:
+    def __init__(self, replayer: NodeReplay, live: Effects | None, recorded: ReplayEffects | None = None) -> None:
         self._replayer = replayer
         self._live = live
-        self._recorded = replayer.recorded
+        self._recorded = recorded or replayer.recorded
 
     async def perform(self, request: EffectRequest) -> Any:
         request = self._replayer.changes_of_request(request)
@@ -195,4 +195,43 @@ class _EditedEffects:
             self._replayer.refused = self._replayer.refused or message
             raise EffectError("needs_live", message)
         told.append(f"{request.kind}: performed")
-        return await self._live.perform(request)
+        return await self._live.perform(_with_new_key(request, None))
+
+    async def transact(self, request: EffectRequest, body: TransactionBody) -> TransactionEnd:
+        """Return how the steps of a transaction end: over its record as long as no edit changes it, else performed as a
+        whole."""
+        replayer, started = self._replayer, len(self._replayer.steps)
+        request = replayer.changes_of_request(request)
+        if self._recorded.has(request):
+            replayer.steps[-1].effects.append(f"{request.kind}: from the journal")
+            record = await self._recorded.perform(request)
+            kept = _EditedEffects(replayer, None, ReplayEffects(EffectLog.from_record(record)))
+            refused = replayer.refused
+            end = await body(kept)
+            if replayer.refused == refused or self._live is None:
+                return end
+            replayer.refused = refused
+            del replayer.steps[started:]
+        elif self._live is None:
+            await self.perform(request)  # refused
+        assert self._live is not None
+        replayer.steps[-1].effects.append(f"{request.kind}: performed")
+        keyed = _with_new_key(request, [[number, edits] for number, edits in sorted(replayer.edits.items())])
+        return await transact(self._live, keyed, lambda effects: body(_EditedStatements(replayer, effects)))
+
+
+def _with_new_key(request: EffectRequest, edits: Any) -> EffectRequest:
+    """Return the request under a key of its own: by the key of the recorded one it would count as done."""
+    digest = request_digest(msgspec.structs.replace(request, payload=[request.payload, edits]))
+    return msgspec.structs.replace(request, idempotency_key=f"{request.idempotency_key}/{digest}")
+
+
+class _EditedStatements:
+    """The effects of a transaction that is performed, its requests edited."""
+
+    def __init__(self, replayer: NodeReplay, live: Effects) -> None:
+        self._replayer = replayer
+        self._live = live
+
+    async def perform(self, request: EffectRequest) -> Any:
+        return await self._live.perform(self._replayer.changes_of_request(request))

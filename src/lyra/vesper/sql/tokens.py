@@ -217,7 +217,7 @@ WRITING_WORDS: Final = frozenset({"INSERT", "UPDATE", "DELETE", "REPLACE", "MERG
 REFUSED_WORDS: Final = WRITING_WORDS | frozenset(
     {"FROM", "JOIN", "SELECT", "VALUES", "WITH", "TABLE", "FOR", "RETURNING", "LATERAL", "TABLESAMPLE", "OPERATOR"}
 )
-WRITING_HINT: Final = "database_write adds a row, database_update changes rows"
+WRITING_HINT: Final = "database_write adds a row, database_update changes rows, database_delete removes them"
 
 
 class SqlParenthesis(NamedTuple):

@@ -228,10 +228,10 @@ async def test_context_of_a_project_counts_as_text_from_outside(project: Project
         hooks = [Hook("UserPromptSubmit", lambda _: "more", source=source)]
         async with headless(project, DONE, hooks=hooks) as run:
             await run.ask()
-            assert run.headless.kernel.taint.tainted(run.headless.session_id) is tainted, source
+            assert run.headless.kernel.taint.is_tainted(run.headless.session_id) is tainted, source
         hooks = [Hook("SessionStart", lambda _: "more", source=source)]
         async with headless(project, DONE, hooks=hooks) as run:
-            assert run.headless.kernel.taint.tainted(run.headless.session_id) is tainted, source
+            assert run.headless.kernel.taint.is_tainted(run.headless.session_id) is tainted, source
 
 
 @pytest.mark.parametrize(

@@ -95,8 +95,8 @@ def test_results_that_a_front_end_says_tools_gave_are_text_from_outside() -> Non
             await run(served.ada, run_input("clean", "r", *words, "go on"))
             await run(served.ada, run_input("forged", "r", *forged, "go on"))
             taint = served.kernel.taint
-            assert not taint.tainted(thread_pid("echo", "ada", "clean"))
-            assert taint.tainted(thread_pid("echo", "ada", "forged"))
+            assert not taint.is_tainted(thread_pid("echo", "ada", "clean"))
+            assert taint.is_tainted(thread_pid("echo", "ada", "forged"))
 
     in_loop(main())
 

@@ -251,7 +251,7 @@ def test_a_tool_of_the_front_end_is_run_there_and_its_result_comes_with_the_next
             assert (told[2]["id"], told[2]["content"]) == ("mine", '"teal"')
             pid = next(pid for pid in served.kernel.processes if pid.startswith("agui-"))
             assert [row.output for row in served.kernel.agent(pid).messages[2].tool_results] == ['"teal"']
-            assert served.kernel.taint.tainted(pid)  # what the page says is text from outside
+            assert served.kernel.taint.is_tainted(pid)  # what the page says is text from outside
 
     in_loop(main())
 
@@ -461,7 +461,7 @@ def test_a_message_right_after_a_stop_is_answered() -> None:
             events = await run(served.ada, run_input("t", "r2", "y"), "helper")
             assert [row["content"] for row in last_messages(events) if row["role"] == "user"] == ["y"]
             assert events[-1].outcome.type == "success"
-            threads = served.face.app.parts.shared(AguiThreads)
+            threads = served.face.app.parts.get_shared(AguiThreads)
             assert not threads._turns
 
     in_loop(main())

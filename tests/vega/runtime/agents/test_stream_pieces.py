@@ -73,7 +73,7 @@ def test_a_piece_of_a_marked_agent_marks_its_reader(marked: bool):
 
             def show(_line: str) -> None:
                 sessions = runtime_of(kernel).sessions
-                readers.append(any(kernel.taint.tainted(pid) for pid in kernel.processes if pid not in sessions))
+                readers.append(any(kernel.taint.is_tainted(pid) for pid in kernel.processes if pid not in sessions))
                 for pid in sessions if marked else ():
                     kernel.taint.mark(pid, "a page")
 

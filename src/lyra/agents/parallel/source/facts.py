@@ -47,7 +47,7 @@ def local_names(tree: Definition) -> frozenset[str]:
     return frozenset(names)
 
 
-def shared_names(tree: Definition) -> frozenset[str]:
+def find_shared_names(tree: Definition) -> frozenset[str]:
     """The names that inner functions use."""
     return frozenset(
         part.id
@@ -58,15 +58,15 @@ def shared_names(tree: Definition) -> frozenset[str]:
     )
 
 
-def own_names(tree: Definition, shadowed: frozenset[str]) -> frozenset[str]:
+def find_own_names(tree: Definition, shadowed: frozenset[str]) -> frozenset[str]:
     """The names whose lists and dicts are the function's own; `shadowed` are builtins that it may have redefined."""
     own: set[str] = set()
-    lost = set(parameters(tree) | shared_names(tree))
+    lost = set(parameters(tree) | find_shared_names(tree))
     harmless: set[int] = set()
     for statement in tree.body:
         for node in _parts(statement):
             harmless |= _harmless(node, shadowed)
-            target = _bound_to_new(node)
+            target = _find_new_binding(node)
             if target is not None:
                 own.add(target.id)
                 harmless.add(id(target))
@@ -79,7 +79,7 @@ def own_names(tree: Definition, shadowed: frozenset[str]) -> frozenset[str]:
     return frozenset(own - lost)
 
 
-def _bound_to_new(node: ast.AST) -> ast.Name | None:
+def _find_new_binding(node: ast.AST) -> ast.Name | None:
     """The name that the node binds to a new list or dict, if it does."""
     targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
     is_binding = isinstance(node, (ast.Assign, ast.AnnAssign)) and isinstance(node.value, _FRESH)
@@ -110,20 +110,20 @@ def _harmless(node: ast.AST, shadowed: frozenset[str]) -> set[int]:
     elif isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add) and isinstance(node.value, _FRESH):
         used.append(node.target)
     elif isinstance(node, ast.Return):
-        return {id(part) for part in _returned(node.value)}
+        return {id(part) for part in _find_returned(node.value)}
     return {id(part) for part in used if isinstance(part, ast.Name)}
 
 
-def _returned(node: ast.AST | None) -> Iterator[ast.AST]:
+def _find_returned(node: ast.AST | None) -> Iterator[ast.AST]:
     """The names that a function returns: it passes them on, but only when it ends."""
     if isinstance(node, ast.Name):
         yield node
     elif isinstance(node, (ast.List, ast.Tuple)):
         for part in node.elts:
-            yield from _returned(part)
+            yield from _find_returned(part)
     elif isinstance(node, ast.Dict):
         for part in node.values:
-            yield from _returned(part)
+            yield from _find_returned(part)
 
 
 # ---------------------------------------------------------------- bound for sure
@@ -132,7 +132,7 @@ Bound = frozenset[str]
 _ENDS: Final = (ast.Return, ast.Raise, ast.Break, ast.Continue)
 
 
-def bound_before(tree: Definition) -> dict[int, Bound]:
+def find_bound_before(tree: Definition) -> dict[int, Bound]:
     """For each statement (by its id) the variables that are bound when it begins, on every path."""
     unsure = frozenset(
         part.id for part in ast.walk(tree) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Del)
@@ -231,7 +231,7 @@ class CallForm:
             call = node.value
         if not isinstance(call, ast.Call):
             return None
-        if dotted(call.func) in self._run_names and call.args:
+        if render_dotted(call.func) in self._run_names and call.args:
             return call
         is_send = self._is_async and isinstance(call.func, ast.Attribute) and call.func.attr == "send"
         return call if is_send else None
@@ -240,7 +240,7 @@ class CallForm:
         """The expression of the agent or process that is asked."""
         call = self.call(node)
         assert call is not None
-        if dotted(call.func) in self._run_names:
+        if render_dotted(call.func) in self._run_names:
             return call.args[0]
         assert isinstance(call.func, ast.Attribute)
         return call.func.value
@@ -283,7 +283,7 @@ def names_bound(*nodes: ast.AST) -> frozenset[str]:
     )
 
 
-def dotted(node: ast.expr) -> str:
+def render_dotted(node: ast.expr) -> str:
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):

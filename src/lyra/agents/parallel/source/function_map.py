@@ -21,11 +21,11 @@ from lyra.agents.parallel.source.facts import (
     SITE,
     CallForm,
     Definition,
-    bound_before,
+    find_bound_before,
+    find_own_names,
+    find_shared_names,
     inside,
     local_names,
-    own_names,
-    shared_names,
 )
 
 
@@ -42,8 +42,8 @@ class FunctionMap:
     ) -> None:
         self.body = tree.body
         self.local = local_names(tree)
-        self.shared = shared_names(tree)
-        self.own = own_names(tree, shadowed)
+        self.shared = find_shared_names(tree)
+        self.own = find_own_names(tree, shadowed)
         self.sites: list[ast.expr] = []
         self.names: list[tuple[str, ...]] = []
         self.statements: list[ast.stmt] = []
@@ -53,7 +53,7 @@ class FunctionMap:
         self._cells = cells if cells is not None else {}
         self._above: dict[int, ast.AST] = {}
         self._form = form
-        self._bound = bound_before(tree)
+        self._bound = find_bound_before(tree)
         self._loops = 0
         for node in tree.body:
             self._number(node, node, in_comprehension=False)

@@ -10,9 +10,17 @@ import ast
 from collections.abc import Iterator
 from typing import Any, Final
 
-from lyra.agents.parallel.expressions import shortened
+from lyra.agents.parallel.expressions import shorten
 from lyra.agents.parallel.safe_values import BUILTINS, METHODS
-from lyra.agents.parallel.source.facts import COMPREHENSIONS, SCOPES, CallForm, Definition, dotted, inside, local_names
+from lyra.agents.parallel.source.facts import (
+    COMPREHENSIONS,
+    SCOPES,
+    CallForm,
+    Definition,
+    inside,
+    local_names,
+    render_dotted,
+)
 from lyra.agents.parallel.targets import RUN_OPTIONS
 
 _FUNCTIONS: Final = frozenset({work.__name__ for work in BUILTINS} | {"enumerate", "zip"})
@@ -114,7 +122,7 @@ class CallOverlaps:
             if not isinstance(node, ast.Call) or id(node) in own:
                 continue
             is_send = isinstance(node.func, ast.Attribute) and node.func.attr == "send"
-            if dotted(node.func) in self._run_names and node.args:
+            if render_dotted(node.func) in self._run_names and node.args:
                 target = node.args[0]
             elif is_send and isinstance(self._function, ast.AsyncFunctionDef):
                 target = node.func.value  # type: ignore[attr-defined]
@@ -147,7 +155,7 @@ class CallOverlaps:
     def _wall(self, node: ast.AST, why: str = "") -> None:
         """Mark arbitrary code: no call is made early across it."""
         line = getattr(node, "lineno", 0)
-        self._stretches[-1].why = why or f"`{shortened(node)}` in line {line} may do anything"
+        self._stretches[-1].why = why or f"`{shorten(node)}` in line {line} may do anything"
         self._stretches.append(_Stretch())
         self._cut = [True for _ in self._cut]
 
@@ -187,7 +195,7 @@ class CallOverlaps:
         elif isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name):
             self._names[target.value.id] = self._names.get(target.value.id, _NOTHING) | needs
         else:
-            self._wall(target, f"`{shortened(target)} = …` in line {target.lineno} may do anything")
+            self._wall(target, f"`{shorten(target)} = …` in line {target.lineno} may do anything")
 
     def _if(self, node: ast.If) -> None:
         self._decided.append(self._needs(node.test))
@@ -225,10 +233,10 @@ class CallOverlaps:
         self._turns(node, [node.test], None, _NOTHING)
 
     def _for(self, node: ast.For) -> None:
-        needs = self._gone_through(node.iter)
+        needs = self._go_through(node.iter)
         self._turns(node, [], node.target, needs)
 
-    def _gone_through(self, items: ast.expr) -> Needs:
+    def _go_through(self, items: ast.expr) -> Needs:
         needs = self._needs(items)
         call = items if isinstance(items, ast.Call) else None
         is_known = isinstance(items, (ast.Name, ast.List, ast.Tuple, ast.Constant, ast.Subscript, ast.ListComp))
@@ -238,9 +246,7 @@ class CallOverlaps:
                 isinstance(call.func, ast.Attribute) and call.func.attr in (_OWN | {"split", "splitlines"})
             )
         if not is_known:
-            self._wall(
-                items, f"the loop in line {items.lineno} goes through `{shortened(items)}`, which may do anything"
-            )
+            self._wall(items, f"the loop in line {items.lineno} goes through `{shorten(items)}`, which may do anything")
         return needs
 
     def _turns(self, node: Any, tests: list[ast.expr], target: ast.expr | None, needs: Needs) -> None:
@@ -295,7 +301,7 @@ class CallOverlaps:
             self._needs(item.context_expr)
         self._wall(node)
         self._block(node.body)
-        self._wall(node, f"the end of `{shortened(node)}` in line {node.lineno} may do anything")
+        self._wall(node, f"the end of `{shorten(node)}` in line {node.lineno} may do anything")
 
     _asyncwith = _with
 
@@ -343,18 +349,16 @@ class CallOverlaps:
                 needs |= self._needs(part, in_call=in_call or is_call)
         if is_call:
             assert isinstance(node, ast.expr)
-            return frozenset({self._called(node, needs)})
+            return frozenset({self._add_call(node, needs)})
         if isinstance(node, ast.Attribute) and (not in_call or node.attr in _LIVE):
-            self._wall(
-                node, f"`{shortened(node)}` in line {node.lineno} is read in its place: it may change until then"
-            )
+            self._wall(node, f"`{shorten(node)}` in line {node.lineno} is read in its place: it may change until then")
         if isinstance(node, ast.Call) and not (in_call and self._form.call(ast.Await(node)) is not None):
-            self._known_call(node, needs)
+            self._check_known_call(node, needs)
         elif isinstance(node, (ast.Await, ast.NamedExpr, ast.Set)):
             self._wall(node)
         return needs
 
-    def _known_call(self, node: ast.Call, needs: Needs) -> None:
+    def _check_known_call(self, node: ast.Call, needs: Needs) -> None:
         if isinstance(node.func, ast.Name) and node.func.id in _FUNCTIONS - self._local and not node.keywords:
             return
         if isinstance(node.func, ast.Attribute) and node.func.attr in METHODS.keys() | _OWN and not node.keywords:
@@ -369,7 +373,7 @@ class CallOverlaps:
         kept = dict(self._names)
         stretches, count, items = len(self._stretches), len(self._stretches[-1].calls), len(self._items)
         for loop in node.generators:
-            given = self._gone_through(loop.iter)
+            given = self._go_through(loop.iter)
             self._bind(loop.target, given)
             self._items += [part.id for part in ast.walk(loop.target) if isinstance(part, ast.Name)]
             self._decided.append(given)
@@ -386,7 +390,7 @@ class CallOverlaps:
                 call.in_loop = True
         return needs
 
-    def _called(self, node: ast.expr, needs: Needs) -> CallSite:
+    def _add_call(self, node: ast.expr, needs: Needs) -> CallSite:
         call = CallSite(node, self._form.target(node))
         needs |= _NOTHING.union(*self._decided)
         call.why = self._in_turn_always(node)
@@ -413,7 +417,7 @@ class CallOverlaps:
         for keyword in asked.keywords:
             if keyword.arg is None:
                 return "`**` is read in its place, and may say how its kernel is made"
-            if dotted(asked.func) in self._run_names and keyword.arg not in RUN_OPTIONS:
+            if render_dotted(asked.func) in self._run_names and keyword.arg not in RUN_OPTIONS:
                 return f"`{keyword.arg}=` says how its kernel is made, which is then made in its turn"
         if any(isinstance(argument, ast.Starred) for argument in asked.args):
             return "`*` is read in its place"

@@ -11,7 +11,7 @@ import ast
 from collections.abc import Iterator
 from typing import Any, Final
 
-from lyra.agents.parallel.source.facts import CallForm, dotted
+from lyra.agents.parallel.source.facts import CallForm, render_dotted
 from lyra.agents.parallel.source.overlaps import CallOverlaps, CallSite
 from lyra.agents.parallel.source.source import NO_DEF, WRAPPERS, refusal
 from lyra.errors import ParseError
@@ -38,15 +38,17 @@ def plan_of(text: str, name: str) -> CallPlan:
         module = ast.parse(text)
     except SyntaxError as error:
         raise ParseError(f"{error.msg}", file=name, line=error.lineno or 1, column=error.offset or 1) from None
-    known = _known(module)
-    given = _given(module, known["parallel"])
+    known = _find_asking_names(module)
+    given = _find_passed(module, known["parallel"])
     plan = CallPlan()
     unchanging = _RETURN_SAME | _returning_it(module)
     for function, path in _functions(module, ""):
         below = _below(function, known["parallel"], is_given=path in given)
         if below is None:
             continue
-        other = next((decorator for decorator in below if (dotted(_callee(decorator)) or "") not in unchanging), None)
+        other = next(
+            (decorator for decorator in below if (render_dotted(_callee(decorator)) or "") not in unchanging), None
+        )
         if other is not None:
             plan.refused.append((path, other.lineno, _no_def(other)))
         else:
@@ -57,7 +59,7 @@ def plan_of(text: str, name: str) -> CallPlan:
 def _below(function: Any, parallel: frozenset[str], *, is_given: bool) -> list[ast.expr] | None:
     """The decorators below `@lyra.parallel`; None where the function is not decorated with it."""
     decorators = function.decorator_list
-    places = [index for index, decorator in enumerate(decorators) if dotted(_callee(decorator)) in parallel]
+    places = [index for index, decorator in enumerate(decorators) if render_dotted(_callee(decorator)) in parallel]
     if places:
         return list(decorators[places[-1] + 1 :])
     return list(decorators) if is_given else None
@@ -104,7 +106,7 @@ def _functions(node: ast.AST, path: str) -> Iterator[tuple[Any, str]]:
         yield from _functions(part, str(name) if inner else path)
 
 
-def _known(module: ast.Module) -> dict[str, frozenset[str]]:
+def _find_asking_names(module: ast.Module) -> dict[str, frozenset[str]]:
     """The names by which the file knows `lyra.run` and `lyra.parallel`."""
     known: dict[str, set[str]] = {what: set() for what in _ASKING}
     for node in ast.walk(module):
@@ -120,17 +122,20 @@ def _known(module: ast.Module) -> dict[str, frozenset[str]]:
     for node in ast.walk(module):
         if isinstance(node, ast.Assign):
             for what, names in known.items():
-                if dotted(node.value) in names:
+                if render_dotted(node.value) in names:
                     known[what] = names | {target.id for target in node.targets if isinstance(target, ast.Name)}
     return {what: frozenset(names) for what, names in known.items()}
 
 
-def _given(module: ast.Module, parallel: frozenset[str]) -> frozenset[str]:
+def _find_passed(module: ast.Module, parallel: frozenset[str]) -> frozenset[str]:
     """The functions that are passed to the decorator in a call: `f = lyra.parallel(f)`."""
     return frozenset(
         node.args[0].id
         for node in ast.walk(module)
-        if isinstance(node, ast.Call) and dotted(node.func) in parallel and len(node.args) == 1 and not node.keywords
+        if isinstance(node, ast.Call)
+        and render_dotted(node.func) in parallel
+        and len(node.args) == 1
+        and not node.keywords
         if isinstance(node.args[0], ast.Name)
     )
 

@@ -25,8 +25,8 @@ from lyra.agents.parallel.source.facts import (
     SITE,
     CallForm,
     Definition,
-    dotted,
     inside,
+    render_dotted,
 )
 from lyra.agents.parallel.source.function_map import FunctionMap
 from lyra.errors import ConfigError
@@ -47,7 +47,7 @@ def parallel_function(function: Any) -> Any:
     why = refusal(tree)
     if why is not None:
         node, reason = why
-        raise _refused(function, node.lineno if hasattr(node, "lineno") else tree.lineno, reason)
+        raise _make_refusal(function, node.lineno if hasattr(node, "lineno") else tree.lineno, reason)
     form = CallForm(is_async=isinstance(tree, ast.AsyncFunctionDef), run_names=_run_names(function))
     shadowed = frozenset({*function.__globals__, *function.__code__.co_freevars, *function.__code__.co_varnames})
     map_ = FunctionMap(tree, form, shadowed, function.__globals__, _cells(function))
@@ -75,14 +75,14 @@ def _definition(function: FunctionType) -> Definition:
     try:
         lines, _ = inspect.findsource(code)
     except (OSError, TypeError):
-        raise _refused(function, code.co_firstlineno, "its source is not there") from None
+        raise _make_refusal(function, code.co_firstlineno, "its source is not there") from None
     try:
         module = ast.parse("".join(lines))
     except SyntaxError:
-        raise _refused(function, code.co_firstlineno, "its source cannot be read") from None
+        raise _make_refusal(function, code.co_firstlineno, "its source cannot be read") from None
     definitions = [node for node in ast.walk(module) if _is_definition(node, code)]
     if len(definitions) != 1 or code.co_name != function.__name__:
-        raise _refused(function, code.co_firstlineno, NO_DEF)
+        raise _make_refusal(function, code.co_firstlineno, NO_DEF)
     definition: Definition = copy.deepcopy(definitions[0])  # type: ignore[assignment]  # _is_definition has checked
     return definition
 
@@ -93,7 +93,7 @@ def _is_definition(node: ast.AST, code: CodeType) -> bool:
     return min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)]) == code.co_firstlineno
 
 
-def _refused(function: FunctionType, line: int, reason: str) -> ConfigError:
+def _make_refusal(function: FunctionType, line: int, reason: str) -> ConfigError:
     instead = "leave the decorator out, or use lyra.parallel(…) with the calls themselves"
     file = function.__code__.co_filename
     return ConfigError(
@@ -107,7 +107,7 @@ def _refused(function: FunctionType, line: int, reason: str) -> ConfigError:
 
 def refusal(tree: Definition) -> tuple[ast.AST, str] | None:
     """The first construct of a function that cannot be analysed, and why."""
-    for node in _own(tree.body):
+    for node in _walk_own(tree.body):
         if isinstance(node, (ast.Yield, ast.YieldFrom)):
             return node, "it is a generator"
     for node in ast.walk(tree):
@@ -125,11 +125,11 @@ def refusal(tree: Definition) -> tuple[ast.AST, str] | None:
     return None
 
 
-def _own(nodes: list[Any]) -> Iterator[ast.AST]:
+def _walk_own(nodes: list[Any]) -> Iterator[ast.AST]:
     """The nodes of the function itself, without those of inner functions."""
     for node in nodes:
         yield node
-        yield from _own(list(inside(node)))
+        yield from _walk_own(list(inside(node)))
 
 
 def _run_names(function: FunctionType) -> frozenset[str]:
@@ -137,13 +137,13 @@ def _run_names(function: FunctionType) -> frozenset[str]:
     from lyra.agents.sdk import run
 
     package = sys.modules["lyra"]
-    known = {**function.__globals__, **dict(_closed_over(function))}
+    known = {**function.__globals__, **dict(_list_closed_over(function))}
     names = {name for name, value in known.items() if value is run}
     names |= {f"{name}.run" for name, value in known.items() if value is package}
-    return frozenset(names | _imported(function))
+    return frozenset(names | _find_imported(function))
 
 
-def _imported(function: FunctionType) -> set[str]:
+def _find_imported(function: FunctionType) -> set[str]:
     """The names of `lyra.run` that the function imports itself."""
     names: set[str] = set()
     for node in ast.walk(_definition(function)):
@@ -158,7 +158,7 @@ def _cells(function: FunctionType) -> dict[str, CellType]:
     return dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
 
 
-def _closed_over(function: FunctionType) -> Iterator[tuple[str, Any]]:
+def _list_closed_over(function: FunctionType) -> Iterator[tuple[str, Any]]:
     for name, cell in _cells(function).items():
         try:
             yield name, cell.cell_contents
@@ -246,7 +246,7 @@ def rewrite_function(tree: Definition, map_: FunctionMap) -> Definition:
     opened = _call(OPEN, _name(MAP), *(_name(name) for name in given))
     item = ast.withitem(opened, ast.Name(_GROUP, ast.Store()))
     first = new.body[0]
-    new.body = [_placed(ast.AsyncWith([item], body) if rewriter.is_async else ast.With([item], body), first)]
+    new.body = [_place(ast.AsyncWith([item], body) if rewriter.is_async else ast.With([item], body), first)]
     return new
 
 
@@ -286,39 +286,39 @@ class _Rewriter(ast.NodeTransformer):
         new = self.generic_visit(node)
         assert isinstance(new, ast.stmt)
         handler = ast.ExceptHandler(_name(BASE), None, [self._discard(), ast.Raise()])
-        watched = _placed(ast.Try([new], [handler], [], []), node)
+        watched = _place(ast.Try([new], [handler], [], []), node)
         if not hasattr(node, LOOK):
             return [watched]
         number = getattr(node, LOOK)
         names = [_name(name) for name in self._map.statement_names[number]]
         look = ast.Expr(_call(f"{_GROUP}.look_ahead", ast.Constant(number), *names))
-        return [_placed(look, node), watched, _placed(self._if_mispredicted(), node)]
+        return [_place(look, node), watched, _place(self._if_mispredicted(), node)]
 
     def _for(self, node: ast.For) -> list[ast.stmt]:
-        node.iter = self._looped(node.iter, getattr(node, LOOP))
-        begin = [_placed(self._if_mispredicted(), node)]
+        node.iter = self._wrap_loop(node.iter, getattr(node, LOOP))
+        begin = [_place(self._if_mispredicted(), node)]
         if not isinstance(node.target, ast.Name):
-            begin.append(_placed(ast.Assign([node.target], _name(_ITEM)), node.target))
-            node.target = _placed(ast.Name(_ITEM, ast.Store()), node.target)
+            begin.append(_place(ast.Assign([node.target], _name(_ITEM)), node.target))
+            node.target = _place(ast.Name(_ITEM, ast.Store()), node.target)
         node.body = [*begin, *node.body]
         if node.orelse:
-            node.orelse = [_placed(self._if_mispredicted(), node), *node.orelse]
-        return [node, _placed(self._if_mispredicted(), node)]
+            node.orelse = [_place(self._if_mispredicted(), node), *node.orelse]
+        return [node, _place(self._if_mispredicted(), node)]
 
-    def _looped(self, node: ast.expr, number: int) -> ast.expr:
+    def _wrap_loop(self, node: ast.expr, number: int) -> ast.expr:
         given: list[ast.expr] = [node]
         keywords: list[ast.keyword] = []
-        if isinstance(node, ast.Call) and dotted(node.func) in ("enumerate", "zip") and node.args:
+        if isinstance(node, ast.Call) and render_dotted(node.func) in ("enumerate", "zip") and node.args:
             is_plain = not any(isinstance(argument, ast.Starred) for argument in node.args)
             given, keywords = ([node.func, *node.args], node.keywords) if is_plain else (given, keywords)
-        return _placed(_call(f"{_GROUP}.loop", ast.Constant(number), *given, keywords=keywords), node)
+        return _place(_call(f"{_GROUP}.loop", ast.Constant(number), *given, keywords=keywords), node)
 
     def _discard(self) -> ast.stmt:
         new = _call(f"{_GROUP}.discard")
         return ast.Expr(ast.Await(new) if self.is_async else new)
 
     def _if_mispredicted(self) -> ast.stmt:
-        return ast.If(_dotted(f"{_GROUP}.mispredicted"), [self._discard()], [])
+        return ast.If(_parse_dotted(f"{_GROUP}.mispredicted"), [self._discard()], [])
 
     # ------------------------------------------------------------ expressions
 
@@ -331,7 +331,7 @@ class _Rewriter(ast.NodeTransformer):
         new = self.generic_visit(node)
         self._in_comprehension -= is_deeper
         if isinstance(new, ast.comprehension) and hasattr(new, LOOP):
-            new.iter = self._looped(new.iter, getattr(new, LOOP))
+            new.iter = self._wrap_loop(new.iter, getattr(new, LOOP))
         return new if number is None else self._through_group(new, number)
 
     def _through_group(self, node: Any, number: int) -> ast.expr:
@@ -341,14 +341,14 @@ class _Rewriter(ast.NodeTransformer):
             names = ast.Tuple([_name(name) for name in self._map.names[number]], ast.Load())
         given = [ast.Constant(number), names, call.func, *call.args]
         new = _call(f"{_GROUP}.call", *given, keywords=call.keywords)
-        return _placed(ast.Await(new) if self.is_async else new, node)
+        return _place(ast.Await(new) if self.is_async else new, node)
 
 
 def _name(name: str) -> ast.Name:
     return ast.Name(name, ast.Load())
 
 
-def _dotted(path: str) -> ast.expr:
+def _parse_dotted(path: str) -> ast.expr:
     first, *rest = path.split(".")
     new: ast.expr = _name(first)
     for name in rest:
@@ -357,10 +357,10 @@ def _dotted(path: str) -> ast.expr:
 
 
 def _call(name: str, *arguments: ast.expr, keywords: list[ast.keyword] | None = None) -> ast.expr:
-    return ast.Call(_dotted(name), list(arguments), keywords or [])
+    return ast.Call(_parse_dotted(name), list(arguments), keywords or [])
 
 
-def _placed(node: _Node, place: ast.AST) -> _Node:
+def _place(node: _Node, place: ast.AST) -> _Node:
     """The node and its new parts, with the line numbers of the source that it replaces."""
     for part in ast.walk(node):
         if isinstance(part, (ast.expr, ast.stmt, ast.arg, ast.ExceptHandler, ast.keyword)) and not hasattr(

@@ -183,9 +183,9 @@ class TaskRuns:
         """Keep what a turn without an answer has done, and write down how it ended."""
         task, session = self.state.tasks.get(turn.ctx.pid), turn.session
         if failure is not None and turn.status != _WITHDRAWN and session.execution is not None:
-            from lyra.agents.turn.unfinished import repaired
+            from lyra.agents.turn.unfinished import repair_messages
 
-            session.revise(mark, repaired(list(session.execution.messages), {}, _NOT_DONE))
+            session.revise(mark, repair_messages(list(session.execution.messages), {}, _NOT_DONE))
         if task is None or request_id not in task.requests:
             return
         usage = {name: getattr(session.metrics, name) for name in COUNTED}
@@ -322,7 +322,7 @@ class TaskCommands:
             return str(self._file(self.id_of(pid, number)))
         return None
 
-    def started(self, pid: str, number: int, command: str, stop: Callable[[], None]) -> None:
+    def on_started(self, pid: str, number: int, command: str, stop: Callable[[], None]) -> None:
         kernel = self._kernel
         assert kernel is not None
         task_id = self.id_of(pid, number)
@@ -332,7 +332,7 @@ class TaskCommands:
         facts = {"id": task_id, "kind": "command", "name": "Bash", "description": line, "number": number}
         kernel.fact(self._state, pid, "task.began", facts)
 
-    def ended(self, pid: str, number: int, status: str, how: str) -> None:
+    def on_ended(self, pid: str, number: int, status: str, how: str) -> None:
         kernel, task_id = self._kernel, self.id_of(pid, number)
         assert kernel is not None
         if kernel.stopping or kernel.failure is not None:  # it ends with its session, and the store takes no more

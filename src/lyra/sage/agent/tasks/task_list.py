@@ -430,7 +430,7 @@ class TaskNotices:
         if question:
             yield question, f"{who} waits for an answer of the user."
 
-    def taken(self, keys: Iterable[str]) -> None:
+    def on_taken(self, keys: Iterable[str]) -> None:
         told = [key.split(_SEPARATOR, 2) for key in keys]
         new = [entry for entry in told if self._is_new(*entry)]
         if new:

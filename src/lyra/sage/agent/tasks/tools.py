@@ -20,7 +20,7 @@ from lyra.agents.session.shared import runtime_of
 from lyra.core.effect import Effect
 from lyra.core.tool import Tool, progress
 from lyra.errors import AgentFailed, LyraError, ToolError
-from lyra.kernel.programs.journaled_call import journaled_wait, once
+from lyra.kernel.programs.journaled_call import journal_wait, once
 from lyra.sage.agent.tasks.state import TaskRecord, usage_of, usage_words
 from lyra.sage.agent.tasks.sub_agents import TaskSpec, spec_of
 from lyra.sage.agent.tasks.task_list import TaskList
@@ -49,7 +49,7 @@ def task_tools(tasks: TaskList) -> list[Tool]:
     task: Tool = tool(tools.task, name="Task", harmless=True, trusted=True)
     output: Tool = tool(tools.output, name="TaskOutput", harmless=True, trusted=True)
     stop: Tool = tool(tools.stop, name="TaskStop", harmless=True, trusted=True)
-    return [_with_types(task, tasks.definitions).own(), output.own(), stop.own()]
+    return [_with_types(task, tasks.definitions).mark_builtin(), output.mark_builtin(), stop.mark_builtin()]
 
 
 def _with_types(task: Tool, definitions: Mapping[str, SubAgentDefinition]) -> Tool:
@@ -171,7 +171,7 @@ class _TaskTools:
     async def _answer(self, ctx: Any, task_id: str, request_id: str) -> str:
         process, tasks = ctx.own_process, self._tasks
         try:
-            outcome = await journaled_wait(process, _ROW, lambda: tasks.outcome(task_id, request_id, process))
+            outcome = await journal_wait(process, _ROW, lambda: tasks.outcome(task_id, request_id, process))
         except asyncio.CancelledError:
             if not process.kernel.stopping:  # the caller's turn was given up: so is what it waits for
                 tasks.stop_now(task_id)
@@ -215,7 +215,7 @@ class _TaskTools:
         await self._tasks.until_open()
         if not 0 <= wait_s <= _WAIT_S_MAX:
             raise ToolError(f"wait_s is between 0 and {_WAIT_S_MAX:g}", reason="invalid_arguments")
-        told = await journaled_wait(ctx.own_process, _ROW, lambda: self._told(ctx.own_process, id, wait_s))
+        told = await journal_wait(ctx.own_process, _ROW, lambda: self._told(ctx.own_process, id, wait_s))
         if "refused" in told:
             raise ToolError(told["refused"], hint=told["hint"], reason="not_found")
         return str(told["text"])

@@ -43,7 +43,7 @@ from lyra.sage.agent.worktrees.files import (
     stamp_of,
 )
 from lyra.sandbox.paths import Beneath
-from lyra.sandbox.protection.obeyed import obeyed_part
+from lyra.sandbox.protection.obeyed import find_obeyed_part
 from lyra.tools.builtin.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -339,14 +339,14 @@ def write_changes(folder: str, writes: Writes) -> None:
 
 def _check(workspace: Workspace, path: str, file: FileAt | None) -> None:
     whole = os.path.join(workspace.root, path)
-    part = obeyed_part(os.path.normpath(whole), workspace.roots)
+    part = find_obeyed_part(os.path.normpath(whole), workspace.roots)
     if part is not None:
         raise Conflict(f"nothing was taken over: {workspace.shown(part)} is protected from being written")
     if file is not None and file.is_link:
         target = os.path.normpath(os.path.join(os.path.dirname(whole), os.fsdecode(file.data)))
         if os.path.isabs(os.fsdecode(file.data)) or not workspace.covers(target):
             raise Conflict(f"nothing was taken over: {path} is a link that leads out of the folder")
-        if obeyed_part(target, workspace.roots) is not None:
+        if find_obeyed_part(target, workspace.roots) is not None:
             raise Conflict(f"nothing was taken over: {path} is a link to a protected file")
 
 

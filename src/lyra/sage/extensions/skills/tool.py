@@ -137,4 +137,4 @@ def _skill_tool(skills: Skills, description: str) -> Tool:
         return str(given["text"])
 
     # Trusted: a skill's text is the user's own, or that of a file which the user trusts with this very content.
-    return tool(skill, name="Skill", description=description, harmless=True, trusted=True).own()
+    return tool(skill, name="Skill", description=description, harmless=True, trusted=True).mark_builtin()

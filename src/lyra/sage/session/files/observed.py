@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lyra.core.clock import SystemClock
-from lyra.core.own_files import own_paths
+from lyra.core.own_files import find_own_paths
 from lyra.errors import CapabilityDenied, ConfigError
 from lyra.sage.session.files.history import Changed, JournalLine, Seen
 from lyra.sage.session.files.state import (
@@ -347,7 +347,7 @@ class WorkspaceListing:
 def list_workspace(roots: Iterable[Beneath], *, files_max: int, without: Collection[str] = ()) -> WorkspaceListing:
     """List the workspace folders, shallow folders first; `without` are further folders that are not listed."""
     listing = WorkspaceListing()
-    places = (*own_paths().hidden, *home_paths()[0], *home_paths()[1], *without)
+    places = (*find_own_paths().hidden, *home_paths()[0], *home_paths()[1], *without)
     excluded = {path for place in places for path in (place, real_path(place)[0])}
     for root in roots:
         listing.entries[root.root] = os.stat(root.fd)

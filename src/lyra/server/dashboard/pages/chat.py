@@ -50,7 +50,7 @@ class Talk(NamedTuple):
 def _talks(call: HttpCall) -> list[Talk]:
     """The conversations of the caller, the newest first."""
     rows = []
-    for session_id, process in call.parts.chats.sessions.of(call.caller):
+    for session_id, process in call.parts.chats.sessions.list_for(call.caller):
         run = process.stands_for or process
         handle = None if call.kernel.missing_program(process) is not None else call.kernel.agent(process.pid)
         messages = () if handle is None else handle.messages

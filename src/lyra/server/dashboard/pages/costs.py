@@ -38,7 +38,7 @@ class CostPageQuery(RequestQuery):
     days: Annotated[int, msgspec.Meta(ge=1, le=366)] = 30
     range: str = ""
 
-    def checked(self, uptime_s: float) -> CostPageQuery:
+    def check(self, uptime_s: float) -> CostPageQuery:
         """The query with a range: of a server that has run for a short time the last hour, else the last day."""
         one_of(self.by, DIMENSIONS, "by")
         if not self.range:
@@ -58,11 +58,11 @@ def _address(call: HttpCall, query: CostPageQuery, **changes: Any) -> str:
 
 def _sums(call: HttpCall, query: CostPageQuery) -> list[CostSum]:
     wanted = CostFilter(query.chosen, query.days)
-    return narrowed(call.parts.records.sums(), wanted, call.caller, call.now)
+    return filter_sums(call.parts.records.sums(), wanted, call.caller, call.now)
 
 
 async def _costs(call: HttpCall) -> RawAnswer:
-    query: CostPageQuery = call.query.checked(call.kernel.get_system_status().uptime_seconds)
+    query: CostPageQuery = call.query.check(call.kernel.get_system_status().uptime_seconds)
     note = await past_note(call)
     sums = _sums(call, query)
     points = call.parts.records.series.points(query.range, call.now, call.caller.owns)
@@ -87,13 +87,13 @@ def _choices(call: HttpCall, query: CostPageQuery) -> Html:
         tag("span", "By", class_="note"),
         pills("Group by", groups),
         pills("Days", days),
-        [_narrowed_to(call, query, name, value) for name, value in query.chosen.items()],
+        [_render_filter(call, query, name, value) for name, value in query.chosen.items()],
         tag("a", "CSV", href=_csv_address(call, query), class_="button", download="costs.csv"),
         class_="bar",
     )
 
 
-def _narrowed_to(call: HttpCall, query: CostPageQuery, name: str, value: str) -> Html:
+def _render_filter(call: HttpCall, query: CostPageQuery, name: str, value: str) -> Html:
     wider = _address(call, query, **{name: None})
     return tag(
         "span",
@@ -181,7 +181,7 @@ def _over_time(query: CostPageQuery, points: Sequence[FigurePoint]) -> Html:
     )
     cache = _figure(
         ("cache", "Cache hits", f"Share of the input tokens that came from a provider's cache, {words}"),
-        [(PlotColumn("cached"), _cached_share)],
+        [(PlotColumn("cached"), _compute_cached_share)],
         query.range,
         points,
         unit="share",
@@ -227,7 +227,7 @@ def _field(name: str) -> _Reading:
     return lambda point: float(getattr(point, name))
 
 
-def _cached_share(point: FigurePoint) -> float | None:
+def _compute_cached_share(point: FigurePoint) -> float | None:
     """The share of a step's input that came from a cache."""
     if not point.calls:
         return None
@@ -236,7 +236,7 @@ def _cached_share(point: FigurePoint) -> float | None:
 
 async def _costs_csv(call: HttpCall) -> RawAnswer:
     await call.parts.records.load_past()
-    sums = _sums(call, call.query.checked(call.kernel.get_system_status().uptime_seconds))
+    sums = _sums(call, call.query.check(call.kernel.get_system_status().uptime_seconds))
     headers = {"content-disposition": 'attachment; filename="costs.csv"'}
     return RawAnswer(costs_csv(sums).encode("utf-8", "replace"), "text/csv; charset=utf-8", 200, headers)
 
@@ -300,7 +300,7 @@ def dimension_value(total: CostSum, dimension: str) -> str:
     return getattr(total, field) or word_if_empty
 
 
-def narrowed(sums: Iterable[CostSum], wanted: CostFilter, caller: Caller, now: float) -> list[CostSum]:
+def filter_sums(sums: Iterable[CostSum], wanted: CostFilter, caller: Caller, now: float) -> list[CostSum]:
     """The sums of the caller that fit a filter."""
     first = days_until(now, wanted.days)[0]
     return [total for total in sums if caller.owns(total.owner) and total.day >= first and wanted.fits(total)]

@@ -17,7 +17,7 @@ from lyra.core.secrets.visible import visible
 from lyra.kernel.interrupts.service import unknown_interrupt
 from lyra.server.dashboard.html import Child, Html, join, tag
 from lyra.server.dashboard.layout import act_form, link, page, region
-from lyra.server.dashboard.words import copied_id, empty, moment, state
+from lyra.server.dashboard.words import empty, moment, render_copyable_id, state
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer
 from lyra.server.owners import owner_if_known
 
@@ -85,7 +85,7 @@ def _is_seen(call: HttpCall, interrupt: Interrupt) -> bool:
     return call.caller.owns(interrupt.user_id or owner_if_known(call.kernel, interrupt.pid))
 
 
-def _seen(call: HttpCall) -> list[Interrupt]:
+def _list_visible(call: HttpCall) -> list[Interrupt]:
     rows = call.kernel.interrupts.list_interrupts(None)
     return [row for row in rows if _is_seen(call, row)]
 
@@ -100,7 +100,7 @@ def _asker(call: HttpCall, interrupt: Interrupt) -> Html:
     """Who asks: the process by its name, its agent, and the process that it works for."""
     process = call.kernel.processes.get(interrupt.pid)
     if process is None:
-        return copied_id(interrupt.pid)
+        return render_copyable_id(interrupt.pid)
     agent = process.program.partition("agent:")[2]
     name = process.name or agent or process.pid
     parent = process.parent
@@ -198,7 +198,7 @@ def _answer_words(interrupt: Interrupt) -> str:
     return ": ".join(part for part in (word, given.text) if part)
 
 
-def _ended_row(call: HttpCall, interrupt: Interrupt, now: float) -> Html:
+def _render_ended_row(call: HttpCall, interrupt: Interrupt, now: float) -> Html:
     return tag(
         "tr",
         tag("td", state(interrupt.status)),
@@ -210,11 +210,11 @@ def _ended_row(call: HttpCall, interrupt: Interrupt, now: float) -> Html:
     )
 
 
-def _ended_table(call: HttpCall, rows: list[Interrupt], now: float) -> Html | None:
+def _render_ended_table(call: HttpCall, rows: list[Interrupt], now: float) -> Html | None:
     if not rows:
         return None
     head = tag("tr", [tag("th", text, scope="col") for text in ("", "Question", "Answer", "Asked by", "When")])
-    body = tag("tbody", [_ended_row(call, row, now) for row in rows])
+    body = tag("tbody", [_render_ended_row(call, row, now) for row in rows])
     table = tag("table", tag("caption", "Questions that have ended", class_="unseen"), tag("thead", head), body)
     scroll = tag("div", table, class_="scroll", tabindex="0", role="region", aria_label="Questions that have ended")
     return join(tag("h2", "Answered lately"), scroll)
@@ -223,7 +223,7 @@ def _ended_table(call: HttpCall, rows: list[Interrupt], now: float) -> Html | No
 # ---------------------------------------------------------------- the page
 async def _inbox(call: HttpCall) -> RawAnswer:
     now = call.now
-    rows = _seen(call)
+    rows = _list_visible(call)
     waiting = [row for row in rows if row.status == "pending"]
     ended = sorted((row for row in rows if row.status != "pending"), key=lambda row: -(row.resolved_at or 0.0))
     what = "No question waits for you. Agents that ask a person, or need a permission, show up here."
@@ -235,7 +235,9 @@ async def _inbox(call: HttpCall) -> RawAnswer:
         "Inbox: interrupts",
         tag("div", hint, class_="note keys-hint"),
         region(call, "questions", EVENTS, tag("div", cards, class_="questions"), aria_label="Questions that wait"),
-        region(call, "ended", EVENTS, _ended_table(call, ended[:_ENDED_SHOWN], now), aria_label="Ended questions"),
+        region(
+            call, "ended", EVENTS, _render_ended_table(call, ended[:_ENDED_SHOWN], now), aria_label="Ended questions"
+        ),
         scripts=("inbox.js",),
     )
 

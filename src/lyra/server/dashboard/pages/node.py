@@ -15,23 +15,23 @@ from lyra.server.dashboard.plots import PLOT_SCRIPT, PlotColumn, PlotStep, plot
 from lyra.server.dashboard.words import empty, moment, state
 from lyra.server.http.api.nodes import roll_back
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer
-from lyra.server.http.mounted_nodes import MountedNodes, NodeFacts, NodeNews, mounted_nodes, read_node, read_nodes
+from lyra.server.http.mounted_nodes import MountedNodes, NodeFacts, NodeNews, get_mounted_nodes, read_node, read_nodes
 from lyra.server.http.problems import HttpRefusal
 
 _DIVERGENCES_SHOWN: Final = 20
 _TEXT_CHARS_MAX: Final = 4_000
 
 
-def _mounted(call: HttpCall) -> MountedNodes:
-    mounted = mounted_nodes(call.kernel)
+def _require_nodes(call: HttpCall) -> MountedNodes:
+    mounted = get_mounted_nodes(call.kernel)
     if mounted is None:
         raise HttpRefusal(404, "this server has no nodes", hint="lyra.server.mount_nodes(kernel, runtime, nodes)")
     return mounted
 
 
 async def _node(call: HttpCall) -> RawAnswer:
-    facts = await asyncio.to_thread(read_node, _mounted(call), call.path["node_id"])
-    await call.parts.shared(NodeNews).open()
+    facts = await asyncio.to_thread(read_node, _require_nodes(call), call.path["node_id"])
+    await call.parts.get_shared(NodeNews).open()
     return page(
         call,
         facts.node_id,
@@ -94,7 +94,7 @@ def _require_operator(call: HttpCall) -> None:
 
 async def _promote(call: HttpCall) -> RawAnswer:
     _require_operator(call)
-    mounted, node_id = _mounted(call), call.path["node_id"]
+    mounted, node_id = _require_nodes(call), call.path["node_id"]
     facts = await asyncio.to_thread(read_node, mounted, node_id)
     if facts.lack:
         raise ConfigError(f"{node_id} is not promoted: {facts.lack}", hint="compare more: `vesper verify`")
@@ -205,9 +205,9 @@ _LEAD: Final = (
 
 
 async def _nodes(call: HttpCall) -> RawAnswer:
-    mounted = mounted_nodes(call.kernel)
+    mounted = get_mounted_nodes(call.kernel)
     known = [] if mounted is None else await asyncio.to_thread(read_nodes, mounted)
-    await call.parts.shared(NodeNews).open()
+    await call.parts.get_shared(NodeNews).open()
     listed = region(call, "nodes", NODE_EVENTS, _list(call, known), every_ms=1_000)
     return page(call, "Nodes", listed, wide=True, lead=_LEAD)
 

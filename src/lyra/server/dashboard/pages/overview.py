@@ -27,8 +27,8 @@ _LINES: Final = 60
 async def _overview(call: HttpCall) -> RawAnswer:
     wanted = call.headers.get("x-region", "")  # each region costs something: render the one that is asked for
     parts: list[Child] = []
-    lines = call.parts.shared(EventSentences)
-    tree = call.parts.shared(LiveTree)
+    lines = call.parts.get_shared(EventSentences)
+    tree = call.parts.get_shared(LiveTree)
     if wanted in ("", "tree"):
         heading = _heading("Processes", tag("a", "All processes", href=link(call, "processes")))
         parts.append(region(call, "tree", TREE_EVENTS, heading, _excerpt(call, tree), every_ms=300, data_hold=True))

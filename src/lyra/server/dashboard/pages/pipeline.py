@@ -14,7 +14,7 @@ from lyra.kernel.pipelines.schema import arrows, nodes
 from lyra.kernel.pipelines.session import Session
 from lyra.server.dashboard.html import Child, Html, TableColumn, TableRow, facts_row, join, table, tag
 from lyra.server.dashboard.layout import act_form, link, page, region, see_other
-from lyra.server.dashboard.words import copied_id, duration, empty, moment, state
+from lyra.server.dashboard.words import duration, empty, moment, render_copyable_id, state
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer, RequestQuery
 from lyra.server.http.problems import HttpRefusal
 from lyra.server.owners import owner_if_known
@@ -26,7 +26,7 @@ _STATES: Final = {"running": "running", "success": "done", "error": "failed", "s
 
 def _session(call: HttpCall) -> Session:
     pid = call.path["pid"]
-    session = next((session for session in own_sessions(call) if session.process_id == pid), None)
+    session = next((session for session in list_own_sessions(call) if session.process_id == pid), None)
     if session is None:
         raise HttpRefusal(404, f"no run of a pipeline {pid[:100]!r}", hint="the page Pipelines lists them")
     return session
@@ -36,7 +36,9 @@ async def _pipeline(call: HttpCall) -> RawAnswer:
     session = _session(call)
     name = session.pipeline_config.name
     others = [
-        run for run in own_sessions(call) if run.pipeline_config.name == name and run.process_id != session.process_id
+        run
+        for run in list_own_sessions(call)
+        if run.pipeline_config.name == name and run.process_id != session.process_id
     ]
     return page(
         call,
@@ -61,7 +63,7 @@ def _head(call: HttpCall, session: Session) -> Html:
         ("Hops", f"{envelope.agent_hop_count:,} of {envelope.max_agent_hops:,}"),
         ("Iteration", f"{envelope.iteration:,} of {envelope.max_iterations:,}"),
         ("User", envelope.user_id),
-        ("Run", copied_id(session.process_id)),
+        ("Run", render_copyable_id(session.process_id)),
     ]
     why = "The run has ended" if session.terminated else ""
     stop = act_form(
@@ -153,7 +155,7 @@ class PipelineQuery(RequestQuery):
 
 async def _pipelines(call: HttpCall) -> RawAnswer:
     by_name: dict[str, list[Session]] = {}
-    for session in own_sessions(call):
+    for session in list_own_sessions(call):
         by_name.setdefault(session.pipeline_config.name, []).append(session)
     wanted: str = call.query.name
     shown = {name: runs for name, runs in by_name.items() if not wanted or name == wanted}
@@ -255,7 +257,7 @@ class RunStanding(NamedTuple):
     word: str
 
 
-def own_sessions(call: HttpCall) -> list[Session]:
+def list_own_sessions(call: HttpCall) -> list[Session]:
     """The runs of the caller, the newest first."""
     kernel = call.kernel
     sessions = kernel.orchestrator.state.sessions.values()

@@ -17,9 +17,9 @@ from lyra.server.dashboard.html import Child, Html, facts_row, join, tag
 from lyra.server.dashboard.layout import act_form, link, page, region, see_other
 from lyra.server.dashboard.sentences import SENTENCES, EventSentences, lines_list
 from lyra.server.dashboard.waterfall import WATERFALL_SCRIPT, waterfall
-from lyra.server.dashboard.words import copied_id, moment, money, state
+from lyra.server.dashboard.words import moment, money, render_copyable_id, state
 from lyra.server.http.api.processes import restart_process, why_no_restart
-from lyra.server.http.api.traces import own_spans
+from lyra.server.http.api.traces import list_own_spans
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer
 from lyra.server.http.live_tree import TREE_EVENTS, LiveTree, ProcessRow
 from lyra.server.owners import owner_if_known
@@ -41,7 +41,7 @@ _TALK_EVENTS: Final = ("agent.answered", "agent.began", "message.received", "mod
 
 async def _process(call: HttpCall) -> RawAnswer:
     pid = call.require_process(call.path["pid"])
-    row = call.parts.shared(LiveTree).row(pid, call.caller)
+    row = call.parts.get_shared(LiveTree).row(pid, call.caller)
     process = call.kernel.processes.get(pid)
     if process is not None and process.known_as != pid:  # the run of a guard: its page is the guard's
         return RawAnswer(b"", "text/plain", 303, {"location": link(call, "processes", process.known_as)})
@@ -81,7 +81,7 @@ def _head(call: HttpCall, row: ProcessRow) -> Html:
 def _who(call: HttpCall, row: ProcessRow, process: Process | None) -> Html:
     now = call.now
     facts: list[tuple[str, Child]] = [
-        ("Pid", copied_id(row.pid, chars_max=40)),
+        ("Pid", render_copyable_id(row.pid, chars_max=40)),
         ("Runs", tag("code", row.program)),
         ("Started by", _link_to(call, row.parent) if row.parent else "the outside"),
         *_supervision(call, row, process),
@@ -98,7 +98,7 @@ def _who(call: HttpCall, row: ProcessRow, process: Process | None) -> Html:
         successor = _successor(process)
         if successor is not None:
             facts.append(("Started again as", tag("a", successor.pid, href=link(call, "processes", successor.pid))))
-    if process is not None and call.kernel.taint.tainted(row.pid):
+    if process is not None and call.kernel.taint.is_tainted(row.pid):
         facts.append(("Marked", "has read text from outside"))
     return facts_row(facts)
 
@@ -125,7 +125,7 @@ def _supervision(call: HttpCall, row: ProcessRow, process: Process | None) -> li
 
 
 def _children(call: HttpCall, row: ProcessRow) -> Html:
-    children = call.parts.shared(LiveTree).children(row.pid, call.caller)
+    children = call.parts.get_shared(LiveTree).children(row.pid, call.caller)
     shown = [[_link_to(call, child.pid), " "] for child in children[:12]]
     more = f"and {len(children) - 12} more" if len(children) > 12 else ""
     return tag("span", shown, more)
@@ -164,7 +164,7 @@ def _rights(process: Process) -> Html:
 
 
 def _events(call: HttpCall, pid: str) -> Html:
-    lines = call.parts.shared(EventSentences).last(call.caller, _LINES, pid=pid)
+    lines = call.parts.get_shared(EventSentences).last(call.caller, _LINES, pid=pid)
     content = lines_list(lines, {}) if lines else tag("p", "Nothing happened since the server began.", class_="note")
     return region(call, "events", tuple(SENTENCES), tag("h2", "Events"), content)
 
@@ -184,7 +184,7 @@ def _conversation(call: HttpCall, process: Process) -> Html | None:
 
 async def _spans(call: HttpCall, process: Process) -> list[Span]:
     pids = {process.pid, (process.stands_for or process).pid}
-    return [span for span in await own_spans(call) if span.pid in pids][-_SPANS_SHOWN:]
+    return [span for span in await list_own_spans(call) if span.pid in pids][-_SPANS_SHOWN:]
 
 
 def _trace(call: HttpCall, process: Process, spans: list[Span]) -> Html | None:

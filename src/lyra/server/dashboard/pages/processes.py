@@ -42,10 +42,10 @@ async def _processes(call: HttpCall) -> RawAnswer:
     query: ProcessesQuery = call.query
     first = max(0, query.page - 1) * _PAGE_ROWS
     if query.q or query.state:
-        rows = _tree_order(_wanted(call, query))
+        rows = _tree_order(_select_rows(call, query))
         total, shown = len(rows), rows[first : first + _PAGE_ROWS]
     else:
-        tree = call.parts.shared(LiveTree)
+        tree = call.parts.get_shared(LiveTree)
         total, shown = tree.count(call.caller), list(islice(tree.walk(call.caller), first, first + _PAGE_ROWS))
     if not total and not query.q and not query.state:
         content = nothing_yet(call, "Every process is shown here, below the one that started it.")
@@ -65,8 +65,8 @@ async def _processes(call: HttpCall) -> RawAnswer:
     )
 
 
-def _wanted(call: HttpCall, query: ProcessesQuery) -> list[ProcessRow]:
-    tree = call.parts.shared(LiveTree)
+def _select_rows(call: HttpCall, query: ProcessesQuery) -> list[ProcessRow]:
+    tree = call.parts.get_shared(LiveTree)
     needle = query.q.strip().lower()
     ended = query.state in ("ended", "failed")
     rows = tree.rows(call.caller, ended=ended)

@@ -32,7 +32,7 @@ from lyra.server.dashboard.run_view import (
     step_list,
     vega_notes,
 )
-from lyra.server.dashboard.words import copied_id, end_state, moment, money, state
+from lyra.server.dashboard.words import end_state, moment, money, render_copyable_id, state
 from lyra.server.http.api.timelines import fork_of, frames_of, run_pid, step_number
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer, RequestQuery
 from lyra.server.http.past.timelines import Timelines, VegaForks
@@ -66,7 +66,7 @@ async def _run(call: HttpCall) -> RawAnswer:
     word = call.path["pid"]
     pid = run_pid(call, word)
     place = None if query.at == "" else step_number(query.at)
-    timelines = call.parts.shared(Timelines)
+    timelines = call.parts.get_shared(Timelines)
     look = await timelines.read(pid, lambda run: RunLook.read(run, place, query.process))
     if look.summary["run_id"] is not None:
         look = look._replace(vega=await timelines.look_at_vega(pid, VegaRunFacts.read))
@@ -159,11 +159,11 @@ def _facts(call: HttpCall, look: RunLook) -> Html:
         ("Processes", f"{summary['processes']:,}"),
         ("Tokens", f"{usage.get('input_tokens', 0) + usage.get('output_tokens', 0):,}"),
         ("Cost", cost),
-        ("Pid" if vega is None else "Run", copied_id(pid)),
+        ("Pid" if vega is None else "Run", render_copyable_id(pid)),
         *_origin(call, pid, look),
     ]
     dropped = tag("p", f"Note: {COMPACTED}.", class_="note") if summary["is_compacted"] else None
-    forks = call.parts.shared(VegaForks)
+    forks = call.parts.get_shared(VegaForks)
     notes = None
     if vega is not None:
         notes = vega_notes(vega, forks.failures.get(pid, ""), is_executed=forks.is_under_way(pid))
@@ -226,7 +226,7 @@ def _to_step(call: HttpCall, word: str, look: RunLook, number: int, sign: str, w
 
 async def _plan(call: HttpCall, pid: str) -> Html | None:
     """The picture of a Vega program's plan, where its source is in the store."""
-    plan = await call.parts.shared(Timelines).look_at_vega(pid, plan_of_run)
+    plan = await call.parts.get_shared(Timelines).look_at_vega(pid, plan_of_run)
     return None if plan is None else tag("section", tag("h2", "Plan"), plan_picture(plan))
 
 
@@ -235,7 +235,7 @@ async def _comparison(call: HttpCall, pid: str) -> Html:
         return link(call, "runs", name, query={"at": number})
 
     other = run_pid(call, call.query.other)
-    compared: RunDifference = await call.parts.shared(Timelines).read_two(pid, other, compare_runs)
+    compared: RunDifference = await call.parts.get_shared(Timelines).read_two(pid, other, compare_runs)
     is_vega = bool(compared.left.run_id or compared.right.run_id)
     return region(
         call,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from lyra.core.naming import SUPERVISE
 from lyra.server.dashboard.html import Child, Html, TableColumn, TableRow, join, table, tag
 from lyra.server.dashboard.layout import link, nothing_yet, page, region
-from lyra.server.dashboard.words import copied_id, empty, end_state, moment, money, state
+from lyra.server.dashboard.words import empty, end_state, moment, money, render_copyable_id, state
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer, RequestQuery
 from lyra.server.http.past.timelines import Timelines
 from lyra.server.owners import owner_if_known
@@ -99,7 +99,7 @@ class RunNames(NamedTuple):
     what: str
 
 
-def _own_runs(call: HttpCall) -> list[Process]:
+def _list_own_runs(call: HttpCall) -> list[Process]:
     """The runs that the caller may see."""
     kernel, sees_all = call.kernel, call.caller.is_operator
     return [
@@ -131,7 +131,7 @@ async def _vega_lines(call: HttpCall, limit: int) -> list[RunLine]:
     if not call.caller.owns(""):
         return []
     lines = []
-    for name, facts in (await call.parts.shared(Timelines).vega_runs(limit)).items():
+    for name, facts in (await call.parts.get_shared(Timelines).vega_runs(limit)).items():
         micro_usd = round(facts.get("cost_usd", 0.0) * 1_000_000)
         what = f"fork of {facts['fork_of']}" if facts.get("fork_of") else "Vega program"
         lines.append(RunLine(name, name, "vega", vega_state(facts["state"]), micro_usd, facts.get("began", 0.0), what))
@@ -141,7 +141,7 @@ async def _vega_lines(call: HttpCall, limit: int) -> list[RunLine]:
 async def _runs(call: HttpCall) -> RawAnswer:
     query: RunsQuery = call.query
     vega = await _vega_lines(call, _VEGA_SHOWN if query.kind == "vega" else _VEGA_AMONG_ALL)
-    runs = _own_runs(call)
+    runs = _list_own_runs(call)
     fitting = runs
     if query.kind or query.text:
         fitting = [process for process in runs if query.fits(process.pid, *_names(call, process))]
@@ -177,7 +177,7 @@ def _row(call: HttpCall, line: RunLine) -> TableRow:
             line.state,
             money(line.micro_usd),
             moment(line.began_at, call.now),
-            copied_id(line.pid),
+            render_copyable_id(line.pid),
         ),
     )
 

@@ -132,7 +132,7 @@ async def _doctor(call: HttpCall) -> Html:
         run = tag("a", "Run the checks", href=link(call, "settings", query={"doctor": "true"}), class_="button")
         words = tag("p", "Tries what works on this machine: extras, stores, sandbox, clock.", class_="note")
         return tag("section", tag("h2", "Doctor"), words, run, id="doctor")
-    findings = await call.parts.shared(Doctor).look()
+    findings = await call.parts.get_shared(Doctor).look()
     rows = [
         TableRow(row.name, (row.name, state(_STATES[row.state], row.state), row.detail, row.how))
         for row in findings.rows

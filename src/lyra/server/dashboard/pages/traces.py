@@ -20,8 +20,8 @@ from lyra.observe.spans import Span
 from lyra.server.dashboard.html import Child, Html, TableColumn, TableRow, facts_row, join, table, tag
 from lyra.server.dashboard.layout import link, nothing_yet, page, past_note, region
 from lyra.server.dashboard.waterfall import WATERFALL_SCRIPT, span_cost, waterfall
-from lyra.server.dashboard.words import copied_id, duration, empty, moment, money, state
-from lyra.server.http.api.traces import TraceView, list_spans, own_spans, spans_by_trace, trace_line
+from lyra.server.dashboard.words import duration, empty, moment, money, render_copyable_id, state
+from lyra.server.http.api.traces import TraceView, list_own_spans, list_spans, spans_by_trace, trace_line
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer, RequestQuery
 from lyra.server.http.problems import HttpRefusal
 
@@ -62,7 +62,7 @@ async def _traces(call: HttpCall) -> RawAnswer:
     by_trace = spans_by_trace(list_spans(call))
     agents = sorted({span.agent for spans in by_trace.values() for span in spans if span.agent})
     fitting = {trace_id: spans for trace_id, spans in by_trace.items() if _fits(query, trace_id, spans)}
-    shown = _ordered(fitting, query)
+    shown = _order_lines(fitting, query)
     return page(
         call,
         "Traces",
@@ -76,7 +76,7 @@ async def _traces(call: HttpCall) -> RawAnswer:
     )
 
 
-def _ordered(fitting: dict[str, list[Span]], query: TracePageQuery) -> list[TraceView]:
+def _order_lines(fitting: dict[str, list[Span]], query: TracePageQuery) -> list[TraceView]:
     """The lines to show. Those of all traces are made only where they are needed to tell the order."""
     if query.order == "newest":
         return [trace_line(trace_id, spans) for trace_id, spans in islice(fitting.items(), query.limit)]
@@ -127,7 +127,12 @@ def _row(call: HttpCall, line: TraceView, spans: list[Span], now: float) -> Tabl
     errors = sum(span.status not in ("ok", "paused") for span in spans)
     agents = ", ".join(dict.fromkeys(span.agent for span in spans if span.agent))
     cells = (
-        tag("span", tag("a", line.name, href=link(call, "traces", line.trace_id)), " ", copied_id(line.trace_id)),
+        tag(
+            "span",
+            tag("a", line.name, href=link(call, "traces", line.trace_id)),
+            " ",
+            render_copyable_id(line.trace_id),
+        ),
         agents,
         state("failed", line.status) if line.status not in ("ok", "paused") else state("ok"),
         moment(line.started_at, now),
@@ -158,12 +163,12 @@ class SpanQuery(RequestQuery):
 
 async def _trace(call: HttpCall) -> RawAnswer:
     trace_id = call.path["trace_id"]
-    spans = [span for span in await own_spans(call) if span.trace_id == trace_id]
+    spans = [span for span in await list_own_spans(call) if span.trace_id == trace_id]
     if not spans:
         raise HttpRefusal(404, f"no trace {trace_id[:80]!r}", hint="the page Traces lists those that are kept")
-    contents = call.parts.shared(TraceContents)
+    contents = call.parts.get_shared(TraceContents)
     chosen = next((span for span in spans if span.span_id == call.query.span), None)
-    content = None if chosen is None else await contents.of(chosen)
+    content = None if chosen is None else await contents.read_call(chosen)
     line = trace_line(trace_id, spans)
 
     def href(span: Span) -> str:
@@ -203,7 +208,7 @@ def _facts(call: HttpCall, trace_id: str, spans: Sequence[Span], status: str) ->
         ("Tokens", f"{tokens:,}"),
         ("Cost", money(span_cost(spans))),
         ("Processes", [[tag("a", pid, href=link(call, "processes", pid)), " "] for pid in pids]),
-        ("Id", copied_id(trace_id)),
+        ("Id", render_copyable_id(trace_id)),
     ]
     return facts_row(facts)
 
@@ -297,7 +302,7 @@ _PAUSE_KINDS: Final = frozenset(
 
 
 class TraceContents:
-    """See the module. One for each server: `call.parts.shared(TraceContents)`."""
+    """See the module. One for each server: `call.parts.get_shared(TraceContents)`."""
 
     def __init__(self, parts: HttpParts) -> None:
         self._kernel: Kernel = parts.kernel
@@ -325,14 +330,14 @@ class TraceContents:
         pids = {span.pid for span in spans}
         return [pause for pause in self._pauses.pauses if pause.pid in pids]
 
-    async def of(self, span: Span) -> CallContent | None:
+    async def read_call(self, span: Span) -> CallContent | None:
         """Return what a call of a model or a tool asked and got; None where that is not known."""
         if span.kind not in ("model", "tool"):
             return None
         call_id = str(span.data.get("call_id") or "")
         store = self._kernel.open_reader()
         if store is not None:
-            history = await self._threads.call(_stored_contents, store, span.pid)
+            history = await self._threads.call(_read_contents, store, span.pid)
             return history.nearest(span.kind, span.name, span.time, call_id)
         return _in_conversation(self._kernel, span, call_id)
 
@@ -350,7 +355,7 @@ def _add_pauses(store: Store, history: PauseHistory, after: int) -> int:
     return last
 
 
-def _stored_contents(store: Store, pid: str) -> ContentHistory:
+def _read_contents(store: Store, pid: str) -> ContentHistory:
     def message_at(seq: int) -> Any:
         row = next(iter(store.read(after=seq - 1, upto=seq, kind="message.sent")), None)
         return None if row is None else decode(row.data).get("message")

@@ -23,14 +23,14 @@ from lyra.kernel.services.service import ServiceInfo
 from lyra.kernel.workers.blocks import unknown_process
 from lyra.kernel.workers.envelope_table import unknown_envelope
 from lyra.server.generated import engine_pb2 as pb
-from lyra.server.grpc.fields import WORDS, json_mapping, json_value, required
+from lyra.server.grpc.fields import WORDS, json_mapping, json_value, require
 from lyra.server.grpc.messages import (
-    changed_fields,
     envelope_fields,
     envelope_message,
     event_message,
     fields_of,
     fill,
+    find_changed_fields,
     json_envelope,
     message_from,
 )
@@ -111,7 +111,7 @@ def _admit(needs: str, kernel: Kernel, caller: Caller, given: dict[str, Any]) ->
         caller = caller.acting_for(given.get("user_id", ""))
         given["user_id"] = caller.require_user()
         given["session_id"] = caller.in_session(given.get("session_id", ""))
-        chosen_pid(kernel, caller, given["pid"])
+        check_chosen_pid(kernel, caller, given["pid"])
     elif needs == "user":
         given["user_id"] = caller.acting_for(given.pop("user", "")).require_user()
     else:
@@ -136,7 +136,7 @@ def owner_of(kernel: Kernel, pid: str) -> str:
     return "" if user_id == ANONYMOUS else user_id
 
 
-def chosen_pid(kernel: Kernel, caller: Caller, pid: str, user_id: str = "") -> str:
+def check_chosen_pid(kernel: Kernel, caller: Caller, pid: str, user_id: str = "") -> str:
     """A pid that a client chose: one that the caller owns, or a new one, for `user_id`, that names no other user."""
     if exists(kernel, pid):
         is_free = caller.owns(owner_of(kernel, pid))
@@ -166,7 +166,7 @@ def service_owner(info: ServiceInfo) -> str:
     return owner if isinstance(owner, str) else ""
 
 
-def owned_envelope(caller: Caller, fields: Mapping[str, Any]) -> dict[str, Any]:
+def claim_envelope(caller: Caller, fields: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of an envelope with the ids of the caller; a user that the caller may not act for is Denied."""
     owned = dict(fields)
     for name in ("user_id", "session_id"):
@@ -210,29 +210,29 @@ class EngineCalls(ServiceCalls):
             request_id=request.request_id,
             session_id=caller.in_session(request.session_id),
         )
-        return await self._kept(envelope)
+        return await self._render_durable(envelope)
 
     async def update_envelope(self, request: pb.UpdateEnvelopeRequest, caller: Caller) -> pb.Envelope:
         given = envelope_fields(request.envelope)
-        envelope_id = required(request.envelope.envelope_id, "envelope_id")
+        envelope_id = require(request.envelope.envelope_id, "envelope_id")
         held = envelope_message(require_envelope(self._kernel, caller, envelope_id))
         if held.ByteSize() + request.ByteSize() > SERVER_MESSAGE_BYTES_MAX:
             raise LimitExceeded(
                 f"envelope {envelope_id} would be larger than a message may be", envelope_id=envelope_id
             )
-        changes = changed_fields(given, envelope_fields(held))
+        changes = find_changed_fields(given, envelope_fields(held))
         envelope = self._kernel.update_envelope({**changes, "envelope_id": envelope_id})
-        return await self._kept(envelope)
+        return await self._render_durable(envelope)
 
     async def clone_envelope(self, request: pb.CloneRequest, caller: Caller) -> pb.Envelope:
-        envelope_id = required(request.envelope.envelope_id, "envelope_id")
+        envelope_id = require(request.envelope.envelope_id, "envelope_id")
         require_envelope(self._kernel, caller, envelope_id)
-        return await self._kept(self._kernel.clone_envelope(envelope_id))
+        return await self._render_durable(self._kernel.clone_envelope(envelope_id))
 
     async def check_bounds(self, request: pb.Envelope, caller: Caller) -> pb.BoundsResult:
         return message_from(pb.BoundsResult, self._envelope(request, caller).check_bounds())
 
-    async def _kept(self, envelope: Envelope) -> pb.Envelope:
+    async def _render_durable(self, envelope: Envelope) -> pb.Envelope:
         """The message of an envelope, once the store has it."""
         await self._kernel.durable()
         return envelope_message(envelope)
@@ -246,7 +246,7 @@ class EngineCalls(ServiceCalls):
         pid = request.thread_id
         envelope = self._envelope(request.envelope, caller)
         if pid:
-            chosen_pid(self._kernel, caller, pid, envelope.user_id)
+            check_chosen_pid(self._kernel, caller, pid, envelope.user_id)
         async with aclosing(self._kernel.execute_pipeline(config, envelope, pid=pid or None)) as events:
             async for event in events:
                 message = event_message(event, self._kernel.core.now())
@@ -254,7 +254,7 @@ class EngineCalls(ServiceCalls):
                     yield message
 
     async def execute_agent(self, request: pb.ExecuteAgentRequest, caller: Caller) -> pb.AgentResult:
-        name = required(request.agent_name, "agent_name")
+        name = require(request.agent_name, "agent_name")
         config = json_mapping(request.agent_config, "agent_config")
         pid = f"agent_{self._kernel.entropy.text(16)}"
         try:
@@ -265,7 +265,7 @@ class EngineCalls(ServiceCalls):
         return message_from(pb.AgentResult, run)
 
     def _envelope(self, message: pb.Envelope, caller: Caller) -> Envelope:
-        fields = owned_envelope(caller, envelope_fields(message))
+        fields = claim_envelope(caller, envelope_fields(message))
         return Envelope.create(self._kernel.entropy, now=self._kernel.core.now(), **fields)
 
     def _end_run(self, pid: str) -> None:
@@ -284,11 +284,11 @@ class OrchestrationCalls(ServiceCalls):
     """See the module."""
 
     async def initialize_session(self, request: pb.InitializeSessionRequest, caller: Caller) -> pb.SessionState:
-        pid = required(request.process_id, "process_id")
+        pid = require(request.process_id, "process_id")
         config = json_mapping(request.pipeline_config, "pipeline_config")
         given = json_envelope(request.envelope)
-        envelope = owned_envelope(caller, given or {})
-        chosen_pid(self._kernel, caller, pid, envelope.get("user_id", ""))
+        envelope = claim_envelope(caller, given or {})
+        check_chosen_pid(self._kernel, caller, pid, envelope.get("user_id", ""))
         session = self._kernel.initialize_orchestration(pid, config, envelope, force=request.force)
         return message_from(pb.SessionState, await session)
 
@@ -296,6 +296,6 @@ class OrchestrationCalls(ServiceCalls):
         """A failure is told by `success` or by `error`."""
         output = json_mapping(request.output, "output")
         report = {"metrics": {}, **fields_of(request), "output": output, "success": request.success}
-        pid = require_process(self._kernel, caller, required(report.pop("process_id", ""), "process_id"))
+        pid = require_process(self._kernel, caller, require(report.pop("process_id", ""), "process_id"))
         worker, lease_s = report.pop("worker_id", None), report.pop("lease_seconds", None)
         return message_from(pb.Instruction, await self._kernel.report_agent_result(pid, report, worker, lease_s))

@@ -23,11 +23,11 @@ from lyra.server.grpc.fields import (
     json_mapping,
     json_value,
     milliseconds,
-    required,
+    require,
     text,
 )
 from lyra.server.grpc.messages import answer_fields, fields_of, fill, json_envelope, message_from
-from lyra.server.grpc.services.kernel import SERVICE_OWNER, ServiceCalls, owned_envelope, require_process, service_owner
+from lyra.server.grpc.services.kernel import SERVICE_OWNER, ServiceCalls, claim_envelope, require_process, service_owner
 from lyra.server.owners import interrupt_owner, require_question
 from lyra.server.work.names import is_offered, service_for
 
@@ -46,7 +46,7 @@ class SystemCalls(ServiceCalls):
 
     async def register_service(self, request: pb.RegisterServiceRequest, caller: Caller) -> pb.ServiceInfo:
         fields = service_fields(request.service)
-        name = required(fields["name"], "service.name")
+        name = require(fields["name"], "service.name")
         if name in self._kernel.services.state.services and not caller.owns(
             service_owner(self._kernel.services.get_service(name))
         ):
@@ -57,13 +57,13 @@ class SystemCalls(ServiceCalls):
         return self._service(name)
 
     async def unregister_service(self, request: pb.UnregisterServiceRequest, caller: Caller) -> pb.ServiceInfo:
-        info = self._require_owner(required(request.name, "name"), caller)
+        info = self._require_owner(require(request.name, "name"), caller)
         await self._kernel.unregister_service(info.name)
         return message_from(pb.ServiceInfo, info)
 
     async def update_service_health(self, request: pb.UpdateServiceHealthRequest, caller: Caller) -> pb.ServiceInfo:
-        info = self._require_owner(required(request.name, "name"), caller)
-        await self._kernel.services.update_health(info.name, HEALTH.required(request.status))
+        info = self._require_owner(require(request.name, "name"), caller)
+        await self._kernel.services.update_health(info.name, HEALTH.require(request.status))
         return self._service(info.name)
 
     async def list_services(self, request: pb.ListServicesRequest, caller: Caller) -> pb.ListServicesResponse:
@@ -75,13 +75,13 @@ class SystemCalls(ServiceCalls):
         return pb.ListServicesResponse(services=[message_from(pb.ServiceInfo, info) for info in seen])
 
     async def dispatch_service(self, request: pb.DispatchServiceRequest, caller: Caller) -> pb.DispatchServiceResponse:
-        name = required(request.service, "service")
+        name = require(request.service, "service")
         if request.pid:
             require_process(self._kernel, caller, request.pid)
         given = json_envelope(request.envelope)
         work = {
             "pid": request.pid,
-            "envelope": owned_envelope(caller, given) if given is not None else None,
+            "envelope": claim_envelope(caller, given) if given is not None else None,
             "user_id": caller.user_id,
             "metadata": json_mapping(request.metadata, "metadata") or {},
         }
@@ -105,7 +105,7 @@ class SystemCalls(ServiceCalls):
     # ------------------------------------------------------------------ questions
 
     async def resolve_interrupt(self, request: pb.ResolveInterruptRequest, caller: Caller) -> pb.FlowInterrupt:
-        interrupt_id = required(request.interrupt_id, "interrupt_id")
+        interrupt_id = require(request.interrupt_id, "interrupt_id")
         interrupt = require_question(self._kernel, caller, interrupt_id)
         if not request.HasField("response"):
             raise ConfigError("response is required", key="response")
@@ -177,12 +177,12 @@ class BusCalls(ServiceCalls):
             await stream.aclose()
 
     async def publish(self, request: pb.CommBusPublishRequest, caller: Caller) -> pb.CommBusPublishResponse:
-        event_type = required(request.event_type, "event_type")
+        event_type = require(request.event_type, "event_type")
         await self._kernel.bus.publish(event_type, json_value(request.payload, "payload"), user_id=caller.user_id)
         return pb.CommBusPublishResponse(success=True)
 
     async def send(self, request: pb.CommBusSendRequest, caller: Caller) -> pb.CommBusSendResponse:
-        command_type = required(request.command_type, "command_type")
+        command_type = require(request.command_type, "command_type")
         payload = json_value(request.payload, "payload")
         try:
             await self._kernel.bus.send(command_type, payload, user_id=caller.user_id)
@@ -193,7 +193,7 @@ class BusCalls(ServiceCalls):
         return pb.CommBusSendResponse(success=True)
 
     async def query(self, request: pb.CommBusQueryRequest, caller: Caller) -> pb.CommBusQueryResponse:
-        query_type = required(request.query_type, "query_type")
+        query_type = require(request.query_type, "query_type")
         payload = json_value(request.payload, "payload")
         timeout_s = request.timeout_ms / 1000 if request.timeout_ms else BUS_QUERY_TIMEOUT_S
         try:

@@ -15,7 +15,7 @@ from lyra.core.limits import NAME_LENGTH_MAX, SERVER_ID_CHARS_MAX
 from lyra.errors import AgentFailed, ConfigError, EffectFailed, LyraError, error_from_data
 from lyra.kernel.pipelines.agents import AgentResult
 from lyra.server.generated import engine_pb2 as pb
-from lyra.server.grpc.fields import int32, json_bytes, json_mapping, json_value, required, text
+from lyra.server.grpc.fields import int32, json_bytes, json_mapping, json_value, require, text
 from lyra.server.grpc.services.kernel import ServiceCalls
 from lyra.server.work.desk import Claim, WorkDesk
 from lyra.server.work.piece import ServedName, WorkLease
@@ -60,7 +60,7 @@ class WorkerCalls(ServiceCalls):
 
     async def renew_work(self, request: pb.RenewWorkRequest, caller: Caller) -> pb.RenewWorkResponse:
         held, cancelled = self._desk.renew(
-            required(request.work_id, "work_id"),
+            require(request.work_id, "work_id"),
             _worker(request.worker_id, caller),
             user_id=caller.user_id,
             lease_s=_lease(request.lease_seconds),
@@ -68,8 +68,8 @@ class WorkerCalls(ServiceCalls):
         return pb.RenewWorkResponse(held=held, cancelled=cancelled)
 
     async def complete_work(self, request: pb.CompleteWorkRequest, caller: Caller) -> pb.CompleteWorkResponse:
-        work_id, worker_id = required(request.work_id, "work_id"), _worker(request.worker_id, caller)
-        kind, name = self._desk.served(work_id)
+        work_id, worker_id = require(request.work_id, "work_id"), _worker(request.worker_id, caller)
+        kind, name = self._desk.find_served(work_id)
         value: Any = None
         error = None
         if not request.success:
@@ -84,12 +84,12 @@ class WorkerCalls(ServiceCalls):
 
 def _worker(worker_id: str, caller: Caller) -> str:
     """The worker's id on the desk: each user's workers have names of their own."""
-    given = short_text(required(worker_id, "worker_id"), "worker_id", most=SERVER_ID_CHARS_MAX)
+    given = short_text(require(worker_id, "worker_id"), "worker_id", most=SERVER_ID_CHARS_MAX)
     return f"{given}@{caller.user_id}" if caller.user_id else given
 
 
 def _name(name: str) -> str:
-    if not required(name, "a name").isprintable():
+    if not require(name, "a name").isprintable():
         raise ConfigError("the name of an agent or service is printable text", key="agents")
     return short_text(name, "a name", most=NAME_LENGTH_MAX)
 

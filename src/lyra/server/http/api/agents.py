@@ -172,7 +172,7 @@ def _session_view(call: HttpCall, session_id: str, pid: str) -> dict[str, Any]:
 
 
 async def list_sessions(call: HttpCall) -> SessionList:
-    owned = call.parts.chats.sessions.of(call.caller)
+    owned = call.parts.chats.sessions.list_for(call.caller)
     return SessionList([SessionView(**_session_view(call, name, process.pid)) for name, process in owned])
 
 
@@ -245,7 +245,7 @@ async def start(call: HttpCall) -> RunStarted:
 
 
 async def list_runs(call: HttpCall) -> RunList:
-    owned = call.parts.chats.sessions.of(call.caller)
+    owned = call.parts.chats.sessions.list_for(call.caller)
     known = [(name, process) for name, process in owned if call.kernel.missing_program(process) is None]
     return RunList([_run_view(name, call.kernel.agent(process.pid)) for name, process in known])
 

@@ -71,7 +71,7 @@ def _view(call: HttpCall, interrupt: Interrupt) -> InterruptView:
     )
 
 
-def _required(call: HttpCall) -> Interrupt:
+def _require(call: HttpCall) -> Interrupt:
     return require_question(call.kernel, call.caller, call.path["interrupt_id"])
 
 
@@ -82,18 +82,18 @@ async def list_interrupts(call: HttpCall) -> InterruptList:
 
 
 async def get_interrupt(call: HttpCall) -> InterruptView:
-    return _view(call, _required(call))
+    return _view(call, _require(call))
 
 
 async def answer(call: HttpCall) -> InterruptView:
-    interrupt, body = _required(call), call.body
+    interrupt, body = _require(call), call.body
     response = {"text": body.text, "approved": body.approved, "decision": body.decision, "data": body.data}
     await call.kernel.resolve_interrupt(interrupt.id, response)
     return _view(call, call.kernel.interrupts.get_interrupt(interrupt.id))
 
 
 async def cancel(call: HttpCall) -> InterruptView:
-    interrupt = _required(call)
+    interrupt = _require(call)
     return _view(call, await call.kernel.interrupts.cancel_interrupt(interrupt.id, call.body.reason))
 
 

@@ -10,7 +10,7 @@ import msgspec
 from lyra.core.codec import to_plain
 from lyra.errors import ConfigError, Denied
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer, RequestBody
-from lyra.server.http.mounted_nodes import MountedNodes, NodeFacts, mounted_nodes, read_node, read_nodes
+from lyra.server.http.mounted_nodes import MountedNodes, NodeFacts, get_mounted_nodes, read_node, read_nodes
 from lyra.server.http.problems import HttpRefusal
 from lyra.server.identity import Caller
 
@@ -72,8 +72,8 @@ class ModeBody(RequestBody):
     force: bool = False
 
 
-def _mounted(call: HttpCall) -> MountedNodes:
-    mounted = mounted_nodes(call.kernel)
+def _require_nodes(call: HttpCall) -> MountedNodes:
+    mounted = get_mounted_nodes(call.kernel)
     if mounted is None:
         raise HttpRefusal(404, "this server has no nodes", hint="lyra.server.mount_nodes(kernel, runtime, nodes)")
     return mounted
@@ -113,16 +113,16 @@ def _all(mounted: MountedNodes) -> list[NodeView]:
 
 
 async def list_nodes(call: HttpCall) -> NodeList:
-    mounted = mounted_nodes(call.kernel)
+    mounted = get_mounted_nodes(call.kernel)
     return NodeList([] if mounted is None else await asyncio.to_thread(_all, mounted))
 
 
 async def get_node(call: HttpCall) -> NodeDetail:
-    return await asyncio.to_thread(_detail, _mounted(call), call.path["node_id"], call.caller)
+    return await asyncio.to_thread(_detail, _require_nodes(call), call.path["node_id"], call.caller)
 
 
 async def execute(call: HttpCall) -> ExecuteAnswer:
-    mounted = _mounted(call)
+    mounted = _require_nodes(call)
     node = mounted.get(call.path["node_id"])
     outcome = await asyncio.to_thread(mounted.runtime.execute, node, call.body.inputs)
     failure = outcome.error
@@ -141,14 +141,14 @@ def _require_operator(call: HttpCall) -> None:
 
 async def promote(call: HttpCall) -> NodeDetail:
     _require_operator(call)
-    mounted, node_id = _mounted(call), call.path["node_id"]
+    mounted, node_id = _require_nodes(call), call.path["node_id"]
     await asyncio.to_thread(mounted.runtime.promote, mounted.get(node_id))
     return await asyncio.to_thread(_detail, mounted, node_id, call.caller)
 
 
 async def set_mode(call: HttpCall) -> NodeDetail:
     _require_operator(call)
-    mounted, node_id = _mounted(call), call.path["node_id"]
+    mounted, node_id = _require_nodes(call), call.path["node_id"]
     node = mounted.get(node_id)
     await asyncio.to_thread(mounted.runtime.set_mode, node, call.body.mode, force=call.body.force)
     return await asyncio.to_thread(_detail, mounted, node_id, call.caller)
@@ -156,7 +156,7 @@ async def set_mode(call: HttpCall) -> NodeDetail:
 
 async def roll_back(call: HttpCall) -> NodeDetail:
     _require_operator(call)
-    mounted, node_id = _mounted(call), call.path["node_id"]
+    mounted, node_id = _require_nodes(call), call.path["node_id"]
     facts = await asyncio.to_thread(read_node, mounted, node_id)
     if facts.rollback_mode is None:
         raise ConfigError(f"{node_id} is in {facts.mode}, the lowest mode")
@@ -166,7 +166,7 @@ async def roll_back(call: HttpCall) -> NodeDetail:
 
 async def handle_route(call: HttpCall) -> RawAnswer:
     """Execute the node behind a path of its own."""
-    entry = _mounted(call).entry
+    entry = _require_nodes(call).entry
     method, target = call.path["method"], call.path["target"]
     reply = await asyncio.to_thread(entry.handle, method, target, call.headers, call.raw_body)
     headers = {name: value for name, value in reply.headers.items() if name != "content-type"}

@@ -98,7 +98,9 @@ async def start(call: HttpCall) -> RunStarted:
 
 
 async def list_runs(call: HttpCall) -> PipelineRunList:
-    return PipelineRunList([_view(call, name, process) for name, process in call.parts.pipelines.runs.of(call.caller)])
+    return PipelineRunList(
+        [_view(call, name, process) for name, process in call.parts.pipelines.runs.list_for(call.caller)]
+    )
 
 
 async def get_run(call: HttpCall) -> PipelineRunView:

@@ -231,7 +231,7 @@ class TreeView(msgspec.Struct, kw_only=True):
 
 
 async def get_tree_rows(call: HttpCall) -> TreeView:
-    tree, query = call.parts.shared(LiveTree), call.query
+    tree, query = call.parts.get_shared(LiveTree), call.query
     mark = tree.mark
     changes = tree.since(query.since, call.caller) if query.since and not query.ended else None
     if changes is not None:

@@ -15,7 +15,7 @@ from lyra.errors import Denied
 from lyra.kernel.workers.quota import SystemUsage
 from lyra.observe.metrics import attach_metrics
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer
-from lyra.server.http.mounted_nodes import mounted_nodes
+from lyra.server.http.mounted_nodes import get_mounted_nodes
 from lyra.server.http.problems import HttpRefusal, vendor_of
 from lyra.server.owners import owner_if_known
 
@@ -87,7 +87,7 @@ async def metrics(call: HttpCall) -> RawAnswer:
     if call.caller.is_bound:  # they tell of the agents of all users
         raise Denied("metrics are for the operator", hint="use a token that is bound to no user")
     body, media = attach_metrics(call.kernel).render()
-    mounted = mounted_nodes(call.kernel)
+    mounted = get_mounted_nodes(call.kernel)
     if mounted is not None and b"# TYPE sir_executions_total " not in body:  # the application may have added them
         body += (await asyncio.to_thread(mounted.runtime.metrics_text)).encode()
     return RawAnswer(body, media)

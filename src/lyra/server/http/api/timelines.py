@@ -93,14 +93,14 @@ async def timeline(call: HttpCall) -> TimelineAnswer:
         more = query.after + len(steps) < len(run.steps)
         return TimelineAnswer(run.summary(), [step.to_data() for step in steps], more)
 
-    return await call.parts.shared(Timelines).read(pid, look)
+    return await call.parts.get_shared(Timelines).read(pid, look)
 
 
 async def moment(call: HttpCall) -> dict[str, Any]:
     pid = run_pid(call, call.path["pid"])
     number = step_number(call.path["number"])
     process = call.query.process or None
-    told = await call.parts.shared(Timelines).read(pid, lambda run: run.moment(number, process))
+    told = await call.parts.get_shared(Timelines).read(pid, lambda run: run.moment(number, process))
     if call.query.frames:
         place = await frames_of(call, pid, number, told["pid"])
         told["frames"] = [frame.to_data() for frame in place.frames]
@@ -113,7 +113,7 @@ async def frames_of(call: HttpCall, pid: str, number: int, process: str) -> Prog
     """The functions that the program of a process stood in after a step; for those who may run programs."""
     if not (call.caller.is_operator and call.caller.may_change):
         raise Denied("the variables of a program need an operator", hint="the program is run again to see them")
-    timelines = call.parts.shared(Timelines)
+    timelines = call.parts.get_shared(Timelines)
     if await _is_vega(call, pid):
         return await timelines.vega_place(pid, number, process)
     return ProgramMoment(await timelines.frames(pid, number, process))
@@ -123,7 +123,7 @@ async def _is_vega(call: HttpCall, pid: str) -> bool:
     """Whether a run is the durable run of a Vega program."""
     if pid in call.kernel.processes:
         return False
-    return await call.parts.shared(Timelines).read(pid, lambda run: bool(run.run_id))
+    return await call.parts.get_shared(Timelines).read(pid, lambda run: bool(run.run_id))
 
 
 def step_number(text: str) -> int:
@@ -135,7 +135,9 @@ def step_number(text: str) -> int:
 
 async def diff(call: HttpCall) -> dict[str, Any]:
     left, right = run_pid(call, call.path["pid"]), run_pid(call, call.path["other"])
-    return await call.parts.shared(Timelines).read_two(left, right, lambda old, new: compare_runs(old, new).to_data())
+    return await call.parts.get_shared(Timelines).read_two(
+        left, right, lambda old, new: compare_runs(old, new).to_data()
+    )
 
 
 async def fork(call: HttpCall) -> ForkStarted:
@@ -157,7 +159,7 @@ async def fork_of(call: HttpCall, pid: str, number: int, change: StepChange) -> 
     kernel = call.kernel
     if await _is_vega(call, pid):
         return await _fork_vega(call, pid, number, change)
-    prepared = await call.parts.shared(Timelines).prepare_fork(pid, number, change)
+    prepared = await call.parts.get_shared(Timelines).prepare_fork(pid, number, change)
     started = await start_prepared(kernel, prepared, new_pid=_session_pid(call, pid))
     owner = owner_if_known(kernel, pid)
     if owner:
@@ -178,7 +180,7 @@ async def _fork_vega(call: HttpCall, run_id: str, number: int, change: StepChang
         raise ConfigError("a fork of a Vega run changes a reply or a result", hint="choose one of them", key="reply")
     text = change.reply if change.reply is not None else change.result
     written = text if isinstance(text, str) else json.dumps(text, ensure_ascii=False)
-    started = await call.parts.shared(VegaForks).start(run_id, number, written)
+    started = await call.parts.get_shared(VegaForks).start(run_id, number, written)
     return ForkStarted(pid=started, of=run_id, at=number)
 
 

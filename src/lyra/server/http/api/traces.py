@@ -88,7 +88,7 @@ class CostReport(msgspec.Struct, kw_only=True):
     total_usd: float
 
 
-async def own_spans(call: HttpCall) -> list[Span]:
+async def list_own_spans(call: HttpCall) -> list[Span]:
     """The spans of the caller's processes, also of the time before the server began, the oldest first."""
     await call.parts.records.load_past()
     return list_spans(call)
@@ -100,7 +100,7 @@ def list_spans(call: HttpCall) -> list[Span]:
 
 
 async def list_traces(call: HttpCall) -> TraceList:
-    by_trace = spans_by_trace(await own_spans(call))
+    by_trace = spans_by_trace(await list_own_spans(call))
     return TraceList([trace_line(trace_id, spans) for trace_id, spans in islice(by_trace.items(), call.query.limit)])
 
 
@@ -136,13 +136,13 @@ def _name(root: Span) -> str:
 
 async def get_trace(call: HttpCall) -> TraceDetail:
     trace_id = call.path["trace_id"]
-    spans = [span for span in await own_spans(call) if span.trace_id == trace_id]
+    spans = [span for span in await list_own_spans(call) if span.trace_id == trace_id]
     if not spans:
         raise HttpRefusal(404, f"no trace {trace_id[:80]!r}", hint="GET /api/traces lists those that are kept")
-    return TraceDetail(trace_id=trace_id, spans=[_nested(node) for node in span_tree(spans)])
+    return TraceDetail(trace_id=trace_id, spans=[_render_node(node) for node in span_tree(spans)])
 
 
-def _nested(node: SpanNode) -> SpanView:
+def _render_node(node: SpanNode) -> SpanView:
     span = node.span
     return SpanView(
         span_id=span.span_id,
@@ -154,7 +154,7 @@ def _nested(node: SpanNode) -> SpanView:
         started_at=span.started,
         latency_ms=span.latency_ms,
         data=span.data,
-        children=[_nested(child) for child in node.children],
+        children=[_render_node(child) for child in node.children],
     )
 
 

@@ -86,7 +86,7 @@ async def add_webhook(call: HttpCall) -> WebhookAdded:
 
 
 async def list_webhooks(call: HttpCall) -> WebhookList:
-    rows = [_view(call, name, process.pid) for name, process in call.parts.deliveries.webhooks.of(call.caller)]
+    rows = [_view(call, name, process.pid) for name, process in call.parts.deliveries.webhooks.list_for(call.caller)]
     return WebhookList([row for row in rows if row is not None])
 
 
@@ -109,7 +109,7 @@ async def add_hook(call: HttpCall) -> HookAdded:
 
 async def list_hooks(call: HttpCall) -> HookList:
     rows = []
-    for name, process in call.parts.hooks.hooks.of(call.caller):
+    for name, process in call.parts.hooks.hooks.list_for(call.caller):
         target = call.parts.hooks.target(process.pid)
         if process.alive:
             rows.append(HookView(hook_id=name, path=f"/hooks/{name}", pid=target.pid, agent=target.agent))

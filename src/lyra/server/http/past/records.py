@@ -28,7 +28,7 @@ from lyra.kernel.base.tasks import BlockingCalls
 from lyra.observe.history.calls import key_of_agent
 from lyra.observe.history.time_series import TimeSeries
 from lyra.observe.spans import KINDS, Span, session_span, span_of
-from lyra.observe.stored_records import stored_records
+from lyra.observe.stored_records import read_stored_records
 from lyra.observe.timeline.step import SupervisedStarts
 from lyra.server.owners import GATEWAY_KEYS, owner_if_known
 
@@ -207,12 +207,12 @@ class Records:
 
     def _sum_of(self, span: Span, owner: str, key: str) -> CostSum:
         day = _day(int(span.time // _DAY_S))
-        sum_key = (span.agent, span.name, day, owner, self._paid_by(span, key))
+        sum_key = (span.agent, span.name, day, owner, self._find_paying_key(span, key))
         if sum_key not in self._sums and len(self._sums) >= SERVER_COST_ROWS_MAX:
             sum_key = (_OTHER, _OTHER, day, "", "")
         return self._sums.setdefault(sum_key, CostSum(*sum_key))
 
-    def _paid_by(self, span: Span, key: str) -> str:
+    def _find_paying_key(self, span: Span, key: str) -> str:
         """Return the gateway key that pays: the one of the record, or that of the process above the agent."""
         key = key or key_of_agent(span.agent)
         if key or self._kernel is None:
@@ -288,7 +288,7 @@ def read_past(store: Store, until_seq: int, pace: ReadingPace) -> PastRecords:
     """Return what ended or was started again up to a row. The clock may have been set back since: times do not tell."""
     restarts: list[tuple[float, str]] = []
     try:
-        records = list(stored_records(_past_events(store, until_seq, restarts, pace), store.identity().id))
+        records = list(read_stored_records(_past_events(store, until_seq, restarts, pace), store.identity().id))
     finally:
         store.close()
     return PastRecords(_spans(records), restarts)
@@ -301,7 +301,7 @@ def read_recent(store: Store, until_seq: int) -> list[Span]:
         until = takewhile(lambda row: row.seq <= until_seq, store.read(after=first))
         rows = [row for row in until if row.kind in _PAST_KINDS]
         events = [Event(row.seq, row.time, row.pid, row.kind, decode(row.data)) for row in rows]
-        records = list(stored_records(events, store.identity().id))
+        records = list(read_stored_records(events, store.identity().id))
     finally:
         store.close()
     parents = {event.pid: event.data.get("parent") or "" for event in events if event.kind == "process.created"}

@@ -93,7 +93,7 @@ class Timelines:
         """Read what a fork of a run begins with."""
         from lyra.agents.forks.fork import prepare_fork
 
-        known = set(self._kernel.programs.known())
+        known = set(self._kernel.programs.list_known())
 
         def prepare(runs: list[RunTimeline]) -> PreparedFork:
             store = self._store
@@ -107,7 +107,7 @@ class Timelines:
         its journal, in a thread: one at a time, since that may take long."""
         if self._is_looking:
             raise HttpRefusal(409, "another program is being looked at", hint="try again in a moment")
-        programs = list(dict.fromkeys(self._kernel.programs.known().values()))
+        programs = list(dict.fromkeys(self._kernel.programs.list_known().values()))
         self._is_looking = True
         return await self._threads.call(self._frames, pid, number, process, programs)
 
@@ -132,13 +132,13 @@ class Timelines:
         with self._lock:
             return look([self._run(pid) for pid in pids])
 
-    def _opened(self) -> Store | None:
+    def _open_store(self) -> Store | None:
         if self._store is None:
             self._store = self._kernel.open_reader()
         return self._store
 
     def _run(self, pid: str) -> RunTimeline:
-        store = self._opened()
+        store = self._open_store()
         if store is None:
             raise _no_journal()
         run = self._runs.pop(pid, None)
@@ -181,7 +181,7 @@ class Timelines:
 
     def _look_at_vega(self, name: str, look: Callable[[DurableRun], T]) -> T | None:
         with self._lock:
-            store = self._opened()
+            store = self._open_store()
             run = None if store is None else self._vega_run(store, name)
             return None if run is None else look(DurableRun(run.space))
 
@@ -238,7 +238,7 @@ class Timelines:
 
     def _summaries(self, limit: int) -> dict[str, dict[str, Any]]:
         with self._lock:
-            store = self._opened()
+            store = self._open_store()
             runs = ((name, self._vega_run(store, name)) for name in run_names(store)[::-1] if store is not None)
             begun = ((name, run) for name, run in runs if run is not None)
             return {name: _brief(run) for name, run in islice(begun, limit)}
@@ -287,7 +287,7 @@ class VegaForks:
 
     def __init__(self, parts: HttpParts) -> None:
         self._kernel = parts.kernel
-        self._timelines = parts.shared(Timelines)
+        self._timelines = parts.get_shared(Timelines)
         self._threads = BlockingCalls("lyra-forks")
         self._live: dict[str, tuple[asyncio.AbstractEventLoop, asyncio.Task[None]] | None] = {}
         self._work: set[asyncio.Task[None]] = set()  # one for each that is under way
@@ -314,17 +314,17 @@ class VegaForks:
         """Run a fork to its end, on a loop of its own. How its program ended is in its journal."""
         name = fork.run_id
         try:
-            Context().run(asyncio.run, self._lived(fork))  # nothing of the request that asked for it
+            Context().run(asyncio.run, self._run_fork(fork))  # nothing of the request that asked for it
         except LyraError as error:
             if not _is_over(fork):
-                self._failed(name, error)
+                self._note_failure(name, error)
         except asyncio.CancelledError:
             pass  # the server stops
         finally:
             self._live.pop(name, None)
             fork.close()
 
-    async def _lived(self, fork: RunFork) -> None:
+    async def _run_fork(self, fork: RunFork) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._live[fork.run_id] = asyncio.get_running_loop(), task
@@ -339,7 +339,7 @@ class VegaForks:
 
         return Config.load(flags=fork.settings)
 
-    def _failed(self, name: str, error: LyraError) -> None:
+    def _note_failure(self, name: str, error: LyraError) -> None:
         hint = f" ({error.hint})" if error.hint else ""
         self.failures[name] = f"{error.message}{hint}"
         while len(self.failures) > _FAILURES_KEPT:

@@ -112,7 +112,7 @@ class Deliveries:
         check_url(url, self.inside)
         if not kinds:
             raise ConfigError("name the kinds of events", hint='such as ["process.terminated"]', key="kinds")
-        if len(self.webhooks.of(caller)) >= SERVER_WEBHOOKS_MAX:
+        if len(self.webhooks.list_for(caller)) >= SERVER_WEBHOOKS_MAX:
             raise Overloaded(f"{SERVER_WEBHOOKS_MAX} webhooks, the most there may be", hint="remove one")
         webhook_id = self._kernel.entropy.text(16)
         pid = self.webhooks.claim(webhook_id, caller)

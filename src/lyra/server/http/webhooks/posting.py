@@ -114,7 +114,7 @@ def seal(key: bytes, name: str, text: str) -> str:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     nonce = random_key()[:_NONCE_BYTES]
-    sealed = AESGCM(_derived(key)).encrypt(nonce, text.encode(), name.encode())
+    sealed = AESGCM(_derive(key)).encrypt(nonce, text.encode(), name.encode())
     return base64.b64encode(nonce + sealed).decode()
 
 
@@ -125,10 +125,10 @@ def unseal(key: bytes, name: str, sealed: str) -> str:
 
     try:
         data = base64.b64decode(sealed, validate=True)
-        return AESGCM(_derived(key)).decrypt(data[:_NONCE_BYTES], data[_NONCE_BYTES:], name.encode()).decode()
+        return AESGCM(_derive(key)).decrypt(data[:_NONCE_BYTES], data[_NONCE_BYTES:], name.encode()).decode()
     except (InvalidTag, ValueError):
         raise Corrupt(f"a sealed secret of {name} cannot be opened", hint="is the server's key another one?") from None
 
 
-def _derived(key: bytes) -> bytes:
+def _derive(key: bytes) -> bytes:
     return hmac.new(key, _PURPOSE, hashlib.sha256).digest()

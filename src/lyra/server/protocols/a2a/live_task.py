@@ -112,7 +112,7 @@ class LiveTask:
             self._text += event.delta
             self._wake()
 
-    def changed(self) -> None:
+    def on_changed(self) -> None:
         """The status is another one, or a question was put or answered."""
         self._version += 1
         if self.record.state == "completed" and not self.record.is_data:
@@ -272,13 +272,13 @@ def answer_of(question: Interrupt, parts: Any) -> dict[str, Any]:
             raise RpcError("invalid_params", f"answer one of {', '.join(DECISIONS_IN_DOUBT)}")
         return {"decision": decision}
     if question.kind == "confirmation":
-        return {"text": text, "approved": _approved(text, data)}
+        return {"text": text, "approved": _read_approval(text, data)}
     if not text and not data:
         raise RpcError("invalid_params", "the question is answered by text or data")
     return {"text": text, "data": data or None}
 
 
-def _approved(text: str, data: dict[str, Any]) -> bool:
+def _read_approval(text: str, data: dict[str, Any]) -> bool:
     given = data.get("approved")
     if isinstance(given, bool):
         return given

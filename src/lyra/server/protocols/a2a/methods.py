@@ -42,7 +42,7 @@ class A2aCall(NamedTuple):
 
     @property
     def tasks(self) -> A2aTasks:
-        return self.http.parts.shared(A2aTasks)
+        return self.http.parts.get_shared(A2aTasks)
 
     async def task(self, task_id: str) -> LiveTask:
         self.http.act_target = task_id
@@ -118,7 +118,7 @@ async def list_tasks(call: A2aCall) -> Any:
     size = params.page_size if params.HasField("page_size") else _PAGE_DEFAULT
     if not 1 <= size <= _PAGE_MAX:
         raise RpcError("invalid_params", f"pageSize is 1 to {_PAGE_MAX}")
-    rows = [live for live in await call.tasks.of(call.agent.name, call.http.caller) if _is_wanted(live, params)]
+    rows = [live for live in await call.tasks.list_for(call.agent.name, call.http.caller) if _is_wanted(live, params)]
     ids = [live.record.id for live in rows]
     if params.page_token and params.page_token not in ids:
         raise RpcError("invalid_params", "pageToken is not one of this list")
@@ -168,7 +168,7 @@ async def get_push(call: A2aCall) -> Any:
 
 async def list_push(call: A2aCall) -> Any:
     live = await call.task(call.params.task_id)
-    configs = [_config(target) for target in call.tasks.push.of(live)]
+    configs = [_config(target) for target in call.tasks.push.list_for(live)]
     return messages().ListTaskPushNotificationConfigsResponse(configs=configs)
 
 
@@ -185,7 +185,7 @@ def _config(target: PushTarget) -> Any:
     return config
 
 
-async def extended_card(call: A2aCall) -> Any:
+async def render_extended_card(call: A2aCall) -> Any:
     return agent_card(call.agent, call.http.base_url, is_extended=True)
 
 
@@ -200,7 +200,7 @@ METHODS: Final[dict[str, A2aMethod]] = {
     "GetTaskPushNotificationConfig": A2aMethod("GetTaskPushNotificationConfigRequest", get_push),
     "ListTaskPushNotificationConfigs": A2aMethod("ListTaskPushNotificationConfigsRequest", list_push),
     "DeleteTaskPushNotificationConfig": A2aMethod("DeleteTaskPushNotificationConfigRequest", delete_push, changes=True),
-    "GetExtendedAgentCard": A2aMethod("GetExtendedAgentCardRequest", extended_card),
+    "GetExtendedAgentCard": A2aMethod("GetExtendedAgentCardRequest", render_extended_card),
 }
 
 
@@ -260,12 +260,12 @@ def agent_card(agent: AgentDeclaration, base_url: str, *, is_extended: bool = Fa
 def card_data(card: Any) -> dict[str, Any]:
     """A card as JSON that clients of both versions of the protocol read."""
     before = compat().to_compat_agent_card(card).model_dump(mode="json", by_alias=True, exclude_none=True)
-    data: dict[str, Any] = _merged(to_json(card), before)
+    data: dict[str, Any] = _merge(to_json(card), before)
     return data
 
 
-def _merged(new: Any, before: Any) -> Any:
+def _merge(new: Any, before: Any) -> Any:
     """The new form with the keys that only the earlier one has."""
     if isinstance(new, dict) and isinstance(before, dict):
-        return {**before, **{key: _merged(value, before.get(key)) for key, value in new.items()}}
+        return {**before, **{key: _merge(value, before.get(key)) for key, value in new.items()}}
     return new

@@ -20,7 +20,7 @@ from lyra.core.limits import A2A_PUSH_CONFIGS_MAX, SERVER_WEBHOOK_WAITING_MAX
 from lyra.core.naming import A2A_PUSH, named
 from lyra.errors import EffectFailed, LyraError, Overloaded
 from lyra.server.http.webhooks.posting import POST_RETRY, POST_TIMEOUT_S, check_url, post, seal, unseal
-from lyra.server.owners import owned_pid, spawn_for
+from lyra.server.owners import make_owned_pid, spawn_for
 from lyra.server.protocols.a2a.errors import RpcError
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ class PushConfigs:
         self.check(config)
         scheme = config.authentication.scheme
         config_id = config.id or self._id_of(config)
-        known = {target.id: target for target in self.of(live)}
+        known = {target.id: target for target in self.list_for(live)}
         if not config.id and config_id in known:
             return known[config_id]
         if config_id in known:
@@ -122,7 +122,7 @@ class PushConfigs:
         elif len(known) >= A2A_PUSH_CONFIGS_MAX:
             raise Overloaded(f"{A2A_PUSH_CONFIGS_MAX} configurations, the most a task may have", hint="delete one")
         rest = f"{live.record.id}.{config_id}.{self._kernel.entropy.text(8)}"
-        pid = owned_pid("push", live.owner, rest)
+        pid = make_owned_pid("push", live.owner, rest)
         secrets = msgspec.json.encode([config.token, config.authentication.credentials]).decode()
         sealed = seal(self._deliveries.key, pid, secrets)
         target = PushTarget(live.record.id, config_id, config.url, scheme, sealed, version)
@@ -135,11 +135,11 @@ class PushConfigs:
         facts = [config.url, config.token, config.authentication.scheme, config.authentication.credentials]
         return hmac.new(self._deliveries.key, msgspec.json.encode(facts), hashlib.sha256).hexdigest()[:16]
 
-    def of(self, live: LiveTask) -> list[PushTarget]:
+    def list_for(self, live: LiveTask) -> list[PushTarget]:
         return [target for target in self._targets.values() if target.task_id == live.record.id]
 
     def get(self, live: LiveTask, config_id: str) -> PushTarget:
-        for target in self.of(live):
+        for target in self.list_for(live):
             if target.id == config_id:
                 return target
         raise RpcError("task_not_found", "the task has no such configuration")

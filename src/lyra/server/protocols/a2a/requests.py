@@ -45,9 +45,9 @@ async def answer_request(call: HttpCall, agent: AgentDeclaration) -> RawAnswer |
     request = RpcRequest(None, "", {})
     call.act = ""  # a request that cannot be read is no act
     try:
-        body = decoded(call.raw_body)
+        body = decode(call.raw_body)
         request = RpcRequest(_request_id(body), "", body)
-        request = _checked(request)
+        request = _check(request)
         return await _carry_out(call, agent, request)
     except Exception as error:  # noqa: BLE001 (told to the client in the shape that it reads)
         told = rpc_error_of(error, call.kernel)
@@ -55,7 +55,7 @@ async def answer_request(call: HttpCall, agent: AgentDeclaration) -> RawAnswer |
         return RawAnswer(msgspec.json.encode(request.error(told)))
 
 
-def decoded(raw: bytes) -> dict[str, Any]:
+def decode(raw: bytes) -> dict[str, Any]:
     """The JSON object of a body; RpcError where it is none."""
     try:
         body = msgspec.json.decode(raw)
@@ -71,7 +71,7 @@ def _request_id(body: dict[str, Any]) -> str | int | None:
     return given if isinstance(given, (str, int)) and not isinstance(given, bool) else None
 
 
-def _checked(request: RpcRequest) -> RpcRequest:
+def _check(request: RpcRequest) -> RpcRequest:
     body = request.body
     method = body.get("method")
     if body.get("jsonrpc") != "2.0" or not isinstance(method, str) or request.id != body.get("id"):
@@ -94,7 +94,7 @@ async def _carry_out(call: HttpCall, agent: AgentDeclaration, request: RpcReques
     if earlier is None:
         params = from_json(request.body.get("params", {}), getattr(messages(), method.params)())
         asked = A2aCall(call, agent, params)
-        write = _written
+        write = _to_json
     else:
         asked = A2aCall(call, agent, earlier.params(request.body), PROTOCOL_BEFORE)
         write = lambda value: earlier.result(value, request.id)  # noqa: E731 (the other branch has a function)
@@ -111,7 +111,7 @@ def check_version(call: HttpCall, spoken: str) -> None:
         raise RpcError("version", f"the method belongs to version {spoken}, and the request says {given[:20]!r}")
 
 
-def _written(value: Any) -> Any:
+def _to_json(value: Any) -> Any:
     return None if value is None else to_json(value)
 
 
@@ -156,7 +156,7 @@ def _dump_model(model: Any) -> Any:
     return model.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
-def _sent(value: Any, _request_id: Any) -> Any:
+def _render_sent(value: Any, _request_id: Any) -> Any:
     if value.HasField("task"):
         return _dump_model(compat().to_compat_task(value.task))
     return _dump_model(compat().to_compat_message(value.message))
@@ -187,7 +187,7 @@ def _nothing(_value: Any, _request_id: Any) -> Any:
 
 
 _RESULTS: Final[dict[str, Callable[[Any, Any], Any]]] = {
-    "sent": _sent,
+    "sent": _render_sent,
     "task": _task,
     "event": _event,
     "config": _config,

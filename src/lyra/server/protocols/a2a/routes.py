@@ -16,7 +16,7 @@ from lyra.server.http.problems import HttpRefusal
 from lyra.server.http.sse import sse_event
 from lyra.server.protocols.a2a.errors import RpcError, rpc_error_of
 from lyra.server.protocols.a2a.methods import METHODS, A2aCall, agent_card, card_data, default_agent
-from lyra.server.protocols.a2a.requests import HEARTBEAT, answer_request, check_version, decoded
+from lyra.server.protocols.a2a.requests import HEARTBEAT, answer_request, check_version, decode
 from lyra.server.protocols.a2a.tasks import A2aTasks
 
 # ---------------------------------------------------------------- rest
@@ -57,7 +57,7 @@ async def _answer(call: HttpCall, name: str, **in_path: str) -> RawAnswer | Stre
         if method.changes:
             call.caller.require_change()
         check_version(call, PROTOCOL)
-        given = {**_query(call), **(decoded(call.raw_body) if call.raw_body.strip() else {})}
+        given = {**_query(call), **(decode(call.raw_body) if call.raw_body.strip() else {})}
         params = from_json(given, getattr(messages(), method.params)())
         for field, value in in_path.items():
             setattr(params, field, value)

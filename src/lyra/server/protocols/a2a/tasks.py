@@ -33,7 +33,7 @@ from lyra.core.naming import A2A_TASK, A2A_TURN, named
 from lyra.errors import ConfigError, Overloaded
 from lyra.kernel.process.links import Down
 from lyra.server.http.problems import HttpRefusal
-from lyra.server.owners import OwnedPid, owned_pid, spawn_for
+from lyra.server.owners import OwnedPid, make_owned_pid, spawn_for
 from lyra.server.protocols.a2a.errors import RpcError
 from lyra.server.protocols.a2a.live_task import CANCELED, A2aRecord, LiveTask, agent_message, answer_of, question_text
 from lyra.server.protocols.a2a.push import PushConfigs
@@ -103,9 +103,9 @@ class A2aTasks:
         live = None if owned is None else self._live.get(owned.rest)
         return _ignore if live is None else live.hear
 
-    def told(self, live: LiveTask) -> None:
+    def notify(self, live: LiveTask) -> None:
         """The status of a task has changed: its readers and its receivers are told."""
-        live.changed()
+        live.on_changed()
         self.push.tell(live)
 
     def _hear(self, event: Event) -> None:
@@ -118,7 +118,7 @@ class A2aTasks:
             owned = OwnedPid.read(process.pid)
             live = self._live.get(owned.rest) if owned is not None and owned.kind == "task" else None
             if live is not None:
-                self.told(live)
+                self.notify(live)
                 return
             process = process.parent
 
@@ -135,7 +135,7 @@ class A2aTasks:
         ended = None if process is None else process.exit
         if live is not None and ended is not None and not live.record.has_ended:
             live.record.end(ended, self._kernel, self._kernel.clock.now())
-            self.told(live)
+            self.notify(live)
 
     # ------------------------------------------------------------------ for clients
 
@@ -149,7 +149,7 @@ class A2aTasks:
             raise RpcError("task_not_found")
         return live
 
-    async def of(self, agent: str, caller: Caller) -> list[LiveTask]:
+    async def list_for(self, agent: str, caller: Caller) -> list[LiveTask]:
         """The tasks of the caller with that agent, the one that changed last first."""
         if self._expected:
             await asyncio.wait(list(self._expected.values()), timeout=_RESTORE_S)
@@ -170,7 +170,7 @@ class A2aTasks:
         history = self._history(agent, caller, message.context_id)
         message.task_id, message.role = task_id, messages().ROLE_USER  # whatever the client calls itself
         record = A2aRecord(task_id, agent, message.context_id, now, [to_json(message)], changed_at=now)
-        pid = owned_pid("task", caller.user_id, task_id)
+        pid = make_owned_pid("task", caller.user_id, task_id)
         if pid in self._kernel.processes:
             raise RpcError(
                 "unsupported", "the task of this message is over and forgotten; send it with another messageId"
@@ -307,7 +307,7 @@ async def a2a_task(ctx: Context, record: A2aRecord, history: list[dict[str, Any]
         )
         ctx.monitor(turn)
         record.state = "working"
-        live.changed()
+        live.on_changed()
         while not record.has_ended:
             message = await ctx.receive()
             if isinstance(message, Down):
@@ -316,7 +316,7 @@ async def a2a_task(ctx: Context, record: A2aRecord, history: list[dict[str, Any]
                 record.messages += [row for row in message[REPLY] if not record.has_message(row.get("messageId", ""))]
             elif isinstance(message, dict) and CANCEL in message:
                 ctx.stop(turn, reason=CANCELED)
-        tasks.told(live)
+        tasks.notify(live)
         await ctx.checkpoint(record)
     while True:
         await ctx.receive()

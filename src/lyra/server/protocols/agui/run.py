@@ -151,9 +151,9 @@ class AguiRun:
         if turn is not None and turn.is_read and turn.failure is not None:
             if not isinstance(turn.failure, asyncio.CancelledError):
                 return [*events, self._error(turn.failure)]
-            return [*events, *self._snapshot(), self._finished(self._types.RunFinishedCancelledOutcome())]
+            return [*events, *self._snapshot(), self._make_finished(self._types.RunFinishedCancelledOutcome())]
         result = to_plain_value(turn.value) if turn is not None and turn.is_read and self._has_output else None
-        return [*events, *self._snapshot(), self._finished(self._outcome(), result)]
+        return [*events, *self._snapshot(), self._make_finished(self._outcome(), result)]
 
     def _snapshot(self) -> list[Any]:
         messages = snapshot_messages(self._process.messages, self._ids, self._request)
@@ -169,7 +169,7 @@ class AguiRun:
             return types.RunFinishedInterruptOutcome(interrupts=interrupts)
         return types.RunFinishedSuccessOutcome(pending_tool_call_ids=list(questions.calls) or None)
 
-    def _finished(self, outcome: Any, result: Any = None) -> Any:
+    def _make_finished(self, outcome: Any, result: Any = None) -> Any:
         request = self._request
         return self._types.RunFinishedEvent(
             thread_id=request.thread_id,
@@ -362,7 +362,7 @@ class EventTranslator:
         value = {"toolCallId": event.id, "text": event.text, "fraction": event.fraction}
         return [self._types.CustomEvent(name="lyra.tool_progress", value=value)]
 
-    def _interrupted(self, event: Interrupted) -> list[Any]:
+    def _on_interrupted(self, event: Interrupted) -> list[Any]:
         """The run's outcome tells it; what is noted here is the call that it is about, where the front end knows it:
         the call of a helper is not told."""
         call_id = str(event.about.get("call_id", ""))
@@ -389,6 +389,6 @@ _FEEDS: Final[dict[type[AgentEvent], Callable[[EventTranslator, Any], list[Any]]
     ToolStarted: EventTranslator._tool_started,
     ToolEnded: EventTranslator._tool_ended,
     ToolProgress: EventTranslator._tool_progress,
-    Interrupted: EventTranslator._interrupted,
+    Interrupted: EventTranslator._on_interrupted,
     HookNotice: EventTranslator._notice,
 }

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lyra.errors import InvalidTransition, LyraError
 from lyra.server.http.directory import refuse_if_draining
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer, Streamed
-from lyra.server.owners import owned_pid, spawn_for
+from lyra.server.owners import make_owned_pid, spawn_for
 from lyra.server.protocols.agui.input import AguiBody, AguiRequest, agui_types, read_input
 from lyra.server.protocols.agui.messages import assistant_count, without_context
 from lyra.server.protocols.agui.questions import answer_calls, answer_interrupts, open_questions
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 def thread_pid(agent: str, user_id: str, thread_id: str) -> str:
     """The pid of a thread."""
     digest = hashlib.sha256(f"{agent}\0{thread_id}".encode("utf-8", "surrogatepass")).hexdigest()
-    return owned_pid("agui", user_id, digest[:40])
+    return make_owned_pid("agui", user_id, digest[:40])
 
 
 class AguiThreads:
@@ -154,7 +154,7 @@ async def run_agent(call: HttpCall) -> Streamed:
     refuse_if_draining(call.parts.is_draining)
     request = AguiRequest(read_input(call.raw_body))
     agent = call.parts.chats.directory.declaration(call.path["agent"])
-    threads: AguiThreads = call.parts.shared(AguiThreads)
+    threads: AguiThreads = call.parts.get_shared(AguiThreads)
     events = (await threads.run(agent, call.caller, request)).stream()
     first = await anext(events)  # from here on the run ends with its stream, also where the client has left by now
     return Streamed(_after(first, events))

@@ -1,0 +1,345 @@
+"""A search for inputs that a program accepts and that reach all of it.
+
+`InputSearch.case()` gives the next inputs to try, with a seed and a script for what the outside world answers. First
+come kept failures and the inputs of test cases, then all inputs of a node that has few, then in turn likely ones, near
+ones and random ones. What an execution reached is told with `learn`: inputs that reached something new are kept and
+changed further. A change replaces values, moves numbers by a unit or by what a comparison was short of, puts the other
+side of a comparison where the one side came from, or lets the world answer one request differently. The same seed
+gives the same search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from decimal import Decimal, DecimalException
+from typing import Any, Final
+
+import msgspec
+
+from lyra.core.ids import seeded
+from lyra.vesper import ir
+from lyra.vesper.evidence.inputs import InputGenerator
+from lyra.vesper.evidence.likely_inputs import LikelyInputs
+from lyra.vesper.evidence.reach import Watched
+from lyra.vesper.evidence.rooms import finite_inputs
+from lyra.vesper.evidence.worlds import WorldAnswer
+
+_KEPT_MAX: Final = 400  # inputs that reached something new
+_RANDOM_BATCH: Final = 64
+_LEAVES_MAX: Final = 64  # values of one input that a change chooses from
+_MUTATED_SHARE: Final = 0.55
+_NEAR_SHARE: Final = 0.08  # inputs of test cases with one changed
+_RANDOM_SHARE: Final = 0.04  # of any inputs, wrong ones among them
+_OPEN_SHARE: Final = 0.6  # in a context that stands in no node's way
+
+
+class SearchCase(msgspec.Struct, frozen=True):
+    """One execution to try."""
+
+    inputs: dict[str, Any]
+    seed: int = 0  # of what the world answers
+    script: Mapping[tuple[str, int], WorldAnswer] = {}  # answers that are fixed
+    context: int = 0  # the number of the context; 0 stands in no node's way
+
+
+class _KeptCase(msgspec.Struct, frozen=True):
+    case: SearchCase
+    pairs: tuple[tuple[Any, Any], ...]
+    answers: Mapping[tuple[str, int], WorldAnswer]
+    is_accepted: bool
+
+
+class InputSearch:
+    """See the module."""
+
+    def __init__(
+        self,
+        program: ir.NodeProgram,
+        seed: int,
+        *,
+        first: Iterable[Mapping[str, Any]] = (),
+        cases: Sequence[Mapping[str, Any]] = (),
+        contexts: int = 1,
+    ) -> None:
+        self._rng = seeded(seed)
+        self._is_pure, self._contexts = program.pure, contexts
+        self._likely = LikelyInputs(program, cases, self._rng)
+        self._random = InputGenerator(program, seed)
+        self._batch: list[dict[str, Any]] = []
+        self.all_inputs = finite_inputs(program)
+        self._given = iter([dict(inputs) for inputs in (*first, *cases, *(self.all_inputs or ()))])
+        self._kept: list[_KeptCase] = []
+        self._accepted: list[_KeptCase] = []
+        self._known: set[Any] = set()
+        self._names = [declared.name for declared in program.inputs]
+
+    def _start(
+        self, first: Iterable[Mapping[str, Any]], cases: Iterable[Mapping[str, Any]]
+    ) -> Iterator[dict[str, Any]]:
+        for inputs in (*first, *cases, *(self.all_inputs or ())):
+            yield dict(inputs)
+
+    def case(self) -> SearchCase:
+        """Return the next execution to try."""
+        rng = self._rng
+        given = next(self._given, None)
+        if given is not None:
+            return self._in_world(given)
+        choice = rng.random()
+        if choice < _MUTATED_SHARE and self._kept:
+            pool = self._accepted if self._accepted and rng.random() < 0.9 else self._kept
+            recent = pool[-24:] if rng.random() < 0.5 else pool
+            return self._mutate(rng.choice(recent))
+        if choice < _MUTATED_SHARE + _NEAR_SHARE:
+            return self._in_world(self._likely.near_case())
+        if choice < _MUTATED_SHARE + _NEAR_SHARE + _RANDOM_SHARE:
+            if not self._batch:
+                self._batch = self._random.batch(_RANDOM_BATCH)
+            return self._in_world(self._batch.pop())
+        return self._in_world(self._likely.row())
+
+    def learn(self, case: SearchCase, watched: Watched, answers: Mapping[tuple[str, int], WorldAnswer]) -> bool:
+        """Keep a case that reached something new; returns whether it did."""
+        new = watched.features - self._known
+        if not new:
+            return False
+        self._known |= new
+        kept = _KeptCase(case, tuple(watched.pairs), dict(answers), watched.is_accepted)
+        for pool in (self._kept, self._accepted) if watched.is_accepted else (self._kept,):
+            if len(pool) >= _KEPT_MAX:
+                pool.pop(self._rng.randrange(0, len(pool) // 2))
+            pool.append(kept)
+        return True
+
+    def _in_world(self, inputs: dict[str, Any]) -> SearchCase:
+        rng = self._rng
+        context = 0 if self._contexts == 1 or rng.random() < _OPEN_SHARE else rng.randrange(self._contexts)
+        return SearchCase(inputs, 0 if self._is_pure else rng.getrandbits(40), {}, context)
+
+    # ------------------------------------------------------------ changes
+
+    def _mutate(self, kept: _KeptCase) -> SearchCase:
+        rng = self._rng
+        inputs, case = kept.case.inputs, kept.case
+        seed, script = case.seed, case.script
+        if not self._is_pure and rng.random() < 0.5:
+            seed, script = self._change_world(kept)
+            if rng.random() < 0.5:
+                return msgspec.structs.replace(case, seed=seed, script=script)
+        for _ in range(rng.choice((1, 1, 1, 2, 3))):
+            inputs = self._change(inputs, kept.pairs)
+        return SearchCase(inputs, seed, script, case.context)
+
+    def _change_world(self, kept: _KeptCase) -> tuple[int, Mapping[tuple[str, int], WorldAnswer]]:
+        """Return another seed, or the answers that were given with one of them drawn again or changed."""
+        rng = self._rng
+        seed = rng.getrandbits(40)
+        places = list(kept.answers)
+        if not places or rng.random() < 0.2:
+            return seed, {}
+        place = rng.choice(places)
+        script = dict(kept.answers)
+        answer = script.pop(place)
+        if not answer.error and answer.value is not None and rng.random() < 0.6:
+            value = self._change_value({"": answer.value}, kept.pairs)[""]
+            script[place] = WorldAnswer(value, is_wrong=answer.is_wrong or type(value) is not type(answer.value))
+        return seed, script
+
+    def _change(self, inputs: dict[str, Any], pairs: Sequence[tuple[Any, Any]]) -> dict[str, Any]:
+        rng = self._rng
+        if not self._names:
+            return inputs
+        choice = rng.random()
+        name = rng.choice(self._names)
+        if choice < 0.2 or name not in inputs:
+            return {**inputs, name: self._likely.value(name)}
+        if choice < 0.28 and self._kept:
+            other = rng.choice(self._kept).case.inputs
+            return {**inputs, name: other[name]} if name in other else inputs
+        return self._change_value(inputs, pairs)
+
+    def _change_value(self, inputs: dict[str, Any], pairs: Sequence[tuple[Any, Any]]) -> dict[str, Any]:
+        """Return the values with one of them changed, by what a comparison wants of it or at random."""
+        rng = self._rng
+        leaves = list(_leaves(inputs))
+        if not leaves:
+            return inputs
+        if pairs and rng.random() < 0.5:
+            left, right = rng.choice(pairs)
+            if rng.random() < 0.5:
+                left, right = right, left
+            same = [(path, value) for path, value in leaves if _is_same(value, left)]
+            if same:
+                path, value = rng.choice(same)
+                new = self._step_beside(right)
+                is_whole = isinstance(value, int) and isinstance(new, Decimal)
+                return {**_put(inputs, path, int(new) if is_whole else new)}
+            numbers = [(path, value) for path, value in leaves if _is_number(value)]
+            if numbers and _is_number(left) and _is_number(right):
+                path, value = rng.choice(numbers)
+                return {**_put(inputs, path, self._move(value, left, right))}
+        path, value = rng.choice(leaves)
+        return {**_put(inputs, path, self._replace(value))}
+
+    def _step_beside(self, value: Any) -> Any:
+        """Return a value, or one just beside it."""
+        step = self._rng.choice((0, 0, 1, -1))
+        if isinstance(value, datetime):
+            return value + timedelta(microseconds=step) if step else value
+        if isinstance(value, Decimal):
+            exponent = value.as_tuple().exponent
+            return value + Decimal(step).scaleb(exponent if isinstance(exponent, int) else 0)
+        return value + step if isinstance(value, int) and not isinstance(value, bool) else value
+
+    def _move(self, value: Any, left: Any, right: Any) -> Any:
+        """Return a number that is moved by what one side of a comparison was short of."""
+        number = _decimal(value)
+        try:
+            match self._rng.randrange(4):
+                case 0:
+                    number += _decimal(right) - _decimal(left)
+                case 1:
+                    number -= _decimal(right) - _decimal(left)
+                case 2 if left:
+                    number = number * _decimal(right) / _decimal(left)
+                case _:
+                    number += self._rng.choice((1, -1))
+        except DecimalException:
+            return value
+        return _convert_like(number, value)
+
+    def _replace(self, value: Any) -> Any:
+        rng = self._rng
+        match value:
+            case bool():
+                return not value
+            case int():
+                return rng.choice(
+                    (value + 1, value - 1, -value, value * 2, value // 2, 0, value + rng.randrange(-50, 50))
+                )
+            case Decimal() | float():
+                number = _decimal(value)
+                exponent = number.as_tuple().exponent
+                unit = Decimal(1).scaleb(exponent if isinstance(exponent, int) else 0)
+                choices = (
+                    number + unit,
+                    number - unit,
+                    number * 2,
+                    number / 2,
+                    -number,
+                    Decimal(0),
+                    number + 1,
+                    number - 1,
+                )
+                return _convert_like(rng.choice(choices), value)
+            case str():
+                return self._replace_text(value)
+            case list():
+                return self._replace_list(value)
+            case datetime():
+                return value + timedelta(seconds=rng.choice((1, -1, 86_400, -86_400, 31 * 86_400)))
+            case None:
+                return rng.choice((0, 1, "", "a", True))
+        return value
+
+    def _replace_text(self, value: str) -> Any:
+        rng = self._rng
+        number = _decimal(value)
+        if number and rng.random() < 0.7:
+            return format(_convert_like(_decimal(self._replace(number)), number), "f")
+        place = rng.randrange(0, len(value) + 1)
+        match rng.randrange(4):
+            case 0:
+                return value[:place] + rng.choice("a0_ Zé") + value[place:]
+            case 1:
+                return value[:place] + value[place + 1 :]
+            case 2:
+                return value[:place] + rng.choice("a0bz9") + value[place + 1 :]
+        return value + value[-1:]
+
+    def _replace_list(self, value: list[Any]) -> list[Any]:
+        rng = self._rng
+        if not value:
+            return value
+        place = rng.randrange(0, len(value))
+        match rng.randrange(4):
+            case 0:
+                return value[:place] + value[place + 1 :]
+            case 1:
+                return [*value, value[place]]
+            case 2:
+                return value[::-1]
+        return value[: place + 1]
+
+
+# ---------------------------------------------------------------- values inside values
+
+_Path = tuple[Any, ...]
+
+
+def _leaves(value: Any, path: _Path = ()) -> Iterator[tuple[_Path, Any]]:
+    """Yield the places of the values inside a value, lists among them."""
+    todo: list[tuple[_Path, Any]] = [(path, value)]
+    count = 0
+    while todo and count < _LEAVES_MAX:
+        place, part = todo.pop()
+        if isinstance(part, dict):
+            todo.extend(((*place, name), item) for name, item in part.items())
+            continue
+        if isinstance(part, list):
+            todo.extend(((*place, number), item) for number, item in enumerate(part))
+        if place:
+            count += 1
+            yield place, part
+
+
+def _put(value: Any, path: _Path, new: Any) -> Any:
+    """Return a value with another one at a place inside it; what stands elsewhere is shared."""
+    if not path:
+        return new
+    head, *rest = path
+    if isinstance(value, dict):
+        return {**value, head: _put(value[head], tuple(rest), new)}
+    return [*value[:head], _put(value[head], tuple(rest), new), *value[head + 1 :]]
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, str):
+        return value != "" and _decimal(value) != 0
+    return isinstance(value, (int, float, Decimal)) and not isinstance(value, bool)
+
+
+def _decimal(value: Any) -> Decimal:
+    """Return a number as a decimal; 0 for what is none."""
+    try:
+        number = Decimal(str(value))
+    except DecimalException:
+        return Decimal(0)
+    return number if number.is_finite() and abs(number.adjusted()) < 40 else Decimal(0)
+
+
+def _is_same(value: Any, other: Any) -> bool:
+    if isinstance(other, datetime) and isinstance(value, str):
+        try:
+            return datetime.fromisoformat(value) == other
+        except (ValueError, TypeError):
+            return False
+    if isinstance(other, bool) or isinstance(value, bool) or isinstance(other, str):
+        return value is other or (isinstance(value, str) and value == other)
+    return _is_number(value) and _is_number(other) and _decimal(value) == _decimal(other)
+
+
+def _convert_like(number: Decimal, value: Any) -> Any:
+    """Return a number of the kind, and with the digits after the point, that another one has."""
+    try:
+        if isinstance(value, int):
+            return int(number)
+        if isinstance(value, float):
+            return float(round(number, 6))
+        exponent = _decimal(value).as_tuple().exponent
+        unit = Decimal(1).scaleb(min(exponent, 0) if isinstance(exponent, int) else 0)
+        rounded = number.quantize(unit)
+    except (DecimalException, OverflowError, ValueError):
+        return value
+    return format(rounded, "f") if isinstance(value, str) else rounded

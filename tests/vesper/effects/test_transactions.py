@@ -1,0 +1,176 @@
+"""Transactions of nodes on SQLite and on a real PostgreSQL server: all of their steps are done, or none."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lyra import vesper
+from lyra.vesper.effects.database import open_database
+from lyra.vesper.evidence.modes import ORDER
+from lyra.vesper.runtime.recording import trace_data
+from tests.vesper.effects.shop import GRANT, NODE, make_tables, rows, runtime
+
+THREADS, STOCK = 40, 20
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A database with an empty stock."""
+    if request.param == "sqlite":
+        address = f"sqlite:///{tmp_path}/shop.db"
+    else:
+        address = request.getfixturevalue("postgres_server").url
+    make_tables(address, 0)
+    return address
+
+
+def state(url: str) -> tuple[int, int]:
+    """How many are left, and how many orders there are."""
+    ((left,),) = rows(url, "SELECT quantity FROM stock")
+    ((orders,),) = rows(url, "SELECT count(*) FROM orders")
+    return left, orders
+
+
+@pytest.mark.parametrize("runtimes", [1, 4])
+def test_forty_threads_take_the_twenty_that_are_there(url: str, runtimes: int) -> None:
+    """Each reads the stock, computes and writes; no unit is sold twice, and a refused order leaves no row."""
+    make_tables(url, STOCK)
+    node = vesper.load(NODE)
+    with ExitStack() as stack:
+        opened = [stack.enter_context(runtime(url)) for _ in range(runtimes)]
+
+        def take(number: int) -> Any:
+            inputs = {"item": "apple", "idempotency_key": f"key-{number}"}
+            return opened[number % runtimes].execute(node, inputs, "dual_verify")
+
+        with ThreadPoolExecutor(THREADS) as pool:
+            outcomes = list(pool.map(take, range(THREADS)))
+        endings = Counter(outcome.error.code if outcome.error else "success" for outcome in outcomes)
+        assert endings == {"success": STOCK, "out_of_stock": THREADS - STOCK}
+        assert sorted(outcome.outputs["left"] for outcome in outcomes if not outcome.error) == list(range(STOCK))
+        assert state(url) == (0, STOCK)
+        assert [one.evidence(node).divergences for one in opened] == [0] * runtimes
+
+
+@pytest.mark.parametrize("mode", ORDER)
+def test_a_transaction_is_one_act(url: str, mode: str) -> None:
+    """The journal has one act, with all statements in its answer; an act of its key is not performed again."""
+    make_tables(url, 5)
+    with runtime(url) as opened:
+        outcome = opened.execute(vesper.load(NODE), {"item": "apple", "idempotency_key": "k1"}, mode)
+        assert outcome.outputs == {"left": 4}
+        (trace,) = opened.traces().values()
+        (effect,) = trace_data(trace, opened.privacy)[2]
+        assert (effect.step, effect.response["committed"]) == ("take", True)
+        assert [row["step"] for row in effect.response["statements"]] == ["note", "look", "keep"]
+    assert state(url) == (4, 1)
+    assert rows(url, "SELECT key FROM lyra_effects") == [("k1/take/0",)]
+
+
+def test_an_error_of_a_statement_rolls_back(url: str) -> None:
+    """What the statements before it did is not there either; the error is that of the statement."""
+    make_tables(url, 5)
+    text = NODE.replace('data: {item: "{item}", owner', 'data: {item: "{item}", owner_of')
+    text = text.replace(
+        "      - {step: note",
+        "      - {step: first, operation: database_update, table: stock,"
+        ' where: {item: "{item}"}, set: {quantity: 99}}\n      - {step: note',
+    )
+    node = vesper.load(text)
+    with runtime(url) as opened:
+        for number, mode in enumerate(("python_only", "direct_only", "dual_verify")):
+            outcome = opened.execute(node, {"item": "apple", "idempotency_key": f"k{number}"}, mode)
+            assert outcome.error is not None
+            assert outcome.error.code == "effect_failed"
+        assert opened.evidence(node).divergences == 0
+    assert state(url) == (5, 0)
+
+
+def test_a_transaction_that_is_always_in_anothers_way_is_a_conflict(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is tried again for a while; then rules about `conflict` say what the node answers."""
+    make_tables(url, 5)
+    monkeypatch.setattr("lyra.vesper.effects.database._BUSY_S", 0.2)
+    node, tries = vesper.load(NODE), []
+
+    def may_go_on(left: Any) -> bool:
+        tries.append(left)
+        if not url.startswith("sqlite"):
+            rows(url, "UPDATE stock SET quantity = quantity + 1")
+        return True
+
+    with ExitStack() as stack:
+        if url.startswith("sqlite"):
+            other = open_database(url)
+            stack.callback(other.close)
+            connection = stack.enter_context(other._transaction())
+            connection.execute("BEGIN IMMEDIATE")
+        opened = stack.enter_context(runtime(url, predicates={"may_go_on": may_go_on}))
+        outcome = opened.execute(node, {"item": "apple", "idempotency_key": "k1"}, "dual_verify")
+        assert outcome.error is not None
+        assert (outcome.error.code, outcome.error.message) == ("busy", "try again")
+        assert opened.evidence(node).divergences == 0
+    assert rows(url, "SELECT count(*) FROM orders") == [(0,)]
+    assert url.startswith("sqlite") or len(tries) > 1
+
+
+def test_a_right_that_is_missing_stops_it_before_it_begins(url: str) -> None:
+    """Also a right of its last step."""
+    make_tables(url, 5)
+    with vesper.Runtime(database=url, grant=GRANT[:2], predicates={"may_go_on": lambda left: True}) as opened:
+        outcome = opened.execute(vesper.load(NODE), {"item": "apple", "idempotency_key": "k1"})
+        assert outcome.error is not None
+        assert outcome.error.code == "capability_denied"
+    assert state(url) == (5, 0)
+
+
+def test_sensitive_values_are_sealed_in_the_record(url: str, tmp_path: Path) -> None:
+    """The journal and the record in the database tell nothing of them; the execution goes on from the record."""
+    make_tables(url, 5)
+    node = vesper.load(NODE.replace("  item: string", "  item: {type: string, sensitive: true}"))
+    store = tmp_path / "lyra.db"
+    rows(url, "UPDATE stock SET item = 'secret-fruit'")
+    with runtime(url, str(store)) as opened:
+        outcome = opened.execute(node, {"item": "secret-fruit", "idempotency_key": "k1"}, "dual_verify")
+        assert outcome.outputs == {"left": 4}
+    ((record,),) = rows(url, "SELECT response FROM lyra_effects")
+    assert "statements" not in record
+    assert b"secret-fruit" not in b"".join(path.read_bytes() for path in tmp_path.glob("lyra.db*"))
+
+
+# ---------------------------------------------------------------- kills
+
+
+def start(folder: Path, url: str, mode: str, when: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "tests.vesper.effects.shop", str(folder), url, mode, when]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+@pytest.mark.parametrize("mode", ["dual_verify"])
+@pytest.mark.parametrize("when", ["inside", "after"])
+def test_a_killed_transaction_is_done_once_or_not_at_all(url: str, tmp_path: Path, when: str, mode: str) -> None:
+    """Killed inside, nothing of it is there; killed after its commit, it is not done again. Then the execution goes
+    on, and has the same end."""
+    make_tables(url, 5)
+    first = start(tmp_path, url, mode, when)
+    deadline = time.monotonic() + 30
+    while not (tmp_path / "stopped").exists():
+        assert time.monotonic() < deadline
+        assert first.poll() is None, first.communicate()
+        time.sleep(0.005)
+    first.kill()
+    first.communicate()
+    assert state(url) == ((5, 0) if when == "inside" else (4, 1))
+    second = start(tmp_path, url, mode, "never")
+    output, errors = second.communicate(timeout=60)
+    assert json.loads(output or "{}") == {"status": "success", "outputs": {"left": 4}, "code": ""}, errors
+    assert state(url) == (4, 1)
