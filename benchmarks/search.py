@@ -42,7 +42,7 @@ def fill(folder: str, files: int) -> None:
 
 def tools_of(folder: str, *, ripgrep: bool) -> dict[str, Tool]:
     """As an agent has them: what the permission rules hide is hidden."""
-    workspace = Workspace(folder, hidden=Permissions(workspace=folder).hidden)
+    workspace = Workspace(folder, hidden=Permissions(workspace=folder).is_hidden)
     return {tool.name: tool for tool in search_tools(workspace, ripgrep=ripgrep)}
 
 

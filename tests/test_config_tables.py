@@ -131,7 +131,7 @@ def test_no_part_of_a_price_is_inert(place):
     config = place.user(f'[prices."here/m"]\n{lines}').load()
     assert config.prices["here/m"] == {name: Decimal(f"{number}.1") for number, name in enumerate(names, 1)}
     price = Price.per_mtok("1.1", "2.1", cache_read_usd="3.1", cache_write_usd="4.1", request_usd="5.1")
-    assert Prices(config.prices).of("here/m") == price
+    assert Prices(config.prices).find("here/m") == price
 
 
 def test_no_part_of_a_limit_is_inert(place):
@@ -360,7 +360,7 @@ def test_a_project_cannot_lower_a_price(place):
 def test_a_project_price_below_the_published_one_is_not_used(place):
     """A project's price counts only where no price is published, or a lower one."""
     name = "anthropic/claude-sonnet-4-20250514"  # $3 and $15
-    published = Prices().of(name)
+    published = Prices().find(name)
     for input_usd, output_usd, used in (
         ("0.1", "15", False),
         ("3", "14", False),
@@ -370,12 +370,12 @@ def test_a_project_price_below_the_published_one_is_not_used(place):
         text = f'[prices."{name}"]\ninput_usd_per_mtok = {input_usd}\noutput_usd_per_mtok = {output_usd}'
         config = place.repo(text).load()
         assert config.project_prices == {name}
-        price = Prices(raising=config.prices).of(name)
+        price = Prices(raising=config.prices).find(name)
         dearer = Price.from_data(config.prices[name])
         # Writing to a cache costs $3.75: a price without a word about it has to be above that.
         assert (price == dearer) == used
         assert used or price == published
-    assert Prices(raising={"here/m": config.prices[name]}).of("here/m") == dearer
+    assert Prices(raising={"here/m": config.prices[name]}).find("here/m") == dearer
 
 
 def test_a_project_can_only_tighten_a_limit(place):

@@ -20,7 +20,7 @@ from lyra.errors import ConfigError
 from lyra.kernel.kernel import Kernel
 from lyra.mcp.servers import load_settings
 from lyra.tools.builtin.workspace import Workspace
-from lyra.tools.permissions.settings import load_layers, passed_over, permissions_of
+from lyra.tools.permissions.settings import describe_passed_over, load_layers, permissions_of
 from lyra.tools.yaml import DynamicTools
 from lyra.tools.yaml.places import sources_here
 from tests import trusting
@@ -710,7 +710,7 @@ def test_rules_count_by_the_content_of_their_file(place):
     place.write(".lyra/permissions.local.toml", 'allow = ["Bash"]\n')
     layers = load_layers(str(place.work), home=str(place.home), trusted=None)
     assert [rule.text for rule in permissions_of(layers).rules_of("allow", "Bash")] == ["Bash(a *)"]
-    (remark,) = passed_over(layers)
+    (remark,) = describe_passed_over(layers)
     assert remark.endswith("permissions.local.toml: allow counts once the folder is trusted")
 
 

@@ -12,7 +12,7 @@ import pytest
 from lyra.core.providers import SETTINGS, TIMEOUTS, USUAL, KnownModel, Usual, is_loopback, is_loopback_url
 from lyra.models import LLMClient, Message, Request, providers
 from lyra.models.names import model_name
-from lyra.models.pricing import Price, Prices, _find, context_window, published_names
+from lyra.models.pricing import Price, Prices, _find, context_window, list_published_names
 from lyra.models.provider import LLMProvider
 from lyra.models.settings import Timeouts, settings_of
 from lyra.sage.terminal.first_run import _set_up_lines, missing_variables
@@ -111,11 +111,11 @@ def test_one_row_is_a_provider(monkeypatch):
     assert asyncio.run(ask()) == "Hello"
     assert model_name("quill-2") == ("quillon", "quill-2")
     assert settings_of("quillon", {}, {"QUILLON_API_KEY": "k"}).base_url == "https://api.quillon.example/v1"
-    assert published_names("quillon") == ["quill-1", "quill-2"]
+    assert list_published_names("quillon") == ["quill-1", "quill-2"]
     assert context_window("quillon/quill-1") == 128_000
     assert context_window("quillon/quill-3") is None
-    assert Prices().of("quillon/quill-2") == Price.per_mtok("2", "8")
-    assert Prices().of("quillon/quill-3") is None
+    assert Prices().find("quillon/quill-2") == Price.per_mtok("2", "8")
+    assert Prices().find("quillon/quill-3") is None
     assert missing_variables("quillon/quill-1", {}, {}) == ("QUILLON_API_KEY",)
     assert any("sage --model quillon/quill-1" in text for line in _set_up_lines("", ()) for _, text in line)
 

@@ -127,8 +127,8 @@ def test_local_models_cost_nothing():
 def test_prices_of_the_users_own_come_first():
     """They are read from the digits that were written."""
     own = Prices({"openai/gpt-4o": {"input_usd_per_mtok": 0.1, "output_usd_per_mtok": "0.2", "request_usd": "0.001"}})
-    assert own.of("openai/gpt-4o").cost(TokenUsage(1_000_000, 1_000_000)) == 300_000 + 1_000
-    assert own.of("openai/o3") == price_of("openai/o3")
+    assert own.find("openai/gpt-4o").cost(TokenUsage(1_000_000, 1_000_000)) == 300_000 + 1_000
+    assert own.find("openai/o3") == price_of("openai/o3")
     with pytest.raises(ConfigError, match=r"the price of a/b: a price has no setting 'input'") as raised:
         Prices({"a/b": {"input": 1}})
     assert raised.value.key == "prices.a/b"
@@ -152,8 +152,8 @@ def test_each_column_of_a_price_is_paid(column):
     """Seven dollars in one column and nothing in the others: the call costs what that column says."""
     usage, micro_usd = COLUMNS[column]
     nothing = dict.fromkeys(TABLES["prices"].columns, 0)
-    assert Prices({"a/b": {**nothing, column: 7}}).of("a/b").cost(usage) == micro_usd
-    assert Prices({"a/b": nothing}).of("a/b").cost(usage) == 0
+    assert Prices({"a/b": {**nothing, column: 7}}).find("a/b").cost(usage) == micro_usd
+    assert Prices({"a/b": nothing}).find("a/b").cost(usage) == 0
     assert set(COLUMNS) == set(TABLES["prices"].columns)
 
 
@@ -196,9 +196,9 @@ def test_a_price_that_changes_with_the_date_is_looked_up_again():
     clock = _Clock("2000-01-01")
     prices = Prices(clock=clock)
     million = TokenUsage(1_000_000, 0)
-    assert prices.of(name).cost(million) == before.input_mtok * 1_000_000
+    assert prices.find(name).cost(million) == before.input_mtok * 1_000_000
     clock.set(change.isoformat())
-    assert prices.of(name).cost(million) == after.input_mtok * 1_000_000
+    assert prices.find(name).cost(million) == after.input_mtok * 1_000_000
 
 
 def test_thoughts_have_a_price_of_their_own():
@@ -211,11 +211,11 @@ def test_thoughts_have_a_price_of_their_own():
 def test_models_that_embed_are_priced_by_their_input():
     """They have no price for output, so that no answer can be paid; a model that answers has one price for both."""
     prices = Prices()
-    assert prices.of("openai/text-embedding-3-small") is None
+    assert prices.find("openai/text-embedding-3-small") is None
     embedding = prices.find_for_embeddings("openai/text-embedding-3-small")
     assert embedding is not None
     assert embedding.cost(TokenUsage(1_000_000, 0)) == 20_000
-    assert prices.find_for_embeddings("openai/gpt-4o-mini") == prices.of("openai/gpt-4o-mini")
+    assert prices.find_for_embeddings("openai/gpt-4o-mini") == prices.find("openai/gpt-4o-mini")
     assert prices.find_for_embeddings("openai/no-such-model") is None
     assert prices.find_for_embeddings("sim/other") is None
 
@@ -225,8 +225,8 @@ def test_prices_of_any_number_of_names_take_no_more_room():
     own = Price.per_mtok(1, 2)
     prices = Prices({"own/model": own})
     for number in range(25_000):
-        prices.of(f"nowhere/{number}")
+        prices.find(f"nowhere/{number}")
         prices.find_for_embeddings(f"sim/{number}")
     assert len(prices._known) <= 10_001
     assert len(prices._embeddings) <= 10_000
-    assert prices.of("own/model") is own
+    assert prices.find("own/model") is own

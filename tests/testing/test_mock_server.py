@@ -324,7 +324,7 @@ def test_no_bytes_bring_it_down(pieces):
 
     async def handler(asked, exchange):
         assert asked.method
-        await exchange.whole(200, b"", {})
+        await exchange.send_whole(200, b"", {})
 
     async def main():
         reader = asyncio.StreamReader()

@@ -37,7 +37,7 @@ class Watch:
 
     def run(self, turns: Turns, *calls: tuple[Tool, float]) -> float:
         async def act(tool_: Tool, seconds: float) -> None:
-            async with turns.of(tool_):
+            async with turns.take_turn(tool_):
                 await tool_(seconds=seconds)
 
         async def main() -> float:
@@ -94,7 +94,7 @@ def test_who_is_cancelled_while_waiting_holds_nothing(concurrency):
         turns = Turns()
 
         async def hold_turn(tool_: Tool) -> None:
-            async with turns.of(tool_):
+            async with turns.take_turn(tool_):
                 await tool_(seconds=1.0)
 
         first, second, third = (asyncio.ensure_future(hold_turn(act)) for _ in range(3))
@@ -105,7 +105,7 @@ def test_who_is_cancelled_while_waiting_holds_nothing(concurrency):
         await asyncio.gather(first, third, fourth)
         assert second.cancelled()
         assert watch.began.count("act") == 2
-        async with asyncio.timeout(5), turns.of(act):
+        async with asyncio.timeout(5), turns.take_turn(act):
             pass  # nothing was left held
 
     virtual(main())
@@ -118,7 +118,7 @@ def test_one_let_in_and_cancelled_in_the_same_moment_holds_nothing():
         entered = asyncio.Event()
 
         async def hold() -> None:
-            async with turns.of(act):
+            async with turns.take_turn(act):
                 entered.set()
                 await asyncio.sleep(1)
 
@@ -128,7 +128,7 @@ def test_one_let_in_and_cancelled_in_the_same_moment_holds_nothing():
         await asyncio.sleep(0.5)
         asyncio.get_running_loop().call_later(0.5, second.cancel)
         await asyncio.gather(first, second, return_exceptions=True)
-        async with asyncio.timeout(5), turns.of(act):
+        async with asyncio.timeout(5), turns.take_turn(act):
             pass
 
     virtual(main())

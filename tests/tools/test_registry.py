@@ -187,7 +187,7 @@ def test_a_cancelled_caller_is_cancelled():
 def test_functions_that_block_run_off_the_loop():
     """Eight that wait for each other all come to their end, and the loop goes on."""
     all_here = threading.Barrier(8)
-    wrapped._own_threads.cache_clear()  # a pool that other tests have used may count a busy thread of theirs as idle
+    wrapped._get_threads.cache_clear()  # a pool that other tests have used may count a busy thread of theirs as idle
 
     def nap() -> str:
         all_here.wait(timeout=10)

@@ -14,13 +14,13 @@ from typing import Any, Final
 from lyra.errors import ToolError
 from lyra.sage.agent.tasks.state import TaskRecord
 from lyra.sage.terminal.commands_view import block_lines
-from lyra.sage.terminal.echo import Folds, Sheet, error_lines, expanded_lines, note_lines, prompt_lines, task_words
+from lyra.sage.terminal.echo import Folds, Sheet, error_lines, note_lines, prompt_lines, render_fold, task_words
 from lyra.sage.terminal.facts import TerminalFacts
 from lyra.sage.terminal.loop import Status, status_line
 from lyra.sage.terminal.question import TerminalQuestion
 from lyra.sage.terminal.question_desk import AboutSetting, about_lines, key_lines, why_lines
 from lyra.sage.terminal.text.diff_view import diff_lines
-from lyra.sage.terminal.text.styled_lines import MARKS, Line, encoded
+from lyra.sage.terminal.text.styled_lines import MARKS, Line, encode_line
 from lyra.sage.terminal.turn_view import TurnView
 from lyra.testing import SimClock
 from verify.attacks.scripted_agent import Attempts
@@ -67,9 +67,9 @@ class _Paper:
         self.written: list[str] = []
 
     def show(self, lines: Sequence[Line]) -> None:
-        self.written += [encoded(line, colour=True, unicode=True) for line in lines]
+        self.written += [encode_line(line, colour=True, unicode=True) for line in lines]
 
-    def changed(self) -> None:
+    def mark_changed(self) -> None:
         """There is no live block."""
 
 
@@ -82,7 +82,7 @@ def _turn(*lines: Any) -> list[str]:
         paper.show(view.live_lines(_WIDTH, 30))
     view.finish()
     for fold in folds.recent(50):
-        paper.show(expanded_lines(fold, _WIDTH, _FACTS))
+        paper.show(render_fold(fold, _WIDTH, _FACTS))
     return paper.written
 
 

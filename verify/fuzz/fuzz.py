@@ -135,8 +135,8 @@ def _shell(rng: ProcessRandom) -> None:
     read = read_line(line)
     for pattern in ("rm *", "git * --dry-run", "*a*b*c*d*", "?m x"):
         glob = TextGlob(pattern)
-        read.touched_by(glob)
-        read.allowed_by(glob)
+        read.is_touched_by(glob)
+        read.is_allowed_by(glob)
 
 
 def _rule(rng: ProcessRandom) -> None:

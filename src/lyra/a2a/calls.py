@@ -140,22 +140,22 @@ class RemoteCalls:
         except EffectFailed as error:
             if is_lost(error) and not order.task_id:
                 with suppress(EffectFailed):  # the answer was lost, and the task may be there
-                    task = await self._begun(order, looks=1)
+                    task = await self._find_begun_task(order, looks=1)
                     if task is not None:
-                        return self._charged(task)
+                        return self._charge_answer(task)
             raise
         if response is None:
             raise EffectFailed(f"the remote agent {self._name} answered nothing", status=_REFUSED)
-        return self._charged(response.message if response.HasField("message") else response.task)
+        return self._charge_answer(response.message if response.HasField("message") else response.task)
 
     async def find_out(self, *call: Any, may_repeat: bool = False, idempotency_key: str = "") -> Charged[Any]:  # noqa: ARG002 (one signature)
         """After a restart: what became of a message that may have been sent."""
         order: RemoteOrder = call[0]
         if order.task_id:  # an answer to a question: the task says whether it still asks
-            task = await self._looked_up(order.task_id)
+            task = await self._look_up_task(order.task_id)
             if task is None:
                 raise OutcomeUnknown(f"the remote agent {self._name} does not say whether it got an answer")
-            charged = self._charged(task)
+            charged = self._charge_answer(task)
             has_come = any(row.message_id == order.message_id for row in task.history)
             if has_come or charged.value["state"] != "asks":
                 return charged
@@ -163,17 +163,17 @@ class RemoteCalls:
                 raise OutcomeUnknown(f"the remote agent {self._name} does not say which answers it got")
             return await self._post(order)
         try:
-            task = await self._begun(order, looks=_LOOKS)
+            task = await self._find_begun_task(order, looks=_LOOKS)
             card = await self._connection.card()
         except EffectFailed as error:
             raise OutcomeUnknown(f"the remote agent {self._name} cannot say what it got: {error.message}") from None
         if task is not None:
-            return self._charged(task)
+            return self._charge_answer(task)
         if all(row.uri != IDEMPOTENT_MESSAGES for row in card.capabilities.extensions):
             raise OutcomeUnknown(f"the remote agent {self._name} has no task of the message, and may yet begin one")
         return await self._post(order)
 
-    async def _begun(self, order: RemoteOrder, *, looks: int) -> Any:
+    async def _find_begun_task(self, order: RemoteOrder, *, looks: int) -> Any:
         """The task that a message has begun, by the message's context; None where it has begun none."""
         request = messages().ListTasksRequest(
             context_id=order.context_id, page_size=_PAGE, include_artifacts=True, history_length=_PAGE
@@ -182,14 +182,14 @@ class RemoteCalls:
             try:
                 async with self._connection.client() as client:
                     listed = await client.list_tasks(request)
-                return self._own(order, listed.tasks)
+                return self._select_task(order, listed.tasks)
             except EffectFailed as error:
                 if not is_lost(error) or look == looks:
                     raise
                 await asyncio.sleep(_RETRY.backoff.initial_s * look)
         return None
 
-    def _own(self, order: RemoteOrder, tasks: Any) -> Any:
+    def _select_task(self, order: RemoteOrder, tasks: Any) -> Any:
         """The task among those of a context that a message has begun."""
         for task in tasks:
             if order.is_first or any(row.message_id == order.message_id for row in task.history):
@@ -198,7 +198,7 @@ class RemoteCalls:
             return None
         raise EffectFailed(f"the remote agent {self._name} does not tell its tasks apart", status=_REFUSED)
 
-    async def _looked_up(self, task_id: str) -> Any:
+    async def _look_up_task(self, task_id: str) -> Any:
         try:
             async with self._connection.client() as client:
                 return await client.get_task(messages().GetTaskRequest(id=task_id))
@@ -210,7 +210,7 @@ class RemoteCalls:
         pause_s, is_believed = _POLL_FIRST_S, True
         while True:
             async with self._connection.client(streaming=True) as client:
-                charged = self._charged(await client.get_task(messages().GetTaskRequest(id=task_id)))
+                charged = self._charge_answer(await client.get_task(messages().GetTaskRequest(id=task_id)))
                 if charged.value["state"] != "working":
                     return charged
                 has_changed = await _follow(client, task_id)
@@ -233,7 +233,7 @@ class RemoteCalls:
     def on_settled(self, is_durable: bool, /, *args: Any, idempotency_key: str) -> None:
         """A call is over: nothing is kept of it here."""
 
-    def _charged(self, told: Any) -> Charged[Any]:
+    def _charge_answer(self, told: Any) -> Charged[Any]:
         """The answer that a message or a task gives, without known keys, and what it cost."""
         with self._connection.reading():
             answer = answer_of_task(told) if hasattr(told, "status") else answer_of_message(told)

@@ -50,7 +50,7 @@ class RemoteConnection:
     """See the module."""
 
     def __init__(self, url: str, *, token: Secret | None, inside: Collection[str]) -> None:
-        self.url = _checked_url(url, has_token=token is not None)
+        self.url = _check_url(url, has_token=token is not None)
         self.place = host_and_port(self.url)
         self._token = token
         self._inside = frozenset(inside)
@@ -66,14 +66,14 @@ class RemoteConnection:
         if self._card is None:
             try:
                 async with asyncio.timeout(CARD_S):
-                    card = await self._fetched_card()
+                    card = await self._fetch_card()
             except TimeoutError:
                 message = f"{self.place} did not send its card within {CARD_S:g} s"
                 raise EffectFailed(message, status=_LOST, is_lost=True) from None
             self._card = self._with_own_interfaces(card)
         return self._card
 
-    async def _fetched_card(self) -> Any:
+    async def _fetch_card(self) -> Any:
         resolver = client_module("card_resolver")
         async with self._http(bytes_max=CARD_BYTES_MAX) as http:
             with self.reading():
@@ -161,7 +161,7 @@ class RemoteConnection:
         return mask_process_keys(text)[:_SENTENCE_CHARS_MAX]
 
 
-def _checked_url(url: str, *, has_token: bool) -> str:
+def _check_url(url: str, *, has_token: bool) -> str:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query or parts.fragment:
         raise ConfigError("the address of a remote agent is a URL", hint="such as https://HOST/a2a/NAME", key="url")

@@ -210,7 +210,7 @@ class _RemoteProcess:
         try:
             await self._calls.alive(self._ctx)
         except LyraError as error:
-            raise self._gone(error) from None
+            raise self._to_crash_reason(error) from None
 
     async def _pass_on(self, runtime: AgentRuntime, request_id: str, content: Any) -> None:
         """Have one message answered, and give its caller the answer or the error."""
@@ -259,7 +259,7 @@ class _RemoteProcess:
             try:
                 answer = await self._calls.ask(ctx, content, context_id=self._context_id, task_id=task_id)
             except LyraError as error:
-                raise self._gone(error) from None
+                raise self._to_crash_reason(error) from None
             finally:
                 ctx.own_process.kernel.taint.mark(ctx.own_process.pid, f"the remote agent {self._name}")
             self._context_id = answer.context_id or self._context_id
@@ -271,7 +271,7 @@ class _RemoteProcess:
             reply = await ctx.ask(answer.words or "the remote agent asks for something", message=self._name)
             content, task_id = _answer_text(reply), answer.task_id
 
-    def _gone(self, error: LyraError) -> LyraError:
+    def _to_crash_reason(self, error: LyraError) -> LyraError:
         """A remote agent that is lost, as the reason of a crash; any other error as it is."""
         if is_lost(error):
             return AgentFailed(f"the remote agent {self._name} is gone: {error.message}", status="unreachable")

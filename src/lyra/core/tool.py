@@ -228,7 +228,7 @@ class Tool(msgspec.Struct, frozen=True):
 
     def __get__(self, owner: Any, kind: Any = None) -> Tool:
         """As an attribute of a class it is a method: an object's tool runs with that object."""
-        bound = getattr(self.run, "bound", None)
+        bound = getattr(self.run, "bind", None)
         if owner is None or bound is None:
             return self
         run = bound(owner)

@@ -102,7 +102,7 @@ async def _transport(
         login.close()
 
 
-def unchecked(client: Client) -> Client:
+def skip_result_check(client: Client) -> Client:
     """Turn off the SDK's check of results against the server's schema: one of its patterns may take for ever."""
 
     async def no_check(name: str, result: Any) -> None:
@@ -192,11 +192,11 @@ class Connection:
 
     def _put(self, state: str, failure: Failure | None = None) -> None:
         self._state = state
-        self._failure = self._cleaned(failure) if failure is not None else None
+        self._failure = self._redact_failure(failure) if failure is not None else None
         if state != "connecting":
             self._settled.set()
 
-    def _cleaned(self, failure: Failure) -> Failure:
+    def _redact_failure(self, failure: Failure) -> Failure:
         """The failure with keys redacted: the last output of a server may contain them."""
         message = without_invisible(redact(failure.message, self.settings.secrets()))
         return msgspec.structs.replace(failure, message=message)
@@ -237,9 +237,9 @@ class Connection:
             await self._check()
             async with AsyncExitStack() as stack:
                 async with asyncio.timeout(self._start_s):
-                    listeners = ConnectionListeners(self._wake, self._answered, self._hear, self.callbacks)
+                    listeners = ConnectionListeners(self._wake, self._on_status, self._hear, self.callbacks)
                     sdk_client = await open_client(self.settings, self._shared, listeners)
-                    client = unchecked(await stack.enter_async_context(sdk_client))
+                    client = skip_result_check(await stack.enter_async_context(sdk_client))
                     heard, listing = self._heard, await list_tools(client)
                 await self._take(listing, heard)
                 connected = True
@@ -327,7 +327,7 @@ class Connection:
         renewed.set()
 
     # ------------------------------------------------------------ what it tells
-    def _answered(self, status: int) -> None:
+    def _on_status(self, status: int) -> None:
         """Note the HTTP status of an answer; one that refuses the credentials ends the connection."""
         self._refused = status if status in _REFUSED else 0
         if self._refused and self.settings.auth_kind != "oauth":  # the OAuth flow handles it
@@ -340,9 +340,9 @@ class Connection:
 
     async def _hear(self, message: Any) -> None:
         if type(message).__name__ == "ToolListChangedNotification":
-            self._changed()
+            self._on_change()
 
-    def _changed(self) -> None:
+    def _on_change(self) -> None:
         self._heard += 1
         self._wake()
 
@@ -354,7 +354,7 @@ class Connection:
         with suppress(Exception):  # without the subscription the tools stay as they are
             async with client.listen(tools_list_changed=True) as changes:
                 async for _ in changes:
-                    self._changed()
+                    self._on_change()
 
     # ------------------------------------------------------------ what it offers
     async def _take(self, listing: ToolListing, heard: int) -> None:
@@ -454,5 +454,5 @@ class Connection:
         message, code = failed.failure.message, failed.failure.code
         if message == _CLOSED:
             self._wake(ServerFailed(Failure("crash", code, "it forgot the session", recoverable=True)))
-        message_text = self._cleaned(failed.failure).message
+        message_text = self._redact_failure(failed.failure).message
         return ToolError(f"MCP server {self.settings.name}: {message_text}", reason="io_error", mcp_code=code)

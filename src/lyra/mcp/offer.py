@@ -82,7 +82,7 @@ class Offer:
             )
         )
         built_in = {tool.name: tool for tool in outfit.tools if isinstance(tool, Tool) and tool not in own}
-        chosen = _chosen(built_in, options, own)
+        chosen = _choose_tools(built_in, options, own)
         self.tools: dict[str, Tool] = {tool.name: tool for tool in (*chosen, *own)}
         self._agent = Agent("mcp", model=_Client(), tools=self.tools.values(), permissions=outfit.permissions)
         self._grant = outfit.grant
@@ -179,7 +179,7 @@ def _family(name: str) -> str:
     return "commands" if name in _COMMANDS else ""
 
 
-def _chosen(built_in: Mapping[str, Tool], options: OfferOptions, own: Iterable[Tool]) -> list[Tool]:
+def _choose_tools(built_in: Mapping[str, Tool], options: OfferOptions, own: Iterable[Tool]) -> list[Tool]:
     if not options.names:
         if own:
             return []  # own tools alone, if there are any

@@ -118,7 +118,7 @@ class _Guard:
         self._wanted = f"Bearer {token}".encode()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "http" and not self._known(scope):
+        if scope["type"] == "http" and not self._is_authorized(scope):
             body = b'{"error": "unauthorized"}'
             headers = [(b"content-type", b"application/json"), (b"www-authenticate", b"Bearer")]
             await send({"type": "http.response.start", "status": 401, "headers": headers})
@@ -126,6 +126,6 @@ class _Guard:
             return
         await self._app(scope, receive, send)
 
-    def _known(self, scope: Any) -> bool:
+    def _is_authorized(self, scope: Any) -> bool:
         given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
         return hmac.compare_digest(given, self._wanted)

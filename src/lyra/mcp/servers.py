@@ -30,7 +30,7 @@ from lyra.errors import ConfigError
 from lyra.mcp.approvals import Approvals
 from lyra.mcp.callback_routes import SharedContext
 from lyra.mcp.connection import Connection
-from lyra.mcp.settings import ServerSettings, ignored_keys, read_file, server_keys, settings_of
+from lyra.mcp.settings import ServerSettings, describe_ignored_keys, read_file, server_keys, settings_of
 from lyra.mcp.state import ServerState
 from lyra.mcp.tools import tool_of
 from lyra.tools.function import tool
@@ -88,7 +88,7 @@ class McpServers:
             **options,
         )
         self._deferred = deferred
-        self.warning = ignored_keys(settings)  # about ignored keys of their file
+        self.warning = describe_ignored_keys(settings)  # about ignored keys of their file
         self._tools: dict[str, tuple[str, Tool]] = {}
         self._has: set[str] = set()
         self._resource_tool = self._tool(self._resource, "McpResource")
@@ -110,7 +110,7 @@ class McpServers:
         named = {server.name: server for server in more}
         settings = list({**named, **{server.name: server for server in load_settings(config, folder)}}.values())
         if "denied" not in options:
-            options["denied"] = _denied(os.path.realpath(folder or os.getcwd())) if settings else ()
+            options["denied"] = _list_denied(os.path.realpath(folder or os.getcwd())) if settings else ()
         return cls(settings, workspace=folder, **options)
 
     # ------------------------------------------------------------ life
@@ -161,7 +161,7 @@ class McpServers:
 
     def expected(self) -> list[ServerState]:
         """The states, as far as they are known without starting a server or asking a person."""
-        return [_expected(connection) for connection in self._connections.values()]
+        return [_predict_state(connection) for connection in self._connections.values()]
 
     def states(self) -> list[ServerState]:
         return [connection.state for connection in self._connections.values()]
@@ -262,32 +262,32 @@ class McpServers:
         """The resources of a server: `uri` or `uri_template`, `name`, `description`."""
         from lyra.mcp.tools import list_resources
 
-        connection = await self._started(server)
+        connection = await self._ensure_started(server)
         listed: list[dict[str, str]] = await connection.ask(list_resources(connection.client()))
         return list(_without_secrets(connection, listed))
 
     async def read_resource(self, server: str, uri: str) -> Any:
         from lyra.mcp.tools import resource_of
 
-        connection = await self._started(server)
+        connection = await self._ensure_started(server)
         return _without_secrets(connection, resource_of(await connection.ask(connection.client().read_resource(uri))))
 
     async def prompts(self, server: str) -> list[dict[str, Any]]:
         """The prompts of a server: `name`, `description`, `arguments`."""
         from lyra.mcp.tools import list_prompts
 
-        connection = await self._started(server)
+        connection = await self._ensure_started(server)
         listed: list[dict[str, Any]] = await connection.ask(list_prompts(connection.client()))
         return list(_without_secrets(connection, listed))
 
     async def get_prompt(self, server: str, name: str, arguments: dict[str, str] | None = None) -> str:
         from lyra.mcp.tools import prompt_of
 
-        connection = await self._started(server)
+        connection = await self._ensure_started(server)
         result = await connection.ask(connection.client().get_prompt(name, arguments))
         return str(_without_secrets(connection, prompt_of(result)))
 
-    async def _started(self, server: str) -> Connection:
+    async def _ensure_started(self, server: str) -> Connection:
         connection = self[server]
         if connection.state.state == "disconnected":
             await connection.start()
@@ -300,7 +300,7 @@ def _without_secrets(connection: Connection, output: Any) -> Any:
     return without_secrets(output, connection.settings.secrets())
 
 
-def _denied(folder: str) -> tuple[Capability, ...]:
+def _list_denied(folder: str) -> tuple[Capability, ...]:
     """The paths that the permission files of a folder deny."""
     from lyra.tools.permissions.settings import load_layers, permissions_of
 
@@ -308,7 +308,7 @@ def _denied(folder: str) -> tuple[Capability, ...]:
     return permissions_of(load_layers(folder, home=home), workspace=folder, home=home).denied
 
 
-def _expected(connection: Connection) -> ServerState:
+def _predict_state(connection: Connection) -> ServerState:
     state = connection.state
     failed = connection.unready() if state.state == "disconnected" else None
     return state if failed is None else msgspec.structs.replace(state, state=failed.state, failure=failed.failure)

@@ -45,7 +45,7 @@ class SettingValue(NamedTuple):
         """Whether it was written as a reference to a variable."""
         return is_reference(self.written) or "${" in self.written
 
-    def shown(self, name: str) -> str:
+    def render(self, name: str) -> str:
         """Return what may be shown: a reference always, a literal unless its name is that of a secret."""
         return MASK if not self.is_looked_up and _SECRET_NAME.search(name) else self.written
 
@@ -123,8 +123,8 @@ class ServerSettings:
         """Everything that a person agrees to, one line each."""
         lines = [f"url: {self.url}" if self.url else f"command: {self.line()}"]
         lines += [f"folder: {self.cwd}"] if self.cwd else []
-        lines += [f"env: {name}={value.shown(name)}" for name, value in self.env.items()]
-        lines += [f"header: {name}: {value.shown(name)}" for name, value in self.headers.items()]
+        lines += [f"env: {name}={value.render(name)}" for name, value in self.env.items()]
+        lines += [f"header: {name}: {value.render(name)}" for name, value in self.headers.items()]
         if self.auth_kind != "none":
             named = (str(self.auth.get(key, "")) for key in ("token_env", "client_id", "client_secret_env"))
             lines.append(" ".join(("auth:", self.auth_kind, *filter(None, named))))
@@ -135,7 +135,7 @@ class ServerSettings:
     def secrets(self) -> list[str]:
         """The secrets given to the server, to be redacted in its output, results and errors."""
         named = [*self.env.items(), *self.headers.items()]
-        reveal = [value.reveal for name, value in named if value.shown(name) != value.written or value.is_looked_up]
+        reveal = [value.reveal for name, value in named if value.render(name) != value.written or value.is_looked_up]
         words = (word for word in (*self.args, self.url) if "${" in word and _SECRET_NAME.search(word))
         reveal += [partial(self.fill, word) for word in words]
         secrets = [os.environ.get(str(self.auth.get(key, "")), "") for key in ("token_env", "client_secret_env")]
@@ -189,8 +189,8 @@ def server_keys(names: Iterable[str]) -> dict[str, str]:
     keys: dict[str, str] = {}
     for name in names:
         plain = re.sub("__+", "_", _OTHER.sub("_", name)).strip("_") or "server"
-        key = plain if len(plain) <= _SERVER_CHARS_MAX else _marked(plain, name, _SERVER_CHARS_MAX)
-        keys[name] = key if key not in keys.values() else _marked(plain, name, _SERVER_CHARS_MAX)
+        key = plain if len(plain) <= _SERVER_CHARS_MAX else _shorten_with_mark(plain, name, _SERVER_CHARS_MAX)
+        keys[name] = key if key not in keys.values() else _shorten_with_mark(plain, name, _SERVER_CHARS_MAX)
     return keys
 
 
@@ -205,7 +205,7 @@ def tool_names(server: str, names: Iterable[str]) -> dict[str, str]:
     for name, word in plain.items():
         # A tool whose own name is exactly this keeps it; names that were changed to it get a hash.
         contested = word != name and (word in plain or counts[word] > 1 or _is_bare(word, name))
-        full_names[name] = prefix + (_marked(word, name, room) if contested or len(word) > room else word)
+        full_names[name] = prefix + (_shorten_with_mark(word, name, room) if contested or len(word) > room else word)
     return full_names
 
 
@@ -219,7 +219,7 @@ def _is_bare(word: str, name: str) -> bool:
     return not name.isascii() or word.startswith("_") is not name.startswith("_")
 
 
-def _marked(word: str, name: str, most: int) -> str:
+def _shorten_with_mark(word: str, name: str, most: int) -> str:
     mark = hashlib.sha256(name.encode()).hexdigest()[:_MARK_CHARS]
     return f"{word[: most - _MARK_CHARS - 1]}_{mark}"
 
@@ -243,7 +243,7 @@ def read_file(folder: str, env: Mapping[str, str], trust: FolderTrust | None = N
     try:
         data = read_bytes(os.path.join(folder, FILE_NAME), FILE_NAME)
     except LyraError as mistake:
-        return _passed_over(mistake, is_told=trust is None or trust.is_whole(folder))
+        return _pass_over(mistake, is_told=trust is None or trust.is_whole(folder))
     if data is None:
         return []
     is_trusted = trust is not None and trust.covers(folder, FILE_NAME, data)
@@ -251,11 +251,11 @@ def read_file(folder: str, env: Mapping[str, str], trust: FolderTrust | None = N
         document, places = parse(text_of(data, FILE_NAME), "json", FILE_NAME)
         servers = _ProjectFile(os.path.abspath(folder), env, places).servers(document)
     except LyraError as mistake:
-        return _passed_over(mistake, is_told=trust is None or is_trusted)
+        return _pass_over(mistake, is_told=trust is None or is_trusted)
     return [replace(server, folder_trusted=True) for server in servers] if is_trusted else servers
 
 
-def _passed_over(mistake: LyraError, *, is_told: bool) -> list[ServerSettings]:
+def _pass_over(mistake: LyraError, *, is_told: bool) -> list[ServerSettings]:
     """Raise the mistake of a file that is trusted, or where trust plays no part. A file without trust stops nothing: it
     becomes a server that has the reason and never starts."""
     if is_told:
@@ -302,8 +302,8 @@ class _ProjectFile:
         return replace(
             settings,
             fill=self._fill,
-            env=self._filled(settings.env),
-            headers=self._filled(settings.headers),
+            env=self._reveal_values(settings.env),
+            headers=self._reveal_values(settings.headers),
             ignored=_others(name, entry),
         )
 
@@ -326,7 +326,7 @@ class _ProjectFile:
             return value  # the client gives it the state unsupported_transport
         return read_cell(cell, value, self._source)
 
-    def _filled(self, values: Mapping[str, SettingValue]) -> dict[str, SettingValue]:
+    def _reveal_values(self, values: Mapping[str, SettingValue]) -> dict[str, SettingValue]:
         return {name: SettingValue(value.written, self._reveal(value)) for name, value in values.items()}
 
     def _reveal(self, value: SettingValue) -> Callable[[], str]:
@@ -371,7 +371,7 @@ def _render_name(name: str) -> str:
     return visible(name if len(name) <= _NAME_CHARS else f"{name[:_NAME_CHARS]}…")
 
 
-def ignored_keys(servers: Iterable[ServerSettings]) -> str:
+def describe_ignored_keys(servers: Iterable[ServerSettings]) -> str:
     """A warning about the ignored keys of the file, on one line; empty if there are none."""
     keys = [_render_name(key) for server in servers for key in server.ignored]
     if not keys:

@@ -48,16 +48,16 @@ def strip_invisible(schema: Any) -> Any:
     return {key: value if key in _REPEATED else strip_invisible(value) for key, value in schema.items()}
 
 
-def _repeated(schema: Any) -> Iterator[Any]:
+def _walk_repeated(schema: Any) -> Iterator[Any]:
     """The names of a schema, and its values that a call has to repeat."""
     for item in schema if isinstance(schema, list) else ():
-        yield from _repeated(item)
+        yield from _walk_repeated(item)
     for key, value in schema.items() if isinstance(schema, dict) else ():
         yield key
         if key in _REPEATED:
             yield value
         else:
-            yield from _repeated(value)
+            yield from _walk_repeated(value)
 
 
 def problem(schema: Any) -> str | None:
@@ -70,7 +70,7 @@ def problem(schema: Any) -> str | None:
         size = len(msgspec.json.encode(schema))
     except (TypeError, ValueError):
         return "its schema is no JSON"
-    if any(without_invisible_data(value) != value for value in _repeated(schema)):
+    if any(without_invisible_data(value) != value for value in _walk_repeated(schema)):
         return "its schema has a name or a value with invisible characters"
     return f"its schema has more than {SCHEMA_BYTES_MAX >> 10} KiB" if size > SCHEMA_BYTES_MAX else None
 
@@ -95,18 +95,18 @@ def output_of(result: Any, tool: str) -> Any:
             _cut(text, _ERROR_CHARS_MAX) or "the tool failed and did not say why", tool=tool, reason="exec_failed"
         )
     if not parts and result.structured_content is not None:
-        return _structured(result.structured_content)
-    return _joined(parts)
+        return _limit_data(result.structured_content)
+    return _join_parts(parts)
 
 
 def resource_of(result: Any) -> Any:
     """The content of a resource."""
-    return _joined([_read_resource(content) for content in result.contents])
+    return _join_parts([_read_resource(content) for content in result.contents])
 
 
 def prompt_of(result: Any) -> str:
     """A prompt as text."""
-    messages = [f"{message.role}: {_joined(_parts([message.content]))}" for message in result.messages]
+    messages = [f"{message.role}: {_join_parts(_parts([message.content]))}" for message in result.messages]
     return _cut("\n\n".join(messages), OUTPUT_CHARS_MAX)
 
 
@@ -125,7 +125,7 @@ def _parts(content: Any) -> list[str | Image]:
     return [_READERS.get(part.type, _unknown)(part) for part in content]
 
 
-def _joined(parts: list[str | Image]) -> Any:
+def _join_parts(parts: list[str | Image]) -> Any:
     """One text, or a list if there are images; cut to the limit."""
     images = [part for part in parts if isinstance(part, Image)]
     if not images:
@@ -142,7 +142,7 @@ def _joined(parts: list[str | Image]) -> Any:
     return joined
 
 
-def _structured(value: Any) -> Any:
+def _limit_data(value: Any) -> Any:
     """Plain data unchanged if it is small enough, else its JSON cut to the limit."""
     try:
         text = msgspec.json.encode(value).decode()
@@ -153,10 +153,10 @@ def _structured(value: Any) -> Any:
 
 def _cut(text: str, most: int) -> str:
     """The text without invisible characters, cut to `most`."""
-    return without_invisible(_shortened(text, most))
+    return without_invisible(_shorten(text, most))
 
 
-def _shortened(text: str, most: int) -> str:
+def _shorten(text: str, most: int) -> str:
     if len(text) <= most:
         return text
     half = most // 2
@@ -180,7 +180,7 @@ def _link(part: Any) -> str:
     return f"[resource {part.uri}{f': {part.name}' if part.name else ''}]"
 
 
-def _embedded(part: Any) -> str | Image:
+def _read_embedded(part: Any) -> str | Image:
     return _read_resource(part.resource)
 
 
@@ -209,7 +209,7 @@ def _unknown(part: Any) -> str:
     return f"[{str(part.type)[:40]}]"
 
 
-_READERS: Final = {"text": _text, "image": _image, "audio": _audio, "resource_link": _link, "resource": _embedded}
+_READERS: Final = {"text": _text, "image": _image, "audio": _audio, "resource_link": _link, "resource": _read_embedded}
 
 
 DESCRIPTION_CHARS_MAX: Final = 4_000

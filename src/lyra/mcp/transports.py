@@ -58,7 +58,7 @@ class CallbackLimits:
         self._open: set[str] = set()
         self._unread = unread
 
-    def heard(self, message: Any) -> ServerFailed | None:
+    def on_message(self, message: Any) -> ServerFailed | None:
         """Note a message of the server; returns the failure if it is one request too many."""
         if isinstance(message, JSONRPCNotification):
             if message.method == "notifications/cancelled":
@@ -71,7 +71,7 @@ class CallbackLimits:
                 return ServerFailed(Failure("protocol", "too_many_requests", message_text))
         return None
 
-    def answered(self, message: Any) -> None:
+    def on_answer(self, message: Any) -> None:
         if isinstance(message, (JSONRPCResponse, JSONRPCError)):
             self._open.discard(str(message.id))
 
@@ -107,7 +107,7 @@ class Receiving(_Stream):
     async def __anext__(self) -> Any:
         item = await self._inner.__anext__()
         message = getattr(item, "message", None)
-        why = self._limits.heard(message)
+        why = self._limits.on_message(message)
         if why is not None:
             self._ended(why)
             raise StopAsyncIteration
@@ -130,7 +130,7 @@ class Sending(_Stream):
             await self._inner.send(item)
         finally:
             self.waiting -= 1
-            self.limits.answered(item.message)
+            self.limits.on_answer(item.message)
 
 
 LINE_BYTES_MAX: Final = 32 << 20  # one message; an image of 20 MiB is one
@@ -234,7 +234,7 @@ async def _read(pipes: Pipes, inward: Any, limits: CallbackLimits) -> ServerFail
             message_in = _unread(line)
             if message_in is None:
                 continue
-        why = limits.heard(message_in)
+        why = limits.on_message(message_in)
         if why is not None:
             return why
         if isinstance(message_in, JSONRPCResponse):
@@ -292,7 +292,7 @@ async def _writing(pipes: Pipes, outward: Any, ended: Ended, limits: CallbackLim
     try:
         async with outward:
             async for message in outward:
-                limits.answered(message.message)
+                limits.on_answer(message.message)
                 text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
                 pipes.writer.write(text.encode() + b"\n")
                 async with asyncio.timeout(_SENDING_S):
@@ -413,7 +413,7 @@ class _Trimmed(httpx2.AsyncByteStream):
     async def __aiter__(self) -> AsyncIterator[bytes]:
         held: list[bytes] = []
         try:
-            async for kept in self._trimmed():
+            async for kept in self._trim():
                 if self._events:
                     yield kept
                 else:
@@ -424,7 +424,7 @@ class _Trimmed(httpx2.AsyncByteStream):
             held = [_refusal(self._asked, str(error))]
         yield b"".join(held)
 
-    async def _trimmed(self) -> AsyncIterator[bytes]:
+    async def _trim(self) -> AsyncIterator[bytes]:
         """Trim slice by slice, so that other tasks can run in between."""
         trim = Trim(events=self._events)
         async for piece in self._stream:

@@ -54,11 +54,11 @@ class VendorAnswerWriter(ABC):
         """The bytes of one event of a streamed answer."""
         match event:
             case Started():
-                return self._started()
+                return self._write_start()
             case TextDelta(text):
                 return self._text_piece(text)
             case ThinkingDelta(text, signature):
-                return self._thought(text, signature)
+                return self._write_thought(text, signature)
             case ToolStart(index, call_id, name):
                 return self._tool_started(index, call_id, name)
             case ToolDelta(index, text):
@@ -69,20 +69,20 @@ class VendorAnswerWriter(ABC):
                 self._usage = usage
                 return b""
             case Finished(reason):
-                return self._finished(reason)
+                return self._write_end(reason)
 
     @abstractmethod
-    def whole(self, answer: Completion) -> dict[str, Any]:
+    def render_document(self, answer: Completion) -> dict[str, Any]:
         """The whole answer as one document."""
 
     @abstractmethod
-    def _started(self) -> bytes: ...
+    def _write_start(self) -> bytes: ...
 
     @abstractmethod
     def _text_piece(self, text: str) -> bytes: ...
 
     @abstractmethod
-    def _thought(self, text: str, signature: str) -> bytes: ...
+    def _write_thought(self, text: str, signature: str) -> bytes: ...
 
     @abstractmethod
     def _tool_started(self, index: int, call_id: str, name: str) -> bytes: ...
@@ -94,7 +94,7 @@ class VendorAnswerWriter(ABC):
     def _tool_ended(self) -> bytes: ...
 
     @abstractmethod
-    def _finished(self, reason: str) -> bytes: ...
+    def _write_end(self, reason: str) -> bytes: ...
 
 
 def arguments_text(call: ToolCall) -> str:
@@ -132,7 +132,7 @@ class ChatWriter(VendorAnswerWriter):
         super().__init__(head)
         self._with_usage = with_usage
 
-    def whole(self, answer: Completion) -> dict[str, Any]:
+    def render_document(self, answer: Completion) -> dict[str, Any]:
         message: dict[str, Any] = {"role": "assistant", "content": answer.text or None, "refusal": None}
         thinking = "".join(str(part["thinking"]) for part in answer_thoughts(answer))
         if thinking:
@@ -149,13 +149,13 @@ class ChatWriter(VendorAnswerWriter):
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _STOPS[answer.stop_reason]}
         return {**self._document("chat.completion"), "choices": [choice], "usage": _usage(answer.usage)}
 
-    def _started(self) -> bytes:
+    def _write_start(self) -> bytes:
         return self._chunk({"role": "assistant", "content": "", "refusal": None})
 
     def _text_piece(self, text: str) -> bytes:
         return self._chunk({"content": text})
 
-    def _thought(self, text: str, signature: str) -> bytes:
+    def _write_thought(self, text: str, signature: str) -> bytes:
         return self._chunk({"reasoning_content": text}) if text else b""
 
     def _tool_started(self, index: int, call_id: str, name: str) -> bytes:
@@ -168,7 +168,7 @@ class ChatWriter(VendorAnswerWriter):
     def _tool_ended(self) -> bytes:
         return b""
 
-    def _finished(self, reason: str) -> bytes:
+    def _write_end(self, reason: str) -> bytes:
         told = self._chunk({}, _STOPS[reason])
         if self._with_usage:
             usage_chunk = {"choices": [], "usage": _usage(self._usage)}
@@ -222,7 +222,7 @@ class MessagesWriter(VendorAnswerWriter):
         self._open = ""  # the kind of the block that is open
         self._is_signed = False  # the thought that is open has its signature
 
-    def whole(self, answer: Completion) -> dict[str, Any]:
+    def render_document(self, answer: Completion) -> dict[str, Any]:
         content: list[dict[str, Any]] = [
             {
                 "type": "thinking",
@@ -239,13 +239,13 @@ class MessagesWriter(VendorAnswerWriter):
         ]
         return {**self._document(answer.usage), "content": content, "stop_reason": _MESSAGES_STOPS[answer.stop_reason]}
 
-    def _started(self) -> bytes:
+    def _write_start(self) -> bytes:
         return _event("message_start", message={**self._document(self._usage), "content": [], "stop_reason": None})
 
     def _text_piece(self, text: str) -> bytes:
         return self._block("text", {"text": ""}) + self._delta(type="text_delta", text=text)
 
-    def _thought(self, text: str, signature: str) -> bytes:
+    def _write_thought(self, text: str, signature: str) -> bytes:
         told = self._block("thinking", {"thinking": "", "signature": ""})
         if text:
             told += self._delta(type="thinking_delta", thinking=text)
@@ -263,7 +263,7 @@ class MessagesWriter(VendorAnswerWriter):
     def _tool_ended(self) -> bytes:
         return self._close()
 
-    def _finished(self, reason: str) -> bytes:
+    def _write_end(self, reason: str) -> bytes:
         delta = {"stop_reason": _MESSAGES_STOPS[reason], "stop_sequence": None}
         told = _event("message_delta", delta=delta, usage=_messages_usage(self._usage))
         return self._close() + told + _event("message_stop")
@@ -334,7 +334,7 @@ class ResponsesWriter(VendorAnswerWriter):
         self._text: list[str] = []
         self._calls = 0
 
-    def whole(self, answer: Completion) -> dict[str, Any]:
+    def render_document(self, answer: Completion) -> dict[str, Any]:
         output = [self._reasoning(str(part["thinking"])) for part in answer_thoughts(answer)]
         if answer.text or not answer.tool_calls:
             output.append(self._text_item(answer.text, "completed"))
@@ -344,14 +344,14 @@ class ResponsesWriter(VendorAnswerWriter):
         ]
         return self._response(output, answer.stop_reason, answer.usage)
 
-    def _started(self) -> bytes:
+    def _write_start(self) -> bytes:
         response = self._response([], "", None)
         return self._sse("response.created", response=response) + self._sse("response.in_progress", response=response)
 
     def _text_piece(self, text: str) -> bytes:
         return self._say("message", text)
 
-    def _thought(self, text: str, signature: str) -> bytes:
+    def _write_thought(self, text: str, signature: str) -> bytes:
         return self._say("reasoning", text) if text else b""
 
     def _tool_started(self, index: int, call_id: str, name: str) -> bytes:
@@ -359,7 +359,7 @@ class ResponsesWriter(VendorAnswerWriter):
         self._open = "function_call"
         item = self._call_item(self._calls, call_id, name, "", "in_progress")
         self._calls += 1
-        return closed + self._added(item)
+        return closed + self._add_item(item)
 
     def _tool_piece(self, index: int, text: str) -> bytes:
         self._text.append(text)
@@ -368,12 +368,12 @@ class ResponsesWriter(VendorAnswerWriter):
     def _tool_ended(self) -> bytes:
         return self._close()
 
-    def _finished(self, reason: str) -> bytes:
+    def _write_end(self, reason: str) -> bytes:
         closed = self._close()
         response = self._response(self._output, reason, self._usage)
         return closed + self._sse(f"response.{response['status']}", response=response)
 
-    def failed(self, code: str, message: str) -> bytes:
+    def write_error(self, code: str, message: str) -> bytes:
         """An error in the middle of a stream."""
         response = self._response(self._output, "", None)
         error = {"code": code, "message": message}
@@ -393,11 +393,11 @@ class ResponsesWriter(VendorAnswerWriter):
     def _begin(self, kind: str) -> bytes:
         if kind == "reasoning":
             part = {"type": "summary_text", "text": ""}
-            return self._added({**self._reasoning(""), "summary": []}) + self._on_item(
+            return self._add_item({**self._reasoning(""), "summary": []}) + self._on_item(
                 "response.reasoning_summary_part.added", summary_index=0, part=part
             )
         item = {**self._text_item("", "in_progress"), "content": []}
-        return self._added(item) + self._on_item("response.content_part.added", content_index=0, part=_part(""))
+        return self._add_item(item) + self._on_item("response.content_part.added", content_index=0, part=_part(""))
 
     def _close(self) -> bytes:
         kind, text = self._open, "".join(self._text)
@@ -419,7 +419,7 @@ class ResponsesWriter(VendorAnswerWriter):
         self._output[-1] = item
         return told + self._sse("response.output_item.done", output_index=len(self._output) - 1, item=item)
 
-    def _added(self, item: dict[str, Any]) -> bytes:
+    def _add_item(self, item: dict[str, Any]) -> bytes:
         self._output.append(item)
         return self._sse("response.output_item.added", output_index=len(self._output) - 1, item=item)
 

@@ -60,10 +60,10 @@ class LLMClient:
 
     def resolve(self, name: str) -> ModelName:
         """The provider and the model behind a name; nothing is imported or opened."""
-        others = () if str(name).startswith("sim/") else self._given()
+        others = () if str(name).startswith("sim/") else self._load_settings()
         return model_name(name, (*others, *self._providers))
 
-    def _given(self) -> Mapping[str, Mapping[str, Any]]:
+    def _load_settings(self) -> Mapping[str, Mapping[str, Any]]:
         """The settings; a function is called at the first use."""
         if callable(self._settings):
             self._settings = self._settings()
@@ -72,20 +72,20 @@ class LLMClient:
     def configured(self) -> tuple[str, ...]:
         """The providers that have settings, or a key in a variable of the environment."""
         env = os.environ if self._env is None else self._env
-        given = self._given()
+        given = self._load_settings()
         with_key = (name for name, usual in USUAL.items() if any(env.get(key, "").strip() for key in usual.key))
         return tuple(dict.fromkeys((*given, *with_key, *self._providers)))
 
     def provider(self, name: str) -> LLMProvider:
         """The provider of that name (`anthropic`, not `anthropic/…`), made at its first use."""
         if self.stand_in is not None:
-            return self.stand_in(name, lambda: self._own(name))
-        return self._own(name)
+            return self.stand_in(name, lambda: self._get_or_make(name))
+        return self._get_or_make(name)
 
-    def _own(self, name: str) -> LLMProvider:
+    def _get_or_make(self, name: str) -> LLMProvider:
         provider = self._providers.get(name)
         if provider is None:
-            provider = _make(name, self._given().get(name) if name != "sim" else None, self._env)
+            provider = _make(name, self._load_settings().get(name) if name != "sim" else None, self._env)
             self._keep(name, provider)
         return provider
 
@@ -148,7 +148,7 @@ class ClientModel(LLMProvider):
         self.name = str(model)
         self._client = client
         self._model = model
-        self._price = None if price is None else Prices({self.name: price}).of(self.name)
+        self._price = None if price is None else Prices({self.name: price}).find(self.name)
 
     @property
     def _provider(self) -> LLMProvider:

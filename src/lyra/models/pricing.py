@@ -212,7 +212,7 @@ class Prices:
         own = {name: price for name, price in config.prices.items() if name not in theirs}
         return cls(own, raising=theirs, clock=clock)
 
-    def of(self, name: str) -> Price | None:
+    def find(self, name: str) -> Price | None:
         """The price of `provider/model`; None if it is not known."""
         if name in self._known and (name not in self._until or self._clock.monotonic() < self._until[name]):
             return self._known[name]
@@ -220,7 +220,7 @@ class Prices:
 
     def find_for_embeddings(self, name: str) -> Price | None:
         """The price of a call that gives numbers and no text: such a model may have no price for output."""
-        price = self.of(name)
+        price = self.find(name)
         if price is None and name not in self._embeddings:
             if len(self._embeddings) >= _KEPT_MAX:
                 self._embeddings.clear()
@@ -228,7 +228,7 @@ class Prices:
             is_published = bool(model) and provider != "sim"
             now = self._clock.now()
             self._embeddings[name] = (
-                _published(_price_list(provider), model, now, embeds=True)[0] if is_published else None
+                _find_published(_price_list(provider), model, now, embeds=True)[0] if is_published else None
             )
         return price if price is not None else self._embeddings[name]
 
@@ -240,7 +240,7 @@ class Prices:
         elif is_local or not model:
             price = None
         else:
-            price, changes = _published(_price_list(provider), model, self._clock.now())
+            price, changes = _find_published(_price_list(provider), model, self._clock.now())
             if price is None and (known := _known_model(provider, model)):
                 price = Price.per_mtok(known.input_usd_per_mtok, known.output_usd_per_mtok)
             if changes:
@@ -260,7 +260,7 @@ _USUAL: Final = Prices()
 
 def price_of(name: str) -> Price | None:
     """The published price of `provider/model`; None if it is not known."""
-    return _USUAL.of(name)
+    return _USUAL.find(name)
 
 
 def _known_model(provider: str, model: str) -> KnownModel | None:
@@ -274,7 +274,7 @@ def _price_list(provider: str) -> str:
     return USUAL.get(provider, COMPATIBLE).prices or provider
 
 
-def _published(provider_id: str, model: str, now: float, *, embeds: bool = False) -> tuple[Price | None, bool]:
+def _find_published(provider_id: str, model: str, now: float, *, embeds: bool = False) -> tuple[Price | None, bool]:
     """The price in force now, and whether it may be another one later. `embeds`: a price for input is enough."""
     model_info = _find(provider_id, model)
     if model_info is None:
@@ -283,7 +283,7 @@ def _published(provider_id: str, model: str, now: float, *, embeds: bool = False
     return _price(prices, embeds=embeds), isinstance(model_info.prices, list)
 
 
-def published_names(provider: str) -> list[str]:
+def list_published_names(provider: str) -> list[str]:
     """Return the names of a provider's models whose data are published, those that are deprecated left out."""
     from genai_prices.data_snapshot import get_snapshot
 

@@ -147,8 +147,8 @@ class Recorder(LLMProvider):
             RecordedCall(
                 self.name,
                 _hash(data),
-                _shortened(data),
-                tuple(_redacted(seen, secrets)),
+                _shorten(data),
+                tuple(_redact_events(seen, secrets)),
                 None if error is None else redact_data(error_to_data(error), secrets),
             )
         )
@@ -259,7 +259,7 @@ class Replayer(LLMProvider):
         else:
             number = self._cassette.entries.index(nearest) + 1
             explanation = (
-                f"call {number} of {path} is the nearest; there {_difference(nearest.request, _shortened(data))}"
+                f"call {number} of {path} is the nearest; there {_difference(nearest.request, _shorten(data))}"
             )
         return fault(
             "bad_request",
@@ -294,21 +294,21 @@ def _hash(data: dict[str, Any]) -> str:
     return blake2b(text, digest_size=16).hexdigest()
 
 
-def _shortened(value: Any) -> Any:
+def _shorten(value: Any) -> Any:
     """A copy for reading and comparing: long texts are cut, with their length and a digest."""
     if isinstance(value, str) and len(value) > _SHOWN_MAX:
         digest = blake2b(value.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
         return f"{value[:_SHOWN_MAX]}… ({len(value)} characters, {digest})"
     if isinstance(value, dict):
-        return {str(key): _shortened(item) for key, item in value.items()}
+        return {str(key): _shorten(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_shortened(item) for item in value]
+        return [_shorten(item) for item in value]
     return value if value is None or isinstance(value, (str, bool, int, float)) else str(value)
 
 
 def _nearest(data: dict[str, Any], entries: list[RecordedCall]) -> RecordedCall | None:
     """The recorded request that has most in common with this one."""
-    asked = _shortened(data)
+    asked = _shorten(data)
     text = msgspec.json.encode(asked).decode()
 
     def common(entry: RecordedCall) -> tuple[int, int, int]:
@@ -349,7 +349,7 @@ def _brief(value: Any) -> str:
 
 
 # ---------------------------------------------------------------- events
-def _redacted(
+def _redact_events(
     seen: list[tuple[float, StreamEvent]], secrets: tuple[str, ...]
 ) -> list[tuple[float, str, dict[str, Any]]]:
     """The events as data. A text in which a key was found across pieces becomes one piece."""

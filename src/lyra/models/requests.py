@@ -92,7 +92,7 @@ class Members:
             raise self._wrong(name, "a number")
         return value
 
-    def whole(self, name: str, least: int = 0) -> int | None:
+    def integer(self, name: str, least: int = 0) -> int | None:
         value = self.number(name)
         if value is not None and (not isinstance(value, int) or value < least):
             raise self._wrong(name, f"a whole number from {least} on")
@@ -397,14 +397,14 @@ def read_chat(data: Any, face: RequestFace = CARRIED) -> VendorRequest:
     body.skip_if("modalities", ["text"])
     body.skip_if("frequency_penalty", 0)
     body.skip_if("presence_penalty", 0)
-    limits = body.whole("max_completion_tokens", 1), body.whole("max_tokens", 1)
+    limits = body.integer("max_completion_tokens", 1), body.integer("max_tokens", 1)
     return _openai_request(
         body,
         conversation,
         _openai_output(body.inside("response_format"), "json_schema"),
         max_tokens=limits[0] or limits[1],
         stop=body.texts("stop"),
-        seed=body.whole("seed"),
+        seed=body.integer("seed"),
         thinking_tokens=_effort_tokens(body, "reasoning_effort"),
     )
 
@@ -437,7 +437,7 @@ def read_responses(data: Any, face: RequestFace = CARRIED) -> VendorRequest:
     body.skip("include")
     body.skip_if("background", False)
     body.skip_if("truncation", "disabled")
-    limit = body.whole("max_output_tokens", 1)
+    limit = body.integer("max_output_tokens", 1)
     return _openai_request(body, conversation, output, max_tokens=limit, thinking_tokens=effort)
 
 
@@ -477,10 +477,10 @@ def read_messages(data: Any, face: RequestFace = CARRIED) -> VendorRequest:
         tools=tuple(filter(None, map(_messages_tool, body.objects("tools")))),
         tool_choice=choice,
         parallel_tools=parallel,
-        max_tokens=body.whole("max_tokens", 1),
+        max_tokens=body.integer("max_tokens", 1),
         temperature=body.number("temperature"),
         top_p=body.number("top_p"),
-        top_k=body.whole("top_k"),
+        top_k=body.integer("top_k"),
         stop=body.texts("stop_sequences"),
         output_schema=schema,
         thinking_tokens=effort if thinking is None else thinking,
@@ -585,7 +585,7 @@ def _messages_choice(choice: Members) -> tuple[str, bool]:
 def _thinking(thinking: Members) -> int | None:
     kind = thinking.text("type")
     if kind == "enabled":
-        return thinking.whole("budget_tokens")
+        return thinking.integer("budget_tokens")
     if kind not in ("", "disabled", "adaptive"):
         thinking.refuse_kind(f"thinking of type {kind!r}")
     return None

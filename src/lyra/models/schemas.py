@@ -27,11 +27,11 @@ _FORMATS: Final = frozenset(
 )
 
 
-def closed(schema: Any) -> Any:
+def close_objects(schema: Any) -> Any:
     """A copy in which objects have the named properties only."""
     if not isinstance(schema, dict):
         return schema
-    copy = {key: map_parts(key, value, closed) for key, value in schema.items()}
+    copy = {key: map_parts(key, value, close_objects) for key, value in schema.items()}
     if _is_object(schema) and "patternProperties" not in schema:
         copy.setdefault("additionalProperties", False)
     return copy
@@ -71,21 +71,23 @@ def _is_object(schema: dict[str, Any]) -> bool:
 
 
 # ---------------------------------------------------------------- Anthropic's
-def worded(schema: Any) -> Any:
+def describe_unsupported(schema: Any) -> Any:
     """A copy with the keywords that Anthropic's structured output knows, and the others in words."""
     if not isinstance(schema, dict):
         return schema
     rest = dict(schema)
     result: dict[str, Any] = {}
     if isinstance(rest.get("$defs"), dict):
-        result["$defs"] = {name: worded(part) for name, part in rest.pop("$defs").items()}
+        result["$defs"] = {name: describe_unsupported(part) for name, part in rest.pop("$defs").items()}
     if "$ref" in rest:
         return {**result, "$ref": rest["$ref"]}
     kind = rest.pop("type", None)
     if isinstance(kind, list):
         return {
             **result,
-            "anyOf": [worded({**rest, "type": part} if part != "null" else {"type": part}) for part in kind],
+            "anyOf": [
+                describe_unsupported({**rest, "type": part} if part != "null" else {"type": part}) for part in kind
+            ],
         }
     _choices(rest, result, kind)
     result |= {key: rest.pop(key) for key in ("description", "title") if key in rest}
@@ -103,7 +105,7 @@ def _choices(rest: dict[str, Any], result: dict[str, Any], kind: Any) -> None:
         result[word] = rest.pop(word)
     for key, sent in (("anyOf", "anyOf"), ("oneOf", "anyOf"), ("allOf", "allOf")):
         if isinstance(rest.get(key), list):
-            result[sent] = [worded(part) for part in rest.pop(key)]
+            result[sent] = [describe_unsupported(part) for part in rest.pop(key)]
             return
     if not listed and kind is not None:
         result["type"] = kind
@@ -112,14 +114,14 @@ def _choices(rest: dict[str, Any], result: dict[str, Any], kind: Any) -> None:
 def _inside(rest: dict[str, Any], result: dict[str, Any], kind: Any) -> None:
     """Move the keywords for the content of objects, arrays and texts."""
     if kind == "object":
-        result["properties"] = {name: worded(part) for name, part in rest.pop("properties", {}).items()}
+        result["properties"] = {name: describe_unsupported(part) for name, part in rest.pop("properties", {}).items()}
         rest.pop("additionalProperties", None)
         result["additionalProperties"] = False
         if "required" in rest:
             result["required"] = rest.pop("required")
     elif kind == "array":
         if "items" in rest:
-            result["items"] = worded(rest.pop("items"))
+            result["items"] = describe_unsupported(rest.pop("items"))
         if rest.get("minItems") in (0, 1):
             result["minItems"] = rest.pop("minItems")
     elif kind == "string" and rest.get("format") in _FORMATS:

@@ -70,7 +70,7 @@ class _Checked(msgspec.Struct, frozen=True):
         problems: list[_Problem] = []
         declaration = _read(cls, data, (), problems)
         if problems:
-            place = _dotted(problems[0].path)
+            place = _join_path(problems[0].path)
             message = f"{place}: {problems[0].message}" if place else problems[0].message
             raise ConfigError(message, hint=problems[0].hint, key=place)
         return declaration  # type: ignore[no-any-return]  # an instance of cls
@@ -334,7 +334,7 @@ def _read(cls: type[_Checked], data: Any, path: Path, problems: list[_Problem]) 
     try:
         return cls(**values)
     except TypeError:
-        missing = [name for name in cls.__struct_fields__[: _required(cls)] if name not in values]
+        missing = [name for name in cls.__struct_fields__[: _count_required(cls)] if name not in values]
         problems.append(_Problem(path, f"{_WORDS[cls]} has a {missing[0]!r}", None))
     except ConfigError as error:
         problems.append(_Problem(path, error.message, error.hint))
@@ -363,9 +363,9 @@ def _unknown(cls: type[_Checked], key: Any, path: Path) -> _Problem:
     return _Problem(path, f"{_WORDS[cls]} has no setting {str(key)!r}", hint)
 
 
-def _required(cls: type[_Checked]) -> int:
+def _count_required(cls: type[_Checked]) -> int:
     return len(cls.__struct_fields__) - len(cls.__struct_defaults__)
 
 
-def _dotted(path: Path) -> str:
+def _join_path(path: Path) -> str:
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).lstrip(".")

@@ -131,11 +131,11 @@ def secrets_of(name: str, given: Any, env: Mapping[str, str] | None = None) -> t
     headers = settings.get("headers")
     told = [settings.get("api_key"), *(headers.values() if isinstance(headers, Mapping) else ())]
     usual = (*USUAL.get(name, COMPATIBLE).key, *_AWS_SECRETS * (name == "bedrock"))
-    revealed = [_revealed(value, env) for value in told]
+    revealed = [_reveal(value, env) for value in told]
     return tuple(text for text in (*revealed, *(env.get(variable, "").strip() for variable in usual)) if text)
 
 
-def _revealed(value: Any, env: Mapping[str, str]) -> str:
+def _reveal(value: Any, env: Mapping[str, str]) -> str:
     try:
         secret = Secret.parse(value, env=env) if isinstance(value, str) else value
         return secret.reveal().strip() if isinstance(secret, Secret) else ""

@@ -84,7 +84,7 @@ class SimProvider(LLMProvider):
         if wait_s := script.first_s if reply.first_s is None else reply.first_s:
             await asyncio.sleep(wait_s)
         if error is not None and error.after_chunks is None:
-            raise _raised(error)
+            raise _make_error(error)
         yield play.started
         answer = play.answer(request, reply, seen)
         wait_s = script.chunk_s if reply.chunk_s is None else reply.chunk_s
@@ -98,7 +98,7 @@ class SimProvider(LLMProvider):
             for event in events:
                 yield event
         if error is not None:
-            raise _raised(error)
+            raise _make_error(error)
         yield UsageSeen(self._usage(request, reply, answer.tokens))
         yield _END if answer.stop_reason == "end" else Finished(answer.stop_reason)
 
@@ -213,12 +213,12 @@ class _Play:
     def answer(self, request: Request, reply: Reply, seen: _Seen) -> _Answer:
         room = request.max_tokens
         if not request.stop:
-            ready = self._prepared(request, reply, seen)
+            ready = self._prepare_answer(request, reply, seen)
             if ready is not None and (room is None or ready.tokens <= room):
                 return ready
         return self._make(request, reply, seen, room)
 
-    def _prepared(self, request: Request, reply: Reply, seen: _Seen) -> _Answer | None:
+    def _prepare_answer(self, request: Request, reply: Reply, seen: _Seen) -> _Answer | None:
         """An echo, or an answer that is the same for every request; None for other replies."""
         if reply is _ECHO:
             text = _last_user_text(request.messages)
@@ -235,7 +235,7 @@ class _Play:
         chunks = self.script.chunks if reply.chunks is None else reply.chunks
         fields = _Fields(request, seen)
         thinking = fields.fill(reply.thinking) if reply.thinking else ""
-        text, stop = _stopped(fields.fill(reply.text), request.stop)
+        text, stop = _cut_at_stop(fields.fill(reply.text), request.stop)
         if room is not None and _tokens(thinking) + _tokens(text) > room:
             thinking = _cut(thinking, room)
             text, stop = _cut(text, room - _tokens(thinking)), "max_tokens"
@@ -357,7 +357,7 @@ def _nothing_fits(request: Request) -> ModelError:
     )
 
 
-def _raised(error: ScriptedError) -> ModelError:
+def _make_error(error: ScriptedError) -> ModelError:
     message = error.message if error.message is not None else KINDS[error.kind]
     return fault(error.kind, message, provider="sim", retry_after_s=error.retry_after_s)
 
@@ -418,7 +418,7 @@ def _split(text: str, chunks: str | int) -> list[str]:
     return [text[start : start + chunks] for start in range(0, len(text), chunks)]
 
 
-def _stopped(text: str, stops: tuple[str, ...]) -> tuple[str, str]:
+def _cut_at_stop(text: str, stops: tuple[str, ...]) -> tuple[str, str]:
     """The text up to the first of the stop texts, and why it ends there."""
     places = [index for stop in stops if stop and (index := text.find(stop)) >= 0]
     return (text[: min(places)], "stop_sequence") if places else (text, "")

@@ -229,11 +229,11 @@ class Fold:
         elif isinstance(event, ToolEnd):
             self._calls.append((event.index, event.call))
         elif isinstance(event, ThinkingDelta):
-            self._thought(event)
+            self._add_thought(event)
         elif not isinstance(event, (ToolStart, ToolDelta)):  # those are to show: the fold needs only finished parts
-            raise _malformed(f"{event!r} is no event of a stream")
+            raise _make_error(f"{event!r} is no event of a stream")
 
-    def _thought(self, event: ThinkingDelta) -> None:
+    def _add_thought(self, event: ThinkingDelta) -> None:
         if self._text:
             self._end_thought()
             self._parts.append({"type": "text", "text": "".join(self._text)})
@@ -279,21 +279,21 @@ class Fold:
         words: tuple[Any, ...] = (self._stop, self._model, self._id)  # as a provider gave them
         for word in words:
             if not isinstance(word, str):
-                raise _malformed("a stop reason or a name in the stream is not text")
+                raise _make_error("a stop reason or a name in the stream is not text")
         for _, call in self._calls:
             names: tuple[Any, ...] = (call.id, call.name)
             if not (isinstance(names[0], str) and isinstance(names[1], str)):
-                raise _malformed("a tool call in the stream has an id or a name that is not text")
+                raise _make_error("a tool call in the stream has an id or a name that is not text")
         return Completion(self.message, self._usage, self._stop, self._model, self._id)
 
 
 def _check_text(text: Any) -> str:
     if not isinstance(text, str):
-        raise _malformed(f"a piece of its text is {text!r}")
+        raise _make_error(f"a piece of its text is {text!r}")
     return str.__str__(text)
 
 
-def _malformed(what: str) -> ModelError:
+def _make_error(what: str) -> ModelError:
     return ModelError(f"the provider's answer cannot be used: {what}", kind="malformed")
 
 

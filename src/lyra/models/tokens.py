@@ -81,15 +81,15 @@ class Measure:
 
     def messages(self, messages: tuple[Message, ...]) -> Size:
         if len(messages) < _REMEMBERED_LEAST:
-            return _counted(messages, (0, 0, 0))
+            return _measure_messages(messages, (0, 0, 0))
         key = id(messages[0])
         known, size = self._known.pop(key, _UNKNOWN)
         if messages is not known:
             done = len(known)
             if messages[:done] == known:  # the same objects: compared by identity, in nanoseconds each
-                size = _counted(messages[done:], size)
+                size = _measure_messages(messages[done:], size)
             else:
-                size = _counted(messages, (0, 0, 0))
+                size = _measure_messages(messages, (0, 0, 0))
         self._known[key] = (messages, size)
         if len(self._known) > _REMEMBERED_MAX:
             del self._known[next(iter(self._known))]
@@ -181,17 +181,17 @@ class Estimator:
 
     def know(self, model: str, rate: float, missed: int) -> None:
         """Restore what was learned earlier, as `told` received it."""
-        learned = self.learned(model)
+        learned = self.get_learned(model)
         learned.rate, learned.missed = rate, missed
 
-    def learned(self, model: str) -> _Learned:
+    def get_learned(self, model: str) -> _Learned:
         """Return what was learned about a model."""
         return self._models.get(model) or self._model(model)
 
     def expects(self, model: str) -> tuple[float, float, int]:
         """The state behind the estimates of a model: tokens a byte for a new and for a known conversation, missed
         tokens."""
-        learned = self.learned(model)
+        learned = self.get_learned(model)
         new = min(WORDY, learned.rate * MARGIN) if learned.rate else WORDY
         return max(new, learned.rate), max(WORDY, learned.rate), learned.missed
 
@@ -272,8 +272,8 @@ class ConversationTokens:
         ):
             self.estimated = self._estimator.estimate(model, request)
             return self.estimated
-        learned = self._estimator.learned(model)
-        wordy, dense, images = _counted(messages[upto:], (0, 0, 0))
+        learned = self._estimator.get_learned(model)
+        wordy, dense, images = _measure_messages(messages[upto:], (0, 0, 0))
         rate = max(WORDY, learned.rate)
         marks = (len(messages) - upto) * MESSAGE_TOKENS + images * IMAGE_TOKENS + learned.missed + 1
         self.estimated = self._tokens + int(wordy * rate + dense * DENSE) + marks
@@ -297,9 +297,9 @@ class ConversationTokens:
             later(lambda: self._estimator.learn(model, request, usage))
         else:
             self._estimator.learn(model, request, usage)
-        self.heard(model, request, usage)
+        self.note_usage(model, request, usage)
 
-    def heard(self, model: str, request: Request, usage: TokenUsage) -> None:
+    def note_usage(self, model: str, request: Request, usage: TokenUsage) -> None:
         """Note the provider's count without learning from it; a replay does, because it was learned before."""
         tokens = usage.total_input
         if tokens <= 0 or not request.messages:
@@ -320,7 +320,7 @@ def _continues(known: _Counted, request: Request) -> bool:
 
 def answer_tokens(message: Message) -> int:
     """Tokens of an answer whose provider did not count them, on the high side."""
-    wordy, dense, _ = _counted((message,), (0, 0, 0))
+    wordy, dense, _ = _measure_messages((message,), (0, 0, 0))
     return int(wordy * WORDY + dense * DENSE) + 1 if wordy or dense else 0
 
 
@@ -333,7 +333,7 @@ def text_tokens(text: str) -> int:
 
 
 # ---------------------------------------------------------------- counting
-def _counted(messages: tuple[Message, ...], before: tuple[int, int, int]) -> Size:
+def _measure_messages(messages: tuple[Message, ...], before: tuple[int, int, int]) -> Size:
     wordy, dense, images = before
     for message in messages:
         content = message.content

@@ -13,7 +13,7 @@ import msgspec
 from lyra.core.tool import ToolCall
 from lyra.errors import ConfigError, ModelError
 from lyra.models.stream import StreamEvent, ToolDelta, ToolEnd, ToolStart
-from lyra.models.wire.faults import UNREADABLE, malformed
+from lyra.models.wire.faults import UNREADABLE, answer_malformed
 
 
 class ToolCalls:
@@ -40,7 +40,7 @@ class ToolCalls:
         if not text:
             return []
         if index not in self._open:
-            raise malformed("arguments came for a tool call that was never begun")
+            raise answer_malformed("arguments came for a tool call that was never begun")
         self._open[index][2].append(text)
         return [ToolDelta(index, text)]
 
@@ -48,7 +48,7 @@ class ToolCalls:
         call_id, name, pieces = self._open.pop(index)
         return [ToolEnd(index, tool_call(call_id, name, "".join(pieces)))]
 
-    def whole(self, id: str, name: str, arguments: Any) -> list[StreamEvent]:  # noqa: A002 (the word on the wire)
+    def add_whole(self, id: str, name: str, arguments: Any) -> list[StreamEvent]:  # noqa: A002 (the word on the wire)
         """A call that came in one piece, its arguments parsed already."""
         index = self.seen
         began = self.begin(index, id, name)
@@ -82,7 +82,7 @@ class ToolCalls:
     def raise_open(self) -> None:
         """Raise an error if a call is not complete."""
         for _, name, _ in self._open.values():
-            raise malformed("the answer ended in the middle of a tool call", tool=name)
+            raise answer_malformed("the answer ended in the middle of a tool call", tool=name)
 
     def is_open(self, index: int) -> bool:
         return index in self._open
@@ -97,14 +97,14 @@ def tool_call(call_id: str, name: str, text: str) -> ToolCall:
     try:
         arguments = msgspec.json.decode(text) if text.strip() else {}
     except UNREADABLE as error:
-        raise malformed(
+        raise answer_malformed(
             f"the arguments of the call to {name!r} are not valid JSON: {error}", tool=name, id=call_id
         ) from None
     if not isinstance(arguments, dict):
-        raise malformed(f"the arguments of the call to {name!r} are not an object", tool=name, id=call_id)
+        raise answer_malformed(f"the arguments of the call to {name!r} are not an object", tool=name, id=call_id)
     try:
         return ToolCall(call_id, name, arguments)
     except ConfigError as error:
-        raise malformed(
+        raise answer_malformed(
             f"the model called a tool that cannot be: {error.message}", tool=name[:64], id=call_id
         ) from None

@@ -166,7 +166,7 @@ def _slash_outcome(session: LiveSession, slash: SlashResult) -> HeadlessOutcome:
 async def _say_interrupted(session: LiveSession, say: Say) -> None:
     """Say the `result` of a run that a signal ends, unless the reader does not take it."""
     with contextlib.suppress(TimeoutError, OSError):
-        await asyncio.wait_for(say(session.interrupted_result()), _LAST_WORDS_S)
+        await asyncio.wait_for(say(session.build_interrupted_result()), _LAST_WORDS_S)
 
 
 # ---------------------------------------------------------------- requests of a program

@@ -60,7 +60,7 @@ class StoreConformance:
 
     def reopen(self, store: Store) -> Store:
         store.close()
-        return self._opened(self.another(store))
+        return self._track(self.another(store))
 
     # ------------------------------------------------------------ housekeeping
     def setup_method(self) -> None:
@@ -70,12 +70,12 @@ class StoreConformance:
         for store in self._stores:
             store.close()
 
-    def _opened(self, store: Store) -> Store:
+    def _track(self, store: Store) -> Store:
         self._stores.append(store)
         return store
 
     def fresh(self) -> Store:
-        return self._opened(self.make_store())
+        return self._track(self.make_store())
 
     def owned(self) -> tuple[Store, int]:
         store = self.fresh()
@@ -109,7 +109,7 @@ class StoreConformance:
         assert identity.id
         assert identity.since == 0
         store.acquire("owner-2", now=100.0, ttl_s=30.0)
-        assert self._opened(self.another(store)).identity() == identity
+        assert self._track(self.another(store)).identity() == identity
         assert self.reopen(store).identity() == identity
 
     # ------------------------------------------------------------ journal
@@ -221,7 +221,7 @@ class StoreConformance:
     def test_two_openers_see_one_journal(self) -> None:
         """Rows that one opener appended are read, and continued, by the other."""
         store, epoch = self.filled(3)
-        other = self._opened(self.another(store))
+        other = self._track(self.another(store))
         assert list(other.read()) == records(1, 3)
         other.append(records(4, 2), epoch)
         store.append(records(6, 1), epoch)
@@ -230,7 +230,7 @@ class StoreConformance:
     def test_an_opener_that_is_behind_meets_a_conflict(self) -> None:
         """An append after rows that another opener wrote in between is refused."""
         store, epoch = self.filled(3)
-        other = self._opened(self.another(store))
+        other = self._track(self.another(store))
         other.append(records(4, 2), epoch)
         raises(Conflict, store.append, records(4, 1, kind="late"), epoch)
         assert list(store.read()) == records(1, 5)
@@ -238,7 +238,7 @@ class StoreConformance:
     def test_an_opener_that_missed_a_compaction_meets_a_conflict(self) -> None:
         """Also when the rows that it would collide with are already dropped."""
         store, epoch = self.filled(3)
-        other = self._opened(self.another(store))
+        other = self._track(self.another(store))
         other.append(records(4, 2), epoch)
         other.save_snapshots(5, {}, epoch)
         assert other.compact(before=1e9, epoch=epoch) == 5
@@ -248,7 +248,7 @@ class StoreConformance:
     def test_a_new_owner_fences_the_old_one(self) -> None:
         """Once a lease is taken over, nothing the old owner does changes the store."""
         store, old = self.filled(3)
-        other = self._opened(self.another(store))
+        other = self._track(self.another(store))
         new = other.acquire("owner-2", now=30.0, ttl_s=30.0).epoch
         assert new > old
         fenced = raises(Conflict, store.append, records(4, 1), old)

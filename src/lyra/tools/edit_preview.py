@@ -18,11 +18,11 @@ _EDITS: Final = ("Edit", "MultiEdit", "Write")
 
 def edit_preview(tool: str, arguments: Mapping[str, Any], folder: str) -> str:
     """The diff that a call will make; empty where it is not known."""
-    texts = edited_texts(tool, arguments, folder)
+    texts = preview_edit(tool, arguments, folder)
     return "" if texts is None else _diff(*texts, str(arguments["file_path"]))
 
 
-def edited_texts(tool: str, arguments: Mapping[str, Any], folder: str) -> tuple[str, str] | None:
+def preview_edit(tool: str, arguments: Mapping[str, Any], folder: str) -> tuple[str, str] | None:
     """The file before and after a call; None where it is not known."""
     path = arguments.get("file_path")
     if tool not in _EDITS or not isinstance(path, str) or not path:

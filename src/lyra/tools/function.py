@@ -31,7 +31,7 @@ from lyra.core.hints import resolve_hint
 from lyra.core.rights.capability import Capability, Grant
 from lyra.core.tool import FunctionTool, Tool
 from lyra.errors import CapabilityDenied, ConfigError, ToolError
-from lyra.tools.pydantic_types import read_foreign, schema_of, unwrapped, with_constraints
+from lyra.tools.pydantic_types import read_foreign, schema_of, unwrap, with_constraints
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -88,7 +88,7 @@ class Arguments:
         except msgspec.ValidationError as error:
             message = f"bad arguments for {self.name}: {error}"
             raise ToolError(message, tool=self.name, reason="invalid_arguments") from None
-        return {field: unwrapped(getattr(read, field)) for field in self.type.__struct_fields__}
+        return {field: unwrap(getattr(read, field)) for field in self.type.__struct_fields__}
 
 
 class _Options(TypedDict, total=False):
@@ -173,12 +173,12 @@ def _make(
             hint="the effects and agents that it calls have a timeout_s each",
             key="timeout_s",
         )
-    text, described = _described(inspect.getdoc(function) or "")
+    text, described = _parse_docstring(inspect.getdoc(function) or "")
     arguments = Arguments(function, own_name, described)
     needs = (needs,) if isinstance(needs, str) else tuple(needs)
     lists = {key: options.pop(key) for key in BOUNDS if key in options}
     if lists:
-        needs, needs_of = bounded(needs, _defaults(function, arguments), lists, needs_of)
+        needs, needs_of = compile_needs(needs, _defaults(function, arguments), lists, needs_of)
     return FunctionTool(
         name=own_name,
         description=description if description is not None else text,
@@ -210,7 +210,7 @@ class CheckedFunction:
                 f"tool {arguments.name!r} takes ctx and is not async", hint="ctx belongs to the loop: use `async def`"
             )
 
-    def bound(self, owner: Any) -> CheckedFunction:
+    def bind(self, owner: Any) -> CheckedFunction:
         """The method bound to its object; a plain function is returned unchanged."""
         return CheckedFunction(self.function.__get__(owner), self.arguments) if self.is_method else self
 
@@ -292,7 +292,7 @@ def _default(value: Any) -> Any:
     return msgspec.field(default_factory=lambda: type(value)(value)) if isinstance(value, (list, dict, set)) else value
 
 
-def _described(doc: str) -> tuple[str, dict[str, str]]:
+def _parse_docstring(doc: str) -> tuple[str, dict[str, str]]:
     """The description, and what the docstring says of each parameter."""
     text: list[str] = []
     described: dict[str, str] = {}
@@ -369,7 +369,7 @@ class _Bound(NamedTuple):
             yield need
 
 
-def bounded(
+def compile_needs(
     needs: Sequence[Any], parameters: Mapping[str, Any], lists: dict[str, Any], needs_of: NeedsOf | None
 ) -> tuple[list[Capability], NeedsOf | None]:
     """The rights that a tool with these bounds always needs, and a function for those of one call. `parameters` maps

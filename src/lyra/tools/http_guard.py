@@ -75,12 +75,12 @@ async def fetch(
     """The answer, after at most `redirects` redirects (of GET and HEAD; redirects of other methods are returned)."""
     if method not in _METHODS:
         raise ToolError(f"{method[:20]!r} is not a method of HTTP", reason="invalid_arguments")
-    sent = _checked(headers or {})
+    sent = _check_headers(headers or {})
     outgoing(sent)
     try:
         async with asyncio.timeout(timeout_s) as scope:
             for _ in range(redirects + 1):
-                target = await _checked_target(url, grant, frozenset(inside), lookup)
+                target = await _check_target(url, grant, frozenset(inside), lookup)
                 answer = await _once(url, target, method, sent, body, bytes_max, timeout_s, dial)
                 location = answer.headers.get("location")
                 if redirects == 0 or answer.status not in _REDIRECTS or not location or method not in ("GET", "HEAD"):
@@ -99,7 +99,7 @@ def host_and_port(url: str) -> str:
 
 
 # ---------------------------------------------------------------- checking the target
-async def _checked_target(url: str, grant: Grant, inside: frozenset[str], lookup: Lookup) -> Target:
+async def _check_target(url: str, grant: Grant, inside: frozenset[str], lookup: Lookup) -> Target:
     target = _read(url)
     scope = _scope(target)
     if scope in inside:
@@ -146,7 +146,7 @@ def _next(url: str, location: str, headers: dict[str, str]) -> tuple[str, dict[s
     return following, headers
 
 
-def _checked(headers: Mapping[str, str]) -> dict[str, str]:
+def _check_headers(headers: Mapping[str, str]) -> dict[str, str]:
     """The headers with names in lower case; line breaks, and headers that frame the request, are refused."""
     checked: dict[str, str] = {}
     for name, value in headers.items():
@@ -177,14 +177,14 @@ async def open_answer(
 ) -> AsyncIterator[HttpResponse]:
     """The answer to one request, checked as those of `fetch`, whose body is read as it comes and is not packed; no
     redirect is followed. Errors of the connection are httpcore2's. `read_s` limits the time between two pieces."""
-    target = await _checked_target(url, grant, frozenset(inside), lookup)
+    target = await _check_target(url, grant, frozenset(inside), lookup)
     limits = {"connect": connect_s, "read": read_s, "write": connect_s, "pool": connect_s}
-    async with _opened(url, target, method, _checked(headers or {}), body, limits, None, b"identity") as response:
+    async with _open(url, target, method, _check_headers(headers or {}), body, limits, None, b"identity") as response:
         yield response
 
 
 @asynccontextmanager
-async def _opened(
+async def _open(
     url: str,
     target: Target,
     method: str,
@@ -209,7 +209,7 @@ async def _opened(
     lines = [(b"Host", host.encode()), *((name.encode(), value.encode()) for name, value in headers.items())]
     lines.append((b"accept-encoding", packing))
     pool = httpcore2.AsyncConnectionPool(
-        ssl_context=_trusted() if parts.scheme == "https" else None, network_backend=_dialler(target, dial)
+        ssl_context=_make_ssl_context() if parts.scheme == "https" else None, network_backend=_dialler(target, dial)
     )
     async with (
         pool,
@@ -232,7 +232,7 @@ async def _once(
 
     limits: dict[str, float | None] = dict.fromkeys(("connect", "read", "write", "pool"), timeout_s)
     try:
-        async with _opened(url, target, method, headers, body, limits, dial) as response:
+        async with _open(url, target, method, headers, body, limits, dial) as response:
             answer_headers = _headers(response.headers)
             content, cut = await _content(
                 response.aiter_stream(), answer_headers.get("content-encoding", ""), bytes_max
@@ -309,7 +309,7 @@ def _dialler(target: Target, dial: Dial | None) -> AsyncNetworkBackend:
 
 
 @cache
-def _trusted() -> ssl.SSLContext:
+def _make_ssl_context() -> ssl.SSLContext:
     import httpx2
 
     return httpx2.create_ssl_context()

@@ -17,7 +17,7 @@ import msgspec
 from lyra.core.codec import is_model, read_model
 from lyra.errors import ConfigError
 
-__all__ = ["in_short", "is_model", "read_foreign", "schema_of", "unwrapped", "with_constraints"]
+__all__ = ["in_short", "is_model", "read_foreign", "schema_of", "unwrap", "with_constraints"]
 
 _CONSTRAINTS = ("pydantic", "pydantic_core", "annotated_types")  # packages whose annotations pydantic enforces
 
@@ -49,7 +49,7 @@ class _Adapted:
 def with_constraints(kind: Any) -> Any:
     """The type, or what stands for it where it carries constraints of pydantic's; ConfigError if pydantic cannot read
     the rest of it."""
-    if not _constrained(kind, set()):
+    if not _is_constrained(kind, set()):
         return kind
     from pydantic import TypeAdapter
 
@@ -64,19 +64,19 @@ def with_constraints(kind: Any) -> Any:
     return type("Adapted", (_Adapted,), {"adapter": adapter})
 
 
-def unwrapped(value: Any) -> Any:
+def unwrap(value: Any) -> Any:
     """The value that was read for a type with constraints; any other value as it is."""
     return value.value if isinstance(value, _Adapted) else value
 
 
-def _constrained(kind: Any, seen: set[int]) -> bool:
+def _is_constrained(kind: Any, seen: set[int]) -> bool:
     """Whether an annotation of pydantic's is anywhere in a type that is not a pydantic model itself."""
     if id(kind) in seen or is_model(kind):
         return False
     seen.add(id(kind))
     if get_origin(kind) is Annotated and any(_is_constraint(mark) for mark in kind.__metadata__):
         return True
-    if any(_constrained(part, seen) for part in get_args(kind) if not isinstance(part, (str, int, bytes))):
+    if any(_is_constrained(part, seen) for part in get_args(kind) if not isinstance(part, (str, int, bytes))):
         return True
     if not (is_typeddict(kind) or is_dataclass(kind) or (isinstance(kind, type) and issubclass(kind, msgspec.Struct))):
         return False
@@ -86,7 +86,7 @@ def _constrained(kind: Any, seen: set[int]) -> bool:
         return False
     if is_dataclass(kind) and any(_is_constraint(field.default) for field in fields(kind)):
         return True
-    return any(_constrained(hint, seen) for hint in hints.values())
+    return any(_is_constrained(hint, seen) for hint in hints.values())
 
 
 def _is_constraint(mark: Any) -> bool:

@@ -27,7 +27,7 @@ from lyra.errors import ConfigError, LyraError, ToolError
 from lyra.tools.function import tool, tool_of
 from lyra.tools.source import ToolSource, is_source, part_of
 from lyra.tools.tool_search import searchable
-from lyra.tools.wrapped import Middleware, calling, check_middleware, invoke, layered
+from lyra.tools.wrapped import Middleware, add_layers, calling, check_middleware, invoke
 
 # The registries whose calls are running around this one: a nested call does not wait for a turn, to avoid deadlock.
 _inside: Final[ContextVar[tuple[ToolRegistry, ...]]] = ContextVar("lyra_registries", default=())
@@ -104,27 +104,27 @@ class ToolRegistry:
     def parts(self) -> tuple[Tool | ToolSource, ...]:
         """Return what an Agent uses: the tools, and the sources that it reads at each message."""
         sources = (part_of(source, lambda _: True, self._layers) for source in self._sources)
-        return (*(self._layered(registered) for registered in self._tools.values()), *sources)
+        return (*(self._add_layers(registered) for registered in self._tools.values()), *sources)
 
-    def _layered(self, registered: Tool) -> Tool:
+    def _add_layers(self, registered: Tool) -> Tool:
         wrapped = self._wrapped.get(registered.name)
         if wrapped is None:
-            wrapped = self._wrapped[registered.name] = layered(registered, self._layers)
+            wrapped = self._wrapped[registered.name] = add_layers(registered, self._layers)
         return wrapped
 
     def _current(self) -> dict[str, Tool]:
         """The current tools by name. A registered tool goes before one of a source with the same name."""
-        current = {name: self._layered(known) for name, known in self._tools.items()}
+        current = {name: self._add_layers(known) for name, known in self._tools.items()}
         for source in self._sources:
             for known in source.__lyra_tools__():
-                current.setdefault(known.name, layered(known, self._layers))
+                current.setdefault(known.name, add_layers(known, self._layers))
         return current
 
     # ------------------------------------------------------------ looking one up
     def get(self, name: str) -> Tool | None:
         registered = self._tools.get(name)
         if registered is not None:
-            return self._layered(registered)
+            return self._add_layers(registered)
         return self._current().get(name) if self._sources else None
 
     def __getitem__(self, name: str) -> Tool:
@@ -179,7 +179,7 @@ class ToolRegistry:
         inside, current_call, right = _inside.set((*around, self)), calling.set(call), rights.set(grant or rights.get())
         search = searchable.set(lambda: [candidate for candidate in self if candidate.deferred])
         try:
-            async with self._turns.of(None if nested else known):
+            async with self._turns.take_turn(None if nested else known):
                 return await _in_time(known, call)
         finally:
             _inside.reset(inside)
@@ -242,7 +242,7 @@ def _fits(candidate: Tool, rule: str | Callable[[Tool], bool]) -> bool:
 
 
 class Turns:
-    """`async with turns.of(tool): …`; at most `limit` calls at once, where one is given."""
+    """`async with turns.take_turn(tool): …`; at most `limit` calls at once, where one is given."""
 
     __slots__ = ("_alone", "_limit", "_of_tool", "_running", "_waiting")
 
@@ -254,7 +254,7 @@ class Turns:
         self._waiting: list[tuple[Tool, asyncio.Future[None]]] = []
 
     @asynccontextmanager
-    async def of(self, tool: Tool | None) -> AsyncIterator[None]:
+    async def take_turn(self, tool: Tool | None) -> AsyncIterator[None]:
         """Wait for the turn of a call of `tool`; None is a call that runs nothing and does not wait."""
         if tool is None:
             yield

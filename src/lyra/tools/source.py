@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from lyra.core.tool import Tool
-from lyra.tools.wrapped import Middleware, layered
+from lyra.tools.wrapped import Middleware, add_layers
 
 
 @runtime_checkable
@@ -49,4 +49,4 @@ class _PartialSource:
 
     def _wrap(self, tool: Tool) -> tuple[Tool, Tool]:
         before = self._wrapped.get(tool.name)
-        return before if before is not None and before[0] is tool else (tool, layered(tool, self._layers))
+        return before if before is not None and before[0] is tool else (tool, add_layers(tool, self._layers))

@@ -1,8 +1,9 @@
 """ToolSearch: finds tools that are not in the model's request, because there are too many of them.
 
 A `deferred` tool is known to its agent but not listed in the request; once ToolSearch has found it, it is listed from
-the next model call on. Which ones were found is read from the transcript itself (`found_in`): no other state is kept,
-and a replay finds the same. A query is words that are looked for in names and descriptions, or `select:NAME,NAME`.
+the next model call on. Which ones were found is read from the transcript itself (`collect_found`): no other state is
+kept, and a replay finds the same. A query is words that are looked for in names and descriptions, or
+`select:NAME,NAME`.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def _search(query: str, max_results: int = 5) -> dict[str, Any]:
             [known[name] for name in names if name in known], [name for name in names if name not in known], known
         )
     most = max(1, min(max_results, _RESULTS_MAX))
-    return _answer(_ranked(query, known.values())[:most], [], known)
+    return _answer(_rank(query, known.values())[:most], [], known)
 
 
 def _answer(matches: list[Tool], missing: list[str], known: dict[str, Tool]) -> dict[str, Any]:
@@ -64,7 +65,7 @@ def _answer(matches: list[Tool], missing: list[str], known: dict[str, Tool]) -> 
     return answer
 
 
-def _ranked(query: str, tools: Iterable[Tool]) -> list[Tool]:
+def _rank(query: str, tools: Iterable[Tool]) -> list[Tool]:
     """The tools that contain a word of the query, the best match first: a word of the name counts more, a part of a
     word less."""
     words = set(_WORD.findall(query.lower()))
@@ -91,7 +92,7 @@ def _weight(word: str, words: set[str]) -> int:
 tool_search: Final = tool(_search, name=NAME, idempotent=True, trusted=True).mark_builtin()
 
 
-def found_in(results: Iterable[ToolResult]) -> list[str]:
+def collect_found(results: Iterable[ToolResult]) -> list[str]:
     """The names that ToolSearch has found, by its results as a transcript holds them; in their order."""
     name_lists = (names_in(result.output) for result in results if result.name == NAME and not result.is_error)
     return list(dict.fromkeys(name for names in name_lists for name in names))

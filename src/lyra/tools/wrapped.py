@@ -67,7 +67,7 @@ def pure(middleware: Middleware) -> Middleware:
 _pure: Final[WeakSet[Any]] = WeakSet()
 
 
-def layered(tool: Tool, layers: Sequence[Middleware]) -> Tool:
+def add_layers(tool: Tool, layers: Sequence[Middleware]) -> Tool:
     """The tool wrapped in the layers; without layers the tool itself."""
     if "ctx" in getattr(tool.run, "takes", ()):
         layers = [layer for layer in layers if layer in _pure]
@@ -102,7 +102,7 @@ class _Layered:
 
         step = Next(self._tool, last)
         for layer in reversed(self._layers):
-            step = Next(self._tool, _bound(layer, step))
+            step = Next(self._tool, _bind(layer, step))
         return await step(call)
 
     def _check(self, call: ToolCall) -> None:
@@ -112,7 +112,7 @@ class _Layered:
                 grant.check(need)
 
 
-def _bound(layer: Middleware, inner: Next) -> Callable[[ToolCall], Awaitable[Any]]:
+def _bind(layer: Middleware, inner: Next) -> Callable[[ToolCall], Awaitable[Any]]:
     return lambda call: layer(call, inner)
 
 
@@ -142,15 +142,15 @@ async def invoke(tool: Tool, arguments: dict[str, Any], *, threads: Executor | N
     if threads is not None:
         _threads.set(threads)
     if getattr(run, "is_async", False) or asyncio.iscoroutinefunction(run):
-        return await contained(tool, run(**arguments))
+        return await contain(tool, run(**arguments))
     inside = contextvars.copy_context()
     loop = asyncio.get_running_loop()
-    pool = _threads.get() or _own_threads()
+    pool = _threads.get() or _get_threads()
     value = await loop.run_in_executor(pool, lambda: inside.run(_in_thread, tool, run, arguments))
-    return await contained(tool, value) if asyncio.iscoroutine(value) else value
+    return await contain(tool, value) if asyncio.iscoroutine(value) else value
 
 
-async def contained(tool: Tool, work: Awaitable[Any]) -> Any:
+async def contain(tool: Tool, work: Awaitable[Any]) -> Any:
     """Await `work`. A tool that cancels itself or exits fails its own call; a cancellation from outside is passed
     on."""
     task = asyncio.current_task()
@@ -159,9 +159,9 @@ async def contained(tool: Tool, work: Awaitable[Any]) -> Any:
     except asyncio.CancelledError as error:
         if task is None or task.cancelling() or asyncio.current_task() is not task:  # or the kernel closes it
             raise
-        raise _own_end(tool, error) from error
+        raise _make_end_error(tool, error) from error
     except SystemExit as error:
-        raise _own_end(tool, error) from error
+        raise _make_end_error(tool, error) from error
 
 
 def _in_thread(tool: Tool, run: Callable[..., Any], arguments: dict[str, Any]) -> Any:
@@ -169,15 +169,15 @@ def _in_thread(tool: Tool, run: Callable[..., Any], arguments: dict[str, Any]) -
     try:
         return run(**arguments)
     except (StopIteration, StopAsyncIteration, asyncio.CancelledError, KeyboardInterrupt, SystemExit) as error:
-        raise _own_end(tool, error) from error
+        raise _make_end_error(tool, error) from error
 
 
-def _own_end(tool: Tool, error: BaseException) -> ToolError:
+def _make_end_error(tool: Tool, error: BaseException) -> ToolError:
     error_text = f"{type(error).__name__}({error})" if str(error) else type(error).__name__
     reason = "cancelled" if isinstance(error, asyncio.CancelledError) else "exec_failed"
     return ToolError(f"tool {tool.name} ended with {error_text}", tool=tool.name, reason=reason)
 
 
 @cache
-def _own_threads() -> ThreadPoolExecutor:
+def _get_threads() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="lyra-tool")

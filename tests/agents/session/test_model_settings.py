@@ -197,7 +197,7 @@ def test_a_price_is_looked_up_while_the_answer_is_waited_for(home, monkeypatch, 
     """Loading the prices holds up no request that no money budget has to be asked about, and no answer that has
     come."""
     monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
-    published, order = pricing._published, []
+    published, order = pricing._find_published, []
 
     def body() -> Iterator[bytes]:
         order.append("answer")
@@ -213,7 +213,7 @@ def test_a_price_is_looked_up_while_the_answer_is_waited_for(home, monkeypatch, 
                 order.append(f"price after {len(server.requests)} requests")
                 return published(*args)
 
-            monkeypatch.setattr(pricing, "_published", look_up)
+            monkeypatch.setattr(pricing, "_find_published", look_up)
             answer = await lyra.run(Agent(model=MODEL, budget=budget, max_tokens=50), "hi")
             assert answer.cost_usd == pytest.approx((10 * 3 + 5 * 15) / 1e6)
 

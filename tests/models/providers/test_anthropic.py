@@ -12,7 +12,7 @@ from lyra.core.tool import ToolCall
 from lyra.errors import ConfigError, ModelError
 from lyra.models.provider import Request
 from lyra.models.providers.anthropic import MAX_TOKENS, AnthropicReader, body_of
-from lyra.models.schemas import worded
+from lyra.models.schemas import describe_unsupported
 from lyra.models.stream import ThinkingDelta, TokenUsage, ToolEnd
 from tests.models.oracle import IMAGE, REQUESTS, SCHEMA, TALK, accepts
 from tests.models.server import Asked, Reply, Server, run, sse
@@ -195,7 +195,7 @@ def test_schemas_as_the_vendors_library_writes_them() -> None:
         },
     ]
     for schema in schemas:
-        assert worded(schema) == transform_schema(schema)
+        assert describe_unsupported(schema) == transform_schema(schema)
 
 
 def test_stop_texts_and_the_idempotency_key() -> None:

@@ -867,7 +867,7 @@ def test_botocores_client_signs_the_same(monkeypatch):
             asked = server.requests[0]
             ours = provider(server.url)
             url = ours.url(full())
-            return asked, await ours.signed(url, asked.body, ours.headers(full()))
+            return asked, await ours.sign_request(url, asked.body, ours.headers(full()))
 
     asked, signed = run(both())
     assert signed["authorization"] == asked.headers["authorization"]

@@ -12,7 +12,7 @@ from lyra.models.provider import Request
 from lyra.models.providers.anthropic import body_of as anthropic_body
 from lyra.models.providers.openai_chat import ChatReader, chat_body
 from lyra.models.providers.openai_responses import responses_body
-from lyra.models.schemas import closed, is_strict
+from lyra.models.schemas import close_objects, is_strict
 from lyra.models.stream import ThinkingDelta, TokenUsage, UsageSeen
 from tests.models.oracle import PIXEL, REQUESTS, SCHEMA, TALK, accepts
 from tests.models.server import Reply, Server, run, sse
@@ -90,7 +90,7 @@ def test_a_schema_is_strict_where_it_can_be() -> None:
         {"type": "object", "additionalProperties": {"type": "string"}},
         {"type": "object", "properties": {"x": {"allOf": [{"type": "string"}]}}, "required": ["x"]},
     ):
-        assert not is_strict(closed(odd)), odd
+        assert not is_strict(close_objects(odd)), odd
     nested = {
         "type": "object",
         "properties": {
@@ -100,16 +100,16 @@ def test_a_schema_is_strict_where_it_can_be() -> None:
         "required": ["x", "y"],
         "$defs": {"X": SCHEMA},
     }
-    assert is_strict(closed(nested))
-    assert closed(nested)["$defs"]["X"]["additionalProperties"] is False
+    assert is_strict(close_objects(nested))
+    assert close_objects(nested)["$defs"]["X"]["additionalProperties"] is False
 
 
 def test_our_strict_schemas_are_those_of_the_vendors_library() -> None:
     """What we call strict, its own preparation leaves as it is."""
     from openai.lib._pydantic import _ensure_strict_json_schema
 
-    schema = closed(SCHEMA)
-    assert _ensure_strict_json_schema(closed(SCHEMA), path=(), root={}) == schema
+    schema = close_objects(SCHEMA)
+    assert _ensure_strict_json_schema(close_objects(SCHEMA), path=(), root={}) == schema
 
 
 def test_a_message_without_anything_is_left_out() -> None:

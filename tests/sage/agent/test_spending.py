@@ -56,7 +56,7 @@ async def test_the_budget_of_a_session_counts_all_its_runs(project: Project) -> 
     """`sage.session_budget_usd`: once it is spent the next turn is refused, also after the session was opened again."""
     async with opened(project, "sage.session_budget_usd=$20") as session:
         await say(session, "one")
-        spent = session.spending.log.spent(session=session.id)
+        spent = session.spending.log.sum_cost(session=session.id)
         assert spent == Money(500_000)
     async with opened(project, "sage.session_budget_usd=$0.50", resume="") as session:
         with pytest.raises(
@@ -127,13 +127,13 @@ async def test_an_interrupted_answer_costs_all_that_a_limit_set_aside(project: P
     """A provider may go on after the connection is closed: the log and the budget count the same, on the high side."""
     async with opened(project, "sage.session_budget_usd=$20", replies=(SLOW,)) as session:
         await interrupted(session)
-        spent = session.spending.log.spent(session=session.id)
+        spent = session.spending.log.sum_cost(session=session.id)
         assert spent >= 8_192 * 10, "the longest answer"
         assert spent == session.process.metrics.cost_micro_usd
         assert session.spending.limits()["sage.session_budget_usd"][0] == spent
     async with opened(project, options={"budget": Money(20_000_000)}, replies=(SLOW,)) as session:
         await interrupted(session)
-        spent = session.spending.log.spent(session=session.id)
+        spent = session.spending.log.sum_cost(session=session.id)
         assert session.spending.limits()["--max-budget-usd"][0] == spent >= 8_192 * 10
 
 

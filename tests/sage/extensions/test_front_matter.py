@@ -60,15 +60,15 @@ def test_a_text_is_bounded_and_has_something_to_see() -> None:
 
 def test_numbers_flags_and_words() -> None:
     file = read("---\ncount: 3\nflag: true\nmode: plan\n---\nT")
-    assert (file.whole("count", least=1, most=3), file.flag("flag"), file.word("mode", ["plan"])) == (3, True, "plan")
+    assert (file.integer("count", least=1, most=3), file.flag("flag"), file.word("mode", ["plan"])) == (3, True, "plan")
     empty = read("T")
-    assert (empty.whole("count", least=1, most=3), empty.flag("flag"), empty.word("mode", ["plan"])) == (
+    assert (empty.integer("count", least=1, most=3), empty.flag("flag"), empty.word("mode", ["plan"])) == (
         None,
         False,
         "",
     )
     wrong = read("---\ncount: true\nflag: 1\nmode: plam\n---\nT")
-    wrong.whole("count", least=1, most=3)
+    wrong.integer("count", least=1, most=3)
     wrong.flag("flag")
     wrong.word("mode", ["plan"])
     assert [text.partition(" ")[0] for text in told(wrong)] == ["f.md:2:", "f.md:3:", "f.md:4:"]

@@ -12,7 +12,7 @@ from lyra import Agent, Kernel
 from lyra.agents.headless.options import HeadlessOptions
 from lyra.core.rights.capability import Grant
 from lyra.sage.agent.live import LiveSession
-from lyra.sage.project.diagnostics.after_edit import Diagnostics, diagnosed
+from lyra.sage.project.diagnostics.after_edit import Diagnostics, add_diagnostics
 from lyra.sage.project.prompt import system_prompt, with_folder_rules
 from lyra.sage.project.repo_map.repo_map import RepoMap, repo_map_tool
 from lyra.sage.project.rules import ProjectRules
@@ -38,7 +38,7 @@ def agent_of(folder: Path, model: Any) -> Agent:
     workspace = Workspace(str(folder))
     rules = ProjectRules(str(folder), trust=True)
     tools = with_folder_rules(builtin_tools(workspace), rules)
-    tools = diagnosed(tools, Diagnostics({"*.py": {"commands": ("sh lint.sh {file}",)}}, workspace))
+    tools = add_diagnostics(tools, Diagnostics({"*.py": {"commands": ("sh lint.sh {file}",)}}, workspace))
     return Agent(
         "sage",
         model=model,

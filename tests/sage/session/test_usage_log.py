@@ -70,13 +70,13 @@ def test_a_call_without_a_price_leaves_a_sum_without_one(log: UsageLog) -> None:
 
 
 def test_what_was_spent(log: UsageLog) -> None:
-    assert log.spent(day=local_day(NOON)) == Money(0)
+    assert log.sum_cost(day=local_day(NOON)) == Money(0)
     assert not log.path.exists(), "reading makes no file"
     log.add(used(), now=NOON)
     log.add(used(session="s2"), now=NOON)
     log.add(used(session="s2"), now=NOON + DAY)
-    assert log.spent(session="s2") == Money(200)
-    assert log.spent(day=local_day(NOON)) == Money(200)
+    assert log.sum_cost(session="s2") == Money(200)
+    assert log.sum_cost(day=local_day(NOON)) == Money(200)
 
 
 def test_the_file_is_its_owners_alone(log: UsageLog) -> None:
@@ -115,7 +115,7 @@ def test_a_file_that_cannot_be_used_is_an_error_with_its_place(log: UsageLog, da
         log.path.parent.mkdir()
         log.path.write_text(damage)
     with pytest.raises(StoreError) as caught:
-        log.spent(day="2026-01-01")
+        log.sum_cost(day="2026-01-01")
     assert str(caught.value.place).endswith(USAGE_FILE)
 
 

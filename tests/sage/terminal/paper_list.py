@@ -20,5 +20,5 @@ class PaperList:
     def show(self, lines: Sequence[Line]) -> None:
         self.lines += [strip_style(line).rstrip() for line in lines]
 
-    def changed(self) -> None:
+    def mark_changed(self) -> None:
         self.changes += 1

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from lyra.tools.builtin import Workspace
 from lyra.tools.builtin.search import search_tools
-from lyra.tools.builtin.search_worker import by_hand, confirmed, must_hold, open_folder, walk
+from lyra.tools.builtin.search_worker import by_hand, confirm, must_hold, open_folder, walk
 from tests.cases import cases
 
 
@@ -98,7 +98,7 @@ def test_lines_from_elsewhere_are_not_shown(tmp_path):
         ("gone", 1, "x", True),
     ]
     for mode in ("content", "count", "files_with_matches"):
-        assert confirmed(rows, job(tmp_path / "work", ".", mode=mode), 10) == [("src/a", 1, "plain", True)]
+        assert confirm(rows, job(tmp_path / "work", ".", mode=mode), 10) == [("src/a", 1, "plain", True)]
 
 
 def test_no_mode_tells_of_a_file_elsewhere(tmp_path, monkeypatch):

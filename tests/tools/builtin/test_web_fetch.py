@@ -470,7 +470,7 @@ async def test_tls_checks_the_name_though_an_address_is_dialled(
     server.port = listening.sockets[0].getsockname()[1]
     assert (await refused(server, "https://example.org/")).reason == "io_error"  # its issuer is not trusted
     trusted = ssl.create_default_context(cafile=pem)
-    monkeypatch.setattr("lyra.tools.http_guard._trusted", lambda: trusted)
+    monkeypatch.setattr("lyra.tools.http_guard._make_ssl_context", lambda: trusted)
     assert "safe" in await fetch(server, "https://example.org/")
     assert (await refused(server, "https://other.org/")).reason == "io_error"
     assert names == ["example.org", "example.org", "other.org"]

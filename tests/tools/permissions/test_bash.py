@@ -58,7 +58,7 @@ class Judge:
 
 
 def unseen(judge: Judge, lines: list[str]) -> list[str]:
-    passed = [line for line in lines if not read_line(line).touched_by(RM) and "\0" not in line]
+    passed = [line for line in lines if not read_line(line).is_touched_by(RM) and "\0" not in line]
     return [line for line in passed if judge.runs_rm(line)]
 
 

@@ -109,8 +109,8 @@ def test_lyras_own_files_in_the_workspace(tmp_path, monkeypatch):
     ):
         assert decide("Write", path) == "deny", path
     assert decide("Write", "dotfiles/vimrc") == "allow"
-    assert permissions.hidden(f"{home}/dotfiles/lyra/journal.key")
-    assert not permissions.hidden(f"{home}/dotfiles/vimrc")
+    assert permissions.is_hidden(f"{home}/dotfiles/lyra/journal.key")
+    assert not permissions.is_hidden(f"{home}/dotfiles/vimrc")
     permissions = Permissions(workspace=str(home), home=str(home))
     assert decide("Read", "dotfiles/lyra/journal.key") == "ask"
     assert decide("Read", "dotfiles/vimrc") == "allow"
@@ -347,9 +347,9 @@ def test_a_wrong_file_is_an_error_with_its_place(tmp_path, text: str, says: str)
 def test_what_a_search_passes_over():
     """Secrets and what a deny rule for reading names."""
     permissions = permissions_with(deny=["Read(private/**)"])
-    assert permissions.hidden("/work/.env")
-    assert permissions.hidden("/work/private/a")
-    assert not permissions.hidden("/work/src/a.py")
+    assert permissions.is_hidden("/work/.env")
+    assert permissions.is_hidden("/work/private/a")
+    assert not permissions.is_hidden("/work/src/a.py")
     assert len(MODES) == 5
 
 

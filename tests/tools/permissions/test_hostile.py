@@ -282,7 +282,7 @@ EVALUATED = [
 
 @each(HOSTILE)
 def test_a_deny_sees_what_was_seen_to_run(line: str):
-    assert read_line(line).touched_by(RM)
+    assert read_line(line).is_touched_by(RM)
 
 
 @each([*HOSTILE, *ASKED])
@@ -291,7 +291,7 @@ def test_no_wildcard_swallows_it(line: str):
     read = read_line(line)
     own = line.split(maxsplit=1)[0]
     for program in {*PROGRAMS, own} if own.isalnum() and own != "rm" else PROGRAMS:
-        assert not read.allowed_by(TextGlob(f"{program} *")), program
+        assert not read.is_allowed_by(TextGlob(f"{program} *")), program
 
 
 @each(ASKED)
@@ -313,7 +313,7 @@ def test_no_grant_covers_what_runs_something_else(line: str):
 @each(BENIGN)
 def test_the_usual_lines_need_no_question(rule: str, line: str):
     read = read_line(line)
-    assert read.allowed_by(TextGlob(rule)), (read.single, read.inside, read.unsure)
+    assert read.is_allowed_by(TextGlob(rule)), (read.single, read.inside, read.unsure)
 
 
 @each([case for case in BENIGN if not set(case[1]) & set(";|&$`><()\n")])
@@ -324,7 +324,7 @@ def test_a_grant_covers_the_usual_lines(rule: str, line: str):
 @each(LEFT_ALONE)
 def test_a_deny_is_not_in_the_way(line: str):
     read = read_line(line)
-    assert not read.touched_by(RM), (read.unsure, read.commands)
+    assert not read.is_touched_by(RM), (read.unsure, read.commands)
 
 
 @pytest.mark.parametrize(
@@ -344,8 +344,8 @@ def test_joined_lines_are_read_as_one(line: str, joined: str | None):
 
 def test_an_exact_rule_and_a_bare_one_are_as_before():
     for line in ("git -c core.pager=less log", "git {a,b}", "sed -i s/a/b/ f", "find . -delete"):
-        assert read_line(line).allowed_by(TextGlob(line))
-        assert read_line(line).allowed_by(TextGlob("*"))
+        assert read_line(line).is_allowed_by(TextGlob(line))
+        assert read_line(line).is_allowed_by(TextGlob("*"))
         assert Grant([f"process.exec:{line}"]).allows(f"process.exec:{line}")
 
 
@@ -387,7 +387,7 @@ def test_bash_does_run_them(tmp_path: Path, line: str):
         ["/bin/bash", "-c", line], cwd=tmp_path, env=environment, capture_output=True, timeout=20, check=False
     )
     assert (tmp_path / "mark").exists()
-    assert read_line(line).touched_by(RM)
+    assert read_line(line).is_touched_by(RM)
 
 
 @pytest.mark.timed

@@ -16,7 +16,7 @@ from lyra.config import Config
 from lyra.errors import ConfigError
 from lyra.tools.permissions import Permissions, Rule, load_layers, permissions_of, subject_of
 from lyra.tools.permissions.answers import Answers
-from lyra.tools.permissions.settings import passed_over
+from lyra.tools.permissions.settings import describe_passed_over
 
 
 class Place:
@@ -176,7 +176,7 @@ def test_after_a_mistake_without_trust_every_call_is_asked_about(place, mistake)
     protected = "" if "protected" in mistake else 'protected = ["infra"]\n'
     place.project(f"[permissions]\n{protected}{mistake}\n")
     layers = load_layers(str(place.work), home=str(place.home), managed=place.none, trusted=False)
-    (sentence,) = passed_over(layers)
+    (sentence,) = describe_passed_over(layers)
     assert sentence.startswith(f"lyra.toml: {mistake.partition(' ')[0]}: ")
     assert sentence.endswith(": until it is mended, every call is asked about")
     assert layers[-1].settings == {**({"protected": ["infra"]} if protected else {}), "ask": ["*"]}

@@ -965,7 +965,7 @@ def test_a_rule_that_names_the_subcommand_covers_what_a_container_runs():
 
 def test_a_deny_of_a_subcommand_sees_it_behind_global_options():
     for line in ("git -C e push", "git --git-dir=e push", "git -c a.b=c push origin", "timeout 5 git -C e push"):
-        assert read_line(line).touched_by(TextGlob("git push *")), line
+        assert read_line(line).is_touched_by(TextGlob("git push *")), line
 
 
 @pytest.mark.parametrize(("language", "code"), HARMLESS_CODE)
@@ -1030,4 +1030,4 @@ def test_they_do_start_it(tmp_path: Path, line: str):
         check=False,
     )
     assert (tmp_path / "mark").exists()
-    assert read_line(line).touched_by(TextGlob("rm *"))
+    assert read_line(line).is_touched_by(TextGlob("rm *"))

@@ -368,7 +368,7 @@ MULTI_LINE = [
 @each([*RUNS_RM, *MULTI_LINE])
 def test_a_deny_sees_it(line: str):
     """Chained, substituted, quoted, wrapped, in a heredoc or not to be read at all: `Bash(rm *)` as a deny matches."""
-    assert read_line(line).touched_by(RM)
+    assert read_line(line).is_touched_by(RM)
 
 
 @each([*RUNS_RM, *MULTI_LINE])
@@ -391,7 +391,7 @@ def test_no_partial_allow_covers_it(line: str):
     ):
         glob = TextGlob(pattern)
         line_read = read_line(line)
-        assert not line_read.allowed_by(glob), pattern
+        assert not line_read.is_allowed_by(glob), pattern
 
 
 # None of these runs `rm`; a deny that matched them would only be in the way.
@@ -484,7 +484,7 @@ sed 's/a/rm x/' f
 @each([*HARMLESS, "cat <<'EOF'\n$(rm x)\nrm x\nEOF", "cat <<EOF\nrm x\nEOF", "echo '\nrm x'"])
 def test_a_deny_leaves_it_alone(line: str):
     """Quoted text, names of files, comments and arguments are not commands."""
-    assert not read_line(line).touched_by(RM), (read_line(line).commands, read_line(line).unsure)
+    assert not read_line(line).is_touched_by(RM), (read_line(line).commands, read_line(line).unsure)
 
 
 ALLOWED = """
@@ -512,7 +512,7 @@ git log # a comment; rm x
 @pytest.mark.parametrize("line", ALLOWED)
 def test_a_wildcard_allow_covers_one_simple_command(line: str):
     """`Bash(git *)` is for git with any arguments."""
-    assert read_line(line).allowed_by(GIT)
+    assert read_line(line).is_allowed_by(GIT)
 
 
 NOT_ALLOWED = """
@@ -560,7 +560,7 @@ echo git status
 @each([*NOT_ALLOWED, "git status\ngit log", "git log <<E\nx\nE", "git status\r\nrm x", ""])
 def test_a_wildcard_allow_covers_nothing_else(line: str):
     """Another program, a chain, a substitution, a file that is written: the person is asked."""
-    assert not read_line(line).allowed_by(GIT)
+    assert not read_line(line).is_allowed_by(GIT)
 
 
 @pytest.mark.parametrize(
@@ -601,7 +601,7 @@ def test_a_wildcard_allow_covers_nothing_else(line: str):
 )
 def test_other_patterns(pattern: str, line: str, *, allowed: bool):
     """Exact lines, wildcards in the middle, wrappers that the rule itself names, and everything."""
-    assert read_line(line).allowed_by(TextGlob(pattern)) is allowed
+    assert read_line(line).is_allowed_by(TextGlob(pattern)) is allowed
 
 
 @pytest.mark.parametrize(
@@ -627,7 +627,7 @@ def test_other_patterns(pattern: str, line: str, *, allowed: bool):
 )
 def test_denies_see_past_options_and_unknowns(pattern: str, line: str, *, touched: bool):
     """Global options do not hide a subcommand; what only the shell knows may be anything."""
-    assert read_line(line).touched_by(TextGlob(pattern)) is touched
+    assert read_line(line).is_touched_by(TextGlob(pattern)) is touched
 
 
 WORDS = st.sampled_from(
@@ -660,8 +660,8 @@ LINES = st.lists(WORDS, max_size=6).map(lambda words: " ".join(("git", *words)))
 def test_a_chained_rm_is_never_allowed_and_always_denied(line: str, join: str, rest: str):
     """Whatever the line is, `rm` chained to its end or start."""
     for chained in (f"{line}{join}rm -rf x", f"rm -rf x{join}{line}", f"{line}{join}rm -rf x{join}{rest}"):
-        assert not read_line(chained).allowed_by(GIT)
-        assert read_line(chained).touched_by(RM)
+        assert not read_line(chained).is_allowed_by(GIT)
+        assert read_line(chained).is_touched_by(RM)
 
 
 @settings(max_examples=cases(200), deadline=None)
@@ -669,8 +669,8 @@ def test_a_chained_rm_is_never_allowed_and_always_denied(line: str, join: str, r
 def test_a_substituted_rm_is_never_allowed_and_always_denied(line: str, body: str, rest: str):
     """Or put into a substitution anywhere in it."""
     substituted = f"{line} {body} {rest}"
-    assert not read_line(substituted).allowed_by(GIT)
-    assert read_line(substituted).touched_by(RM)
+    assert not read_line(substituted).is_allowed_by(GIT)
+    assert read_line(substituted).is_touched_by(RM)
 
 
 @settings(max_examples=cases(200), deadline=None)
@@ -683,7 +683,7 @@ def test_quoting_hides_nothing_and_invents_nothing(words: list[str]):
     read = read_line(line)
     assert read.unsure is None
     assert " ".join(["tool", *words]) in read.commands
-    assert read.allowed_by(TextGlob("tool *"))
+    assert read.is_allowed_by(TextGlob("tool *"))
 
 
 @settings(max_examples=cases(300), deadline=None)
@@ -723,7 +723,7 @@ def test_long_and_deep_lines_are_quick(line: str):
     import time
 
     began = time.process_time()
-    assert not read_line(line).allowed_by(GIT)
+    assert not read_line(line).is_allowed_by(GIT)
     within(time.process_time() - began, 1.5)
 
 

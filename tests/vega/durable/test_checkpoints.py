@@ -32,7 +32,7 @@ let a = spawn A;
 class Priced(SimProvider):
     """A dollar a token."""
 
-    _price = Prices({"x/y": {"input_usd_per_mtok": 0, "output_usd_per_mtok": 1_000_000}}).of("x/y")
+    _price = Prices({"x/y": {"input_usd_per_mtok": 0, "output_usd_per_mtok": 1_000_000}}).find("x/y")
 
     def price(self, model: str) -> Price | None:
         return self._price

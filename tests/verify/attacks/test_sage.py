@@ -101,7 +101,7 @@ def test_without_the_check_of_links_an_undo_writes_outside(monkeypatch: pytest.M
         finally:
             os.close(descriptor)
 
-    monkeypatch.setattr(restoring, "opened_parent", opened)
+    monkeypatch.setattr(restoring, "open_parent", opened)
     assert attempts_of(paths.run(UNDONE).effects) == set(UNDONE)
 
 

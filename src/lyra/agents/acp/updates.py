@@ -16,7 +16,7 @@ from lyra.agents.session.events import AnyLine, ToolEndLine, ToolStartLine
 from lyra.core.message import Message
 from lyra.core.secrets.visible import without_invisible
 from lyra.core.tool import ToolResult
-from lyra.tools.edit_preview import edited_texts
+from lyra.tools.edit_preview import preview_edit
 
 _KINDS: Final[dict[str, schema.ToolKind]] = {
     "Read": "read",
@@ -69,7 +69,7 @@ def _locations(arguments: Mapping[str, Any], folder: str) -> list[schema.ToolCal
 
 def diff_of(tool: str, arguments: Mapping[str, Any], folder: str) -> list[Any]:
     """The edit that a call will make, as content for the editor; none where it is not known."""
-    texts = edited_texts(tool, arguments, folder)
+    texts = preview_edit(tool, arguments, folder)
     if texts is None:
         return []
     path = os.path.join(folder, str(arguments.get("file_path")))

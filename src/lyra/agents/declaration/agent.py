@@ -245,7 +245,7 @@ def _hooks(value: Any) -> AgentHooks:
 def _permissions(value: Any, folders: tuple[str, ...]) -> Permissions:
     """Read the setting: Permissions, or a mapping of rules and a mode, for tools that work in these folders."""
     from lyra.tools.permissions.decision import Permissions
-    from lyra.tools.permissions.settings import declared_permissions
+    from lyra.tools.permissions.settings import build_permissions
 
     if isinstance(value, Permissions):
         return value
@@ -255,4 +255,4 @@ def _permissions(value: Any, folders: tuple[str, ...]) -> Permissions:
             hint="permissions={'allow': ['Bash(git *)'], 'mode': 'accept-edits'}",
             key="permissions",
         )
-    return declared_permissions(value, folders)
+    return build_permissions(value, folders)

@@ -72,7 +72,7 @@ def setup_of(options: HeadlessOptions, *, logs: Sequence[str] = (), sandbox: San
     folder = _folder(options.folder, "the folder")
     also = tuple(dict.fromkeys(_folder(path, "--add-dir") for path in options.also))
     permissions = _permissions(options, folder, also, logs)
-    workspace = Workspace(folder, also=also, hidden=permissions.hidden)
+    workspace = Workspace(folder, also=also, hidden=permissions.is_hidden)
     own = [*options.more_tools(workspace)] if options.more_tools is not None else [task_tool()]
     added = (*own, *options.tools, *sources_here(workspace, trusted=options.trust))
     more = (tool if isinstance(tool, Tool) else _SearchableSource(tool) for tool in added)

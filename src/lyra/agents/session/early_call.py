@@ -151,7 +151,7 @@ class EarlyCall:
         """Apply the corrections of token estimates. False, with nothing applied, if the line-by-line run would have
         estimated one of its questions higher."""
         lessons, self._lessons = self._lessons, []
-        known = [lesson[0].learned(lesson[1]) for lesson in lessons if not callable(lesson)]
+        known = [lesson[0].get_learned(lesson[1]) for lesson in lessons if not callable(lesson)]
         rates = [(learned, learned.rate, learned.missed) for learned in known]
         for lesson in lessons:
             if callable(lesson):

@@ -80,7 +80,7 @@ class AgentModels:
             provider.load()
             self._loaded.add(model)
         if priced and name not in self.priced:
-            self.settings.prices.of(name)
+            self.settings.prices.find(name)
             self.priced.add(name)
         return resolved
 
@@ -152,7 +152,7 @@ class AgentModels:
     def price(self, provider: LLMProvider, named: str, name: str) -> Price | None:
         """The price of a model, as `find` resolves it: its provider's own, else the published one."""
         own = provider.price(named)
-        return own if own is not None else self.settings.prices.of(name)
+        return own if own is not None else self.settings.prices.find(name)
 
     def estimate(self, model: str, request: Request) -> int:
         """Tokens that a request will take; rather too many than too few."""

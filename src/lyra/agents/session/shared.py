@@ -259,7 +259,7 @@ class AgentRuntime:
                 price = call.find_price()
                 call.micro_usd = price.cost(completion.usage) if price is not None else None
                 # Estimates that are kept in a record were learned from this call already.
-                learn = call.conversation.learn if self.models.tokens.told is None else call.conversation.heard
+                learn = call.conversation.learn if self.models.tokens.told is None else call.conversation.note_usage
                 if not completion.usage.estimated:
                     learn(call.model, call.request, completion.usage)
             metrics.count(completion.usage, call.micro_usd)

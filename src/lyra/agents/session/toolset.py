@@ -184,13 +184,13 @@ class Toolset:
 
     def _list_found(self, messages: Sequence[Message]) -> list[str]:
         """The deferred tools that ToolSearch has found in this conversation."""
-        from lyra.tools.tool_search import found_in
+        from lyra.tools.tool_search import collect_found
 
         searches = self._known.get(_SEARCH)
         if searches is None or not _is_search(searches):
             return []  # another tool of that name finds nothing
         results = (result for message in messages for result in message.tool_results)
-        return [name for name in found_in(results) if name in self._known and self._known[name].deferred]
+        return [name for name in collect_found(results) if name in self._known and self._known[name].deferred]
 
 
 def _is_search(tool: Tool) -> bool:

@@ -290,7 +290,7 @@ class Case:
 
     def hides(self, path: str) -> bool:
         """Whether a search passes over a path: reading it would be denied, or would need a question."""
-        hidden = any(permissions.hidden(path) for permissions in (self.permissions, *self.session.enclosing))
+        hidden = any(permissions.is_hidden(path) for permissions in (self.permissions, *self.session.enclosing))
         return hidden or not self.grant.allows(Capability("fs.read", path))
 
     def narrow_grant(self, row: dict[str, Any]) -> Grant:

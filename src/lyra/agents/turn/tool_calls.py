@@ -51,7 +51,7 @@ from lyra.kernel.programs.context import Context
 from lyra.kernel.programs.journaled_call import journal_wait, once
 from lyra.tools.registry import Turns
 from lyra.tools.tool_search import searchable
-from lyra.tools.wrapped import calling, contained, invoke
+from lyra.tools.wrapped import calling, contain, invoke
 
 if TYPE_CHECKING:
     from lyra.agents.declaration.hooks import HookOutcome
@@ -101,7 +101,7 @@ async def run_tools(turn: Turn, calls: tuple[ToolCall, ...]) -> Message:
     async def run(call: ToolCall, tool: Tool | None) -> ToolResult | BaseException:
         if not alike:  # they may begin in another order than the model's: each takes its branch number here, in order
             current_branch(process)
-        async with turns.of(tool):
+        async with turns.take_turn(tool):
             try:
                 return await _run(turn, call)
             except _ENDS_TURN as error:
@@ -360,7 +360,7 @@ async def _output(turn: Turn, tool: Tool, call: ToolCall, grant: Grant) -> Any:
         if not inside or output is not None:  # in a fork the journal may have another output of a tool inside
             return output
         assert tool.run is not None
-        work = contained(tool, tool.run(**call.arguments, ctx=_ToolContext(turn.ctx, sink, call)))
+        work = contain(tool, tool.run(**call.arguments, ctx=_ToolContext(turn.ctx, sink, call)))
         return await record_output(turn.process, work, runtime.clean_data)
 
 

@@ -23,7 +23,7 @@ from lyra.errors import ConfigError, LyraError
 from lyra.tools.permissions.answers import Answers
 from lyra.tools.permissions.decision import MODES, PermissionDecision
 from lyra.tools.permissions.rules import Effect, read_rules
-from lyra.tools.permissions.settings import Layer, load_layers, passed_over, permissions_of
+from lyra.tools.permissions.settings import Layer, describe_passed_over, load_layers, permissions_of
 from lyra.tools.permissions.subjects import TOOLS, Subject, facts_of, subject_of
 
 
@@ -67,7 +67,7 @@ def explain(
     kept = Answers(workspace).rules()
     rules = permissions_of(layers, workspace=workspace, home=home, mode=mode, answers=kept)
     facts = facts_of(_check_tool_name(tool))
-    for sentence in () if as_json else passed_over(layers):
+    for sentence in () if as_json else describe_passed_over(layers):
         note(sentence)
     path = os.path.realpath(os.path.expanduser(value)) if facts.kind == "path" and value else None
     arguments = {facts.argument or "text": value} if value is not None else {}
@@ -100,7 +100,9 @@ def test_rules(ctx: click.Context, *, as_json: bool) -> None:
         table(("state", "", "rule", "examples", "", "from"), rows)
     elif not mistakes:
         note("no permission file has a rule; see lyra permissions --help")
-    for sentence in () if as_json else (*mistakes, *passed_over(layer._replace(problems=()) for layer in layers)):
+    for sentence in (
+        () if as_json else (*mistakes, *describe_passed_over(layer._replace(problems=()) for layer in layers))
+    ):
         note(sentence)
     ctx.exit(1 if failed else 0)
 

@@ -142,7 +142,7 @@ def call(
     grant = permissions.narrow(ctx.ensure_object(Invocation).config.grant)
 
     async def call_tool() -> ToolResult:
-        hides.set(permissions.hidden)
+        hides.set(permissions.is_hidden)
         admitted.set(path)
         return msgspec.structs.replace(await registry.call(name, arguments, grant=grant), id="cli")
 
@@ -188,7 +188,7 @@ def _all(
     from lyra.tools.builtin import Workspace
     from lyra.tools.yaml.places import sources_here
 
-    workspace = Workspace(os.getcwd(), hidden=permissions.hidden if permissions is not None else None)
+    workspace = Workspace(os.getcwd(), hidden=permissions.is_hidden if permissions is not None else None)
     tools = {item.name: (item, "built in") for item in _list_built_in(workspace, permissions)}
     problems: list[str] = []
     files = (*(_read(path, inside) for path in places), *sources_here(workspace, inside=inside))

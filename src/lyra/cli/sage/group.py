@@ -60,7 +60,7 @@ class SageGroup(CommandGroup):
         return super().parse_args(ctx, args)
 
     def _with_start(self, ctx: click.Context, args: list[str]) -> list[str]:
-        begin = _shared_options_length(args)
+        begin = _count_shared_options(args)
         known = self.list_commands(ctx)
         first = args[begin] if begin < len(args) else ""
         if first in known:
@@ -75,7 +75,7 @@ class SageGroup(CommandGroup):
         return [*args[:begin], START, *args[begin:]]
 
 
-def _shared_options_length(args: list[str]) -> int:
+def _count_shared_options(args: list[str]) -> int:
     """Return how many words at the beginning are options that every command has."""
     begin = 0
     while begin < len(args) and (

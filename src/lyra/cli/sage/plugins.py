@@ -24,7 +24,7 @@ def plugins() -> None:
 @json_option
 def list_(as_json: bool) -> None:
     """List the installed plugins, and whether each counts."""
-    installed = _store().installed()
+    installed = _store().list_installed()
     if as_json:
         click.echo(json.dumps([_data(entry) for entry in installed], indent=2))
         return
@@ -115,7 +115,7 @@ def _state(entry: InstalledPlugin) -> str:
 
 
 def _show_permissions(plugin: Plugin) -> None:
-    lines = plugin.manifest.permissions.described()
+    lines = plugin.manifest.permissions.describe()
     click.echo("  may use:" if lines else "  may use nothing: its texts are all that it adds")
     for line in lines:
         click.echo(printable(f"    {line}"))

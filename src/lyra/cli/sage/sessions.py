@@ -162,7 +162,7 @@ def usage(invocation: Invocation, *, days: int, by: Any, as_json: bool) -> None:
     now = SystemClock().now()
     with UsageLog() as log:
         sums = log.sums(by, days=days, now=now)
-        today = log.spent(day=local_day(now))
+        today = log.sum_cost(day=local_day(now))
     limit = invocation.config.sage.daily_budget_usd
     if as_json:
         document(
@@ -228,7 +228,7 @@ def _facts(invocation: Invocation) -> dict[str, Any]:
     layers = load_layers(folder, home=home, trusted=invocation.trust)
     with SessionIndex() as index, UsageLog() as log:
         records = index.list(folder, limit=1_000)
-        today = log.spent(day=local_day(SystemClock().now()))
+        today = log.sum_cost(day=local_day(SystemClock().now()))
     newest = records[0] if records else None
     limits = {
         name: limit / 1_000_000

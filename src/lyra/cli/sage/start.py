@@ -109,7 +109,7 @@ def start(
     """Start or go on with a session; the word may be left out."""
     invocation, pause = ctx.ensure_object(Invocation), ctx.with_resource(CollectorPause())
 
-    def opened(headless: Headless) -> None:
+    def on_open(headless: Headless) -> None:
         pause.end()
         warn(headless, watches=not interactive)  # the terminal tells later problems itself
 
@@ -128,19 +128,19 @@ def start(
     printed = printed or form != "text" or mode_of_text is not None or given["schema_text"] is not None
     interactive = not printed and sys.stdin.isatty() and sys.stdout.isatty()
     if interactive:
-        ctx.exit(run_interactive(invocation, given, beginning, words, opened, verbose=verbose))
+        ctx.exit(run_interactive(invocation, given, beginning, words, on_open, verbose=verbose))
     printer = _printer(form, mode_of_text, several=requested)
     tell = _make_teller(printer, verbose=verbose, denials=form == "text" and mode_of_text != "silent" and not verbose)
     if requested:
 
         def run(options: HeadlessOptions) -> Coroutine[Any, Any, HeadlessOutcome]:
-            return _conversed(invocation, options, beginning, words, tell, opened)
+            return _converse(invocation, options, beginning, words, tell, on_open)
     else:
         prompt = words or (None if sys.stdin is None or sys.stdin.isatty() else "-")
         text, piped = task_of(prompt, _MISSING)
 
         def run(options: HeadlessOptions) -> Coroutine[Any, Any, HeadlessOutcome]:
-            return _ask_session(invocation, options, beginning, text, piped, tell, opened, opening=printer.has_opening)
+            return _ask_session(invocation, options, beginning, text, piped, tell, on_open, opening=printer.has_opening)
 
     ctx.exit(run_printed(invocation, printer, given, run, rules=True))
 
@@ -193,7 +193,7 @@ async def _ask_session(
         )
 
 
-async def _conversed(
+async def _converse(
     invocation: Invocation,
     options: HeadlessOptions,
     beginning: SessionStart,

@@ -55,7 +55,7 @@ def db_option(function: Callable[..., Any]) -> Callable[..., Any]:
 def store_file(invocation: Invocation, db: str | None) -> str:
     from lyra.vega.durable.runs import file_of
 
-    return file_of(_configured(invocation.config, os.getcwd()) if db is None else db)
+    return file_of(_find_store(invocation.config, os.getcwd()) if db is None else db)
 
 
 def project_store(invocation: Invocation, file: str) -> str | None:
@@ -68,7 +68,7 @@ def project_store(invocation: Invocation, file: str) -> str | None:
     config = Config.load(folder, flags=invocation.flags)
     if not _is_project(config) and _above(folder, _PYTHON) is None:
         return None  # what was found is the user's own file
-    target = _configured(config, folder).removeprefix("sqlite://")
+    target = _find_store(config, folder).removeprefix("sqlite://")
     if target == "memory" or "://" in target:
         return None
     if not _may_write(target):
@@ -77,7 +77,7 @@ def project_store(invocation: Invocation, file: str) -> str | None:
     return target
 
 
-def _configured(config: Config, folder: str) -> str:
+def _find_store(config: Config, folder: str) -> str:
     """The store that the settings name. The usual one lies in the project, also where only Python knows of that."""
     base = None if _is_project(config) else _above(folder, _PYTHON)
     if base is None or config.origin("kernel.store").kind != "default":
@@ -121,7 +121,7 @@ def fresh_id(file: str) -> str:
 
 
 @contextmanager
-def opened(path: str) -> Iterator[Runs]:
+def open_runs(path: str) -> Iterator[Runs]:
     """The runs of a file, which has to be there and sound."""
     from lyra.vega.durable.runs import Runs
 
@@ -188,7 +188,7 @@ def live(
         if is_said:
             output.warn(f"run {run_id}")
 
-    def migrated() -> None:
+    def print_changes() -> None:
         """Print the changes once the run has the new program."""
         for change in () if migration is None else migration.changes:
             output.warn(printable(f"migrated: {change}"))
@@ -200,7 +200,7 @@ def live(
         if output.live is not None:
             options["picture"] = output.live.picture
         if migration is not None:
-            migration.done = migrated
+            migration.done = print_changes
         chosen = RunOptions(write=output.write, warn=output.warn, **options)
         life = RunExecution(
             space,
@@ -234,17 +234,17 @@ def _ending(invocation: Invocation, space: Space, output: ProgramOutput, lives: 
         is_over = False
         raise
     except KeyboardInterrupt:
-        _stopped(invocation, space)
+        _note_stop(invocation, space)
         raise
     except Conflict as conflict:
         refusal = _name_runner(invocation, space, conflict)
         if refusal is None and not any(life.is_held for life in lives):  # the other process has just finished the run
             is_over = False
             raise Overtaken from None
-        raise refusal or _superseded(invocation, space) from None
+        raise refusal or _make_takeover_error(invocation, space) from None
     except LyraError as error:
         if any(error is life.lack for life in lives):
-            _stopped(invocation, space)
+            _note_stop(invocation, space)
         raise
     finally:
         if is_over:
@@ -263,7 +263,7 @@ def command(invocation: Invocation, space: Space, verb: str) -> str:
     return f"{words} --db {shlex.quote(path if near.startswith('..') else near)}"
 
 
-def _superseded(invocation: Invocation, space: Space) -> Conflict:
+def _make_takeover_error(invocation: Invocation, space: Space) -> Conflict:
     """This process was stopped for so long that another one went on with the run, and that came to the end."""
     hint = f"all of its output: {command(invocation, space, 'resume')}"
     return Conflict(f"another process has gone on with run {space.name}, and it is over", hint=hint)
@@ -282,7 +282,7 @@ def _name_runner(invocation: Invocation, space: Space, conflict: Conflict) -> Co
     return Conflict(f"run {space.name} is being run{who}", hint=hint)
 
 
-def _stopped(invocation: Invocation, space: Space) -> None:
+def _note_stop(invocation: Invocation, space: Space) -> None:
     note(f"run {space.name} is stopped; it goes on with: {command(invocation, space, 'resume')}")
 
 

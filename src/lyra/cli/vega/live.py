@@ -263,7 +263,7 @@ def _table(rows: list[PictureRow], width: int) -> RichTable:
 
 
 def _total(total: Total) -> str:
-    parts = [str(total.cost), _counted(total.calls, "call"), f"{total.tokens:,} tokens"]
+    parts = [str(total.cost), _render_count(total.calls, "call"), f"{total.tokens:,} tokens"]
     if total.limit is not None:
         of_budget = f"of {total.limit} ({100 * total.spent / total.limit if total.limit else 100:.0f} %)"
         if total.spent == total.cost:
@@ -271,11 +271,11 @@ def _total(total: Total) -> str:
         else:  # not everything was spent inside it
             parts.insert(1, f"budget {total.spent} {of_budget}")
     if total.restarts:
-        parts.append(_counted(total.restarts, "restart"))
+        parts.append(_render_count(total.restarts, "restart"))
     if total.ended:
         parts.append(f"{total.ended:,} ended")
     return " · ".join(parts)
 
 
-def _counted(count: int, noun: str) -> str:
+def _render_count(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -189,11 +189,11 @@ class _Repl:
     def _say_wrong(self, error: SourceError) -> None:
         problems = [problem for problem in error.fields.get("problems") or () if problem.is_error]
         for problem in problems:
-            say_problem(self._placed(problem))
+            say_problem(self._restore_line(problem))
         if not problems:
             say_problems(error)
 
-    def _placed(self, problem: Diagnostic) -> Diagnostic:
+    def _restore_line(self, problem: Diagnostic) -> Diagnostic:
         """Return the mistake with the line as it was typed; a line of earlier text is shown by itself."""
         import msgspec
 

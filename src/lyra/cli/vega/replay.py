@@ -28,7 +28,7 @@ from lyra.cli.command_lines import (
     split_quoted,
 )
 from lyra.cli.render import note, printable
-from lyra.cli.vega.durable import db_option, opened, store_file
+from lyra.cli.vega.durable import db_option, open_runs, store_file
 from lyra.core.checking.check import did_you_mean
 from lyra.errors import ConfigError, LyraError, VegaError
 from lyra.vega.durable.runs import DurableRun, Runs
@@ -62,7 +62,7 @@ def replay(
     invocation = ctx.ensure_object(Invocation)
     path = store_file(invocation, db)
     given = None if commands is None else lines_of_file(commands, key="--commands")
-    with opened(path) as runs:
+    with open_runs(path) as runs:
         timeline = read(runs[run])
     for sentence in timeline.notes[:8]:
         note(f"note: {sentence}")
@@ -98,7 +98,7 @@ def _make_fork(
     with Runs(path) as runs:
         change = change_at(runs[timeline.run_id], timeline, number, text, is_error=is_error)
     with RunFork(path, timeline.run_id, change, number, name=name) as fork:
-        error = _lived(invocation, fork, is_live=is_live)
+        error = _run_fork(invocation, fork, is_live=is_live)
         new_run = DurableRun(fork.space)
         old_step, new_step = difference(timeline, read(new_run), number)
         first = new_step or old_step
@@ -119,7 +119,7 @@ def _make_fork(
         }
 
 
-def _lived(invocation: Invocation, fork: RunFork, *, is_live: bool) -> str:
+def _run_fork(invocation: Invocation, fork: RunFork, *, is_live: bool) -> str:
     """Run the fork to its end; the error that ended it, if one did."""
     from lyra.cli.vega.durable import with_servers
 
@@ -243,7 +243,7 @@ class Commands(TravelPrompt):
         elif upcoming is not None:
             lines.append(f"[{position}] {_step_line(upcoming)}")
         else:
-            lines.append(f"[{position}] the end: the run {_ended(timeline.state)}")
+            lines.append(f"[{position}] the end: the run {_describe_state(timeline.state)}")
             lines += [f"  {pid} waits: {waits}" for pid, waits in list(timeline.waits.items())[:8]]
         if player.diverged:
             lines.append(f"note: {player.diverged}")
@@ -434,5 +434,5 @@ def _exchange(step: TimelineStep) -> list[dict[str, str]]:
     return [asked, {"who": "assistant", "text": text}] if text else [asked]
 
 
-def _ended(state: str) -> str:
+def _describe_state(state: str) -> str:
     return {"running": "is at work", "waiting": "waits for an answer", "stopped": "was stopped"}.get(state, state)

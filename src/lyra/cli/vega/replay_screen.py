@@ -106,7 +106,7 @@ class Screen:
             key = self._key()
             if key is None:
                 return
-            if key and not self._pressed(key):
+            if key and not self._on_key(key):
                 return
 
     # ------------------------------------------------------------ keys
@@ -138,7 +138,7 @@ class Screen:
         self._bytes = self._bytes[len(char.encode()) :] if char != "\ufffd" else self._bytes[1:]
         return char
 
-    def _pressed(self, key: str) -> bool:
+    def _on_key(self, key: str) -> bool:
         if self._typed is not None:
             return self._type(key)
         if key == "\x04":
@@ -215,12 +215,12 @@ class Screen:
         while lines:
             width, height = _size()
             if any(len(line) > width for line in lines):
-                lines = [piece for line in lines for piece in _broken(line, width)]
+                lines = [piece for line in lines for piece in _wrap_line(line, width)]
             part, lines = lines[: height - 1], lines[height - 1 :]
             foot = "more: any key; q: back" if lines else "any key: back"
-            rows = [fitted(line, width) for line in part]
+            rows = [fit_width(line, width) for line in part]
             rows += [" " * width] * (height - 1 - len(rows))
-            self._show([*rows, fitted(foot, width)])
+            self._show([*rows, fit_width(foot, width)])
             key = self._key()
             while key == "":
                 key = self._key()
@@ -237,7 +237,7 @@ class Screen:
         sys.stdout.flush()
 
 
-def _broken(line: str, width: int) -> list[str]:
+def _wrap_line(line: str, width: int) -> list[str]:
     """A line in pieces that fit, between words where that is possible; what comes later is set in."""
     pieces, lead = [], ""
     while len(lead + line) > width:
@@ -274,15 +274,15 @@ def screen(player: Player, width: int, height: int, *, colours: bool, message: s
     lines = [*lines[:body], *[[("", "")]] * (body - len(lines[:body]))]
     keys = next((keys for keys in KEYS if len(keys) <= width), KEYS[-1])
     rows = [[(_title(player, width), "title")], *lines, [(message, "now")], [(keys, "dim")]]
-    return [_painted(row, width, colours=colours) for row in rows]
+    return [_paint_row(row, width, colours=colours) for row in rows]
 
 
-def _painted(row: list[Line], width: int, *, colours: bool) -> str:
+def _paint_row(row: list[Line], width: int, *, colours: bool) -> str:
     """One row: its parts beside each other; the last one takes what is left."""
     text, used = "", 0
     for index, (part, style) in enumerate(row):
         room = width - used if index == len(row) - 1 else min(_width(part), width - used)
-        slot = fitted(part, room)
+        slot = fit_width(part, room)
         used += room
         code = _STYLES.get(style) if colours else None
         text += f"\x1b[{code}m{slot}\x1b[0m" if code and slot.strip() else slot
@@ -301,7 +301,7 @@ def _wide(player: Player, width: int, height: int) -> list[list[Line]]:
         *_pane("processes", _processes(player, top - share - 1), top - share, right),
     ]
     rows = [
-        [(fitted(text, left), one_style), ("│", "dim"), (other, other_style)]
+        [(fit_width(text, left), one_style), ("│", "dim"), (other, other_style)]
         for (text, one_style), (other, other_style) in zip(source, beside, strict=False)
     ]
     return [*rows, *_lower(player, width, height - top)]
@@ -438,7 +438,7 @@ def _width(text: str) -> int:
     return len(text) if text.isascii() else sum(map(_columns, text))
 
 
-def fitted(text: str, width: int) -> str:
+def fit_width(text: str, width: int) -> str:
     """Exactly `width` columns: cut with an ellipsis, or filled up."""
     if width <= 0:
         return ""

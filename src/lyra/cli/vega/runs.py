@@ -17,7 +17,15 @@ import click
 from lyra.cli.app import CliCommand, Invocation, json_option
 from lyra.cli.commands.trust import ask_for_trust
 from lyra.cli.render import document, moment, note, printable, table
-from lyra.cli.vega.durable import come_to, command, db_option, node_options, opened, remember_node_options, store_file
+from lyra.cli.vega.durable import (
+    come_to,
+    command,
+    db_option,
+    node_options,
+    open_runs,
+    remember_node_options,
+    store_file,
+)
 from lyra.errors import ConfigError, Corrupt
 
 if TYPE_CHECKING:
@@ -32,7 +40,7 @@ if TYPE_CHECKING:
 @click.pass_obj
 def runs(invocation: Invocation, /, *, db: str | None, as_json: bool) -> None:
     """List durable runs: state, program, when it began, what it cost."""
-    with opened(store_file(invocation, db)) as kept_runs:
+    with open_runs(store_file(invocation, db)) as kept_runs:
         listed = [_facts(run) for run in kept_runs.all()]
     if as_json:
         document(listed)
@@ -112,7 +120,7 @@ def resume(
     remember_node_options(invocation, database, providers)
     ask_for_trust(invocation, os.curdir, quiet=trace)
     path = store_file(invocation, db)
-    with opened(path) as kept_runs:
+    with open_runs(path) as kept_runs:
         model = kept_runs[run].began["model"]
     output = ProgramOutput(collect=as_json, trace=trace, model=model)
     if live and not as_json:
@@ -160,7 +168,7 @@ def _is_edited(run: DurableRun) -> bool:
 def cancel(invocation: Invocation, /, *, run: str, db: str | None, as_json: bool) -> None:
     """Cancel a run, also one that another process executes."""
     path = store_file(invocation, db)
-    with opened(path) as kept_runs:
+    with open_runs(path) as kept_runs:
         kept_run = kept_runs[run]
         was = kept_run.state
     state = was if was in _OVER else _cancel(path, run)
@@ -222,14 +230,14 @@ def answer(
     from lyra.vega.durable.durable_run import answer_note
 
     path = store_file(invocation, db)
-    with opened(path) as kept_runs:
+    with open_runs(path) as kept_runs:
         kept_run = kept_runs[run]
         waiting = kept_run.questions()
         if text is None and approved is None and data is None:
             _list(kept_run, waiting, as_json=as_json)
             return
         resume, more = (command(invocation, kept_run.space, verb) for verb in ("resume", "answer"))
-        asked = _chosen(kept_run, waiting, question, resume)
+        asked = _choose_question(kept_run, waiting, question, resume)
         kept_run.space.leave_note(answer_note(asked.id, _response(more, asked, text, approved, data)))
         at_work = bool(kept_run.owner)
         left = len(waiting) - 1
@@ -252,7 +260,7 @@ def _list(run: DurableRun, waiting: list[RunQuestion], *, as_json: bool) -> None
             click.echo(printable("\n".join(f"  {line}" for line in question.message.split("\n"))))
 
 
-def _chosen(run: DurableRun, waiting: list[RunQuestion], wanted: str | None, resume: str) -> RunQuestion:
+def _choose_question(run: DurableRun, waiting: list[RunQuestion], wanted: str | None, resume: str) -> RunQuestion:
     matching = [question for question in waiting if wanted is None or question.id.startswith(wanted)]
     if len(matching) == 1:
         return matching[0]
@@ -333,7 +341,7 @@ def trace(invocation: Invocation, /, *, run: str, db: str | None, as_json: bool)
     """Show the calls of a run as a tree, with cost, latency and retries."""
     from lyra.vega.durable.trace import trace as trace_of
 
-    with opened(store_file(invocation, db)) as runs:
+    with open_runs(store_file(invocation, db)) as runs:
         kept_run = runs[run]
         told = trace_of(kept_run)
         if as_json:

@@ -47,7 +47,7 @@ def start(
         if before is None:
             _begin(ctx, space, files, program, output, is_said=is_said, **options)
         else:
-            migration = _migrated(before, program, files, options, partial(command, invocation, space))
+            migration = _prepare_migration(before, program, files, options, partial(command, invocation, space))
             go_on(ctx, space, before, output, migration=migration)
 
     with_run(
@@ -134,7 +134,7 @@ def go_on(
     try:
         if before.is_over:
             print_output_before()
-            value = _returned(before) if failed is None else None
+            value = _read_result(before) if failed is None else None
         else:
             invocation.flags[:0] = [flag for flag in began.get("settings", ()) if flag not in invocation.flags]
             options = {"model": began["model"], "args": tuple(began["args"]), "folder": began["folder"]}
@@ -159,7 +159,7 @@ def go_on(
     output.finish(ctx, before.file, value, failed, source, before.id)
 
 
-def _migrated(
+def _prepare_migration(
     before: DurableRun, program: Program, files: Files, options: dict[str, Any], say: Callable[[str], str]
 ) -> ProgramMigration | None:
     """Prepare `vega run FILE --run-id OLD`: the options must be those of the run; a changed program must be safe to
@@ -186,7 +186,7 @@ _OPTIONS: Final[dict[str, tuple[str, Callable[[Any], str]]]] = {  # as one gives
 }
 
 
-def _returned(run: DurableRun) -> Any:
+def _read_result(run: DurableRun) -> Any:
     from lyra.vega.machine.link import link
     from lyra.vega.machine.snapshot import value_from_data
     from lyra.vega.runtime.convert import to_python

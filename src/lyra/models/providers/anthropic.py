@@ -17,10 +17,10 @@ from lyra.core.tool import ToolResult
 from lyra.errors import ConfigError
 from lyra.models.conversation_parts import turns
 from lyra.models.provider import Request
-from lyra.models.schemas import worded
+from lyra.models.schemas import describe_unsupported
 from lyra.models.stream import REDACTED, Finished, Started, StreamEvent, TextDelta, ThinkingDelta, TokenUsage, UsageSeen
 from lyra.models.toolcalls import ToolCalls
-from lyra.models.wire.faults import from_code, malformed, truncated, unknown_stop
+from lyra.models.wire.faults import answer_malformed, from_code, stream_truncated, unknown_stop
 from lyra.models.wire.remote import RemoteProvider, decode_event, fit_id, result_parts, result_text
 from lyra.models.wire.sse import ServerEvent, ServerEventReader
 
@@ -46,7 +46,9 @@ def body_of(request: Request) -> dict[str, Any]:
     if request.stop:
         body["stop_sequences"] = list(request.stop)
     if request.output_schema is not None:
-        body["output_config"] = {"format": {"type": "json_schema", "schema": worded(request.output_schema)}}
+        body["output_config"] = {
+            "format": {"type": "json_schema", "schema": describe_unsupported(request.output_schema)}
+        }
     _put_thinking(body, request)
     if request.cache and len(messages) > 1:
         _mark(messages[-1]["content"])
@@ -151,7 +153,7 @@ def _part(part: dict[str, Any]) -> dict[str, Any] | None:
     if kind == "image":
         return _image(part)
     if kind == "thinking":
-        return _thought(part)
+        return _encode_thought(part)
     raise ConfigError(f"anthropic cannot be sent a part of type {kind!r}", key="content")
 
 
@@ -163,7 +165,7 @@ def _image(part: dict[str, Any]) -> dict[str, Any]:
     return {"type": "image", "source": {"type": "base64", "media_type": part["media_type"], "data": part["data"]}}
 
 
-def _thought(part: dict[str, Any]) -> dict[str, Any] | None:
+def _encode_thought(part: dict[str, Any]) -> dict[str, Any] | None:
     signature = str(part.get("signature", ""))
     if signature.startswith(REDACTED):
         return {"type": "redacted_thinking", "data": signature.removeprefix(REDACTED)}
@@ -304,7 +306,7 @@ class AnthropicReader(ServerEventReader):
 
     def _end(self, events: list[StreamEvent]) -> None:
         if not self.done:
-            raise self._tools.broken or truncated("the stream ended before message_stop")
+            raise self._tools.broken or stream_truncated("the stream ended before message_stop")
 
     def _read(self, sent: list[ServerEvent], events: list[StreamEvent]) -> None:
         for server_event in sent:
@@ -319,21 +321,21 @@ class AnthropicReader(ServerEventReader):
                     events.append(TextDelta(delta.text))
             elif handler := _HANDLERS.get(event.type):
                 if not self._started and event.type not in ("message_start", "error"):
-                    raise malformed(f"the answer begins with {event.type} and not with message_start")
+                    raise answer_malformed(f"the answer begins with {event.type} and not with message_start")
                 if event.usage is not None:  # counted even if the event is wrong otherwise
-                    events.append(self._counted(event.usage))
+                    events.append(self._count_usage(event.usage))
                 events += handler(self, event)
 
     # ------------------------------------------------------------ one event each
-    def _begun(self, event: _Event) -> list[StreamEvent]:
+    def _on_start(self, event: _Event) -> list[StreamEvent]:
         self._started = True
         message = event.message or _Message()
         events: list[StreamEvent] = [Started(message.id, message.model)]
         if message.usage is not None:
-            events.append(self._counted(message.usage))
+            events.append(self._count_usage(message.usage))
         return events
 
-    def _counted(self, usage: _Usage) -> UsageSeen:
+    def _count_usage(self, usage: _Usage) -> UsageSeen:
         """The counts are running totals; a count that is missing keeps its value."""
         before = self._usage
         details = usage.output_tokens_details
@@ -367,9 +369,9 @@ class AnthropicReader(ServerEventReader):
     def _block_delta(self, event: _Event) -> list[StreamEvent]:
         delta = event.delta
         if event.index not in self._blocks:
-            raise malformed(f"a piece came for block {event.index}, which is not open")
+            raise answer_malformed(f"a piece came for block {event.index}, which is not open")
         if delta is None:
-            raise malformed("a content_block_delta has no delta")
+            raise answer_malformed("a content_block_delta has no delta")
         if delta.type == "input_json_delta" and self._tools.is_open(event.index):
             self._whole.pop(event.index, None)
             return self._tools.more(event.index, delta.partial_json)
@@ -405,15 +407,15 @@ class AnthropicReader(ServerEventReader):
             return [TextDelta(details.explanation)]  # as OpenAI does: the reason of a refusal is text
         return []
 
-    def _stopped(self, _event: _Event) -> list[StreamEvent]:
+    def _on_stop(self, _event: _Event) -> list[StreamEvent]:
         self._tools.raise_broken()
         self._tools.raise_open()
         if not self._stop:
-            raise truncated("the answer ended without a stop reason")
+            raise stream_truncated("the answer ended without a stop reason")
         self.done = True
         return [Finished(self._stop)]
 
-    def _failed(self, event: _Event) -> list[StreamEvent]:
+    def _on_error(self, event: _Event) -> list[StreamEvent]:
         error = event.error or _Error()
         raise from_code(error.type, error.message or "the provider broke the answer off")
 
@@ -423,11 +425,11 @@ def _or(value: int | None, before: int) -> int:
 
 
 _HANDLERS: Final[dict[str, Callable[[AnthropicReader, _Event], list[StreamEvent]]]] = {
-    "message_start": AnthropicReader._begun,
+    "message_start": AnthropicReader._on_start,
     "content_block_start": AnthropicReader._block_started,
     "content_block_delta": AnthropicReader._block_delta,
     "content_block_stop": AnthropicReader._block_stopped,
     "message_delta": AnthropicReader._message_delta,
-    "message_stop": AnthropicReader._stopped,
-    "error": AnthropicReader._failed,
+    "message_stop": AnthropicReader._on_stop,
+    "error": AnthropicReader._on_error,
 }

@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from typing import Any, Final
 
 from lyra.errors import ConfigError, ModelError
-from lyra.models.wire.faults import fault, malformed
+from lyra.models.wire.faults import answer_malformed, fault
 
 _SERVICE: Final = "bedrock"
 _SIGNED: Final = ("content-type",)  # the headers that are signed, besides those of the signature itself
@@ -157,15 +157,15 @@ class Frames:
         while size - start >= 12:
             total, head, checksum = _PRELUDE.unpack_from(rest, start)
             if crc32(rest[start : start + 8]) != checksum:
-                raise malformed("the checksum of a frame's lengths is wrong")
+                raise answer_malformed("the checksum of a frame's lengths is wrong")
             payload = total - head - 16
             if head > HEADERS_BYTES_MAX or not 0 <= payload <= PAYLOAD_BYTES_MAX:
-                raise malformed(f"a frame of {total} bytes with {head} bytes of headers cannot be")
+                raise answer_malformed(f"a frame of {total} bytes with {head} bytes of headers cannot be")
             end = start + total
             if end > size:
                 break
             if crc32(rest[start : end - 4]) != _CHECKSUM.unpack_from(rest, end - 4)[0]:
-                raise malformed("the checksum of a frame is wrong")
+                raise answer_malformed("the checksum of a frame is wrong")
             body = start + 12 + head
             messages.append((self._headers(bytes(rest[start + 12 : body])), bytes(rest[body : end - 4])))
             start = end
@@ -177,7 +177,7 @@ class Frames:
             try:
                 headers = _headers(data)
             except (struct.error, IndexError, UnicodeDecodeError, KeyError) as error:
-                raise malformed(f"the headers of a frame cannot be read: {error!r}") from None
+                raise answer_malformed(f"the headers of a frame cannot be read: {error!r}") from None
             if len(self._known) < _KNOWN_MAX:
                 self._known[data] = headers
         return headers
@@ -191,7 +191,7 @@ def _headers(data: bytes) -> Headers:
         kind = data[position]
         position, value = _value(data, position + 1, kind)
         if name.decode() in headers:
-            raise malformed(f"a frame has the header {name.decode()!r} twice")
+            raise answer_malformed(f"a frame has the header {name.decode()!r} twice")
         headers[name.decode()] = value
     return headers
 

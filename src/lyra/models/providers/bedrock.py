@@ -26,7 +26,7 @@ from lyra.models.providers.aws import AwsKeys, Frames, need_botocore, region_of_
 from lyra.models.settings import ProviderSettings
 from lyra.models.stream import REDACTED, Finished, Started, StreamEvent, TextDelta, ThinkingDelta, TokenUsage, UsageSeen
 from lyra.models.toolcalls import ToolCalls
-from lyra.models.wire.faults import UNREADABLE, from_status, malformed, truncated, unknown_stop
+from lyra.models.wire.faults import UNREADABLE, answer_malformed, from_status, stream_truncated, unknown_stop
 from lyra.models.wire.remote import RemoteProvider, fit_id
 from lyra.models.wire.sse import EventReader
 
@@ -75,7 +75,7 @@ def answer_tool(request: Request) -> AnswerTool | None:
 
 
 def bedrock_body(request: Request) -> dict[str, Any]:
-    cached = _cached(request)
+    cached = _find_cache_fields(request)
     body: dict[str, Any] = {"messages": turns(request, _blocks)}
     system = system_text(request)
     if system:
@@ -98,7 +98,7 @@ def bedrock_body(request: Request) -> dict[str, Any]:
     return body
 
 
-def _cached(request: Request) -> tuple[str, ...]:
+def _find_cache_fields(request: Request) -> tuple[str, ...]:
     if not request.cache:
         return ()
     return next((fields for pattern, fields in CACHING if pattern.search(request.model)), ())
@@ -130,7 +130,7 @@ def _thinking(request: Request) -> dict[str, Any] | None:
 
 # ---------------------------------------------------------------- tools
 def _tools(request: Request) -> list[dict[str, Any]]:
-    remembered = _remembered(request)
+    remembered = _list_conversation_tools(request)
     offered = () if request.tool_choice == "none" and not remembered else request.tools
     tools = [_spec(tool.name, tool.description, tool.schema) for tool in offered]
     answer = answer_tool(request)
@@ -146,7 +146,7 @@ def _spec(name: str, description: str, schema: dict[str, Any]) -> dict[str, Any]
     return {"toolSpec": {**spec, "description": description} if description else spec}
 
 
-def _remembered(request: Request) -> list[str]:
+def _list_conversation_tools(request: Request) -> list[str]:
     """The names of the tools in the conversation, each once."""
     calls = (call.name for message in request.messages for call in message.tool_calls)
     results = (result.name for message in request.messages for result in message.tool_results)
@@ -175,7 +175,7 @@ def _blocks(message: Message) -> list[dict[str, Any]]:
     blocks: list[dict[str, Any]] = [{"toolResult": _result(result)} for result in message.tool_results]
     for part in parts(message, thoughts=True):
         if part["type"] == "thinking":
-            blocks += _thought(part)
+            blocks += _encode_thought(part)
         elif part["type"] == "image":
             blocks.append(_image(part))
         elif part["text"].strip():
@@ -194,7 +194,7 @@ def _image(part: dict[str, Any]) -> dict[str, Any]:
     return {"image": {"format": "jpeg" if kind == "jpg" else kind, "source": {"bytes": data}}}
 
 
-def _thought(part: dict[str, Any]) -> list[dict[str, Any]]:
+def _encode_thought(part: dict[str, Any]) -> list[dict[str, Any]]:
     signature = str(part.get("signature", ""))
     if signature.startswith(REDACTED):
         return [{"reasoningContent": {"redactedContent": signature.removeprefix(REDACTED)}}]
@@ -321,7 +321,7 @@ class BedrockReader(EventReader):
         if self.done:
             return
         if not self._stop:
-            raise self._tools.broken or truncated("the stream ended before messageStop")
+            raise self._tools.broken or stream_truncated("the stream ended before messageStop")
         self.done = True
         events.append(Finished(self._stop))
 
@@ -337,14 +337,14 @@ class BedrockReader(EventReader):
         try:
             event = _EVENT.decode(payload) if payload else _Event()
         except UNREADABLE as error:
-            raise malformed(f"an event {name} of the answer cannot be read: {error}") from None
+            raise answer_malformed(f"an event {name} of the answer cannot be read: {error}") from None
         if handler is None:
             status = _STATUS.get(name, 500)
             raise from_status(status, event.message or f"the provider broke the answer off: {name}", code=name)
         return handler(self, event)
 
     # ------------------------------------------------------------ one event each
-    def _started(self, _event: _Event) -> list[StreamEvent]:
+    def _on_start(self, _event: _Event) -> list[StreamEvent]:
         return [Started(model=self._model)]
 
     def _block_started(self, event: _Event) -> list[StreamEvent]:
@@ -364,7 +364,7 @@ class BedrockReader(EventReader):
         if delta.tool_use is not None:
             return self._arguments(index, delta.tool_use.input)
         if delta.reasoning_content is not None:
-            return self._thought(index, delta.reasoning_content)
+            return self._on_thought(index, delta.reasoning_content)
         return []
 
     def _text(self, text: str) -> list[StreamEvent]:
@@ -383,7 +383,7 @@ class BedrockReader(EventReader):
             return []
         return [TextDelta(text)]
 
-    def _thought(self, index: int, thought: _Reasoning) -> list[StreamEvent]:
+    def _on_thought(self, index: int, thought: _Reasoning) -> list[StreamEvent]:
         if thought.redacted_content:
             return [ThinkingDelta("", REDACTED + thought.redacted_content)]
         if thought.signature:
@@ -395,10 +395,10 @@ class BedrockReader(EventReader):
         if index in self._signatures:
             return [ThinkingDelta("", self._signatures.pop(index))]
         if not self._tools.is_open(index):
-            return self._unwrapped() if index == self._answering else []
+            return self._unwrap_value() if index == self._answering else []
         return self._tools.end_or_keep(index)
 
-    def _unwrapped(self) -> list[StreamEvent]:
+    def _unwrap_value(self) -> list[StreamEvent]:
         text, self._whole = "".join(self._whole), []
         if not text:
             return []
@@ -408,7 +408,7 @@ class BedrockReader(EventReader):
             return [TextDelta(text)]  # the agent validates it and reports that it has another form
         return [TextDelta(msgspec.json.encode(value).decode())]
 
-    def _stopped(self, event: _Event) -> list[StreamEvent]:
+    def _on_stop(self, event: _Event) -> list[StreamEvent]:
         self._check(event.stop_reason)
         stop = _STOPS[event.stop_reason]
         self._stop = "end" if stop == "tool_calls" and not self._tools.seen else stop
@@ -419,13 +419,13 @@ class BedrockReader(EventReader):
         self._tools.raise_broken(_STOPS.get(reason, ""))
         self._tools.raise_open()
         if reason in _BROKEN:
-            raise malformed(f"the model's answer is no answer: {reason}", provider_code=reason)
+            raise answer_malformed(f"the model's answer is no answer: {reason}", provider_code=reason)
         if not reason:
-            raise truncated("the answer ended without a stop reason")
+            raise stream_truncated("the answer ended without a stop reason")
         if reason not in _STOPS:
             raise unknown_stop(reason)
 
-    def _counted(self, event: _Event) -> list[StreamEvent]:
+    def _on_usage(self, event: _Event) -> list[StreamEvent]:
         """The token counts, in the last event of an answer."""
         usage = event.usage or _Usage()
         counts = TokenUsage(
@@ -442,12 +442,12 @@ class BedrockReader(EventReader):
 
 
 _HANDLERS: Final[dict[str, Callable[[BedrockReader, _Event], list[StreamEvent]]]] = {
-    "messageStart": BedrockReader._started,
+    "messageStart": BedrockReader._on_start,
     "contentBlockStart": BedrockReader._block_started,
     "contentBlockDelta": BedrockReader._block_delta,
     "contentBlockStop": BedrockReader._block_stopped,
-    "messageStop": BedrockReader._stopped,
-    "metadata": BedrockReader._counted,
+    "messageStop": BedrockReader._on_stop,
+    "metadata": BedrockReader._on_usage,
 }
 
 
@@ -475,7 +475,7 @@ class Bedrock(RemoteProvider):
     def headers(self, request: Request) -> dict[str, str]:
         return {"accept": "application/vnd.amazon.eventstream", "content-type": "application/json"}
 
-    async def signed(self, url: str, body: bytes, headers: dict[str, str]) -> dict[str, str]:
+    async def sign_request(self, url: str, body: bytes, headers: dict[str, str]) -> dict[str, str]:
         if key := self.settings.key():
             return {**headers, "authorization": f"Bearer {key}"}
         need_botocore()

@@ -31,7 +31,7 @@ from lyra.models.conversation_parts import (
 from lyra.models.provider import Request
 from lyra.models.stream import Finished, Started, StreamEvent, TextDelta, ThinkingDelta, TokenUsage, UsageSeen
 from lyra.models.toolcalls import ToolCalls
-from lyra.models.wire.faults import UNREADABLE, fault, from_status, malformed, truncated, unknown_stop
+from lyra.models.wire.faults import UNREADABLE, answer_malformed, fault, from_status, stream_truncated, unknown_stop
 from lyra.models.wire.remote import RemoteProvider, image_url, piece
 from lyra.models.wire.sse import ServerEvent, ServerEventReader
 
@@ -146,20 +146,20 @@ def _assistant_parts(message: Message, *, early: bool) -> list[dict[str, Any]]:
     sent_parts: list[dict[str, Any]] = []
     if "thought" in signed:
         thought = "".join(thought["thinking"] for thought in thoughts(message))
-        sent_parts.append(_signed({"text": thought, "thought": True}, signed["thought"]))
+        sent_parts.append(_add_signature({"text": thought, "thought": True}, signed["thought"]))
     texts = [part["text"] for part in parts(message) if part["type"] == "text"]
     sent_parts += [{"text": text} for text in texts[:-1]]
     if texts:
-        sent_parts.append(_signed({"text": texts[-1]}, signed.get("text", "")))
+        sent_parts.append(_add_signature({"text": texts[-1]}, signed.get("text", "")))
     if "end" in signed:
-        sent_parts.append(_signed({"text": ""}, signed["end"]))
+        sent_parts.append(_add_signature({"text": ""}, signed["end"]))
     for number, call in enumerate(message.tool_calls):
         missing = _UNSIGNED if number == 0 and not early else ""
-        sent_parts.append(_signed(_called(call), signed.get(f"call {number}", missing)))
+        sent_parts.append(_add_signature(_encode_call(call), signed.get(f"call {number}", missing)))
     return sent_parts
 
 
-def _called(call: ToolCall) -> dict[str, Any]:
+def _encode_call(call: ToolCall) -> dict[str, Any]:
     return {"functionCall": {**_id(call.id), "name": call.name, "args": dict(call.arguments)}}
 
 
@@ -167,7 +167,7 @@ def _id(call_id: str) -> dict[str, str]:
     return {} if is_made_up(call_id) else {"id": call_id}
 
 
-def _signed(part: dict[str, Any], signature: str) -> dict[str, Any]:
+def _add_signature(part: dict[str, Any], signature: str) -> dict[str, Any]:
     return {**part, "thoughtSignature": signature} if signature else part
 
 
@@ -309,7 +309,7 @@ class GeminiReader(ServerEventReader):
 
     def _end(self, events: list[StreamEvent]) -> None:
         if not self._stop:
-            raise truncated("the answer ended without a finish reason")
+            raise stream_truncated("the answer ended without a finish reason")
         stop = _STOPS.get(self._stop)
         if stop is None:
             raise unknown_stop(self._stop)
@@ -351,16 +351,18 @@ class GeminiReader(ServerEventReader):
             return
         if reason in _BROKEN:
             message = candidate.finish_message or f"the model's answer is no answer: {reason}"
-            self._broken = malformed(message, provider_code=reason)
+            self._broken = answer_malformed(message, provider_code=reason)
         self._stop = reason
 
     def _part(self, part: _Part, events: list[StreamEvent]) -> None:
         call, place = part.function_call, "text" if part.text else "end"
         if call is not None:
             if call.partial_args is not None or call.will_continue:
-                raise malformed(f"a call to {call.name!r} came in pieces that were not asked for", tool=call.name)
+                raise answer_malformed(
+                    f"a call to {call.name!r} came in pieces that were not asked for", tool=call.name
+                )
             place = f"call {self._calls.seen}"
-            events += self._calls.whole(call.id or "", call.name, {} if call.args is None else call.args)
+            events += self._calls.add_whole(call.id or "", call.name, {} if call.args is None else call.args)
         elif part.thought:
             place = "thought"
             if part.text:

@@ -28,7 +28,7 @@ from lyra.models.conversation_parts import (
 from lyra.models.provider import Request
 from lyra.models.stream import Finished, Started, StreamEvent, TextDelta, ThinkingDelta, TokenUsage, UsageSeen, count_of
 from lyra.models.toolcalls import ToolCalls
-from lyra.models.wire.faults import from_status, not_an_answer, pause_in, truncated, unknown_stop
+from lyra.models.wire.faults import from_status, not_an_answer, pause_in, stream_truncated, unknown_stop
 from lyra.models.wire.http import usual_sentence
 from lyra.models.wire.remote import RemoteProvider, piece
 from lyra.models.wire.sse import EventReader, LineSplitter
@@ -39,7 +39,7 @@ _STOPS: Final[dict[str, str]] = {"stop": "end", "length": "max_tokens", "load": 
 
 
 def ollama_body(request: Request) -> dict[str, Any]:
-    tools = _offered(request)
+    tools = _select_tools(request)
     wanted = request.output_schema
     system = [system_text(request), schema_in_words(request) if wanted is not None and tools else ""]
     messages: list[dict[str, Any]] = []
@@ -67,7 +67,7 @@ def ollama_body(request: Request) -> dict[str, Any]:
     return {**body, "options": given} if given else body
 
 
-def _offered(request: Request) -> tuple[Tool, ...]:
+def _select_tools(request: Request) -> tuple[Tool, ...]:
     choice = request.tool_choice
     if choice in ("auto", "any"):
         return request.tools
@@ -175,7 +175,7 @@ class OllamaReader(EventReader):
 
     def _end(self, events: list[StreamEvent]) -> None:
         if not self.done:
-            raise truncated("the answer ended before its last line")
+            raise stream_truncated("the answer ended before its last line")
 
     def _read(self, lines: list[str], events: list[StreamEvent]) -> None:
         for line in lines:
@@ -210,7 +210,7 @@ class OllamaReader(EventReader):
             events.append(TextDelta(message.content))
         for call in message.tool_calls or ():
             arguments = {} if call.function.arguments is None else call.function.arguments
-            events += self._calls.whole(call.id or "", call.function.name, arguments)
+            events += self._calls.add_whole(call.id or "", call.function.name, arguments)
 
 
 class Ollama(RemoteProvider):

@@ -15,10 +15,10 @@ from lyra.core.message import Message
 from lyra.core.tool import ToolResult
 from lyra.errors import ConfigError, ModelError
 from lyra.models.provider import Request
-from lyra.models.schemas import closed, is_strict
+from lyra.models.schemas import close_objects, is_strict
 from lyra.models.stream import Finished, Started, StreamEvent, TextDelta, ThinkingDelta, TokenUsage, UsageSeen, count_of
 from lyra.models.toolcalls import ToolCalls
-from lyra.models.wire.faults import from_code, truncated, unknown_stop
+from lyra.models.wire.faults import from_code, stream_truncated, unknown_stop
 from lyra.models.wire.http import usual_sentence
 from lyra.models.wire.remote import fit_id, image_url, piece, result_parts, result_text
 from lyra.models.wire.sse import ServerEvent, ServerEventReader
@@ -93,7 +93,7 @@ def effort(thinking_tokens: int) -> str:
 
 def json_schema(request: Request) -> dict[str, Any]:
     """The output schema; strict if the strict mode accepts it."""
-    schema = closed(request.output_schema)
+    schema = close_objects(request.output_schema)
     return {"name": request.output_name, "schema": schema, "strict": is_strict(schema)}
 
 
@@ -309,7 +309,7 @@ class ChatReader(ServerEventReader):
 
     def _finish(self, events: list[StreamEvent]) -> None:
         if not self._stop:
-            raise truncated("the stream ended without a finish_reason")
+            raise stream_truncated("the stream ended without a finish_reason")
         events += self._tools.end_all(self._stop)
         self.done = True
         events.append(Finished(_stop(self._stop, called=self._tools.seen > 0, refused=self._refused)))

@@ -20,7 +20,7 @@ from lyra.models.provider import Request
 from lyra.models.providers.openai_chat import common_options, effort, json_schema
 from lyra.models.stream import Finished, Started, StreamEvent, TextDelta, ThinkingDelta, TokenUsage, UsageSeen
 from lyra.models.toolcalls import ToolCalls
-from lyra.models.wire.faults import from_code, truncated
+from lyra.models.wire.faults import from_code, stream_truncated
 from lyra.models.wire.remote import decode_event, fit_id, image_url, result_parts, result_text
 from lyra.models.wire.sse import ServerEvent, ServerEventReader
 
@@ -88,7 +88,7 @@ def _assistant(message: Message) -> list[dict[str, Any]]:
     calls_sent = 0  # calls
     for part in content:
         if part["type"] == "thinking":
-            if thought := _thought(part):
+            if thought := _encode_thought(part):
                 before = max(_calls_before(part), calls_sent)
                 items += [_call(call) for call in message.tool_calls[calls_sent:before]]
                 calls_sent = before
@@ -107,7 +107,7 @@ def _call(call: ToolCall) -> dict[str, Any]:
     }
 
 
-def _thought(part: dict[str, Any]) -> dict[str, Any] | None:
+def _encode_thought(part: dict[str, Any]) -> dict[str, Any] | None:
     signature = str(part.get("signature", ""))
     if not signature.startswith(_MAKER):
         return None
@@ -220,7 +220,7 @@ class ResponsesReader(ServerEventReader):
 
     def _end(self, events: list[StreamEvent]) -> None:
         if not self.done:
-            raise truncated("the stream ended before response.completed")
+            raise stream_truncated("the stream ended before response.completed")
 
     def _read(self, sent: list[ServerEvent], events: list[StreamEvent]) -> None:
         for server_event in sent:
@@ -246,7 +246,7 @@ class ResponsesReader(ServerEventReader):
     def _text(self, event: _Event) -> list[StreamEvent]:
         return [TextDelta(event.delta)] if event.delta else []
 
-    def _noted(self, _event: _Event) -> list[StreamEvent]:
+    def _ignore(self, _event: _Event) -> list[StreamEvent]:
         """`response.created` has no content; it only starts the answer."""
         return []
 
@@ -284,7 +284,7 @@ class ResponsesReader(ServerEventReader):
             events += self._tools.more(index, item.arguments)
         return [*events, *self._tools.end(index)]
 
-    def _completed(self, event: _Event) -> list[StreamEvent]:
+    def _on_completed(self, event: _Event) -> list[StreamEvent]:
         return self._finish("content_filter" if self._refused else "")
 
     def _incomplete(self, event: _Event) -> list[StreamEvent]:
@@ -296,7 +296,7 @@ class ResponsesReader(ServerEventReader):
         self.done = True
         return [*calls, Finished(stop or ("tool_calls" if self._tools.seen else "end"))]
 
-    def _failed(self, event: _Event) -> list[StreamEvent]:
+    def _on_error(self, event: _Event) -> list[StreamEvent]:
         error = (event.response.error if event.response is not None else event.error) or _Error(
             event.code, message=event.message
         )
@@ -317,7 +317,7 @@ def _usage(usage: _Usage) -> TokenUsage:
 
 
 _HANDLERS: Final[dict[str, Callable[[ResponsesReader, _Event], list[StreamEvent]]]] = {
-    "response.created": ResponsesReader._noted,
+    "response.created": ResponsesReader._ignore,
     "response.output_text.delta": ResponsesReader._text,
     "response.reasoning_summary_part.added": ResponsesReader._next_thought,
     "response.reasoning_summary_text.delta": ResponsesReader._thinking,
@@ -326,8 +326,8 @@ _HANDLERS: Final[dict[str, Callable[[ResponsesReader, _Event], list[StreamEvent]
     "response.output_item.added": ResponsesReader._item_added,
     "response.function_call_arguments.delta": ResponsesReader._arguments,
     "response.output_item.done": ResponsesReader._item_done,
-    "response.completed": ResponsesReader._completed,
+    "response.completed": ResponsesReader._on_completed,
     "response.incomplete": ResponsesReader._incomplete,
-    "response.failed": ResponsesReader._failed,
-    "error": ResponsesReader._failed,
+    "response.failed": ResponsesReader._on_error,
+    "error": ResponsesReader._on_error,
 }

@@ -43,7 +43,7 @@ class Vertex(Gemini):
     def headers(self, request: Request) -> dict[str, str]:
         return super().headers(request) if self.settings.api_key is not None else {}
 
-    async def signed(self, url: str, body: bytes, headers: dict[str, str]) -> dict[str, str]:
+    async def sign_request(self, url: str, body: bytes, headers: dict[str, str]) -> dict[str, str]:
         if self.settings.api_key is None:
             (await self._fresh()).apply(headers)  # type: ignore[no-untyped-call]  # google-auth has few types
         return headers

@@ -245,11 +245,11 @@ def _date(text: str, now: float) -> float:
         return -1.0
 
 
-def truncated(message: str, **fields: Any) -> ModelError:
+def stream_truncated(message: str, **fields: Any) -> ModelError:
     return fault("stream_truncated", message, **fields)
 
 
-def malformed(message: str, **fields: Any) -> ModelError:
+def answer_malformed(message: str, **fields: Any) -> ModelError:
     return fault("malformed", message, **fields)
 
 

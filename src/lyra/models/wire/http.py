@@ -98,7 +98,7 @@ _USUAL: Final = Timeouts()
 
 
 @lru_cache(maxsize=256)
-def _parsed(url: str) -> httpx2.URL:
+def _parse_url(url: str) -> httpx2.URL:
     """An address, parsed once: a provider has a few."""
     import httpx2
 
@@ -114,7 +114,7 @@ def load() -> None:
 
 
 @cache
-def _trusted(*, tls: bool) -> ssl.SSLContext:
+def _make_ssl_context(*, tls: bool) -> ssl.SSLContext:
     """One SSL context for the process: loading the certificates costs more than the rest of a first call. An address
     without TLS gets a context without trusted certificates."""
     import ssl
@@ -221,7 +221,7 @@ class Http:
             timeout=httpx2.Timeout(None, connect=self.timeouts.connect_s),
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=100, keepalive_expiry=30.0),
             transport=self._transport,
-            verify=_trusted(tls=route.tls),
+            verify=_make_ssl_context(tls=route.tls),
             trust_env=route.proxies,
         )
 
@@ -248,7 +248,7 @@ class Http:
         sent = {"content-type": "application/json", "accept": "text/event-stream" if stream else "application/json"}
         async with self.forward(url, body, {**sent, **headers}, stream=True) as answer:
             if not 200 <= answer.status < 300:
-                raise await self._refused(answer.response, answer.waits)
+                raise await self._read_refusal(answer.response, answer.waits)
             self._check_type(answer.response)
             yield answer.chunks
 
@@ -267,7 +267,7 @@ class Http:
         waits = ProviderWaits(self.provider, self.timeouts if stream else self._unhurried, asyncio.get_running_loop())
         pool.calls += 1
         try:
-            request = pool.client.build_request("POST", _parsed(url), content=body, headers=sent)
+            request = pool.client.build_request("POST", _parse_url(url), content=body, headers=sent)
             response = await waits.first(pool.client.send(request, stream=True))
             begun = True
             try:
@@ -278,7 +278,7 @@ class Http:
         except DeadlineExceeded:  # of the process that waits; it is an OSError, and none of the transport
             raise
         except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, OSError) as error:
-            raise self._broken(error, url, begun=begun) from None
+            raise self._make_transport_error(error, url, begun=begun) from None
         finally:
             pool.calls -= 1
 
@@ -301,14 +301,14 @@ class Http:
             except DeadlineExceeded:
                 raise
             except (httpx2.HTTPError, httpx2.StreamError, OSError) as error:
-                raise self._broken(error, str(response.url), begun=True) from None
+                raise self._make_transport_error(error, str(response.url), begun=True) from None
             size += len(chunk)
             if size > ANSWER_BYTES_MAX:
                 raise too_large(ANSWER_BYTES_MAX, provider=self.provider)
             wait = waits.next
             yield chunk
 
-    async def _refused(self, response: httpx2.Response, waits: ProviderWaits) -> ModelError:
+    async def _read_refusal(self, response: httpx2.Response, waits: ProviderWaits) -> ModelError:
         body = bytearray()
         async for chunk in self._chunks(response, waits):
             body += chunk
@@ -336,7 +336,7 @@ class Http:
         if "html" in kind:
             raise not_an_answer(f"{self.provider} answered with a web page ({kind})", provider=self.provider)
 
-    def _broken(self, error: Exception, url: str, *, begun: bool) -> ModelError:
+    def _make_transport_error(self, error: Exception, url: str, *, begun: bool) -> ModelError:
         """The ModelError of an error of the transport, with the address; `begun`: the head of an answer had come. Its
         field `unsent` is set where no byte of the request can have reached the provider."""
         import httpx2

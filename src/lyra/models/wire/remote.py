@@ -23,7 +23,7 @@ from lyra.errors import ConfigError, ModelError
 from lyra.models.provider import LLMProvider, Request
 from lyra.models.settings import ProviderSettings
 from lyra.models.stream import StreamEvent
-from lyra.models.wire.faults import UNREADABLE, from_code, malformed, not_an_answer, truncated
+from lyra.models.wire.faults import UNREADABLE, answer_malformed, from_code, not_an_answer, stream_truncated
 from lyra.models.wire.http import Http, load, usual_sentence
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class RemoteProvider(LLMProvider):
     async def ready(self) -> None:
         """Look up what the first call needs and what must not block the loop."""
 
-    async def signed(self, url: str, body: bytes, headers: dict[str, str]) -> dict[str, str]:
+    async def sign_request(self, url: str, body: bytes, headers: dict[str, str]) -> dict[str, str]:
         """The headers to send, with credentials that have to be fetched or that sign the body."""
         return headers
 
@@ -116,7 +116,7 @@ class RemoteProvider(LLMProvider):
             sent = {**self.headers(request), **self.settings.sent_headers()}
             if request.idempotency_key:
                 sent["idempotency-key"] = request.idempotency_key
-            headers = await self.signed(url, body, sent)
+            headers = await self.sign_request(url, body, sent)
             reader = self.reader(request)
             head = b""
             begun = False
@@ -171,7 +171,7 @@ class RemoteProvider(LLMProvider):
     def _no_answer(self, head: bytes) -> ModelError:
         """An answer of status 200 without a single event: an error as JSON, a web page, or nothing."""
         if not head.strip():
-            return truncated(f"{self.name} sent an empty answer")
+            return stream_truncated(f"{self.name} sent an empty answer")
         try:
             code, sentence = usual_sentence(200, msgspec.json.decode(head))
         except UNREADABLE:
@@ -221,7 +221,7 @@ def piece(decoder: msgspec.json.Decoder[Any], data: str) -> Any:
     try:
         return decoder.decode(data)
     except UNREADABLE as error:
-        raise malformed(f"a piece of the answer cannot be read: {error}") from None
+        raise answer_malformed(f"a piece of the answer cannot be read: {error}") from None
 
 
 class _Kind(msgspec.Struct):
@@ -239,9 +239,9 @@ def decode_event(decoder: msgspec.json.Decoder[_Event], data: str, known: Contai
         kind: str = piece(_KIND, data).type
         if kind not in known:
             return None
-        raise malformed(f"an event {kind} of the answer cannot be read: {error}") from None
+        raise answer_malformed(f"an event {kind} of the answer cannot be read: {error}") from None
     except UNREADABLE as error:
-        raise malformed(f"a piece of the answer is not valid JSON: {error}") from None
+        raise answer_malformed(f"a piece of the answer is not valid JSON: {error}") from None
 
 
 # ---------------------------------------------------------------- parts that several formats write alike

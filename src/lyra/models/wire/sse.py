@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from lyra.errors import ModelError
 from lyra.models.stream import StreamEvent
-from lyra.models.wire.faults import too_large, truncated
+from lyra.models.wire.faults import stream_truncated, too_large
 
 LINE_BYTES_MAX: Final = 16 << 20  # one line; the longest are images in an answer
 
@@ -161,7 +161,7 @@ class EventReader(ABC):
             except ModelError as error:
                 if error.kind != "malformed" or "tool" in error.fields or "provider_code" in error.fields:
                     raise
-                raise truncated("the stream ended in the middle of a piece") from None
+                raise stream_truncated("the stream ended in the middle of a piece") from None
             self._end(events)
         except ModelError as error:
             self._keep(error, events)

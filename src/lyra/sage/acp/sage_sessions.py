@@ -39,7 +39,7 @@ from lyra.sage.commands.result import SlashResult, as_markdown
 from lyra.sage.session.index import SessionIndex
 from lyra.tools.permissions.decision import MODES
 from lyra.tools.source import ToolSource
-from lyra.tools.wrapped import Next, layered
+from lyra.tools.wrapped import Next, add_layers
 
 _NO_MODEL: Final = (
     'add "--model", "PROVIDER/MODEL" to the arguments of `sage acp` in the settings of the editor, or write '
@@ -374,13 +374,13 @@ class EditorFiles:
             return list(tools)
         named = ("Read", *_EDITS)
         return [
-            layered(tool, [self._layer]) if isinstance(tool, Tool) and tool.builtin and tool.name in named else tool
+            add_layers(tool, [self._layer]) if isinstance(tool, Tool) and tool.builtin and tool.name in named else tool
             for tool in tools
         ]
 
     async def _layer(self, call: ToolCall, inner: Next) -> Any:
         path = self._inside(call.arguments.get("file_path"))
-        unsaved = await self._unsaved(path) if path is not None and self.session_id else None
+        unsaved = await self._read_unsaved(path) if path is not None and self.session_id else None
         if path is None or call.name not in _EDITS:
             output = await inner(call)
             if unsaved is None or not isinstance(output, str):
@@ -401,7 +401,7 @@ class EditorFiles:
         whole = os.path.realpath(os.path.join(self._folder, path))
         return whole if whole.startswith(f"{self._folder}/") else None
 
-    async def _unsaved(self, path: str) -> str | None:
+    async def _read_unsaved(self, path: str) -> str | None:
         """Return the editor's text of a file where it differs from the file itself."""
         answer = await self._answer(self._client.read_text_file(session_id=self.session_id, path=path))
         text = getattr(answer, "content", None)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def servers_for(config: Config, folder: str, given: Iterable[Any] | None, denied: Any) -> McpServers | None:
     """Return the servers, not started yet; None where there are none."""
-    handed = handed_servers(given)
+    handed = convert_servers(given)
     added = plugin_servers(folder)
     if not handed and not added and not config.mcp_servers and not os.path.exists(os.path.join(folder, ".mcp.json")):
         return None
@@ -41,7 +41,7 @@ def servers_for(config: Config, folder: str, given: Iterable[Any] | None, denied
     return McpServers(list({**known, **named}.values()), workspace=folder, denied=denied)
 
 
-def handed_servers(given: Iterable[Any] | None) -> list[ServerSettings]:
+def convert_servers(given: Iterable[Any] | None) -> list[ServerSettings]:
     """Return the settings of the servers that an editor hands over; a request error where one cannot be used."""
     entries = [_entry(server) for server in given or ()]
     if not entries:
@@ -113,7 +113,7 @@ class SessionServers:
 
     async def open(self, pid: str, folder: str, given: Iterable[Any] | None) -> None:
         """Start the servers of a session, each for as long as its `start_s` says; those that it had are closed."""
-        settings = handed_servers(given)
+        settings = convert_servers(given)
         await self.close(pid)
         if not settings:
             return

@@ -42,7 +42,7 @@ from lyra.sage.session.snapshots import Snapshots
 from lyra.tools.builtin.workspace import Workspace
 from lyra.tools.permissions.subjects import facts_of
 from lyra.tools.source import ToolSource
-from lyra.tools.wrapped import Middleware, Next, layered
+from lyra.tools.wrapped import Middleware, Next, add_layers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -99,7 +99,7 @@ class Equipment:
             given,
             system=self.prompt if given.system is None else given.system,
             more_tools=self._more_tools,
-            wrap=self._wrapped,
+            wrap=self._wrap_tools,
             hooks=self.hooks,
             memory=self.memory,
             rights=tuple(self.tasks.worktrees.rights),
@@ -119,14 +119,14 @@ class Equipment:
         if isinstance(self.hooks, Hooks):  # a session that began without hooks has none until it is opened again
             self.extensions.put_hooks(self.hooks)
 
-    def _wrapped(self, tools: Iterable[Tool | ToolSource]) -> list[Tool | ToolSource]:
+    def _wrap_tools(self, tools: Iterable[Tool | ToolSource]) -> list[Tool | ToolSource]:
         keeping = keeping_files(self.snapshots, self._folder)
-        kept = [layered(tool, [keeping]) if isinstance(tool, Tool) else tool for tool in tools]
+        kept = [add_layers(tool, [keeping]) if isinstance(tool, Tool) else tool for tool in tools]
         own = with_folder_rules(kept, self.rules)
         if self._diagnostics:
-            from lyra.sage.project.diagnostics.after_edit import Diagnostics, diagnosed
+            from lyra.sage.project.diagnostics.after_edit import Diagnostics, add_diagnostics
 
-            own = diagnosed(own, Diagnostics(self._diagnostics, Workspace(self._folder, also=self._given.also)))
+            own = add_diagnostics(own, Diagnostics(self._diagnostics, Workspace(self._folder, also=self._given.also)))
         return own if self._given.wrap is None else list(self._given.wrap(own))
 
     @asynccontextmanager

@@ -217,9 +217,9 @@ class SessionSpending:
         if config.turn_budget_usd is not None:
             limits["sage.turn_budget_usd"] = (Money(0), config.turn_budget_usd)
         if config.session_budget_usd is not None:
-            limits["sage.session_budget_usd"] = (self.log.spent(session=self._session), config.session_budget_usd)
+            limits["sage.session_budget_usd"] = (self.log.sum_cost(session=self._session), config.session_budget_usd)
         if config.daily_budget_usd is not None:
-            spent = self.log.spent(day=local_day(self._clock.now()))
+            spent = self.log.sum_cost(day=local_day(self._clock.now()))
             limits["sage.daily_budget_usd"] = (spent, config.daily_budget_usd)
         return limits
 
@@ -229,7 +229,7 @@ class SessionSpending:
         for name, (spent, limit) in self.limits().items():
             left[name] = Money(max(limit - spent, 0))
             if spent >= limit:
-                raise _used_up(name, spent, limit)
+                raise _make_budget_error(name, spent, limit)
         least = min(left, key=lambda name: left[name], default=None)
         if least is None or least == _FLAG:
             run = self._run_budget
@@ -237,7 +237,7 @@ class SessionSpending:
         return self._run_budget.child(usd=left[least], name=least)
 
 
-def _used_up(name: str, spent: Money, limit: Money) -> BudgetExceeded:
+def _make_budget_error(name: str, spent: Money, limit: Money) -> BudgetExceeded:
     words = {
         _FLAG: "this run has",
         "sage.turn_budget_usd": "this turn has",

@@ -26,7 +26,7 @@ from lyra.core.tool import Tool
 from lyra.core.user_folders import data_folder
 from lyra.errors import ConfigError
 from lyra.kernel.kernel import Kernel
-from lyra.sage.agent.tasks.sub_agents import TOOL_NAMES, TaskSpec, grant_of, narrowed_permissions, spec_of
+from lyra.sage.agent.tasks.sub_agents import TOOL_NAMES, TaskSpec, grant_of, narrow_permissions, spec_of
 from lyra.sage.extensions.agent_files import SubAgentDefinition
 from lyra.sage.extensions.extensions import Extensions
 from lyra.sage.extensions.hooks.hooks import Hooks
@@ -99,7 +99,7 @@ class FileAgent:
             model=self._spec.model,
             system=definition.system,
             tools=self._setup.tools,
-            permissions=narrowed_permissions(self._spec, self._setup.permissions) or self._setup.permissions,
+            permissions=narrow_permissions(self._spec, self._setup.permissions) or self._setup.permissions,
             hooks=Hooks.for_session(options.hooks, config, self.folder, more=plugin_hooks),
             budget=definition.budget,
             max_iterations=definition.max_turns or options.max_turns,

@@ -56,7 +56,7 @@ class LiveSession(SessionCore):
     def is_busy(self) -> bool:
         return self._turns.partial is not None
 
-    def interrupted_result(self) -> ResultLine:
+    def build_interrupted_result(self) -> ResultLine:
         """Return the `result` line for a reader that left in the middle of a turn: what the turn had come to by
         then."""
         return self._turns.cut_off or {**self.headless.result("interrupted"), "session_id": self.id}

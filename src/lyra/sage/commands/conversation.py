@@ -54,7 +54,7 @@ async def undo(session: LiveSession, arguments: SlashArguments) -> SlashResult:
         undone = await session.undo(turn, force=force)
     except Conflict as conflict:
         again = f"/undo {turn or ''}".rstrip() + " --force"
-        return _refused(conflict, f"{again} restores the files all the same")
+        return _refuse(conflict, f"{again} restores the files all the same")
     return SlashResult.from_blocks(_turns(undone.turns), *_files(undone))
 
 
@@ -83,12 +83,12 @@ async def restore(session: LiveSession, arguments: SlashArguments) -> SlashResul
     try:
         restored = await session.restore(name, force=force)
     except Conflict as conflict:
-        return _refused(conflict, f"/restore {name} --force restores the files all the same")
+        return _refuse(conflict, f"/restore {name} --force restores the files all the same")
     undone = [_turns(restored.turns)] if restored.turns else []
     return SlashResult.from_blocks(f"back at {name!r}", *undone, *_files(restored))
 
 
-def _refused(conflict: Conflict, hint: str) -> SlashResult:
+def _refuse(conflict: Conflict, hint: str) -> SlashResult:
     """Return what would be overwritten, shown; nothing was done."""
     shown = str(conflict.fields.get("diff") or "")
     blocks = [lines([conflict.message, hint])]
@@ -238,7 +238,7 @@ async def diff_(session: LiveSession, arguments: SlashArguments) -> SlashResult:
 def _show_changes(changes: Sequence[FileChange], title: str) -> SlashResult:
     diffs = [change.diff() for change in changes]
     rows = [(visible(change.name), *_counts(unified)) for change, unified in zip(changes, diffs, strict=True)]
-    return SlashResult.from_blocks(table(("file", "+", "−"), rows, title=title), diff(_bounded("".join(diffs))))
+    return SlashResult.from_blocks(table(("file", "+", "−"), rows, title=title), diff(_cut_diff("".join(diffs))))
 
 
 def _counts(unified: str) -> tuple[int, int]:
@@ -252,13 +252,13 @@ def _show_git_diff(state: GitDiff | None) -> SlashResult:
         return SlashResult.from_blocks("no file was changed in this session, and the folder is in no git repository")
     if state.problem:
         return SlashResult.from_blocks(state.problem)
-    blocks = [diff(_bounded(state.diff), title="not committed")] if state.diff else []
+    blocks = [diff(_cut_diff(state.diff), title="not committed")] if state.diff else []
     if state.untracked:
         blocks.append(lines([f"  {visible(name)}" for name in state.untracked], title="not tracked"))
     return SlashResult(blocks=blocks) if blocks else SlashResult.from_blocks("nothing is changed")
 
 
-def _bounded(unified: str, most: int = _DIFF_CHARS_MAX) -> str:
+def _cut_diff(unified: str, most: int = _DIFF_CHARS_MAX) -> str:
     if len(unified) <= most:
         return unified
     kept = unified[:most]
@@ -275,7 +275,7 @@ async def review(session: LiveSession, arguments: SlashArguments) -> SlashResult
     if not material:
         return SlashResult.from_blocks("there is nothing to review: no change is uncommitted")
     prompt = f"{_REVIEW}\n\nLook above all at this: {arguments.text}" if arguments.text else _REVIEW
-    return SlashResult(prompt=prompt, send_with={"beside": _bounded(material, _REVIEWED_CHARS_MAX)})
+    return SlashResult(prompt=prompt, send_with={"beside": _cut_diff(material, _REVIEWED_CHARS_MAX)})
 
 
 def _material(state: GitDiff) -> str:

@@ -117,7 +117,7 @@ def _index(sessions: Path) -> SageCheck:
 def _usage(sessions: Path, config: Config) -> SageCheck:
     try:
         with UsageLog(sessions) as log:
-            spent = log.spent(day=local_day(SystemClock().now()))
+            spent = log.sum_cost(day=local_day(SystemClock().now()))
     except LyraError as error:
         return SageCheck("usage", "problem", error.message, error.hint or "")
     limit = config.sage.daily_budget_usd

@@ -54,20 +54,20 @@ def text(markdown: str) -> Block:
 
 
 def lines(texts: Iterable[str], *, title: str = "") -> Block:
-    return _titled({"type": "lines", "lines": list(texts)}, title)
+    return _add_title({"type": "lines", "lines": list(texts)}, title)
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str = "") -> Block:
     cells = [["" if cell is None else str(cell) for cell in row] for row in rows]
-    return _titled({"type": "table", "columns": list(columns), "rows": cells}, title)
+    return _add_title({"type": "table", "columns": list(columns), "rows": cells}, title)
 
 
 def bars(rows: Iterable[tuple[str, float, str]], *, of: float | None = None, title: str = "") -> Block:
-    return _titled({"type": "bars", "rows": [list(row) for row in rows], "of": of}, title)
+    return _add_title({"type": "bars", "rows": [list(row) for row in rows], "of": of}, title)
 
 
 def diff(unified: str, *, title: str = "") -> Block:
-    return _titled({"type": "diff", "diff": unified}, title)
+    return _add_title({"type": "diff", "diff": unified}, title)
 
 
 def as_markdown(blocks: Iterable[Block]) -> str:
@@ -106,7 +106,7 @@ def _content(block: Block) -> str:
     return "\n".join(lined)
 
 
-def _titled(block: Block, title: str) -> Block:
+def _add_title(block: Block, title: str) -> Block:
     return {**block, "title": title} if title else block
 
 

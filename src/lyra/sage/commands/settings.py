@@ -11,7 +11,7 @@ from lyra.core.clock import SystemClock
 from lyra.core.providers import USUAL
 from lyra.core.secrets.visible import visible
 from lyra.errors import ConfigError
-from lyra.models.pricing import context_window, published_names
+from lyra.models.pricing import context_window, list_published_names
 from lyra.models.settings import settings_of
 from lyra.sage.agent.live import LiveSession
 from lyra.sage.commands.result import SlashArguments, SlashResult, lines, table, text, tokens
@@ -53,7 +53,7 @@ async def model(session: LiveSession, arguments: SlashArguments) -> SlashResult:
         return _model_table(session, _models_used(session))
     name = words[0]
     if "/" not in name:
-        return _model_table(session, dict.fromkeys(_published(session, name), ""))
+        return _model_table(session, dict.fromkeys(_list_published(session, name), ""))
     runtime_of(session.kernel).models.find(name)  # raises where the provider is not known, or has no key
     await session.set_model(name)
     return SlashResult.from_blocks(f"model: {session.model}")
@@ -67,10 +67,10 @@ def _models_used(session: LiveSession) -> dict[str, str]:
     return {session.model: "", **({configured: "configured"} if configured else {}), **recent}
 
 
-def _published(session: LiveSession, word: str) -> list[str]:
+def _list_published(session: LiveSession, word: str) -> list[str]:
     """Published names with this word in them, of providers that can be asked."""
     usable = [provider for provider in sorted({*USUAL, *session.config.providers}) if _is_usable(session, provider)]
-    names = [f"{provider}/{name}" for provider in usable for name in published_names(provider)]
+    names = [f"{provider}/{name}" for provider in usable for name in list_published_names(provider)]
     return [name for name in names if word.lower() in name.lower()]
 
 

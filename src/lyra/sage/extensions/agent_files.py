@@ -23,7 +23,7 @@ import msgspec
 from lyra.core.budgets.budget import Budget
 from lyra.core.checking.check import Mistake
 from lyra.errors import LyraError
-from lyra.sage.extensions.extension_files import NAME, ExtensionFiles, ExtensionPlace, MarkdownFile, declared_tools
+from lyra.sage.extensions.extension_files import NAME, ExtensionFiles, ExtensionPlace, MarkdownFile, read_tools
 from lyra.tools.permissions.decision import MODES
 
 __all__ = ["AgentFiles", "SubAgentDefinition", "sub_agent_definitions", "tighter_mode"]
@@ -157,7 +157,7 @@ def _definition(file: MarkdownFile, place: ExtensionPlace) -> SubAgentDefinition
     description = file.text("description")
     if "description" not in file.keys:
         file.report.add((), "a sub-agent has a description, by which a model chooses it")
-    tools = declared_tools(file, "tools", place)
+    tools = read_tools(file, "tools", place)
     return SubAgentDefinition(
         name=f"{place.plugin}:{name}" if place.plugin else name,
         description=description,
@@ -165,7 +165,7 @@ def _definition(file: MarkdownFile, place: ExtensionPlace) -> SubAgentDefinition
         tools=tools,
         model=file.text("model"),
         budget=_budget(file),
-        max_turns=file.whole("max_turns", least=1, most=_TURNS_MAX),
+        max_turns=file.integer("max_turns", least=1, most=_TURNS_MAX),
         permission_mode=file.word("permission_mode", _TIGHTNESS),
         worktree=file.flag("worktree"),
         background=file.flag("background"),

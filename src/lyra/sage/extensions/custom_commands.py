@@ -32,8 +32,8 @@ from lyra.sage.extensions.extension_files import (
     ExtensionFiles,
     ExtensionPlace,
     MarkdownFile,
-    declared_tools,
     one_line,
+    read_tools,
 )
 
 __all__ = ["BUILT_IN_COMMANDS", "CustomCommand", "CustomCommands", "expand"]
@@ -147,7 +147,7 @@ class CustomCommands(ExtensionFiles[CustomCommand]):
             body=file.body,
             argument_hint=file.text("argument_hint", most=_HINT_CHARS_MAX),
             arguments=arguments or (),
-            allowed_tools=declared_tools(file, "allowed_tools", place),
+            allowed_tools=read_tools(file, "allowed_tools", place),
             model=file.text("model"),
             source=file.path,
             origin=place.origin,

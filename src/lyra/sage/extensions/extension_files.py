@@ -24,7 +24,7 @@ from lyra.errors import ConfigError, ParseError
 from lyra.tools.permissions.rules import Rule
 
 
-def declared_tools(file: MarkdownFile, key: str, place: ExtensionPlace) -> tuple[str, ...] | None:
+def read_tools(file: MarkdownFile, key: str, place: ExtensionPlace) -> tuple[str, ...] | None:
     """Return the tools that a file names under `key`; of a plugin's file all that the plugin declares where it names
     none, and never more. None has no limit."""
     tools = file.tools(key)
@@ -70,7 +70,7 @@ class ExtensionFiles(Generic[Entry]):
         """Read these places from here on; True if an entry or a mistake has changed."""
         self._places = tuple(places)
         known = self._files
-        self._files = {place: known.get(place) or self._watched(place) for place in self._places}
+        self._files = {place: known.get(place) or self._watch(place) for place in self._places}
         return self.refresh()
 
     def entries(self) -> dict[str, Entry]:
@@ -92,7 +92,7 @@ class ExtensionFiles(Generic[Entry]):
         entries: dict[str, Entry] = {}
         mistakes: list[Mistake] = []
         for place, files in self._files.items():
-            paths, wrong = self._listed(place)
+            paths, wrong = self._list_files(place)
             mistakes += wrong
             files.refresh(paths)
             for path in paths:
@@ -118,7 +118,7 @@ class ExtensionFiles(Generic[Entry]):
     def _is_same_place(left: Entry, right: Entry) -> bool:
         return all(getattr(left, key, "") == getattr(right, key, "") for key in ("origin", "plugin"))
 
-    def _watched(self, place: ExtensionPlace) -> WatchedFiles[Entry]:
+    def _watch(self, place: ExtensionPlace) -> WatchedFiles[Entry]:
         return WatchedFiles(
             lambda data, path: self._read(data, path, place),
             bytes_max=FILE_BYTES_MAX,
@@ -127,7 +127,7 @@ class ExtensionFiles(Generic[Entry]):
             clock=self._clock,
         )
 
-    def _listed(self, place: ExtensionPlace) -> tuple[list[str], list[Mistake]]:
+    def _list_files(self, place: ExtensionPlace) -> tuple[list[str], list[Mistake]]:
         """Return the files of a place; a subclass may leave some out."""
         return markdown_files(place, self.KIND)
 
@@ -305,7 +305,7 @@ class MarkdownFile:
     def flag(self, key: str, *, default: bool = False) -> bool:
         return self.report.flag(self.keys[key], (key,), key) if key in self.keys else default
 
-    def whole(self, key: str, *, least: int, most: int) -> int | None:
+    def integer(self, key: str, *, least: int, most: int) -> int | None:
         """Return the value of a key as a whole number; None where the file does not have the key."""
         if key not in self.keys:
             return None

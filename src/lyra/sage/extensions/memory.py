@@ -124,7 +124,7 @@ class SharedMemories:
         """Yield the connection, in a transaction. The file is its user's own, and no agent or command can write it."""
         try:
             if self._connection is None:
-                self._connection = self._connected()
+                self._connection = self._connect()
             with self._connection:
                 yield self._connection
         except sqlite3.Error as error:
@@ -135,7 +135,7 @@ class SharedMemories:
                 f"what Sage remembers cannot be used: {error}", place=str(self.path), hint="move the file away"
             ) from None
 
-    def _connected(self) -> sqlite3.Connection:
+    def _connect(self) -> sqlite3.Connection:
         make_folder(self.path.parent, private=True)
         add_own_path(self.path, is_store=True, opened=True)
         os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))

@@ -96,7 +96,7 @@ async def git_state(folder: str, *, sandbox: Sandbox | None = None, timeout_s: f
         return known._replace(problem=f"git took longer than {timeout_s:g} s")
     except LyraError as error:
         return known._replace(problem=f"git could not be asked: {error.message}")
-    return _parsed(known, output)
+    return _parse(known, output)
 
 
 async def run_git(head: GitHead, sandbox: Sandbox, script: str, timeout_s: float) -> bytes:
@@ -117,7 +117,7 @@ async def run_git(head: GitHead, sandbox: Sandbox, script: str, timeout_s: float
     return result.output.head if result.ok else b""
 
 
-def _parsed(known: GitState, output: bytes) -> GitState:
+def _parse(known: GitState, output: bytes) -> GitState:
     status, separator, log = output.partition(b"\0\x1e")
     if not separator:
         return known._replace(problem="git does not answer for this repository")

@@ -21,7 +21,7 @@ from lyra.agents.headless.options import default_prompt
 from lyra.core.tool import Tool, ToolCall, caller
 from lyra.sage.project.git_state import GitState
 from lyra.sage.project.rules import ProjectRules
-from lyra.tools.wrapped import Next, layered, pure
+from lyra.tools.wrapped import Next, add_layers, pure
 
 __all__ = ["MODE_WORDS", "git_lines", "system_prompt"]
 
@@ -145,8 +145,8 @@ def with_folder_rules(tools: Iterable[Any], rules: ProjectRules) -> list[Any]:
         news = await asyncio.to_thread(rules.news_for, path, caller.get())
         return f"{output}\n\n{rules_heading(rules.mark)}\n{news}" if news else output
 
-    def wrapped(tool: Any) -> Any:
+    def wrap(tool: Any) -> Any:
         opens_file = isinstance(tool, Tool) and tool.builtin and tool.name in PATH_ARGUMENTS
-        return layered(tool, [mw]) if opens_file else tool
+        return add_layers(tool, [mw]) if opens_file else tool
 
-    return [wrapped(tool) for tool in tools]
+    return [wrap(tool) for tool in tools]

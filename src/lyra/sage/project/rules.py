@@ -95,14 +95,14 @@ def rule_files(root: str, *, names: tuple[str, ...] = NAMES, rules_folder: str =
     try:
         with Beneath(os.path.realpath(root)) as folder:
             reading = _Reading(folder)
-            for name in (*names, *_listed(folder, rules_folder)):
+            for name in (*names, *_list_rules(folder, rules_folder)):
                 reading.add(name)
             return reading.files
     except LyraError:  # the folder cannot be opened
         return []
 
 
-def _listed(folder: Beneath, name: str) -> Iterator[str]:
+def _list_rules(folder: Beneath, name: str) -> Iterator[str]:
     """Yield the Markdown files of the folder of rules, by name."""
     if not name:
         return
@@ -278,7 +278,7 @@ class ProjectRules:
     def _read(self) -> str:
         folders = folders_above(self.folder)
         own = user_folder(self._env)
-        watched = [path for folder in folders for path in _watched(folder)]
+        watched = [path for folder in folders for path in _list_watched(folder)]
         if own is not None:
             watched += [os.path.join(own, name) for name in _OWN_NAMES]
         self._stamps = _stamps(watched)
@@ -329,9 +329,9 @@ class ProjectRules:
             folder = f"{folder}/{name}"
             if name in PASSED_OVER:
                 return  # rules of a dependency are not about this project
-            yield self._nested_of(folder)
+            yield self._get_nested(folder)
 
-    def _nested_of(self, folder: str) -> _Nested:
+    def _get_nested(self, folder: str) -> _Nested:
         nested = self._nested.get(folder)
         if nested is None or nested.stamps != _stamps(nested.stamps):
             if len(self._nested) >= _NESTED_FOLDERS_MAX:
@@ -340,7 +340,7 @@ class ProjectRules:
         return nested
 
     def _read_nested(self, folder: str) -> _Nested:
-        stamps = _stamps(_watched(folder))
+        stamps = _stamps(_list_watched(folder))
         if not any(stamps.values()):
             return _Nested(folder, stamps)
         files = [(file, self._is_trusted(file)) for file in rule_files(folder)]
@@ -388,7 +388,7 @@ def _join_texts(
     return parts, sources
 
 
-def _watched(folder: str) -> list[str]:
+def _list_watched(folder: str) -> list[str]:
     """Return the paths whose change means that the rules of a folder are read again."""
     return [os.path.join(folder, name) for name in (*NAMES, RULES_FOLDER)]
 

@@ -109,13 +109,13 @@ class _MarkdownWriter:
     def _prompt(self, message: Message) -> Iterator[str]:
         self._turn += 1
         yield f"## Turn {self._turn}"
-        yield self._fenced(message.text) if message.text else ""
+        yield self._fence(message.text) if message.text else ""
         yield from self._images(message)
 
     def _answer(self, message: Message, results: Mapping[str, ToolResult]) -> Iterator[str]:
         thoughts = [str(part.get("text", "")) for part in _parts(message) if part["type"] == "thinking"]
         if any(thoughts):
-            yield self._folded("Thoughts", self._fenced("\n".join(thoughts)))
+            yield self._fold("Thoughts", self._fence("\n".join(thoughts)))
         yield _safe_markdown(self._text(message.text))
         yield from self._images(message)
         for call in message.tool_calls:
@@ -129,15 +129,15 @@ class _MarkdownWriter:
     def _call(self, call: ToolCall, result: ToolResult | None) -> str:
         arguments = redact_data(msgspec.to_builtins(call.arguments), self._secrets)
         about = next((value for value in arguments.values() if isinstance(value, str)), "")
-        blocks = [self._fenced(_data_text(arguments), "json")] if arguments else []
+        blocks = [self._fence(_data_text(arguments), "json")] if arguments else []
         if result is None:
             blocks.append("*(no result)*")
         else:
             output = redact_data(msgspec.to_builtins(_without_bytes(result.output)), self._secrets)
-            blocks.append(self._fenced(output if isinstance(output, str) else _data_text(output)))
+            blocks.append(self._fence(output if isinstance(output, str) else _data_text(output)))
         outcome = " (failed)" if result is not None and result.is_error else ""
         summary = f"{call.name}{outcome} {preview(about, _SUMMARY_LENGTH)}"
-        return self._folded(summary, *blocks)
+        return self._fold(summary, *blocks)
 
     # ------------------------------------------------------------ texts
     def _text(self, text: str) -> str:
@@ -148,13 +148,13 @@ class _MarkdownWriter:
         line = preview(redact(text, self._secrets), length)
         return re.sub(r"([\\`*_\[\]<>#|!])", r"\\\1", line)
 
-    def _fenced(self, text: str, language: str = "") -> str:
+    def _fence(self, text: str, language: str = "") -> str:
         """Return a code block whose fence is longer than any in its text."""
         shown = self._text(text).removesuffix("\n")
         fence = "`" * max(3, 1 + max(map(len, _BACKTICKS.findall(shown)), default=0))
         return f"{fence}{language}\n{shown}\n{fence}"
 
-    def _folded(self, summary: str, *blocks: str) -> str:
+    def _fold(self, summary: str, *blocks: str) -> str:
         head = f"<details>\n<summary>{html.escape(summary.strip())}</summary>"
         return "\n\n".join((head, *blocks, "</details>"))
 
@@ -191,11 +191,11 @@ def _safe_markdown(text: str) -> str:
         else:
             is_open = is_open and bool(line.strip())
             is_open = is_open or "\\`" in line or "`" in _CODE_SPAN.sub("", line)
-            safe.append(_MARKUP.sub(_entity, line) if is_open else _escaped(line))
+            safe.append(_MARKUP.sub(_entity, line) if is_open else _escape(line))
     return "\n".join([*safe, fence] if fence else safe)
 
 
-def _escaped(line: str) -> str:
+def _escape(line: str) -> str:
     """Return the line with markup escaped outside of its code spans."""
     pieces: list[str] = []
     position = 0

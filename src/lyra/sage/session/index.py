@@ -377,16 +377,16 @@ def select_query(folder: str | None, search: str | None) -> tuple[str, list[str]
     for word in words:
         is_spaced = max(word) < _UNSPACED
         conditions.append(_WITH_WORD if is_spaced else _WITH_TEXT)
-        values.append(f'"{_quoted(word)}"*' if is_spaced else f"%{_LIKE_SIGN.sub(_escaped, word)}%")
+        values.append(f'"{_quote(word)}"*' if is_spaced else f"%{_LIKE_SIGN.sub(_escape, word)}%")
     where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
     return f"SELECT record FROM sessions {where} ORDER BY updated_at DESC, id DESC LIMIT ?", values  # noqa: S608 - the conditions above
 
 
-def _quoted(word: str) -> str:
+def _quote(word: str) -> str:
     return word.replace('"', '""').replace("\0", "")
 
 
-def _escaped(sign: re.Match[str]) -> str:
+def _escape(sign: re.Match[str]) -> str:
     return f"\\{sign[0]}"
 
 

@@ -43,7 +43,7 @@ from lyra.sage.session.files.history import (
 )
 from lyra.sage.session.files.observed import ObservedFiles, ScanBounds, ScanReport
 from lyra.sage.session.files.restoring import PlannedPath, restore_paths, set_folder_mode
-from lyra.sage.session.files.state import FileChange, read_name, written_name
+from lyra.sage.session.files.state import FileChange, encode_name, read_name
 
 __all__ = ["Checkpoint", "FileChange", "Restored", "ScanBounds", "ScanReport", "Snapshots"]
 
@@ -247,11 +247,11 @@ class Snapshots:
         token = self._begin("", "restore")
         changed: dict[str, None] = {}
 
-        def restored(path: str) -> None:
+        def on_restore(path: str) -> None:
             changed[path] = None
             self._append(self._files.look(path, "restore"))
 
-        problems |= restore_paths(paths, self._contents, restored)
+        problems |= restore_paths(paths, self._contents, on_restore)
         self._append([Settled(token)])
         return Restored(tuple(sorted(changed)), redo.name, tuple(problems.values()))
 
@@ -324,7 +324,7 @@ class Snapshots:
 
     def _begin(self, path: str, by: str) -> int:
         token = self._last_token + 1
-        self._append([Begun(token, written_name(path), by)])
+        self._append([Begun(token, encode_name(path), by)])
         return token
 
     def _mark(self, name: str, *, automatic: bool) -> Checkpoint:

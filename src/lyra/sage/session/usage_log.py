@@ -162,7 +162,7 @@ class UsageLog:
         with self._using() as connection:
             return [] if connection is None else [UsageSum(*row) for row in connection.execute(query, values)]
 
-    def spent(self, *, session: str = "", day: str = "") -> Money:
+    def sum_cost(self, *, session: str = "", day: str = "") -> Money:
         """Return what a session has cost, or all sessions on a day; calls without a price count nothing."""
         column, value = ("session", session) if session else ("day", day)
         with self._using() as connection:

@@ -13,7 +13,16 @@ from prompt_toolkit.utils import get_cwidth
 from lyra.sage.terminal.facts import TerminalFacts
 from lyra.sage.terminal.text.diff_view import diff_lines
 from lyra.sage.terminal.text.markdown_view import markdown_lines
-from lyra.sage.terminal.text.styled_lines import MARGIN, Line, clip_text, exact, indented, scrub, scrub_lines, wrap_text
+from lyra.sage.terminal.text.styled_lines import (
+    MARGIN,
+    Line,
+    clip_text,
+    exact,
+    indent_lines,
+    scrub,
+    scrub_lines,
+    wrap_text,
+)
 
 if TYPE_CHECKING:
     from lyra.sage.commands.result import SlashResult
@@ -82,20 +91,20 @@ def block_lines(block: Any, width: int, facts: TerminalFacts) -> list[Line]:
 
 
 def _text(block: Mapping[str, Any], width: int, facts: TerminalFacts) -> list[Line]:
-    return indented(markdown_lines(str(block.get("text", "")), width - MARGIN, colour=facts.colour), MARGIN)
+    return indent_lines(markdown_lines(str(block.get("text", "")), width - MARGIN, colour=facts.colour), MARGIN)
 
 
 def _lines(block: Mapping[str, Any], width: int, _facts: TerminalFacts) -> list[Line]:
     value = block.get("lines", block.get("text", ""))
     texts = value.split("\n") if isinstance(value, str) else [str(text) for text in value]
     rows = [row for text in texts for part in scrub_lines(text) or [""] for row in wrap_text(part, width - MARGIN)]
-    return indented([[("", row)] for row in rows], MARGIN)
+    return indent_lines([[("", row)] for row in rows], MARGIN)
 
 
 def _table(block: Mapping[str, Any], width: int, _facts: TerminalFacts) -> list[Line]:
     titles = [scrub(str(title)) for title in block.get("columns", ())]
     rows = [[scrub(str(cell)).replace("\n", " ") for cell in row] for row in block.get("rows", ())]
-    return indented(table_lines(titles, rows, width - MARGIN), MARGIN)
+    return indent_lines(table_lines(titles, rows, width - MARGIN), MARGIN)
 
 
 def _bars(block: Mapping[str, Any], width: int, facts: TerminalFacts) -> list[Line]:

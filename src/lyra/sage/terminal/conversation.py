@@ -29,14 +29,14 @@ from lyra.sage.terminal.echo import (
     Paper,
     Sheet,
     error_lines,
-    expanded_lines,
     note_lines,
     prompt_lines,
+    render_fold,
     task_words,
 )
 from lyra.sage.terminal.question import TerminalQuestion
 from lyra.sage.terminal.question_desk import QuestionDesk
-from lyra.sage.terminal.text.styled_lines import MARGIN, Line, clip, indented, scrub, scrub_lines, wrap_text
+from lyra.sage.terminal.text.styled_lines import MARGIN, Line, clip, indent_lines, scrub, scrub_lines, wrap_text
 from lyra.sage.terminal.turn_view import TurnView
 
 _LINES_AT_ONCE: Final = 16  # lines of a turn that are shown before the keyboard has its chance
@@ -99,7 +99,7 @@ class Conversation:
         if submission.text.strip():
             self.waiting.append(submission)
             self._wake.set()
-            self.paper.changed()
+            self.paper.mark_changed()
 
     def interrupt(self) -> bool:
         """Stop what runs; False where nothing runs. A second time, the turn is left without waiting for its end."""
@@ -130,7 +130,7 @@ class Conversation:
         if not folds:
             self.note("nothing more is folded; /expand lists what was")
         for fold in folds:
-            self.sheet.print("fold", expanded_lines(fold, self.sheet.width, self.paper.facts))
+            self.sheet.print("fold", render_fold(fold, self.sheet.width, self.paper.facts))
 
     def cycle_mode(self, modes: tuple[str, ...]) -> None:
         """Switch to the next permission mode."""
@@ -169,7 +169,7 @@ class Conversation:
         if fold is None:
             self.note(f"there is no fold {number[:20]}; /expand lists them")
         else:
-            self.sheet.print("fold", expanded_lines(fold, self.sheet.width, self.paper.facts))
+            self.sheet.print("fold", render_fold(fold, self.sheet.width, self.paper.facts))
 
     # ------------------------------------------------------------ the loop
     async def run(self) -> None:
@@ -182,7 +182,7 @@ class Conversation:
                     continue
                 await self._perform(self.waiting.popleft())
                 self.refresh()
-                self.paper.changed()
+                self.paper.mark_changed()
         finally:
             await self._tasks.close()
 
@@ -341,7 +341,7 @@ class ShellView:
             fold = self._folds.add(f"!{self._title}", outcome.output)
             printed += note_lines(f"… {len(lines) - _ROWS_MAX} lines before · /expand {fold.number}", width)
         for text in lines[-_ROWS_MAX:]:
-            printed += indented([[("", row)] for row in wrap_text(text, width - MARGIN)], MARGIN)
+            printed += indent_lines([[("", row)] for row in wrap_text(text, width - MARGIN)], MARGIN)
         if outcome.exit_code:
             printed += note_lines(f"exit code {outcome.exit_code}", width, "failed")
         self._sheet.print("command", printed or note_lines("no output", width))
@@ -352,7 +352,7 @@ class ShellView:
 
     def _tell(self, piece: str) -> None:
         self._last = (self._last + piece)[-_LIVE_CHARS:]
-        self._sheet.paper.changed()
+        self._sheet.paper.mark_changed()
 
     def live_lines(self, width: int, rows: int) -> list[Line]:
         lines: list[Line] = [[("faint", f"{' ' * MARGIN}{text}")] for text in scrub_lines(self._last)]

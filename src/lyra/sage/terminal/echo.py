@@ -12,7 +12,7 @@ from lyra.errors import LyraError
 from lyra.sage.agent.tasks.state import TaskRecord
 from lyra.sage.terminal.facts import TerminalFacts
 from lyra.sage.terminal.text.diff_view import diff_lines
-from lyra.sage.terminal.text.styled_lines import MARGIN, Line, indented, scrub, scrub_lines, wrap_text
+from lyra.sage.terminal.text.styled_lines import MARGIN, Line, indent_lines, scrub, scrub_lines, wrap_text
 
 _ECHO_ROWS_MAX: Final = 40
 _TASK_CHARS_MAX: Final = 200
@@ -30,7 +30,7 @@ def prompt_lines(text: str, width: int, facts: TerminalFacts) -> list[Line]:
 
 def note_lines(text: str, width: int, style: str = "faint", *, indent: int = MARGIN) -> list[Line]:
     rows = [row for part in scrub(text).split("\n") for row in wrap_text(part, max(10, width - indent))]
-    return indented([[(style, row)] for row in rows], indent)
+    return indent_lines([[(style, row)] for row in rows], indent)
 
 
 def error_lines(error: LyraError, width: int) -> list[Line]:
@@ -45,13 +45,13 @@ def task_words(task: TaskRecord) -> str:
     return scrub(f"{task.name} {task.description} ({task.id})")[:_TASK_CHARS_MAX]
 
 
-def expanded_lines(fold: FoldedText, width: int, facts: TerminalFacts) -> list[Line]:
+def render_fold(fold: FoldedText, width: int, facts: TerminalFacts) -> list[Line]:
     """Return a fold, whole."""
     title: Line = [("strong", f"{' ' * MARGIN}{fold.number}  {scrub(fold.title)[: max(10, width - 8)]}")]
     if fold.title == "diff":
         return [title, *diff_lines(fold.text, width, marks=facts.marks)]
     rows = [row for part in scrub_lines(fold.text) for row in wrap_text(part, max(10, width - 4))]
-    return [title, *indented([[("", row)] for row in rows], 4)]
+    return [title, *indent_lines([[("", row)] for row in rows], 4)]
 
 
 # ---------------------------------------------------------------- folds
@@ -126,7 +126,7 @@ class Paper(Protocol):
     def show(self, lines: Sequence[Line]) -> None:
         """Print finished lines; they are never changed again."""
 
-    def changed(self) -> None:
+    def mark_changed(self) -> None:
         """Draw the live block soon, where there is one: it has changed."""
 
 

@@ -153,7 +153,7 @@ def bindings(keyboard: Keyboard, screen: ScreenKeys) -> KeyBindings:
             box.buffer.cancel_completion()
             keyboard.submit()
 
-    def typed(event: KeyPressEvent) -> None:
+    def insert_typed(event: KeyPressEvent) -> None:
         if event.data.isprintable():
             keyboard.conversation.desk.queue.key_pressed()
         box.buffer.insert_text(event.data * event.arg)
@@ -173,7 +173,7 @@ def bindings(keyboard: Keyboard, screen: ScreenKeys) -> KeyBindings:
     bind(("c-l",), screen.clear)
     bind(("c-z",), lambda: get_app().suspend_to_background())
     bind(("c-x", "c-e"), box.buffer.open_in_editor, typing)
-    keys.add(Keys.Any, filter=typing)(typed)
+    keys.add(Keys.Any, filter=typing)(insert_typed)
     keys.add(Keys.Any, filter=asks)(lambda event: keyboard.answer_key(event.data))
     for key in ("enter", "c-j", "tab", "up", "down", "c-h"):
         bind((key,), lambda: None, asks)  # Enter alone never allows

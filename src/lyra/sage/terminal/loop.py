@@ -27,7 +27,7 @@ from lyra.sage.terminal.keys import Keyboard, PromptBox, bindings
 from lyra.sage.terminal.plain import PlainScreen
 from lyra.sage.terminal.screen import LiveScreen
 from lyra.sage.terminal.text.markdown_view import MarkdownStream, load, markdown_lines
-from lyra.sage.terminal.text.styled_lines import MARGIN, Line, Marks, clip, exact, indented, width_of
+from lyra.sage.terminal.text.styled_lines import MARGIN, Line, Marks, clip, exact, indent_lines, width_of
 
 if TYPE_CHECKING:
     from lyra.sage.extensions.hooks.hooks import StatusLine
@@ -130,7 +130,7 @@ def show_opening(conversation: Conversation, *, is_first: bool = False) -> None:
     stream = MarkdownStream()
     blocks = [*stream.feed(answered), *stream.finish()][-_ANSWER_BLOCKS_MAX:] if answered else []
     for block in blocks:
-        sheet.print("text", indented(markdown_lines(block, width - MARGIN, colour=facts.colour), MARGIN))
+        sheet.print("text", indent_lines(markdown_lines(block, width - MARGIN, colour=facts.colour), MARGIN))
     for doubt in session.doubts:
         sheet.print("note", note_lines(f"in doubt: {doubt}", width, "waits"))
 
@@ -198,7 +198,7 @@ class StatusBar:
         self._conversation = conversation
         self._tasks = Tasks()
         self._git: asyncio.Task[None] | None = None
-        self._own = _own_status(session)
+        self._own = _make_status_line(session)
         self._own_text: asyncio.Task[None] | None = None
         self._status = Status(folder=session.folder, model=session.model, mode=session.mode)
 
@@ -221,7 +221,7 @@ class StatusBar:
                 self._git = self._tasks.start(self._read_git(), name="git state")
         if self._own is not None and (self._own_text is None or self._own_text.done()):
             self._own_text = self._tasks.start(self._read_own(self._own), name="status line")
-        self._screen.changed()
+        self._screen.mark_changed()
 
     async def close(self) -> None:
         await self._tasks.close()
@@ -237,7 +237,7 @@ class StatusBar:
             "context_tokens": session.context().tokens.total,
         }
         self._status = self._status._replace(own=await own.refresh(data))
-        self._screen.changed()
+        self._screen.mark_changed()
 
     async def _read_git(self) -> None:
         from lyra.sage.project.git_state import git_state
@@ -245,10 +245,10 @@ class StatusBar:
         state = await git_state(self._session.folder)
         changed = state.staged + state.changed + state.untracked + state.conflicted if state is not None else 0
         self._status = self._status._replace(branch=state.branch if state is not None else "", changed_files=changed)
-        self._screen.changed()
+        self._screen.mark_changed()
 
 
-def _own_status(session: LiveSession) -> StatusLine | None:
+def _make_status_line(session: LiveSession) -> StatusLine | None:
     """Return the status line that hooks of the user write; None where no hook does."""
     if session.hooks is None or session.hooks.status_for("StatusLine", {}) is None:
         return None
@@ -288,8 +288,8 @@ def status_line(status: Status, width: int, *, marks: Marks) -> Line:
         style = "waits" if status.context_percent >= 80 else "faint"
         right.append([(style, f"context {status.context_percent} %")])
     while True:
-        line = _joined(left, "  ")
-        figures = _joined(right, "   ")
+        line = _join(left, "  ")
+        figures = _join(right, "   ")
         room = width - width_of(line) - width_of(figures)
         if room >= 2:
             return [*line, ("", " " * room), *figures]
@@ -301,7 +301,7 @@ def status_line(status: Status, width: int, *, marks: Marks) -> Line:
             return clip(line, width, marks.ellipsis)
 
 
-def _joined(parts: list[Line], gap: str) -> Line:
+def _join(parts: list[Line], gap: str) -> Line:
     line: Line = []
     for part in parts:
         line += [("", gap), *part] if line else part

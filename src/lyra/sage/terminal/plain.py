@@ -43,7 +43,7 @@ class PlainScreen:
             sys.stdout.write(for_output(strip_style(line), unicode=self.facts.unicode) + "\n")
         sys.stdout.flush()
 
-    def changed(self) -> None:
+    def mark_changed(self) -> None:
         self._on_change()
 
     async def run(self, conversation: Conversation, kept: PromptHistory) -> None:

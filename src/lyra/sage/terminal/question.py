@@ -217,10 +217,10 @@ class TerminalQuestion:
         if self._step == "reason":
             return Decision("deny", text=text.strip())
         if self._step == "edit":
-            return self._edited(text)
+            return self._decide_edited(text)
         return Decision("", text=text.strip()) if text.strip() else None
 
-    def _edited(self, text: str) -> Decision | None:
+    def _decide_edited(self, text: str) -> Decision | None:
         if not text.strip():
             return None
         name = self.edited_field

@@ -26,7 +26,7 @@ from lyra.sage.terminal.text.styled_lines import (
     Marks,
     exact,
     exact_lines,
-    indented,
+    indent_lines,
     row,
     scrub,
     width_of,
@@ -101,7 +101,7 @@ class QuestionDesk:
             self._view.pause(question.call_id, waiting=True)
         if self.queue.add(question):
             self._show(question)
-        self._sheet.paper.changed()
+        self._sheet.paper.mark_changed()
 
     def _show(self, question: TerminalQuestion) -> None:
         if self._view is not None:
@@ -135,7 +135,7 @@ class QuestionDesk:
             self._sheet.print("note", why_lines(question, self._sheet.width))
         else:
             self.restore(question.draft)
-        self._sheet.paper.changed()
+        self._sheet.paper.mark_changed()
         return True
 
     def submit(self, text: str) -> None:
@@ -173,7 +173,7 @@ class QuestionDesk:
             self._show(following)
         elif self._view is not None:
             self._view.stand_back(waiting=False)
-        self._sheet.paper.changed()
+        self._sheet.paper.mark_changed()
 
     async def _send(self, question: TerminalQuestion, decision: Decision) -> None:
         try:
@@ -273,7 +273,7 @@ class AboutSetting(NamedTuple):
 def about_lines(question: TerminalQuestion, setting: AboutSetting) -> list[Line]:
     """Return the lines above the keys of a question."""
     if not question.is_permission or not question.tool:
-        return _bounded(_render_question(question, setting.width), "\n".join(question.body), setting)
+        return _fold_long(_render_question(question, setting.width), "\n".join(question.body), setting)
     words = describe(question.tool, question.arguments, setting.folder)
     diff = _diff(question)
     figures: Line = []
@@ -281,7 +281,7 @@ def about_lines(question: TerminalQuestion, setting: AboutSetting) -> list[Line]
         count = count_changes(diff)
         figures = [("added", f"+{count.added}")]
         figures += [("removed", f"  {setting.marks.minus}{count.removed}")] if count.removed else []
-        body = _bounded(diff_lines(diff, setting.width, marks=setting.marks), diff, setting, title="diff")
+        body = _fold_long(diff_lines(diff, setting.width, marks=setting.marks), diff, setting, title="diff")
     else:
         body = _subject(question, words.about, setting)
     rest = _rest(question, shown=_IN_DIFF if diff else frozenset())
@@ -321,7 +321,7 @@ def _subject(question: TerminalQuestion, about: str, setting: AboutSetting) -> l
     lines: list[Line] = []
     for part in exact_lines(text):
         lines += wrap([("", f"{' ' * OBJECT_COLUMN}{part}")], setting.width, hanging=OBJECT_COLUMN)
-    return _bounded(lines, text, setting)
+    return _fold_long(lines, text, setting)
 
 
 def _rest(question: TerminalQuestion, *, shown: frozenset[str]) -> list[str]:
@@ -362,10 +362,10 @@ def _render_question(question: TerminalQuestion, width: int) -> list[Line]:
     if not question.is_permission and not question.is_doubt:
         for option in question.options:
             lines += wrap([("key", "  "), ("", option)], width - MARGIN, hanging=5)
-    return indented(lines, MARGIN)
+    return indent_lines(lines, MARGIN)
 
 
-def _bounded(lines: list[Line], text: str, setting: AboutSetting, *, title: str = "question") -> list[Line]:
+def _fold_long(lines: list[Line], text: str, setting: AboutSetting, *, title: str = "question") -> list[Line]:
     """At most so many lines; the rest is folded, and a line says how to see it."""
     if len(lines) <= _ROWS_MAX:
         return lines
@@ -416,5 +416,5 @@ def why_lines(question: TerminalQuestion, width: int) -> list[Line]:
     """Return the answer to `?`."""
     rows: list[Line] = []
     for text in question.why:
-        rows += indented([[("faint", part)] for part in wrap_text(text, width - OBJECT_COLUMN)], OBJECT_COLUMN)
+        rows += indent_lines([[("faint", part)] for part in wrap_text(text, width - OBJECT_COLUMN)], OBJECT_COLUMN)
     return rows

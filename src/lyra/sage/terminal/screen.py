@@ -30,7 +30,7 @@ from prompt_toolkit.renderer import Renderer
 from prompt_toolkit.utils import get_cwidth
 
 from lyra.sage.terminal.facts import COLUMNS_MAX, TerminalFacts, size_of
-from lyra.sage.terminal.text.styled_lines import Line, clip, encoded, for_output, inline_style
+from lyra.sage.terminal.text.styled_lines import Line, clip, encode_line, for_output, inline_style
 
 _FRAMES_PER_S: Final = 20
 _SPINNER_S: Final = 0.1
@@ -58,17 +58,17 @@ class LiveScreen:
 
     def show(self, lines: Sequence[Line]) -> None:
         colour, unicode = self.facts.colour, self.facts.unicode
-        text = "".join(f"{encoded(line, colour=colour, unicode=unicode)}\r\n" for line in lines)
+        text = "".join(f"{encode_line(line, colour=colour, unicode=unicode)}\r\n" for line in lines)
         if self._app is None or not self._app.is_running:
             self.output.write_raw(text)
             self.output.flush()
             return
-        with self.output.held():
+        with self.output.hold():
             self._app.renderer.erase()
             self.output.write_raw(text)
             self._app._redraw()
 
-    def changed(self) -> None:
+    def mark_changed(self) -> None:
         self._is_dirty.set()
 
     # ------------------------------------------------------------ the live block
@@ -101,7 +101,7 @@ class LiveScreen:
             output=self.output,
         )
         app.ttimeoutlen = app.timeoutlen = _ESCAPE_S
-        app._on_resize = self._resized  # type: ignore[method-assign]  # a narrower terminal wraps what is on it
+        app._on_resize = self._redraw_at_new_size  # type: ignore[method-assign]  # a narrower terminal wraps what is on it
         self._app = app
 
     def _block(self) -> StyleAndTextTuples:
@@ -157,7 +157,7 @@ class LiveScreen:
         before = renderer._last_screen.height if renderer._last_screen is not None else 0
         wanted = app.layout.container.preferred_height(*self._columns_rows()).preferred
         if before > wanted:  # the block got smaller: without erasing it, its last lines would stay as blank ones
-            with self.output.held():
+            with self.output.hold():
                 renderer.erase()
                 app._redraw()
         else:
@@ -172,10 +172,10 @@ class LiveScreen:
             self._app.renderer.clear()
             self._app._redraw()
 
-    def _resized(self) -> None:
+    def _redraw_at_new_size(self) -> None:
         assert self._app is not None
         renderer = self._app.renderer
-        with self.output.held():
+        with self.output.hold():
             if self.facts.reflows:
                 self.output.cursor_up(_rows_more(renderer, self.output.get_size().columns))
             renderer.erase(leave_alternate_screen=False)
@@ -207,7 +207,7 @@ class HeldOutput(Vt100_Output):
         self._held = 0
 
     @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
+    def hold(self) -> Iterator[None]:
         """Write nothing until the end of the block, then everything."""
         self._held += 1
         try:

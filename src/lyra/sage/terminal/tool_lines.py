@@ -160,7 +160,7 @@ def _lines_read(_arguments: Mapping[str, Any], output: str) -> str:
     return _count(numbered or len(scrub_lines(output)), "line")
 
 
-def _searched(arguments: Mapping[str, Any], output: str) -> str:
+def _describe_search(arguments: Mapping[str, Any], output: str) -> str:
     rows = [line for line in output.split("\n") if line.strip()]
     if not rows or output.startswith(("nothing matches", "no file has")):
         return "no match"
@@ -192,7 +192,7 @@ def _tests(output: str) -> str:
     return ""
 
 
-def _written(arguments: Mapping[str, Any], output: str) -> str:
+def _describe_write(arguments: Mapping[str, Any], output: str) -> str:
     content = arguments.get("content")
     count = len(content.splitlines()) if isinstance(content, str) else 0
     return f"new, {_count(count, 'line')}" if ": new" in output else _count(count, "line")
@@ -205,11 +205,11 @@ def _todos_done(_arguments: Mapping[str, Any], output: str) -> str:
 
 _FIGURES: Final[dict[str, Callable[[Mapping[str, Any], str], str]]] = {
     "Read": _lines_read,
-    "Glob": _searched,
-    "Grep": _searched,
+    "Glob": _describe_search,
+    "Grep": _describe_search,
     "Bash": _ran,
     "BashOutput": _ran,
-    "Write": _written,
+    "Write": _describe_write,
     "WebFetch": _lines_read,
     "TodoWrite": _todos_done,
 }

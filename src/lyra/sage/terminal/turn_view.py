@@ -32,7 +32,7 @@ from lyra.sage.terminal.text.styled_lines import (
     MARGIN,
     OBJECT_COLUMN,
     Line,
-    indented,
+    indent_lines,
     row,
     scrub,
     scrub_lines,
@@ -115,7 +115,7 @@ class TurnView:
             self._result(line)
         else:
             return
-        self._sheet.paper.changed()
+        self._sheet.paper.mark_changed()
 
     def finish(self) -> None:
         """End the turn: nothing stays live."""
@@ -210,7 +210,7 @@ class TurnView:
             self.hold()
             style = "waits" if line["level"] == "warning" else "faint"
             texts = wrap_text(scrub(line["text"]), self._sheet.width - MARGIN)
-            self._sheet.print("notice", indented([[(style, text)] for text in texts], MARGIN))
+            self._sheet.print("notice", indent_lines([[(style, text)] for text in texts], MARGIN))
 
     def _error(self, line: ErrorLine) -> None:
         self.hold()
@@ -220,7 +220,9 @@ class TurnView:
         style = "faint" if line["code"] == "restart" else "failed"
         rows: list[Line] = []
         for part in parts:
-            rows += indented([[(style, text)] for text in wrap_text(scrub(part), self._sheet.width - MARGIN)], MARGIN)
+            rows += indent_lines(
+                [[(style, text)] for text in wrap_text(scrub(part), self._sheet.width - MARGIN)], MARGIN
+            )
             style = "faint"
         self._print("error", rows)
 
@@ -252,7 +254,7 @@ class TurnView:
         lines = self._laid_out.pop((block, width), None)
         if lines is None:
             lines = markdown_lines(block, width, colour=self._facts.colour)
-        self._print("text", indented(lines, MARGIN))
+        self._print("text", indent_lines(lines, MARGIN))
 
     def _print_call(self, call: RunningCall, figures: str, *, style: str = "", below: list[Line] | None = None) -> None:
         parts: Line = [(style or "faint", figures)] if figures else []
@@ -367,11 +369,11 @@ class TurnView:
             code = scrub(tail).rstrip().split("\n")[1:][-_TAIL_ROWS_MAX:]
             return [[("", f"{' ' * (MARGIN + 2)}{text[: width - 2]}")] for text in code]
         if len(tail) <= _TAIL_RENDERED_CHARS_MAX:
-            return indented(markdown_lines(tail, width, colour=self._facts.colour), MARGIN)
+            return indent_lines(markdown_lines(tail, width, colour=self._facts.colour), MARGIN)
         rows = [
             text for part in scrub(tail[-4 * _TAIL_RENDERED_CHARS_MAX :]).split("\n") for text in wrap_text(part, width)
         ]
-        return indented([[("", text)] for text in rows[-_TAIL_ROWS_MAX:]], MARGIN)
+        return indent_lines([[("", text)] for text in rows[-_TAIL_ROWS_MAX:]], MARGIN)
 
 
 # ---------------------------------------------------------------- running call

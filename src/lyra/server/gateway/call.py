@@ -303,7 +303,7 @@ class GatewayCall:
                     await relay.put(piece, is_last=meter.done)
         completion = meter.completion()
         if not self.request.stream:
-            self.answer = RawAnswer(masked.filter_all(msgspec.json.encode(writer.whole(completion))))
+            self.answer = RawAnswer(masked.filter_all(msgspec.json.encode(writer.render_document(completion))))
         elif rest := masked.flush():
             await relay.put(rest, is_last=True)
 

@@ -9,7 +9,7 @@ import msgspec
 
 from lyra.agents.session.shared import runtime_of
 from lyra.errors import ConfigError
-from lyra.models.pricing import published_names
+from lyra.models.pricing import list_published_names
 from lyra.server.gateway.admin import KEY_ENDPOINTS
 from lyra.server.gateway.gateway import KEY_HINT, agent_of, gateway_of, identify_key
 from lyra.server.gateway.keys import KeySettings
@@ -33,7 +33,7 @@ def _names(call: HttpCall, settings: KeySettings) -> list[str]:
     """The names of providers' models that the key may call, as far as they are known."""
     client = runtime_of(call.kernel).client
     whole = [pattern for pattern in settings.models if "/" in pattern and "*" not in pattern and "?" not in pattern]
-    published = [f"{provider}/{name}" for provider in client.configured() for name in published_names(provider)]
+    published = [f"{provider}/{name}" for provider in client.configured() for name in list_published_names(provider)]
     allowed = [name for name in published if settings.allows(name, name.partition("/")[2])]
     named = [name for name in whole if not name.startswith("agent/")]
     return list(dict.fromkeys((*named, *allowed)))

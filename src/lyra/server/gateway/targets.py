@@ -97,7 +97,7 @@ class ModelTargets:
             provider.load()
             self._loaded.add(resolved.provider)
         prices = runtime.settings.prices
-        price = own_price or (prices.of(name) if wire.limits else prices.find_for_embeddings(name))
+        price = own_price or (prices.find(name) if wire.limits else prices.find_for_embeddings(name))
         keys = runtime.keys.prepared
         if provider not in client.key_holders:  # its keys are not among the known ones
             secrets = [secret for secret in provider.secrets() if len(secret) >= _SECRET_LEAST]

@@ -171,7 +171,7 @@ def _handler(wire: str, vendor: str) -> Callable[[HttpCall], Awaitable[dict[str,
         head = AnswerHead(asked.request.model, call.kernel.entropy.text(24), int(call.kernel.clock.now()))
         writer = vendor_writer(wire, head, with_usage=asked.with_usage)
         if not asked.stream:
-            return writer.whole(await _answer(call, asked.request.model, question))
+            return writer.render_document(await _answer(call, asked.request.model, question))
         pieces = _answer_pieces(call, asked.request.model, question, writer)
         first = await anext(pieces)  # what is wrong at the beginning is told by the status
         return Streamed(_events(call, vendor, first, pieces))

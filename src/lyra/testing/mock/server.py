@@ -7,9 +7,9 @@ event in the middle of a stream (with the pause it asks for in its sentence), a 
 (`bad_response`; once an answer has begun it can only end too early, and so does a line that breaks). No key is asked
 for and none is kept.
 
-A handler gets an `HttpRequest` and an `Exchange` on which it answers once: `whole` for a body at once, `begin`, `piece`
-and `end` for a stream, `abort` to break the connection. Heads, bodies and silence have limits; a request that is not
-HTTP gets a 400 and a closed connection.
+A handler gets an `HttpRequest` and an `Exchange` on which it answers once: `send_whole` for a body at once, `begin`,
+`piece` and `end` for a stream, `abort` to break the connection. Heads, bodies and silence have limits; a request that
+is not HTTP gets a 400 and a closed connection.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class MockServer:
 
     async def __aenter__(self) -> Self:
         try:
-            self._server = await asyncio.start_server(self._connected, self._host, self._port)
+            self._server = await asyncio.start_server(self._on_connect, self._host, self._port)
         except OSError as error:
             raise ConfigError(
                 f"cannot listen on {self._host} port {self._port}: {error.strerror or error}",
@@ -115,7 +115,7 @@ class MockServer:
         await asyncio.gather(*self._open, return_exceptions=True)
         await self._server.wait_closed()
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _on_connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._open.add(task)
@@ -139,12 +139,12 @@ class MockServer:
         if wire is not None and asked.method == "POST":
             await self._call(wire, asked, exchange)
         elif asked.method == "GET" and asked.path in _PAGES:
-            await exchange.whole(200, msgspec.json.encode(_PAGES[asked.path]), _JSON)
+            await exchange.send_whole(200, msgspec.json.encode(_PAGES[asked.path]), _JSON)
         elif wire is not None or asked.path in _PAGES:
-            await exchange.whole(405, _document(f"{asked.path} does not take {asked.method}"), _JSON)
+            await exchange.send_whole(405, _document(f"{asked.path} does not take {asked.method}"), _JSON)
         else:
             known = ", ".join((*_WIRES, *_PAGES))
-            await exchange.whole(404, _document(f"there is no {asked.path} here, but {known}"), _JSON)
+            await exchange.send_whole(404, _document(f"there is no {asked.path} here, but {known}"), _JSON)
 
     async def _call(self, wire: Wire, asked: HttpRequest, exchange: Exchange) -> None:
         try:
@@ -162,7 +162,7 @@ class MockServer:
                 await self._stream(wire, turn, exchange)
             else:
                 answer = await complete(self._provider.stream(request))
-                await exchange.whole(200, msgspec.json.encode(wire.writer(turn).whole(answer)), _JSON)
+                await exchange.send_whole(200, msgspec.json.encode(wire.writer(turn).render_document(answer)), _JSON)
         except ModelError as error:
             await _fail(wire, exchange, error)
 
@@ -183,7 +183,7 @@ class MockServer:
                 exchange.abort()
                 return
             if error.kind == "malformed":
-                await exchange.piece(wire.broken())
+                await exchange.piece(wire.render_broken())
             elif error.kind not in _UNSTREAMABLE:
                 await exchange.piece(wire.stream_error(writer, error))
         await exchange.end()
@@ -194,9 +194,9 @@ async def _fail(wire: Wire, exchange: Exchange, error: ModelError) -> None:
     if error.kind == "connection":
         exchange.abort()
     elif error.kind == "bad_response":
-        await exchange.whole(200, _PAGE, {"content-type": "text/html; charset=utf-8"})
+        await exchange.send_whole(200, _PAGE, {"content-type": "text/html; charset=utf-8"})
     elif error.kind in ("stream_truncated", "malformed"):  # of a document: half of it
-        await exchange.whole(200, b'{"id": "mock", ', _JSON)
+        await exchange.send_whole(200, b'{"id": "mock", ', _JSON)
     else:
         wait_s = error.fields.get("retry_after_s")
         headers = {} if wait_s is None else {"retry-after": f"{wait_s:g}", "retry-after-ms": f"{wait_s * 1000:g}"}
@@ -207,7 +207,7 @@ async def _refuse(
     wire: Wire, exchange: Exchange, kind: str, message: str, headers: Mapping[str, str] | None = None
 ) -> None:
     body = msgspec.json.encode(wire.error(kind, message))
-    await exchange.whole(wire.status(kind), body, {**_JSON, **(headers or {})})
+    await exchange.send_whole(wire.status(kind), body, {**_JSON, **(headers or {})})
 
 
 def _document(message: str) -> bytes:
@@ -252,7 +252,7 @@ class Exchange:
         self.status = 0
         self.open = True  # whether the connection may be used again
 
-    async def whole(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
+    async def send_whole(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
         self._head(status, {**headers, "content-length": str(len(body))})
         self._writer.write(body)
         await self._writer.drain()
@@ -298,7 +298,7 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, hand
                     asked = await _read(reader, writer)
             except _Wrong as wrong:
                 exchange.open = False
-                await exchange.whole(wrong.status, str(wrong).encode(), {"content-type": "text/plain"})
+                await exchange.send_whole(wrong.status, str(wrong).encode(), {"content-type": "text/plain"})
                 return
             if asked is None:
                 return

@@ -87,7 +87,7 @@ class MockWriter(Protocol):
 
     def event(self, event: StreamEvent) -> bytes: ...
 
-    def whole(self, answer: Completion) -> dict[str, Any]: ...
+    def render_document(self, answer: Completion) -> dict[str, Any]: ...
 
 
 class Wire(ABC):
@@ -110,7 +110,7 @@ class Wire(ABC):
         """Return an error told in the middle of a stream."""
 
     @abstractmethod
-    def broken(self) -> bytes:
+    def render_broken(self) -> bytes:
         """Return a piece of a stream that cannot be read."""
 
     def status(self, kind: str) -> int:
@@ -139,7 +139,7 @@ class VendorWire(Wire):
     def stream_error(self, writer: MockWriter, error: ModelError) -> bytes:  # noqa: ARG002 (one format needs it)
         return sse(self.error(error.kind, _in_words(error)), self.error_event)
 
-    def broken(self) -> bytes:
+    def render_broken(self) -> bytes:
         return sse(BROKEN, self.broken_event)
 
 
@@ -210,7 +210,7 @@ class ResponsesWire(ChatWire):
     def stream_error(self, writer: MockWriter, error: ModelError) -> bytes:
         assert isinstance(writer, ResponsesWriter)
         code = _WORDS.get(error.kind, ("", None))[1] or _CODES.get(error.kind, "server_error")
-        return writer.failed(code, _in_words(error))
+        return writer.write_error(code, _in_words(error))
 
 
 # ---------------------------------------------------------------- Ollama
@@ -236,7 +236,7 @@ class OllamaWire(Wire):
             conversation.messages(),
             system="\n\n".join(conversation.system),
             tools=tuple(filter(None, map(read_function, body.objects("tools")))),
-            max_tokens=options.whole("num_predict", 1),
+            max_tokens=options.integer("num_predict", 1),
             stop=options.texts("stop"),
         )
         return VendorRequest(request, body.take("stream") is not False)
@@ -251,7 +251,7 @@ class OllamaWire(Wire):
     def stream_error(self, writer: MockWriter, error: ModelError) -> bytes:  # noqa: ARG002 (one format needs it)
         return _line({**self.error(error.kind, _in_words(error)), "status": self.status(error.kind)})
 
-    def broken(self) -> bytes:
+    def render_broken(self) -> bytes:
         return BROKEN.encode() + b"\n"
 
 
@@ -276,7 +276,7 @@ class _OllamaWriter:
             case Started() | ToolStart() | ToolDelta():  # a call comes whole in this format
                 return b""
 
-    def whole(self, answer: Completion) -> dict[str, Any]:
+    def render_document(self, answer: Completion) -> dict[str, Any]:
         message: dict[str, Any] = {"content": answer.text}
         if thought := "".join(part["thinking"] for part in answer_thoughts(answer)):
             message["thinking"] = thought

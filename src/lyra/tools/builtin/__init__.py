@@ -50,7 +50,7 @@ def builtin_tools(
     from lyra.tools.permissions.decision import may_hold_secrets
     from lyra.tools.tool_search import tool_search
 
-    hidden = permissions.hidden if permissions is not None else may_hold_secrets
+    hidden = permissions.is_hidden if permissions is not None else may_hold_secrets
     place = workspace if isinstance(workspace, Workspace) else Workspace(workspace, hidden=hidden)
     if attended is None:
         attended = permissions.attended if permissions is not None else True

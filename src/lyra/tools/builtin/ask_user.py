@@ -36,13 +36,13 @@ def ask_tools(*, attended: bool = True) -> list[Tool]:
                 "no person is there to answer", hint="decide by yourself, and say what you decided", reason="not_found"
             )
         listed = "\n".join(f"{number}. {_line(option)}" for number, option in enumerate(options, start=1))
-        answer = await ctx.ask(_quoted(question), "clarification", message=listed)
+        answer = await ctx.ask(_quote(question), "clarification", message=listed)
         return _answer_text(answer, options)
 
     return [tool(ask, name="AskUser", needs=["human.ask:clarification"], harmless=True, trusted=True)]
 
 
-def _quoted(question: str) -> str:
+def _quote(question: str) -> str:
     """The question, marked as the agent's words, so that no line of it looks like a message of Lyra."""
     lines = [f"> {visible(line)}" for line in question.strip().split("\n")]
     return "\n".join(["The agent asks:", *lines])

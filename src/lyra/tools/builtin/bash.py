@@ -170,7 +170,7 @@ class _Bash:
             job = await sandbox.start(argv, self._profile(_JOB_S_MAX), spill_folder=spill, copy=copy)
             return self._jobs.add(number, job, command)
         job = await sandbox.start(argv, self._profile(BASH_S_MAX), timeout_s=timeout, spill_folder=spill)
-        return ended(await wait_reporting(job))
+        return render_result(await wait_reporting(job))
 
     def _box(self) -> Sandbox:
         if self._sandbox is None:
@@ -407,7 +407,7 @@ def _new(known: _Background) -> str:
 
 
 # ---------------------------------------------------------------- how a command ended
-def ended(result: Result) -> str:
+def render_result(result: Result) -> str:
     """The text of a command that has ended; a ToolError with the same text where it failed."""
     output = result.output
     text = output.head.decode("utf-8", "replace")

@@ -40,7 +40,7 @@ class TextFile(NamedTuple):
         body = data[len(mark) :]
         if encoding != "utf-16-le" and encoding != "utf-16-be" and b"\0" in body:
             raise ToolError(f"{path} is not text", hint="it holds NUL bytes", reason="binary")
-        text, encoding = _decoded(body, encoding)
+        text, encoding = _decode(body, encoding)
         crlf = "\r\n" in text and text.count("\r\n") == text.count("\n")
         return cls(text.replace("\r\n", "\n") if crlf else text, encoding, mark, crlf)
 
@@ -58,7 +58,7 @@ class TextFile(NamedTuple):
             ) from None
 
 
-def _decoded(body: bytes, encoding: str) -> tuple[str, str]:
+def _decode(body: bytes, encoding: str) -> tuple[str, str]:
     try:
         return body.decode(encoding or "utf-8"), encoding or "utf-8"
     except UnicodeDecodeError:
@@ -162,7 +162,7 @@ class _Files:
             raise ToolError(f"offset is 0 or more and limit between 1 and {_LINES_MAX}", reason="invalid_arguments")
         loaded = self._load(file_path)
         self._log.note(loaded.opened.path, loaded.opened.data)
-        return _numbered(loaded.file.text, offset, limit, file_path)
+        return _number_lines(loaded.file.text, offset, limit, file_path)
 
     def write(self, file_path: str, content: str) -> str:
         """Write a whole text file, new or in place of one that has been read.
@@ -177,12 +177,12 @@ class _Files:
                 data = _utf8(content, file_path)
                 path = workspace.replace(file_path, data)
                 self._log.note(path, data)
-                return f"wrote {workspace.named(file_path)}: new, {_lines(content)}"
+                return f"wrote {workspace.display_name(file_path)}: new, {_lines(content)}"
             opened = workspace.read(file_path)
             self._log.check(opened.path, opened.data, file_path)
             file = TextFile.decode(opened.data, file_path) if opened.data else TextFile("")
             self._save(opened, file, content, file_path)
-            return f"wrote {workspace.named(file_path)}: {_lines(content)}"
+            return f"wrote {workspace.display_name(file_path)}: {_lines(content)}"
 
     def edit(self, file_path: str, old_string: str, new_string: str, replace_all: bool = False) -> str:
         """Replace a piece of text in a file that has been read.
@@ -212,7 +212,7 @@ class _Files:
             self._log.check(loaded.opened.path, loaded.opened.data, path)
             text, notes = apply_changes(loaded.file.text, changes, path)
             self._save(loaded.opened, loaded.file, text, path)
-            return f"edited {self._workspace.named(path)}: {'; '.join(notes)}"
+            return f"edited {self._workspace.display_name(path)}: {'; '.join(notes)}"
 
     def _load(self, path: str) -> _Loaded:
         opened = self._workspace.read(path)
@@ -230,12 +230,12 @@ def apply_changes(text: str, changes: Sequence[Change], path: str) -> tuple[str,
     notes = []
     for number, change in enumerate(changes, start=1):
         which = f"edit {number} of {len(changes)}: " if len(changes) > 1 else ""
-        text, note = _applied(text, change, path, which)
+        text, note = _apply(text, change, path, which)
         notes.append(note)
     return text, notes
 
 
-def _applied(text: str, change: Change, path: str, which: str) -> tuple[str, str]:
+def _apply(text: str, change: Change, path: str, which: str) -> tuple[str, str]:
     old, new = change.old_string, change.new_string
     if not old:
         raise ToolError(f"{which}old_string is empty", hint="use Write for a new file", reason="invalid_arguments")
@@ -277,7 +277,7 @@ def _near(text: str, old: str) -> str:
 
 
 # ---------------------------------------------------------------- showing
-def _numbered(text: str, offset: int, limit: int, path: str) -> str:
+def _number_lines(text: str, offset: int, limit: int, path: str) -> str:
     lines = text.split("\n")
     if lines[-1] == "":
         lines.pop()
@@ -353,16 +353,16 @@ class _Notebooks:
             opened = self._workspace.read(notebook_path)
             self._log.check(opened.path, opened.data, notebook_path)
             file = TextFile.decode(opened.data, notebook_path)
-            notebook = _parsed(file.text, notebook_path)
-            note = _changed(notebook, cell, new_source, cell_type, edit_mode)
+            notebook = _parse_notebook(file.text, notebook_path)
+            note = _change_cell(notebook, cell, new_source, cell_type, edit_mode)
             text = json.dumps(notebook, ensure_ascii=False, indent=_indent(file.text)) + "\n" * file.text.endswith("\n")
             data = file.encode(text, notebook_path)
             self._workspace.replace(opened.path, data, opened.mode)
             self._log.note(opened.path, data)
-            return f"edited {self._workspace.named(notebook_path)}: {note}"
+            return f"edited {self._workspace.display_name(notebook_path)}: {note}"
 
 
-def _parsed(text: str, path: str) -> dict[str, Any]:
+def _parse_notebook(text: str, path: str) -> dict[str, Any]:
     try:
         notebook = json.loads(text)
     except (ValueError, RecursionError):
@@ -380,7 +380,7 @@ def _indent(text: str) -> int | None:
     return (len(second) - len(second.lstrip(" "))) or 1 if second else None
 
 
-def _changed(notebook: dict[str, Any], cell: str | int, source: str, kind: str | None, mode: str) -> str:
+def _change_cell(notebook: dict[str, Any], cell: str | int, source: str, kind: str | None, mode: str) -> str:
     cells: list[dict[str, Any]] = notebook["cells"]
     if mode == "insert":
         if kind is None:

@@ -90,9 +90,9 @@ class _SearchTools:
         root, file = self._place(path)
         if file is not None:
             raise ToolError(f"{path} is a file", hint="use Read", reason="not_a_folder")
-        job = {"kind": "glob", "root": root, "globs": [_checked(pattern)]}
+        job = {"kind": "glob", "root": root, "globs": [_check_pattern(pattern)]}
         names, more = await self._rows_of(job, _GLOB_ROWS_MAX, numbers=False)
-        return _joined(names[:_GLOB_ROWS_MAX], more=more, none="no file has such a name")
+        return _join_rows(names[:_GLOB_ROWS_MAX], more=more, none="no file has such a name")
 
     async def grep(
         self,
@@ -139,8 +139,8 @@ class _SearchTools:
             "kind": "grep",
             "root": root,
             "file": file,
-            "pattern": _checked(pattern),
-            "globs": [_checked(glob)] if glob else [],
+            "pattern": _check_pattern(pattern),
+            "globs": [_check_pattern(glob)] if glob else [],
             "kinds": _kinds(type),
             "mode": output_mode,
             "ignore_case": ignore_case,
@@ -151,7 +151,7 @@ class _SearchTools:
         }
         rows, more = await self._rows_of(job, offset + head_limit, numbers=line_numbers)
         shown = rows[offset : offset + head_limit]
-        return _joined(shown, more=more, none="nothing matches", next_offset=offset + len(shown))
+        return _join_rows(shown, more=more, none="nothing matches", next_offset=offset + len(shown))
 
     # ------------------------------------------------------------ places and rows
     def _place(self, path: str | None) -> tuple[str, str | None]:
@@ -167,11 +167,11 @@ class _SearchTools:
             raise ToolError(f"there is no {path}", reason="not_found")
         return os.path.dirname(real), os.path.basename(real)
 
-    def _hidden(self, root: str, name: str) -> bool:
+    def _is_hidden(self, root: str, name: str) -> bool:
         return self._workspace.hides(os.path.join(root, name))
 
     def _render_path(self, root: str, name: str) -> str:
-        shown = self._workspace.shown(os.path.join(root, name))
+        shown = self._workspace.display_path(os.path.join(root, name))
         return (
             shown if shown.isascii() else os.fsencode(shown).decode("utf-8", "replace")
         )  # names of files may be any bytes
@@ -197,7 +197,7 @@ class _SearchTools:
                 await asyncio.sleep(0)  # rules are checked for each file: let other tasks run in between
             name = row if isinstance(row, str) else row[0]
             if name not in names:
-                names[name] = None if self._hidden(root, name) else self._render_path(root, name)
+                names[name] = None if self._is_hidden(root, name) else self._render_path(root, name)
             shown = names[name]
             if shown is None:
                 continue
@@ -212,7 +212,7 @@ class _SearchTools:
 
     # ------------------------------------------------------------ the worker
     async def _ask(self, job: dict[str, Any]) -> dict[str, Any]:
-        gate = _Gate.here()
+        gate = _Gate.get_current()
         async with gate.running:
             async with gate.starting:
                 process = await asyncio.create_subprocess_exec(
@@ -258,7 +258,7 @@ class _Gate:
         self.starting = asyncio.Lock()
 
     @staticmethod
-    def here() -> _Gate:
+    def get_current() -> _Gate:
         loop = asyncio.get_running_loop()
         return _gates.get(loop) or _gates.setdefault(loop, _Gate())
 
@@ -266,7 +266,7 @@ class _Gate:
 _gates: WeakKeyDictionary[asyncio.AbstractEventLoop, _Gate] = WeakKeyDictionary()
 
 
-def _checked(pattern: str) -> str:
+def _check_pattern(pattern: str) -> str:
     if not pattern or len(pattern) > _PATTERN_CHARS_MAX or "\0" in pattern:
         raise ToolError(f"a pattern has between 1 and {_PATTERN_CHARS_MAX} characters", reason="invalid_arguments")
     return pattern
@@ -280,7 +280,7 @@ def _kinds(name: str | None) -> tuple[str, ...]:
     return TYPES[name]
 
 
-def _joined(rows: list[str], *, more: bool, none: str, next_offset: int = 0) -> str:
+def _join_rows(rows: list[str], *, more: bool, none: str, next_offset: int = 0) -> str:
     if not rows:
         return none
     kept: list[str] = []

@@ -183,7 +183,7 @@ def rows_max(job: Job) -> int:
 
 
 # ---------------------------------------------------------------- grep
-def own_regex(pattern: str) -> str:
+def translate_regex(pattern: str) -> str:
     """A pattern in ripgrep's syntax, translated to Python's; what has no equivalent is an error."""
     out, index = [], 0
     while index < len(pattern):
@@ -222,7 +222,7 @@ def _set(pattern: str, start: int) -> tuple[str, int]:
 
 def run_grep(job: Job) -> dict[str, Any]:
     try:
-        own = re.compile(own_regex(job["pattern"]), _flags(job))
+        own = re.compile(translate_regex(job["pattern"]), _flags(job))
         wrong = None
     except (re.error, RecursionError, OverflowError) as error:
         own, wrong = None, str(error)
@@ -234,11 +234,11 @@ def run_grep(job: Job) -> dict[str, Any]:
             return {"error": f"the pattern cannot be read: {wrong}"}
         matched = by_hand(own, job)
     most = rows_max(job)
-    rows = summed(matched if engine == "own" else confirmed(matched, job, most), job["mode"])
+    rows = summarize(matched if engine == "own" else confirm(matched, job, most), job["mode"])
     return {"engine": engine, "rows": rows[:most], "more": len(rows) > most}
 
 
-def confirmed(rows: list[Row], job: Job, most: int) -> list[Row]:
+def confirm(rows: list[Row], job: Job, most: int) -> list[Row]:
     """The rows that are still there when the files are opened without links, until there are more than `most`.
     ripgrep opens files by name, and a folder that is replaced by a link at that moment would lead it outside. No mode
     shows, counts or names other rows."""
@@ -278,7 +278,7 @@ def _flags(job: Job) -> int:
     return flags | (re.IGNORECASE if job["ignore_case"] else 0)
 
 
-def summed(rows: list[Row], mode: str) -> list[Any]:
+def summarize(rows: list[Row], mode: str) -> list[Any]:
     """Rows of (path, line, text, whether it matched), in order, as the mode shows them."""
     rows.sort(key=lambda row: (row[0], row[1]))
     if mode == "content":
@@ -305,7 +305,7 @@ def by_ripgrep(program: str, job: Job) -> list[Row] | None:
     for name in PASSED_OVER:
         command += ["--glob", f"!**/{name}/"]
     command += ["-e", job["pattern"], "--", job.get("file") or "."]
-    output, wait = started(command, job["root"])
+    output, wait = spawn(command, job["root"])
     rows: list[Row] = []
     begun = 0
     for line in output:
@@ -337,7 +337,7 @@ def find_ripgrep() -> str | None:
     return None
 
 
-def started(command: list[str], folder: str) -> tuple[Iterator[bytes], Callable[[], int]]:
+def spawn(command: list[str], folder: str) -> tuple[Iterator[bytes], Callable[[], int]]:
     """A program's lines, and how to wait for its end. (Importing `subprocess` would take longer than all of this.)"""
     os.fchdir(open_folder(folder))
     reading, writing = os.pipe()
@@ -373,9 +373,9 @@ def by_hand(pattern: re.Pattern[str], job: Job) -> list[Row]:
         if text is None or (quick and pattern.search(text) is None):
             continue
         lines = lines_of(text)
-        seen = searched(text, data)
+        seen = mask_undecodable(text, data)
         if job["multiline"]:
-            hits = spanned(pattern, seen)
+            hits = find_lines(pattern, seen)
         elif seen is text:
             hits = [i for i, s in enumerate(lines) if pattern.search(s)]
         else:
@@ -413,7 +413,7 @@ def contents(job: Job) -> Iterator[tuple[str, bytes]]:
                 yield path + name, data
 
 
-def searched(text: str, data: bytes) -> str:
+def mask_undecodable(text: str, data: bytes) -> str:
     """The text with each undecodable byte as a character that no pattern matches."""
     if "\ufffd" not in text or data.startswith(_WIDE):
         return text
@@ -428,7 +428,7 @@ def matches(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
         yield from pattern.finditer(text, part.start(), part.end())
 
 
-def spanned(pattern: re.Pattern[str], text: str) -> list[int]:
+def find_lines(pattern: re.Pattern[str], text: str) -> list[int]:
     """The lines that matches cover."""
     lines: dict[int, None] = {}
     line, last = 0, 0

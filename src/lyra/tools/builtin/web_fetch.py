@@ -198,13 +198,13 @@ async def _text(answer: HttpAnswer) -> str:
 
 def _words(answer: HttpAnswer, kind: str) -> str:
     """Return what can be read of an answer; characters that no screen shows are left out."""
-    text = _decoded(answer)
+    text = _decode(answer)
     if kind in _HTML or (not kind and text[:1000].lstrip().lower().startswith(("<!doctype html", "<html"))):
         text = page_text(text, url=answer.url)
     return without_invisible(text)
 
 
-def _decoded(answer: HttpAnswer) -> str:
+def _decode(answer: HttpAnswer) -> str:
     """The text in the charset that the header or the page names, else UTF-8; undecodable bytes are replaced."""
     charset = _CHARSET.search(answer.headers.get("content-type", ""))
     charset = charset or _CHARSET.search(answer.body[:2048].decode("ascii", "replace"))

@@ -81,14 +81,14 @@ class Workspace:
             raise ToolError("a path is a text that is not empty", reason="invalid_arguments")
         return os.path.join(self.root, os.path.expanduser(path) if path.startswith("~") else path)
 
-    def shown(self, path: str) -> str:
+    def display_path(self, path: str) -> str:
         """A path as it is shown: relative to the root if it lies inside."""
         prefix = self.root.rstrip("/") + "/"
         return path[len(prefix) :] if path.startswith(prefix) else path
 
-    def named(self, path: str) -> str:
+    def display_name(self, path: str) -> str:
         """A file as the caller named it; the target of a link is not shown, because its author may not be trusted."""
-        return self.shown(os.path.normpath(self.absolute(path)))
+        return self.display_path(os.path.normpath(self.absolute(path)))
 
     def need(self, verb: str, path: Any) -> list[Capability]:
         """The right that a call needs: to the real path of its argument."""
@@ -127,13 +127,13 @@ class Workspace:
             try:
                 looked = folder.open(whole, _O_PATH)
             except OSError as error:
-                raise _refused(error, path) from None
+                raise _make_error(error, path) from None
             try:
                 check_admitted(true_path(looked), path)
                 self._check_plain(looked, path, most)
                 fd = folder.open(true_path(looked), os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
             except OSError as error:
-                raise _refused(error, path) from None
+                raise _make_error(error, path) from None
             finally:
                 os.close(looked)
             with open(fd, "rb") as file:
@@ -161,7 +161,7 @@ class Workspace:
             except FileNotFoundError:
                 return False
             except OSError as error:
-                raise _refused(error, path) from None
+                raise _make_error(error, path) from None
             return True
 
     # ------------------------------------------------------------ writing
@@ -183,7 +183,7 @@ class Workspace:
                     self._take_back(parent, name, real, path, named_in_full=named_in_full)
                 return written
             except OSError as error:
-                raise _refused(error, path) from None
+                raise _make_error(error, path) from None
             finally:
                 os.close(parent)
 
@@ -196,7 +196,7 @@ class Workspace:
         else:
             part = find_obeyed_part(real, self.roots) or self._find_protected_part(path)
         if part is not None:
-            raise ToolError(f"{self.shown(part)} is protected from being written", reason="permission_denied")
+            raise ToolError(f"{self.display_path(part)} is protected from being written", reason="permission_denied")
 
     def _find_protected_part(self, path: str) -> str | None:
         """The protected name in a path as the call names it: a link of that name may lead to a file of another."""
@@ -243,7 +243,7 @@ class Workspace:
         except FileNotFoundError:
             pass
         except OSError as error:
-            raise _refused(error, shown) from None
+            raise _make_error(error, shown) from None
         else:
             try:
                 check_admitted(os.path.join(true_path(descriptor), rest), shown)
@@ -257,7 +257,7 @@ class Workspace:
                 os.mkdir(os.path.basename(path), dir_fd=above)
             return folder.open(path, os.O_RDONLY | os.O_DIRECTORY)
         except OSError as error:
-            raise _refused(error, shown) from None
+            raise _make_error(error, shown) from None
         finally:
             os.close(above)
 
@@ -289,7 +289,7 @@ _WORDS: Final = {
 }
 
 
-def _refused(error: OSError, path: str) -> ToolError:
+def _make_error(error: OSError, path: str) -> ToolError:
     words, reason = _WORDS.get(error.errno or 0, ("{path} cannot be used: " + str(error.strerror), "io_error"))
     return ToolError(words.format(path=path[:300]), reason=reason)
 

@@ -95,10 +95,10 @@ class Answers:
 
     def _write(self, texts: dict[str, list[str]]) -> None:
         lines = ["# What was answered with always (allow) or never (deny) in this folder.", ""]
-        lines.append(f"workspace = {_quoted(self.workspace)}")
+        lines.append(f"workspace = {_quote(self.workspace)}")
         for effect in _EFFECTS:
             lines.append(f"{effect} = [")
-            lines += [f"  {_quoted(text)}," for text in texts[effect]]
+            lines += [f"  {_quote(text)}," for text in texts[effect]]
             lines.append("]")
         folder = os.path.dirname(self.file)
         descriptor, temporary = tempfile.mkstemp(dir=folder, prefix=".answers-")
@@ -129,7 +129,7 @@ def _texts(value: Any, place: str, effect: str) -> list[str]:
     return list(value)
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     """A basic string of TOML; characters that cannot be printed are escaped."""
     out = []
     for char in text:

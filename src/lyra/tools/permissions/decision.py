@@ -179,13 +179,13 @@ class Permissions:
     def _forbids(self, subject: Subject, rules: _ToolRules) -> PermissionDecision | None:
         denied = _first_match(rules.deny, subject) if rules.deny else None
         if denied is not None:
-            return _decided_by(denied, subject, "deny")
+            return _decide_by(denied, subject, "deny")
         if self._only is not None and subject.act != "talk" and not any(rule.matches(subject) for rule in self._only):
             allowed = ", ".join(rule.text for rule in self._only) or "no tool"
             return PermissionDecision("deny", None, f"only {allowed} may be used here", "limit")
         if self.mode == "plan" and subject.act not in ("read", "talk"):
             return PermissionDecision("deny", None, f"{subject.tool} does more than read, and the mode is plan", "mode")
-        part = self._protected_part(subject) if subject.act == "write" else None
+        part = self._find_protected_part(subject) if subject.act == "write" else None
         if part is not None:
             return PermissionDecision("deny", None, f"{part} is protected from being written", "protected")
         return None
@@ -208,11 +208,11 @@ class Permissions:
             return forbidden
         asked = _first_match(rules.ask, subject) if rules.ask else None
         if rules.always and (asked is None or asked.source.partition(":")[0] != MANAGED):
-            answered = self._answered(rules.always, subject, tainted)
+            answered = self._find_answer(rules.always, subject, tainted)
             if answered is not None:
-                return _decided_by(answered, subject, "allow")
+                return _decide_by(answered, subject, "allow")
         if asked is not None:
-            return _decided_by(asked, subject, "ask")
+            return _decide_by(asked, subject, "ask")
         if self.mode == "bypass":
             return PermissionDecision("allow", None, "the mode is bypass", "mode")
         return self._unless_asked(subject, rules.allow, tainted)
@@ -224,7 +224,7 @@ class Permissions:
         for rule in _candidates(rules, subject):
             if rule.speaks_of(subject):
                 if not consequential or _is_answer(rule, subject):
-                    return _decided_by(rule, subject, "allow")
+                    return _decide_by(rule, subject, "allow")
                 weaker = weaker or rule
         if weaker is not None:
             kind = "taint" if obeyed is None else "protected"
@@ -271,7 +271,7 @@ class Permissions:
                 self._rules_by_tool[tool] = rules
         return rules
 
-    def _protected_part(self, subject: Subject) -> str | None:
+    def _find_protected_part(self, subject: Subject) -> str | None:
         if subject.value is None:
             return None
         own = (self.workspace, *self.extra_folders)
@@ -285,7 +285,7 @@ class Permissions:
                 return part
         return None
 
-    def _answered(self, answers: _Rules, subject: Subject, tainted: bool) -> Rule | None:
+    def _find_answer(self, answers: _Rules, subject: Subject, tainted: bool) -> Rule | None:
         """The answer of `always` that covers the call; after untrusted text only one that is for exactly this."""
         consequential = (tainted and self._consequential(subject)) or self._asks_first(subject) is not None
         for rule in _candidates(answers, subject):
@@ -307,7 +307,7 @@ class Permissions:
         paths = (subject.value or "", subject.called)
         return any(_SECRETS.search(path) is not None or f"{path}/".startswith(self._own) for path in paths)
 
-    def hidden(self, path: str) -> bool:
+    def is_hidden(self, path: str) -> bool:
         """Whether a search skips this file: it may hold secrets, or a rule denies reading it."""
         if _SECRETS.search(path) is not None or path.startswith(self._own):
             return True
@@ -344,9 +344,9 @@ class Permissions:
         asked = _first_match(rules.ask, subject)
         if asked is None:
             return None
-        if asked.source.partition(":")[0] != MANAGED and self._answered(rules.always, subject, tainted) is not None:
+        if asked.source.partition(":")[0] != MANAGED and self._find_answer(rules.always, subject, tainted) is not None:
             return None
-        return _decided_by(asked, subject, "ask")
+        return _decide_by(asked, subject, "ask")
 
     # ------------------------------------------------------------ answers
     def answer(self, subject: Subject, answer: str) -> Rule | None:
@@ -375,7 +375,7 @@ class Permissions:
     def rule_for(self, subject: Subject, answer: str = "always") -> str | None:
         """The rule that an answer of `always` or `never` becomes; None where it can be none."""
         try:
-            text = _exact(subject) if answer == "always" else _refused(subject)
+            text = _exact(subject) if answer == "always" else _render_refusal(subject)
             rule = Rule(text, "allow", workspace=self.workspace, home=self.home)
         except ConfigError:
             return None
@@ -395,7 +395,7 @@ class Permissions:
         rules, answers = self._rules, tuple(self._answers)
         if root != self.workspace:
             self._helpers = (*(folder for folder in self._helpers if folder != root), root)[-_HELPERS_MAX:]
-            rules, answers = (tuple(self._moved(rule, root) for rule in kept) for kept in (rules, answers))
+            rules, answers = (tuple(self._move_rule(rule, root) for rule in kept) for kept in (rules, answers))
         limits = self._only
         if only is not None:
             limits = tuple(Rule(text, "allow", source="agent", workspace=root, home=self.home) for text in only)
@@ -413,7 +413,7 @@ class Permissions:
             only=limits,
         )
 
-    def _moved(self, rule: Rule, root: str) -> Rule:
+    def _move_rule(self, rule: Rule, root: str) -> Rule:
         """The rule for the same places below another workspace."""
         here = f"{self.workspace.rstrip('/')}/"
         pattern = rule.pattern
@@ -485,7 +485,7 @@ def _is_answer(rule: Rule, subject: Subject) -> bool:
 _VERBS: Final[dict[Effect, str]] = {"allow": "allows", "ask": "asks about", "deny": "denies"}
 
 
-def _decided_by(rule: Rule, subject: Subject, decision: Effect) -> PermissionDecision:
+def _decide_by(rule: Rule, subject: Subject, decision: Effect) -> PermissionDecision:
     reason = f"the {decision} rule {rule.text} ({rule.source}) {_VERBS[decision]} this"
     doubt = subject.line.unsure if subject.line is not None else subject.doubt
     if doubt and decision != "allow" and not rule.bare:
@@ -513,7 +513,7 @@ def _exact(subject: Subject) -> str:
     return f"{subject.tool}({escaped})"
 
 
-def _refused(subject: Subject) -> str:
+def _render_refusal(subject: Subject) -> str:
     """The rule of a `never`: for a URL all of its host, which otherwise could be asked for with another path."""
     url = subject.url
     if url is None:

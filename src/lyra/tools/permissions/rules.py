@@ -179,8 +179,8 @@ class Rule:
         line = subject.line
         if line is not None and self._glob is not None:
             if self.effect == "allow":
-                return line.allowed_by(self._glob)
-            return line.touched_by(self._glob) or (self._words is not None and line.touched_by(self._words))
+                return line.is_allowed_by(self._glob)
+            return line.is_touched_by(self._glob) or (self._words is not None and line.is_touched_by(self._words))
         if self._every:
             if self.effect != "allow":
                 return True

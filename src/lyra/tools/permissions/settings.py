@@ -103,7 +103,7 @@ def permissions_of(
     )
 
 
-def passed_over(layers: Iterable[Layer]) -> list[str]:
+def describe_passed_over(layers: Iterable[Layer]) -> list[str]:
     """The settings that are ignored because their folder is not trusted, one sentence for each file."""
     remarks = []
     for layer in layers:
@@ -127,7 +127,7 @@ def permissions_from_files(folders: Sequence[str] = (), **options: Any) -> Permi
     return permissions_of(layers, workspace=workspace, home=home, extra_folders=extra_folders, **options)
 
 
-def declared_permissions(settings: Mapping[str, Any], folders: Sequence[str] = ()) -> Permissions:
+def build_permissions(settings: Mapping[str, Any], folders: Sequence[str] = ()) -> Permissions:
     """The Permissions that a program declares: `allow`, `ask`, `deny`, `protected`, `mode` and `attended`. Of the files
     only the managed policy is added."""
     workspace, *extra_folders = [os.path.realpath(folder) for folder in folders] or [os.path.realpath(os.getcwd())]

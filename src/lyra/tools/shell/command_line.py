@@ -23,8 +23,8 @@ from lyra.tools.shell.grammar import ShellCommand, ShellScript, Word, read_scrip
 from lyra.tools.shell.shells import feeds
 from lyra.tools.shell.stdin_programs import runs_unnamed_input
 from lyra.tools.shell.text_glob import PATH, UNKNOWN, TextGlob, calculates, decides_what_runs, names_program
-from lyra.tools.shell.wrappers import RUNS_OTHERS, basename, nested_commands, wraps
-from lyra.tools.shell.written_files import FIFOS, WrittenFile, may_be_same_file, written_by
+from lyra.tools.shell.wrappers import RUNS_OTHERS, basename, find_nested, wraps
+from lyra.tools.shell.written_files import FIFOS, WrittenFile, find_written_files, may_be_same_file
 
 _NESTED_MAX: Final = 12  # wrappers within wrappers
 _QUOTED_FOLDER: Final = re.compile(r'"[^"]*"[A-Za-z0-9_./-]*')  # "$HOME/bin"/tool: the folder is not known, the name is
@@ -78,7 +78,7 @@ class CommandLine:
         words = [command.partition(" ")[0] for command in texts] if sure else []
         self.words = frozenset([*words, *_words_in(loose)] if loose else words) if sure else None
 
-    def allowed_by(self, glob: TextGlob) -> bool:
+    def is_allowed_by(self, glob: TextGlob) -> bool:
         """Whether an allow with this pattern covers the whole line."""
         if glob.total:
             return True
@@ -91,7 +91,7 @@ class CommandLine:
         # The rule itself must spell out a nested command; its wildcard does not cover one.
         return self.inside is None or (glob.prefix + " ").startswith(self.inside + " ")
 
-    def touched_by(self, glob: TextGlob) -> bool:
+    def is_touched_by(self, glob: TextGlob) -> bool:
         """Whether a deny or an ask with this pattern matches a command of the line."""
         if self.unsure is not None:
             return True
@@ -254,7 +254,7 @@ class _Texts:
         if "$" in script.text:  # without it no command reads a variable
             script.sets |= any(map(_sets, script.commands))
         inside = self._gather(0)
-        if script.sets_path and script.unsure is None and written_by(script.commands):
+        if script.sets_path and script.unsure is None and find_written_files(script.commands):
             script.doubt("it writes a file and changes where programs are looked for")
         if (script.run_files or self.makes_fifo) and len(script.commands) > 1 and script.unsure is None:
             self._read_written_files()
@@ -273,7 +273,7 @@ class _Texts:
             if script.unsure is not None:
                 break
             for word in command.assignments:
-                self._assigned(word)
+                self._note_assignment(word)
             if command.words:
                 deeper = self._command(command.words, command, 0)
                 inside = inside if index else deeper
@@ -289,7 +289,7 @@ class _Texts:
     def _read_written_files(self) -> None:
         """Read the scripts that the line itself writes and runs; doubt if it writes one whose text is not known."""
         script = self.script
-        written = written_by(script.commands)
+        written = find_written_files(script.commands)
         for command, program, words in script.input_readers if self.makes_fifo else ():
             script.run_files += [(word.text, program) for word in words[1:]]
             script.run_files += [(target.text, program) for _, _, target in command.redirects]
@@ -332,7 +332,7 @@ class _Texts:
         else:
             self.texts[text] = None
 
-    def _assigned(self, word: Word) -> None:
+    def _note_assignment(self, word: Word) -> None:
         name = word.raw.partition("=")[0].rstrip("+")
         if decides_what_runs(name):
             self.script.doubt(f"it sets {name}, which decides what runs")
@@ -361,7 +361,7 @@ class _Texts:
         if known in RUNS_OTHERS:
             if known in ANY_WORD and len(texts) > 1:
                 self.loose.append(tuple(texts[1:]))
-            return self._nested(known, words, texts, command, depth)
+            return self._read_nested(known, words, texts, command, depth)
         if known not in ORDINARY:
             if len(texts) > 1:
                 self.loose.append(tuple(texts[1:]))
@@ -371,10 +371,12 @@ class _Texts:
             self.makes_fifo = True
         return None
 
-    def _nested(self, name: str, words: list[Word], texts: list[str], command: ShellCommand, depth: int) -> str | None:
+    def _read_nested(
+        self, name: str, words: list[Word], texts: list[str], command: ShellCommand, depth: int
+    ) -> str | None:
         inside: str | None = None
         named = 0
-        for nested in nested_commands(name, words, texts, command, self.script):
+        for nested in find_nested(name, words, texts, command, self.script):
             if nested.named:
                 named = max(named, nested.named)
                 continue

@@ -71,7 +71,7 @@ def read_script(text: str, script: ShellScript | None = None, depth: int = 0) ->
 class _ScriptReader(WordReader):
     __slots__ = ()
 
-    def nested(self, text: str) -> None:
+    def read_nested(self, text: str) -> None:
         read_script(text, self.script, self.depth + 1)
 
     # ------------------------------------------------------------ lists of commands
@@ -131,7 +131,9 @@ class _ScriptReader(WordReader):
             self.position += 2
             start = self.position
             self.arithmetic()
-            self.nested(self.text[start : self.position].rstrip(")"))  # for a plain sh it is a group within a group
+            self.read_nested(
+                self.text[start : self.position].rstrip(")")
+            )  # for a plain sh it is a group within a group
         else:
             self.position += 1
             self.commands(")")
@@ -173,7 +175,7 @@ class _ScriptReader(WordReader):
                 self.position = self.end
             else:
                 word = self.word(first=not command.words)
-                if not command.words and not command.assignments and self._reserved(word, command):
+                if not command.words and not command.assignments and self._read_reserved(word, command):
                     return word.text
                 assigned = not command.words and "=" in word.raw and ASSIGNMENT.match(word.raw)
                 (command.assignments if assigned else command.words).append(word)
@@ -191,7 +193,7 @@ class _ScriptReader(WordReader):
             self.script.add(command)
         return ""
 
-    def _reserved(self, word: Word, command: ShellCommand) -> bool:
+    def _read_reserved(self, word: Word, command: ShellCommand) -> bool:
         """Whether this is a word of the shell's grammar; then what belongs to it is read."""
         raw = word.raw
         if raw not in _RESERVED:
@@ -241,7 +243,7 @@ class _ScriptReader(WordReader):
             return
         name = _NAME.match(self.text, self.position)
         if name is not None:
-            self.assigned(name[0])
+            self.note_assignment(name[0])
         while True:
             self.blank()
             if self.position >= self.end or self.text[self.position] in "\n;&|)#":
@@ -339,7 +341,7 @@ class _ScriptReader(WordReader):
                 self.position = min(end + 1, self.end)
                 line = line.lstrip("\t") if cut else line
                 if expands and line[-1:] == "\\":
-                    line = self._continued(line, cut=cut)
+                    line = self._join_continued(line, cut=cut)
                 if line == delimiter:
                     break
                 lines.append(line)
@@ -358,7 +360,7 @@ class _ScriptReader(WordReader):
                 self.script.doubt("it joins lines after a heredoc")
             self.join()
 
-    def _continued(self, line: str, *, cut: bool) -> str:
+    def _join_continued(self, line: str, *, cut: bool) -> str:
         """A line of a heredoc joined with the lines that continue it; the joined line may be the delimiter."""
         parts: list[str] = []
         while (len(line) - len(line.rstrip("\\"))) % 2 and self.position < self.end:

@@ -15,7 +15,7 @@ _LEXEMES_MAX: Final = 16_384  # a text with more is in doubt
 _BEFORE_COMMENT: Final = frozenset(" \t\n;&|<>()`")
 
 
-def joined_lines(text: str, position: int) -> tuple[str, bool]:
+def join_lines(text: str, position: int) -> tuple[str, bool]:
     """The text with its continued lines joined from `position` on, and whether the result is in doubt.
 
     Within single quotes, comments and heredocs nothing is joined. A substitution within quotes is not

@@ -44,7 +44,7 @@ def commands_in_input(words: list[Word], name: str, command: ShellCommand, scrip
             plain += not value  # else it may be the value of the option before it
             value = False
     if plain <= TAKES_COMMANDS[name]:
-        yield from _input(command, script, named=own_input(command), piped=command.fed or script.defines)
+        yield from _input(command, script, named=has_own_input(command), piped=command.fed or script.defines)
 
 
 def shell_script(name: str, words: list[Word], command: ShellCommand, script: ShellScript) -> Iterator[Nested]:
@@ -87,7 +87,7 @@ def shell_script(name: str, words: list[Word], command: ShellCommand, script: Sh
     if not reads_input:
         yield from script_file(words[index], command, script)
     if reads_input:
-        yield from _input(command, script, named=own_input(command), piped=True)
+        yield from _input(command, script, named=has_own_input(command), piped=True)
 
 
 def _other_shell(name: str, words: list[Word], command: ShellCommand, script: ShellScript) -> Iterator[Nested]:
@@ -165,7 +165,7 @@ def is_input(path: str) -> bool:
     return UNKNOWN in path or _STDIN_FILE.fullmatch(posixpath.normpath(path)) is not None
 
 
-def own_input(command: ShellCommand) -> bool:
+def has_own_input(command: ShellCommand) -> bool:
     """Whether a redirection of the command names its input: a document or a file."""
     for start, operator, target in command.redirects:
         if start[0] in "<0" and (operator in _DOCUMENTS or (operator in ("<", "<>") and not is_input(target.text))):

@@ -12,7 +12,7 @@ from lyra.core.commands.option_reach import ProgramOptions, count_own_words, sta
 from lyra.core.commands.options import OPTIONS
 from lyra.core.commands.programs import language_of
 from lyra.tools.shell.grammar import ShellCommand, ShellScript, Word
-from lyra.tools.shell.shells import Nested, is_input, own_input, script_in
+from lyra.tools.shell.shells import Nested, has_own_input, is_input, script_in
 from lyra.tools.shell.text_glob import UNKNOWN
 
 STDIN_PROGRAMS: Final = frozenset(
@@ -62,7 +62,7 @@ def commands_in_stdin(words: list[Word], name: str, command: ShellCommand, scrip
 
 def runs_unnamed_input(words: list[Word], name: str, command: ShellCommand) -> bool:
     """Whether it runs code from an input that its own redirections do not name."""
-    return not own_input(command) and _runs_input(name, [word.text for word in words])
+    return not has_own_input(command) and _runs_input(name, [word.text for word in words])
 
 
 def _runs_input(name: str, words: Sequence[str]) -> bool:

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from typing import Final
 
 from lyra.core.limits import COMMANDS_MAX, WORDS_MAX
-from lyra.tools.shell.lines import joined_lines
+from lyra.tools.shell.lines import join_lines
 from lyra.tools.shell.text_glob import PATH, UNKNOWN, calculates, decides_what_runs, is_relative_path
 
 DEPTH_MAX: Final = 40  # expansions, groups and scripts within one another
@@ -162,7 +162,7 @@ class WordReader(ABC):
         """Read commands up to what closes them."""
 
     @abstractmethod
-    def nested(self, text: str) -> None:
+    def read_nested(self, text: str) -> None:
         """Read a script inside this one."""
 
     @abstractmethod
@@ -205,7 +205,7 @@ class WordReader(ABC):
         """
         if self.text.find("\\\n", self.position) < 0:
             return
-        joined, doubt = joined_lines(self.text, self.position)
+        joined, doubt = join_lines(self.text, self.position)
         if doubt:
             self.script.doubt("it joins lines in a way that cannot be told from quoting")
         self.text, self.end = joined, len(joined)
@@ -246,7 +246,7 @@ class WordReader(ABC):
                 else:
                     break
             elif char in "\\'\"":
-                expands |= self._quoted(char, out)
+                expands |= self._read_quoted(char, out)
                 plain = False
             elif char == "$":
                 expands |= self._dollar(out, quoted=False)
@@ -272,7 +272,7 @@ class WordReader(ABC):
             self.position = self.end
         return self.position < self.end
 
-    def _quoted(self, char: str, out: list[str]) -> bool:
+    def _read_quoted(self, char: str, out: list[str]) -> bool:
         """Return what a backslash or a quote begins; True when something expands in it."""
         if char == "'":
             out.append(self._single())
@@ -425,7 +425,7 @@ class WordReader(ABC):
                 if opened == 0:
                     break
                 opened -= 1
-            elif self._expanded(char):
+            elif self._read_expansion(char):
                 continue
             self.position += 1
         if self.text.startswith("))", self.position):
@@ -442,7 +442,7 @@ class WordReader(ABC):
         self.script.evaluates |= self.text.startswith("!", start)  # `${!x}`: the value of x is the name
         match = _SET_BY_DEFAULT.match(self.text, start)
         if match is not None:
-            self.assigned(match[1])
+            self.note_assignment(match[1])
         while self.position < self.end:
             char = self.text[self.position]
             if char in ":[":
@@ -470,7 +470,7 @@ class WordReader(ABC):
                     self.script.doubt("it may substitute a process within an expansion")
                 else:
                     self._substitution([])
-            elif not self._expanded(char):
+            elif not self._read_expansion(char):
                 self.position += 1
         self.script.doubt("an expansion in it is not closed")
 
@@ -478,7 +478,7 @@ class WordReader(ABC):
         if not self.script.quotes_code:
             self.script.quotes_code = _holds_code(text)
 
-    def assigned(self, name: str) -> None:
+    def note_assignment(self, name: str) -> None:
         """A variable gets a value by the grammar itself: `${x:=…}`, `for x in …`."""
         if decides_what_runs(name) or name == PATH:
             self.script.doubt(f"it sets {name}, which decides what runs")
@@ -491,12 +491,12 @@ class WordReader(ABC):
             if closing and char == closing:
                 self.position += 1
                 return
-            if not self._expanded(char):
+            if not self._read_expansion(char):
                 self.position += 1
         if closing:
             self.script.doubt("an expansion in it is not closed")
 
-    def _expanded(self, char: str) -> bool:
+    def _read_expansion(self, char: str) -> bool:
         """Read one expansion, if one begins here."""
         if char == "\\":
             self._keep_code(self.text[self.position + 1 : self.position + 3])
@@ -529,7 +529,7 @@ class WordReader(ABC):
         if position >= self.end:
             self.script.doubt("a '`' in it is not closed")
         self.position = min(position + 1, self.end)
-        self.nested("".join(body))
+        self.read_nested("".join(body))
 
     def _ansi(self) -> str:
         match = _ANSI_BODY.match(self.text, self.position + 2)

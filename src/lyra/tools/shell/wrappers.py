@@ -130,13 +130,13 @@ def wraps(name: str) -> bool:
     return name in WRAPPERS or name in ALL_SHELLS or name in GREEDY or name in ("eval", "source", ".", "trap", "alias")
 
 
-def nested_commands(
+def find_nested(
     name: str, words: list[Word], texts: list[str], command: ShellCommand, script: ShellScript
 ) -> Iterator[Nested]:
     """The commands that these words run, if they run any: a call of one of `RUNS_OTHERS`. `command` is the simple
     command that holds the words."""
     if name in WRAPPERS:
-        yield from _wrapped(words, WRAPPERS[name], name, script)
+        yield from _read_wrapped(words, WRAPPERS[name], name, script)
     elif name in ALL_SHELLS:
         yield from shell_script(name, words, command, script)
     elif name in GREEDY:
@@ -150,7 +150,7 @@ def nested_commands(
     elif name in _ARITHMETIC:
         yield from _builtin(words, name, script)
     if name in PROGRAMS:
-        yield from _reached(words, texts, name, script)
+        yield from _read_options(words, texts, name, script)
     if name in TAKES_COMMANDS:
         yield from commands_in_input(words, name, command, script)
     if name in STDIN_PROGRAMS:
@@ -158,7 +158,7 @@ def nested_commands(
 
 
 # ---------------------------------------------------------------- wrappers
-def _wrapped(words: list[Word], options: WrapperOptions, name: str, script: ShellScript) -> Iterator[Nested]:
+def _read_wrapped(words: list[Word], options: WrapperOptions, name: str, script: ShellScript) -> Iterator[Nested]:
     index, token = 1, ""
     while index < len(words):
         text = words[index].text
@@ -252,13 +252,13 @@ def _greedy(words: list[Word]) -> Iterator[Nested]:
         if any(char in text for char in " \t\n;&|`$()<>"):
             yield from script_in(text)
         if text[:1] == "-" and len(text) > 2 and text[1] != "-":
-            yield from _attached(text, words[start + 1 :])
+            yield from _read_attached(text, words[start + 1 :])
         behind = _BEHIND_NAME.match(text)  # -oProxyCommand=rm, 'ProxyCommand rm', 'EXEC:rm', '!rm'
         if behind is not None and behind.end() < len(text):
             yield from script_in(text[behind.end() :])
 
 
-def _attached(text: str, rest: list[Word]) -> Iterator[Nested]:
+def _read_attached(text: str, rest: list[Word]) -> Iterator[Nested]:
     """The value of a short option may begin after any of its letters: `-tC'rm x'`."""
     letters = _LETTERS.match(text)
     for end in range(2, min(letters.end() if letters else 2, _CLUSTER_MAX) + 1):
@@ -331,7 +331,7 @@ def _git(words: list[Word]) -> Iterator[Nested]:
             yield from script_in(word.text.partition("=!")[2])
 
 
-def _reached(words: list[Word], texts: list[str], name: str, script: ShellScript) -> Iterator[Nested]:
+def _read_options(words: list[Word], texts: list[str], name: str, script: ShellScript) -> Iterator[Nested]:
     """Yield what options run. A word that only the shell knows may be such an option."""
     if UNKNOWN in "".join(texts):
         for word in words[1 : doubtful_words(texts)]:

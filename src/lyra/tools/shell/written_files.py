@@ -1,7 +1,8 @@
 """Files that a line both writes and runs: `mkfifo p; echo 'rm x' > p & sh p`, `cp /bin/rm y; ./y x`.
 
 What a script in a file does is not read, since a file is a program like any other. But a line that makes the file
-itself could hide a command in it. `written_by` says what the commands of a line write, as far as their words show it.
+itself could hide a command in it. `find_written_files` says what the commands of a line write, as far as their words
+show it.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ class WrittenFile(NamedTuple):
     is_fifo: bool = False
 
 
-def written_by(commands: Iterable[ShellCommand]) -> list[WrittenFile]:
+def find_written_files(commands: Iterable[ShellCommand]) -> list[WrittenFile]:
     """The files that the commands write."""
-    files = [file for command in commands for file in _written(command)]
+    files = [file for command in commands for file in _find_written(command)]
     fifos = {posixpath.normpath(file.name) for file in files if file.is_fifo}
     if not fifos:
         return files
@@ -51,15 +52,15 @@ def may_be_same_file(left: str, right: str) -> bool:
     return left == right or left.endswith(f"/{right}") or right.endswith(f"/{left}")
 
 
-def _written(command: ShellCommand) -> Iterator[WrittenFile]:
+def _find_written(command: ShellCommand) -> Iterator[WrittenFile]:
     texts = [word.text for word in command.words]
     name = texts[0].rpartition("/")[2] if texts else ""
     for _, operator, target in command.redirects:
         if operator in _OUT and not target.text.isdecimal() and target.text != "/dev/null":
-            yield WrittenFile(target.text, _printed(name, texts, command))
+            yield WrittenFile(target.text, _find_printed(name, texts, command))
     plain = [text for text in texts[1:] if text[:1] != "-"]
     if name in ("tee", "sponge"):
-        known = _printed("cat", texts[:1], command)
+        known = _find_printed("cat", texts[:1], command)
         yield from (WrittenFile(text, known) for text in plain)
     elif name in FIFOS:
         yield from (WrittenFile(text, is_fifo=True) for text in plain)
@@ -77,7 +78,7 @@ def _written(command: ShellCommand) -> Iterator[WrittenFile]:
                 yield WrittenFile(text[len(option) :].lstrip("="))
 
 
-def _printed(name: str, texts: list[str], command: ShellCommand) -> str | None:
+def _find_printed(name: str, texts: list[str], command: ShellCommand) -> str | None:
     """Return what a command prints, where its own words say that; None where they do not."""
     if command.fed:
         return None

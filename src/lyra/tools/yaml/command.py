@@ -29,7 +29,7 @@ from lyra.errors import ToolError
 from lyra.sandbox.profile import Profile
 from lyra.tools.shell.stdin_programs import STDIN_PROGRAMS
 from lyra.tools.yaml.params import Params
-from lyra.tools.yaml.template import Template, ToolEnvironment, as_text, declared, narrowed, template
+from lyra.tools.yaml.template import Template, ToolEnvironment, as_text, narrow_grant, select_needs, template
 
 KEYS: Final = ("type", "command", "stdin", "writes", "timeout")
 USES: Final = ("process.exec", "net.http")
@@ -97,7 +97,7 @@ class CommandKind:
     async def run(self, values: Mapping[str, Any]) -> str:
         if self._commands is not None:
             self._commands.check(self.needs_of(values)[0])
-        profile = Profile.of(narrowed(self._own), self._environment.workspace.root)
+        profile = Profile.of(narrow_grant(self._own), self._environment.workspace.root)
         given = values.get(self._stdin) if self._stdin is not None else None
         result = await self._environment.sandbox.run(
             self.argv(values),
@@ -148,7 +148,7 @@ def read_command(
         return None
     root = environment.workspace.root.rstrip("/")
     rules = [f"fs.read:{root}/**", *([f"fs.write:{root}/**"] if writes else [])]
-    hosts, commands = declared(needs, "net.http"), declared(needs, "process.exec")
+    hosts, commands = select_needs(needs, "net.http"), select_needs(needs, "process.exec")
     own = Grant([*rules, *hosts])
     kind = CommandKind(environment, words, stdin, timeout_s, own, Grant(commands) if commands else None)
     if commands and not any(word.names for word in words):

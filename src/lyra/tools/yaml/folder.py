@@ -97,7 +97,7 @@ class DynamicTools:
     # ------------------------------------------------------------ looking
     def refresh(self) -> bool:
         """Look at the files; True if a tool or a mistake has changed."""
-        names, listing = self._listed()
+        names, listing = self._list_names()
         if not self._files.refresh(names) and self._listing == listing:
             return False
         self._listing = listing
@@ -106,7 +106,7 @@ class DynamicTools:
             self._on_change(self)
         return True
 
-    def _listed(self) -> tuple[list[str], tuple[Mistake, ...]]:
+    def _list_names(self) -> tuple[list[str], tuple[Mistake, ...]]:
         """The names of the files, in order; the known ones for a folder that cannot be read."""
         try:
             if not os.path.isdir(self.path):

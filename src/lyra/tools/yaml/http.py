@@ -24,7 +24,7 @@ from lyra.core.secrets.secret import Secret
 from lyra.errors import CapabilityDenied, ConfigError, ToolError
 from lyra.tools.http_guard import HttpAnswer, fetch, host_and_port
 from lyra.tools.yaml.params import Params
-from lyra.tools.yaml.template import Template, ToolEnvironment, as_text, bind, declared, narrowed, template
+from lyra.tools.yaml.template import Template, ToolEnvironment, as_text, bind, narrow_grant, select_needs, template
 
 KEYS: Final = ("type", "method", "url", "headers", "query", "body", "timeout")
 USES: Final = ("net.http", "secrets.read")
@@ -95,15 +95,15 @@ class HttpKind:
         return [Capability("secrets.read", value.name) for value in self._headers.values() if isinstance(value, _Key)]
 
     async def run(self, values: Mapping[str, Any]) -> str:
-        headers, secrets = self._sent(values)
+        headers, secrets = self._build_headers(values)
         bound = None if self._body is None else bind(self._body, values)
-        body = None if bound is None else _encoded(bound)
+        body = None if bound is None else _encode(bound)
         if body is not None and "content-type" not in {name.lower() for name in headers}:
             plain = isinstance(self._body, Template)
             headers["content-type"] = "text/plain; charset=utf-8" if plain else "application/json"
         answer = await fetch(
             self._url.fill(values),
-            grant=narrowed(self._own),
+            grant=narrow_grant(self._own),
             method=self._method,
             headers=headers,
             body=body,
@@ -118,7 +118,7 @@ class HttpKind:
             raise ToolError(f"status {answer.status}: {text[:_ERROR_CHARS]}", reason=_reason(answer.status))
         return text
 
-    def _sent(self, values: Mapping[str, Any]) -> tuple[dict[str, str], list[str]]:
+    def _build_headers(self, values: Mapping[str, Any]) -> tuple[dict[str, str], list[str]]:
         headers: dict[str, str] = {}
         secrets: list[str] = []
         for name, value in self._headers.items():
@@ -134,7 +134,7 @@ class HttpKind:
         return headers, secrets
 
 
-def _encoded(value: Any) -> bytes:
+def _encode(value: Any) -> bytes:
     return value.encode() if isinstance(value, str) else msgspec.json.encode(value)
 
 
@@ -172,11 +172,11 @@ def read_http(
     body = _body(given.get("body"), (*path, "body"), params, report)
     if body is not None and method in ("GET", "HEAD"):
         report.add((*path, "body"), f"{method} has no body", "say method: POST")
-    hosts = declared(needs, "net.http")
+    hosts = select_needs(needs, "net.http")
     for host in url.hosts if hosts and url is not None else ():
         if not Grant(hosts).allows(Capability("net.http", host)):
             report.add((*path, "url"), f"the tool's needs do not cover net.http:{host}")
-    _check_keys(headers, declared(needs, "secrets.read"), path, report)
+    _check_keys(headers, select_needs(needs, "secrets.read"), path, report)
     if len(report.mistakes) > before or url is None or method is None:
         return None
     return HttpKind(environment, method, url, headers, body, timeout_s, hosts)
@@ -325,19 +325,19 @@ def read_url(value: Any, query: Any, path: Path, params: Params, report: Report)
     else:
         origin = _origin(f"{parts.scheme}://{parts.netloc}", marks, path, params, report)
         written = [pair for pair in parts.query.split("&") if pair]
-        pairs = [*(_written_pair(pair, marks, path, report) for pair in written), *pairs]
-        segments = [_restored(segment, marks) for segment in parts.path.removeprefix("/").split("/")]
+        pairs = [*(_parse_pair(pair, marks, path, report) for pair in written), *pairs]
+        segments = [_restore(segment, marks) for segment in parts.path.removeprefix("/").split("/")]
         _check(segments, pairs, path, params, report)
         if origin is not None and len(report.mistakes) == before:
-            return UrlTemplate(origin[0], [_quoted(segment) for segment in segments], pairs, origin[1])
+            return UrlTemplate(origin[0], [_quote(segment) for segment in segments], pairs, origin[1])
     return None
 
 
-def _restored(marked: str, marks: Mapping[str, str]) -> Template:
+def _restore(marked: str, marks: Mapping[str, str]) -> Template:
     return Template("".join(f"{{{{{marks[char]}}}}}" if char in marks else char for char in marked))
 
 
-def _quoted(segment: Template) -> Template:
+def _quote(segment: Template) -> Template:
     """The segment with its fixed text percent-encoded where needed."""
     text = "".join(
         f"{{{{{piece}}}}}" if index % 2 else quote(piece, safe=_SAFE) for index, piece in enumerate(segment.pieces)
@@ -348,7 +348,7 @@ def _quoted(segment: Template) -> Template:
 def _origin(
     marked: str, marks: Mapping[str, str], path: Path, params: Params, report: Report
 ) -> tuple[Template, tuple[str, ...]] | None:
-    origin = _restored(marked, marks)
+    origin = _restore(marked, marks)
     names = tuple(dict.fromkeys(origin.names))
     free = [name for name in names if params[name].values is None or params[name].may_be_missing]
     for name in free:
@@ -373,11 +373,11 @@ def _origin(
     return origin, tuple(hosts)
 
 
-def _written_pair(pair: str, marks: Mapping[str, str], path: Path, report: Report) -> tuple[str, Template]:
+def _parse_pair(pair: str, marks: Mapping[str, str], path: Path, report: Report) -> tuple[str, Template]:
     name, _, value = pair.partition("=")
     if any(char in marks for char in name):
         report.add((*path, "url"), "a value may stand after the '=' of a query, not before it")
-    return quote(name, safe=_SAFE), _quoted(_restored(value, marks))
+    return quote(name, safe=_SAFE), _quote(_restore(value, marks))
 
 
 def _query(value: Any, path: Path, params: Params, report: Report) -> list[tuple[str, Template]]:

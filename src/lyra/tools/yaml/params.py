@@ -144,7 +144,7 @@ class Param(msgspec.Struct, frozen=True):
         return not self.required and self.default is None
 
     def read(self, value: Any) -> Any:
-        value = self._converted(value)
+        value = self._convert(value)
         wrong = mismatch(value, self.schema, self.name)
         if wrong is None and isinstance(value, float) and not math.isfinite(value):
             wrong = f"{self.name} is not a finite number"
@@ -156,7 +156,7 @@ class Param(msgspec.Struct, frozen=True):
             raise ToolError(f"bad arguments: {wrong}", reason="invalid_arguments")
         return int(value) if self.type == "integer" and isinstance(value, float) else value
 
-    def _converted(self, value: Any) -> Any:
+    def _convert(self, value: Any) -> Any:
         if isinstance(value, str) and len(value) <= 40:
             if self.type in ("integer", "number") and re.fullmatch(r"-?[0-9]{1,18}", value):
                 return int(value)
@@ -255,13 +255,15 @@ def _param(value: Any, path: Path, report: Report) -> Param | None:
         name = None
     required = report.flag(given["required"], (*path, "required"), "required") if "required" in given else None
     kind = report.word(given.get("type", "string"), (*path, "type"), "a parameter's type", TYPES)
-    param = None if kind is None else _typed(name or "it", kind, required, given, path, report)
+    param = None if kind is None else _make_param(name or "it", kind, required, given, path, report)
     if name is None:
         return None
     return param if param is not None and len(report.mistakes) == before else _stand_in(name)
 
 
-def _typed(name: str, kind: str, required: bool | None, given: dict[str, Any], path: Path, report: Report) -> Param:
+def _make_param(
+    name: str, kind: str, required: bool | None, given: dict[str, Any], path: Path, report: Report
+) -> Param:
     before = len(report.mistakes)
     for key, kinds in _ONLY_FOR.items():
         if key in given and kind not in kinds:

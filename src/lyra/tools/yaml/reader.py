@@ -22,7 +22,7 @@ from lyra.sandbox.protection.protected_names import COMMAND_NAMES, HIDDEN, NameT
 from lyra.tools.builtin.workspace import Workspace
 from lyra.tools.yaml import command, http
 from lyra.tools.yaml.params import Params, read_params
-from lyra.tools.yaml.template import Template, ToolEnvironment, ToolKind, declared, narrowed, template
+from lyra.tools.yaml.template import Template, ToolEnvironment, ToolKind, narrow_grant, select_needs, template
 
 # ---------------------------------------------------------------- files
 # YAML tools of the kinds `file_read` and `file_write`: one file of the workspace, named by the file and its values.
@@ -52,9 +52,9 @@ class _FileTool:
         return ()
 
     def needs_of(self, values: Mapping[str, Any]) -> list[Capability]:
-        return self._workspace.need(self._verb, self._named(values))
+        return self._workspace.need(self._verb, self._fill_path(values))
 
-    def _named(self, values: Mapping[str, Any]) -> str:
+    def _fill_path(self, values: Mapping[str, Any]) -> str:
         path = self._path.fill(values)
         if not path or "\0" in path:
             raise ToolError("the path is empty", reason="invalid_arguments")
@@ -65,28 +65,28 @@ class _FileTool:
                     raise ToolError(f"{name} is not a path below the tool's own", reason="invalid_arguments")
         return path
 
-    def _allowed(self, values: Mapping[str, Any]) -> tuple[str, str]:
+    def _allow_path(self, values: Mapping[str, Any]) -> tuple[str, str]:
         """The path and its real path, if the tool may use it; only the real path may be opened."""
-        path = self._named(values)
+        path = self._fill_path(values)
         real = os.path.realpath(self._workspace.absolute(path))
-        narrowed(self._own).check(Capability(self._verb, real))
-        part = self._protected_part(path, real) if self._path.names else None
+        narrow_grant(self._own).check(Capability(self._verb, real))
+        part = self._find_protected_part(path, real) if self._path.names else None
         if part is not None:
             raise ToolError(
                 f"{part} is protected", hint="only a file that names it in full opens it", reason="permission_denied"
             )
         return path, real
 
-    def _protected_part(self, path: str, real: str) -> str | None:
+    def _find_protected_part(self, path: str, real: str) -> str | None:
         """The part of a path because of which the tool may not use it."""
         raise NotImplementedError
 
 
 def _name_in(table: NameTable, workspace: Workspace, path: str) -> str | None:
-    return table.part(workspace.shown(path), os.path.basename(workspace.root))
+    return table.part(workspace.display_path(path), os.path.basename(workspace.root))
 
 
-def _pinned(real: str, act: Callable[[], T]) -> T:
+def _run_pinned(real: str, act: Callable[[], T]) -> T:
     """Run `act` in the context of its thread so that the workspace opens this file and no other."""
     admitted.set(real)
     return act()
@@ -96,12 +96,12 @@ class FileRead(_FileTool):
     untrusted = True
     idempotent = True
 
-    def _protected_part(self, path: str, real: str) -> str | None:
+    def _find_protected_part(self, path: str, real: str) -> str | None:
         return _name_in(_SECRETS, self._workspace, real) or _name_in(_SECRETS, self._workspace, path)
 
     async def run(self, values: Mapping[str, Any]) -> str:
-        path, real = self._allowed(values)
-        opened = await asyncio.to_thread(_pinned, real, lambda: self._workspace.read(path, most=_READ_BYTES_MAX))
+        path, real = self._allow_path(values)
+        opened = await asyncio.to_thread(_run_pinned, real, lambda: self._workspace.read(path, most=_READ_BYTES_MAX))
         if b"\0" in opened.data:
             raise ToolError(f"{path} is not a text", reason="binary")
         text = opened.data.decode("utf-8", "replace")
@@ -118,7 +118,7 @@ class FileWrite(_FileTool):
         super().__init__(environment, path, own, verb)
         self._content = content
 
-    def _protected_part(self, path: str, real: str) -> str | None:
+    def _find_protected_part(self, path: str, real: str) -> str | None:
         roots = self._workspace.roots
         return (
             find_obeyed_part(real, roots)
@@ -127,11 +127,11 @@ class FileWrite(_FileTool):
         )
 
     async def run(self, values: Mapping[str, Any]) -> str:
-        path, real = self._allowed(values)
+        path, real = self._allow_path(values)
         content = self._content.fill(values) or ""
         if len(content) > _WRITE_CHARS_MAX:
             raise ToolError(f"the content has more than {_WRITE_CHARS_MAX} characters", reason="invalid_arguments")
-        return await asyncio.to_thread(_pinned, real, lambda: self._write(path, content.encode()))
+        return await asyncio.to_thread(_run_pinned, real, lambda: self._write(path, content.encode()))
 
     def _write(self, path: str, data: bytes) -> str:
         workspace, in_full = self._workspace, not self._path.names
@@ -141,7 +141,7 @@ class FileWrite(_FileTool):
             else:
                 old = workspace.read(path)
                 real, done = workspace.replace(old.path, data, old.mode, named_in_full=in_full), "written"
-        return f"{workspace.shown(real)} was {done}, {len(data)} bytes"
+        return f"{workspace.display_path(real)} was {done}, {len(data)} bytes"
 
 
 # ---------------------------------------------------------------- reading them from a file
@@ -157,7 +157,7 @@ def read_file_read(
 ) -> FileRead | None:
     del timeout_s  # the time-out of the whole tool covers it
     place = _path(given, path, params, report)
-    return None if place is None else FileRead(environment, place, declared(needs, "fs.read"), "fs.read")
+    return None if place is None else FileRead(environment, place, select_needs(needs, "fs.read"), "fs.read")
 
 
 def read_file_write(
@@ -176,7 +176,7 @@ def read_file_write(
     content = template(given_content, (*path, "content"), params, report, "content")
     if place is None or content is None:
         return None
-    return FileWrite(environment, place, declared(needs, "fs.write"), "fs.write", content)
+    return FileWrite(environment, place, select_needs(needs, "fs.write"), "fs.write", content)
 
 
 def _path(given: dict[str, Any], path: Path, params: Params, report: Report) -> Template | None:
@@ -288,7 +288,7 @@ def _tool(value: Any, path: Path, report: Report, environment: ToolEnvironment) 
         params.schema,
         idempotent=flags.get("idempotent", kind.idempotent),
         run=_ToolRun(params, kind),
-        needs_of=lambda arguments: _needed(params, kind, arguments),
+        needs_of=lambda arguments: _list_needs(params, kind, arguments),
         untrusted=kind.untrusted,
         trusted=not kind.untrusted,
         guarded=True,
@@ -324,7 +324,7 @@ class _ToolRun:
         return await self._kind.run(self._params.read(arguments))
 
 
-def _needed(params: Params, kind: ToolKind, arguments: dict[str, Any]) -> list[Capability]:
+def _list_needs(params: Params, kind: ToolKind, arguments: dict[str, Any]) -> list[Capability]:
     try:
         return kind.needs_of(params.read(arguments))
     except ToolError:

@@ -144,12 +144,12 @@ class ToolKind(Protocol):
     async def run(self, values: Mapping[str, Any]) -> str: ...
 
 
-def declared(needs: list[Capability], verb: str) -> list[Capability]:
+def select_needs(needs: list[Capability], verb: str) -> list[Capability]:
     """The capabilities of one verb in a file's `needs`."""
     return [need for need in needs if need.name == verb]
 
 
-def narrowed(own: Grant) -> Grant:
+def narrow_grant(own: Grant) -> Grant:
     """The Grant of a call: what the tool's file names, narrowed by the Grant of the process that calls."""
     held = rights.get()
     return own if held is None else held.narrow(own)

@@ -198,7 +198,7 @@ def price_line(model: str, path: str = "") -> str:
         name = model_name(model)
     except ConfigError:
         return "unknown: no provider is known for this model"
-    price = _prices(os.path.dirname(path)).of(str(name))
+    price = _prices(os.path.dirname(path)).find(str(name))
     if price is None:
         return "unknown"
     if price.is_free:

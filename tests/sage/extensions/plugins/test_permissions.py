@@ -64,11 +64,11 @@ def test_more_than_before_is_not_covered() -> None:
 
 
 def test_a_person_is_told_everything() -> None:
-    assert ALL.described() == [
+    assert ALL.describe() == [
         "commands, skills and sub-agents of it use the tools: Read",
         "it runs the commands: git diff *, ./run.sh",
         "it reaches the hosts: a.example",
         "it is given your variables: TOKEN",
         "it reads and writes the session's folder",
     ]
-    assert PluginPermissions().described() == []
+    assert PluginPermissions().describe() == []

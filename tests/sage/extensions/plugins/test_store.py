@@ -39,7 +39,7 @@ def active(store: PluginStore) -> list[str]:
 def test_installing_is_not_enabling(store: PluginStore, desk: Desk, tmp_path: Path) -> None:
     plugin = store.install(sources(tmp_path))
     assert Path(plugin.folder) == desk.data / "lyra" / "plugins" / "acme"
-    assert [(entry.id, entry.enabled) for entry in store.installed()] == [("acme", False)]
+    assert [(entry.id, entry.enabled) for entry in store.list_installed()] == [("acme", False)]
     assert active(store) == []
     store.enable("acme")
     assert active(store) == ["acme"]
@@ -47,7 +47,7 @@ def test_installing_is_not_enabling(store: PluginStore, desk: Desk, tmp_path: Pa
     assert active(store) == []
     assert not store.disable("acme")
     store.remove("acme")
-    assert store.installed() == []
+    assert store.list_installed() == []
     assert not os.path.exists(plugin.folder)
 
 
@@ -102,7 +102,7 @@ def test_a_plugin_with_a_mistake_is_not_installed(store: PluginStore, tmp_path: 
     put(folder / "commands/ship.md", "---\nx: y\n---\nT.")
     with pytest.raises(ConfigError, match=r"commands/ship.md:2: a command has no key 'x'"):
         store.install(folder)
-    assert store.installed() == []
+    assert store.list_installed() == []
 
 
 def test_an_id_is_installed_once(store: PluginStore, tmp_path: Path) -> None:
@@ -187,7 +187,7 @@ def test_a_folder_whose_name_is_not_the_id_does_not_count(store: PluginStore, tm
     store.install(sources(tmp_path))
     os.rename(store.folder / "acme", store.folder / "other")
     store.folder.joinpath("enabled.json").write_text(json.dumps({"enabled": {}}))
-    (entry,) = store.installed()
+    (entry,) = store.list_installed()
     assert (entry.id, entry.plugin) == ("other", None)
 
 

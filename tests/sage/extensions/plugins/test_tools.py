@@ -13,7 +13,7 @@ from lyra.errors import CapabilityDenied
 from lyra.sage.extensions.plugins.manifest import PluginPermissions
 from lyra.sage.extensions.plugins.plugin import limit_rights, plugin_tools
 from lyra.tools.builtin.workspace import Workspace
-from lyra.tools.wrapped import layered
+from lyra.tools.wrapped import add_layers
 from tests.agents.support import run
 from tests.sage.extensions.support import put
 
@@ -79,7 +79,7 @@ def test_rights_during_a_call_are_those_of_both(tmp_path: Path) -> None:
         held_rights.append(rights.get())
 
     declared = PluginPermissions(commands=("git *",), files="read").grant("/work")
-    tool = layered(Tool("look", run=look), [limit_rights(declared)])
+    tool = add_layers(Tool("look", run=look), [limit_rights(declared)])
     call(tool, Grant(["fs.read", "fs.write"]))
     call(tool, None)
     both, alone = held_rights

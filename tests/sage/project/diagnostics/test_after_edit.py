@@ -16,7 +16,7 @@ from lyra.core.rights.capability import Grant
 from lyra.core.tool import Tool, ending, rights
 from lyra.sage.project.diagnostics import after_edit as module
 from lyra.sage.project.diagnostics import language_server as server_module
-from lyra.sage.project.diagnostics.after_edit import EDIT_TOOLS, Diagnostics, diagnosed
+from lyra.sage.project.diagnostics.after_edit import EDIT_TOOLS, Diagnostics, add_diagnostics
 from lyra.sandbox import Sandbox
 from lyra.tools.builtin import Workspace, builtin_tools
 from lyra.tools.wrapped import invoke
@@ -54,7 +54,7 @@ class Place:
             for name, entry in settings.items()
         }
         self.diagnostics = Diagnostics(patterns, workspace, sandbox=sandbox)
-        return {tool.name: tool for tool in diagnosed(builtin_tools(workspace), self.diagnostics)}
+        return {tool.name: tool for tool in add_diagnostics(builtin_tools(workspace), self.diagnostics)}
 
     async def __aenter__(self) -> Place:
         return self
@@ -289,8 +289,8 @@ async def test_the_output_is_untrusted_and_shows_what_cannot_be_seen(place):
 
 def test_without_settings_the_tools_are_the_same(place):
     built_in = builtin_tools(Workspace(str(place.folder)))
-    assert diagnosed(built_in, Diagnostics({}, Workspace(str(place.folder)))) == built_in
-    wrapped = diagnosed(built_in, Diagnostics({"*.py": lint()}, Workspace(str(place.folder))))
+    assert add_diagnostics(built_in, Diagnostics({}, Workspace(str(place.folder)))) == built_in
+    wrapped = add_diagnostics(built_in, Diagnostics({"*.py": lint()}, Workspace(str(place.folder))))
     changed = {tool.name for tool, before in zip(wrapped, built_in, strict=True) if tool is not before}
     assert changed == EDIT_TOOLS.keys()
 
@@ -301,7 +301,7 @@ async def test_a_second_folder_of_the_workspace(place, tmp_path):
     (other / "lint.sh").write_text(LINT)
     workspace = Workspace(str(place.folder), also=[str(other)])
     diagnostics = Diagnostics({"*.py": lint()}, workspace)
-    tools = {tool.name: tool for tool in diagnosed(builtin_tools(workspace), diagnostics)}
+    tools = {tool.name: tool for tool in add_diagnostics(builtin_tools(workspace), diagnostics)}
     assert "new: a.py:1:1: E1 BAD (sh)" in await write(tools, f"{other}/a.py", "BAD\n")
     assert (other / "runs.txt").exists()
 

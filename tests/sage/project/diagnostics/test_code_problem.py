@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lyra.sage.project.diagnostics.code_problem import PROBLEMS_MAX, CheckReport, CodeProblem, described, read_problems
+from lyra.sage.project.diagnostics.code_problem import PROBLEMS_MAX, CheckReport, CodeProblem, describe, read_problems
 
 
 def read(output: str, *, failed: bool = True) -> list[str]:
@@ -59,11 +59,11 @@ def report(*texts: str, program: str = "lint", failure: str = "") -> CheckReport
     ],
 )
 def test_the_lines_that_show_them(before, after, lines):
-    assert described(before, after).split("\n")[: len(lines)] == lines
+    assert describe(before, after).split("\n")[: len(lines)] == lines
 
 
 def test_long_lists_say_how_many_are_left_out():
-    text = described((report(*map(str, range(30))),), (report(*map(str, range(100))),))
+    text = describe((report(*map(str, range(30))),), (report(*map(str, range(100))),))
     assert text.count("new: ") == 20
     assert "… and 50 more\n" in text
     assert text.count("before: ") == 5

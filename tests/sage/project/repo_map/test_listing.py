@@ -142,4 +142,4 @@ def test_time_and_size_come_with_a_file(tmp_path):
     ],
 )
 def test_a_rule_and_a_path(rules, path, is_folder, ignored):
-    assert IgnoreRules().added(rules, "").ignores(path, is_folder=is_folder) == ignored
+    assert IgnoreRules().add(rules, "").ignores(path, is_folder=is_folder) == ignored

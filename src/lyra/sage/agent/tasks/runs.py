@@ -412,12 +412,12 @@ class TaskWorktrees:
         """Return what the session's agent needs besides, so that its sub-agents can have it."""
         return [] if self._worktrees is None else self._worktrees.rights
 
-    def _required(self) -> Worktrees:
+    def _require(self) -> Worktrees:
         if self._worktrees is None:
             raise ConfigError("sub-agents of this session have no worktrees")
         return self._worktrees
 
-    def of(self, task_id: str) -> Worktree:
+    def get(self, task_id: str) -> Worktree:
         """Return the worktree of a sub-agent; ConfigError where it has none."""
         task = self._runs.state.tasks.get(task_id)
         if task is None or task.worktree is None:
@@ -425,28 +425,28 @@ class TaskWorktrees:
         return Worktree.from_data(task.worktree)
 
     async def create(self, task_id: str) -> Worktree:
-        return await self._required().create(task_id)
+        return await self._require().create(task_id)
 
     async def changes(self, task_id: str) -> list[WorktreeChange]:
         """Return the files that a sub-agent has changed and that were not taken over yet."""
-        return await self._required().changes(self.of(task_id))
+        return await self._require().changes(self.get(task_id))
 
     async def take(self, task_id: str, paths: Iterable[str]) -> list[str]:
         """Take files over as they are in the worktree; see `Worktrees.take`."""
-        return await self._required().take(self.of(task_id), paths)
+        return await self._require().take(self.get(task_id), paths)
 
     async def merge(self, task_id: str) -> list[str]:
         """Take over all changes, merged with what was committed since; see `Worktrees.merge`."""
-        return await self._required().merge(self.of(task_id))
+        return await self._require().merge(self.get(task_id))
 
     async def discard(self, task_id: str) -> None:
         """Remove a worktree with all that is in it. Its sub-agent ends, and cannot be resumed."""
-        worktree, kernel = self.of(task_id), self._runs.kernel
+        worktree, kernel = self.get(task_id), self._runs.kernel
         process = kernel.processes.get(task_id)
         if process is not None and process.exit is None:
             await kernel.kill(task_id, "shutdown")
             await kernel.process(task_id).wait()
-        await self._required().discard(worktree)
+        await self._require().discard(worktree)
         kernel.fact(self._runs.state, task_id, "task.worktree", {"id": task_id, "worktree": None})
         await kernel.durable()
 

@@ -94,7 +94,7 @@ class TaskState:
             return
         if kind == "task.told":
             for task_id, request_id, word in data["told"]:
-                self._told(task_id, request_id, word)
+                self._on_told(task_id, request_id, word)
             return
         task = self.tasks.get(data["id"])
         if task is None:  # forgotten since
@@ -102,7 +102,7 @@ class TaskState:
         if kind == "task.asked":
             self._add_request(task, data["request"], time, background=bool(data["background"]))
         elif kind == "task.ended":
-            self._ended(task, time, data)
+            self._on_end(task, time, data)
         elif kind == "task.worktree":
             task.worktree = data["worktree"]
         else:
@@ -114,7 +114,7 @@ class TaskState:
                 del task.requests[known_id]
             task.requests[request_id] = StoredRequest(time, background)
 
-    def _ended(self, task: StoredTask, time: float, data: dict[str, Any]) -> None:
+    def _on_end(self, task: StoredTask, time: float, data: dict[str, Any]) -> None:
         request = task.requests.get(data.get("request", ""))
         if request is None:
             if task.kind == "command" and not task.status:
@@ -125,7 +125,7 @@ class TaskState:
             task.usage = {name: int(data["usage"].get(name, 0)) for name in COUNTED}
             task.ended_at = time
 
-    def _told(self, task_id: str, request_id: str, word: str) -> None:
+    def _on_told(self, task_id: str, request_id: str, word: str) -> None:
         task = self.tasks.get(task_id)
         request = task.requests.get(request_id) if task is not None else None
         if task is not None and request is not None and word not in request.told:

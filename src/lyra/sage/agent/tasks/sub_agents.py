@@ -86,7 +86,7 @@ def spec_of(
 def sub_agent(spec: TaskSpec, caller: AgentDeclaration, tools_in: ToolsIn) -> AgentDeclaration:
     """Return the agent of a spec. Its permissions are its own: they hold also where its caller is not there any
     more."""
-    permissions = narrowed_permissions(spec, caller.permissions) or caller.permissions
+    permissions = narrow_permissions(spec, caller.permissions) or caller.permissions
     if spec.worktree:
         base = permissions or Permissions(workspace=spec.worktree, mode=spec.mode or "default")
         tools: list[Any] = _usable(spec, tools_in(spec, base))
@@ -117,7 +117,7 @@ def _usable(spec: TaskSpec, tools: Iterable[Tool]) -> list[Tool]:
     ]
 
 
-def narrowed_permissions(spec: TaskSpec, callers: Permissions | None) -> Permissions | None:
+def narrow_permissions(spec: TaskSpec, callers: Permissions | None) -> Permissions | None:
     """Permissions that differ from its caller's; None where they do not. The caller's hold besides."""
     only = [text for text in spec.tools or () if not Rule(text, "allow").bare]
     named = [text for text in spec.tools or () if Rule(text, "allow").bare] if only else []
@@ -145,7 +145,7 @@ def grant_of(spec: TaskSpec) -> Grant | None:
 
 def worktree_tools(spec: TaskSpec, permissions: Permissions) -> list[Tool]:
     """Return the built-in tools, working in the worktree of a spec. Commands there have no network."""
-    workspace = Workspace(spec.worktree, hidden=permissions.hidden)
+    workspace = Workspace(spec.worktree, hidden=permissions.is_hidden)
     readable = (spec.repository,) if spec.repository else ()
     files = [Capability(verb, f"{spec.worktree}/**") for verb in ("fs.read", "fs.write")]
     files += [Capability("fs.read", f"{path}/**") for path in readable]

@@ -146,10 +146,10 @@ class TaskList:
 
     def list(self) -> list[TaskRecord]:
         """Return all of them, oldest first."""
-        return [self.records.of(task) for task in self.state.tasks.values()]
+        return [self.records.build(task) for task in self.state.tasks.values()]
 
     def get(self, task_id: str) -> TaskRecord:
-        return self.records.of(self.task(task_id))
+        return self.records.build(self.task(task_id))
 
     def task(self, task_id: str) -> StoredTask:
         task = self.state.tasks.get(task_id)
@@ -170,7 +170,7 @@ class TaskList:
         turn."""
         task = self.task(task_id)
         began_s = self.kernel.clock.monotonic()
-        if task.kind == "agent" and task.open_request() and self.records.of(task).state != "failed":
+        if task.kind == "agent" and task.open_request() and self.records.build(task).state != "failed":
             reader = self.runs.feed(task_id).read()
             try:
                 async for event in reader:
@@ -181,7 +181,7 @@ class TaskList:
                         break
             finally:
                 reader.close()
-        record = self.records.of(self.task(task_id))
+        record = self.records.build(self.task(task_id))
         session = runtime_of(self.kernel).sessions.get(task_id)
         yield result_line(
             "success" if record.state == "done" else record.state,
@@ -301,7 +301,7 @@ class TaskList:
 
     def _tell(self, task: StoredTask) -> None:
         """Tell the user that a task in the background is over, or asks."""
-        record = self.records.of(task)
+        record = self.records.build(task)
         data = {"id": task.id, "name": task.name, "description": task.description, "state": record.state}
         if record.question is not None:
             data["question"] = record.question.id
@@ -327,7 +327,7 @@ class TaskRecords:
         self._runs = runs
         self._commands = commands
 
-    def of(self, task: StoredTask) -> TaskRecord:
+    def build(self, task: StoredTask) -> TaskRecord:
         usage, request = usage_of(task, self._runs.kernel if self._runs.is_open else None), task.last
         question = self.question(task)
         command = task.kind == "command"

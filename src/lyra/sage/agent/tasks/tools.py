@@ -62,7 +62,7 @@ class _TaskTools:
     def __init__(self, tasks: TaskList) -> None:
         self._tasks = tasks
         self._worktree = Effect(self._make_worktree, name="sage:worktree", idempotent=True)
-        self._changes = Effect(self._changed_files, name="sage:changes", idempotent=True)
+        self._changes = Effect(self._describe_changes, name="sage:changes", idempotent=True)
 
     # ------------------------------------------------------------------ Task
 
@@ -191,7 +191,7 @@ class _TaskTools:
             )
         return f'{outcome["text"]}\n\n({changed}Task with resume="{task_id}" asks this sub-agent more.)'
 
-    async def _changed_files(self, task_id: str) -> str:
+    async def _describe_changes(self, task_id: str) -> str:
         """Return a sentence about the files that a sub-agent has changed in its worktree; empty where it has none."""
         task = self._tasks.state.tasks.get(task_id)
         if task is None or task.worktree is None:
@@ -215,12 +215,12 @@ class _TaskTools:
         await self._tasks.until_open()
         if not 0 <= wait_s <= _WAIT_S_MAX:
             raise ToolError(f"wait_s is between 0 and {_WAIT_S_MAX:g}", reason="invalid_arguments")
-        told = await journal_wait(ctx.own_process, _ROW, lambda: self._told(ctx.own_process, id, wait_s))
+        told = await journal_wait(ctx.own_process, _ROW, lambda: self._wait_and_describe(ctx.own_process, id, wait_s))
         if "refused" in told:
             raise ToolError(told["refused"], hint=told["hint"], reason="not_found")
         return str(told["text"])
 
-    async def _told(self, process: Process, task_id: str, wait_s: float) -> dict[str, Any]:
+    async def _wait_and_describe(self, process: Process, task_id: str, wait_s: float) -> dict[str, Any]:
         tasks = self._tasks
         try:
             task = tasks.task(task_id)
@@ -234,8 +234,8 @@ class _TaskTools:
         request = task.last
         used = usage_words(usage_of(task, tasks.kernel))
         if request is None or not request.over:
-            return {"text": f"{_unfinished(tasks.get(task_id))} ({used}). {self._steps(task_id)}".rstrip()}
-        changed = await self._changed_files(task_id)
+            return {"text": f"{_describe_unfinished(tasks.get(task_id))} ({used}). {self._steps(task_id)}".rstrip()}
+        changed = await self._describe_changes(task_id)
         last_id = next(reversed(task.requests))
         answer = tasks.read(task_id, last_id, process)["text"]
         tasks.tell(task_id, last_id, process)
@@ -258,12 +258,12 @@ class _TaskTools:
             id: the sub-agent's
         """
         await self._tasks.until_open()
-        told = ctx.journaled_read(_ROW, lambda: self._stopped(id))
+        told = ctx.journaled_read(_ROW, lambda: self._stop(id))
         if "refused" in told:
             raise ToolError(told["refused"], hint=told["hint"], reason="not_found")
         return str(told["text"])
 
-    def _stopped(self, task_id: str) -> dict[str, Any]:
+    def _stop(self, task_id: str) -> dict[str, Any]:
         try:
             was_working = self._tasks.stop_now(task_id)
         except LyraError as error:
@@ -284,7 +284,7 @@ def _model(process: Process) -> str:
     return model if isinstance(model, str) else ""
 
 
-def _unfinished(record: TaskRecord) -> str:
+def _describe_unfinished(record: TaskRecord) -> str:
     if record.state == "asks":
         return f"{record.id} waits for an answer of the user"
     return f"{record.id} is {record.state}"

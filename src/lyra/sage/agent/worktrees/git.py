@@ -73,7 +73,7 @@ class RepositoryGit:
             )
         return result.output.text.strip()
 
-    async def tracked(self, tree: str = "") -> dict[str, tuple[str, str]]:
+    async def list_tracked(self, tree: str = "") -> dict[str, tuple[str, str]]:
         """Return the files of the index: path below the folder → (mode, object id). `tree` is another worktree's
         folder."""
         result = await self.ask(["ls-files", "--stage", "-z"], tree=tree)
@@ -85,7 +85,7 @@ class RepositoryGit:
                 files[path] = (mode, rest.partition(" ")[0])
         return files
 
-    async def untracked(self, tree: str = "") -> list[str]:
+    async def list_untracked(self, tree: str = "") -> list[str]:
         """Files that git neither knows nor ignores."""
         result = await self.ask(["ls-files", "--others", "--exclude-standard", "-z"], tree=tree)
         return [path for path in _fields(result.output.head) if is_safe_path(path)]
@@ -119,7 +119,7 @@ class RepositoryGit:
         result = await self._sandbox.run(
             ["/bin/sh", "-c", 'exec "$@"', "git", *_git(words)], profile, stdin=stdin, apart=True
         )
-        return result if fails else _checked(result, words)
+        return result if fails else _check(result, words)
 
     async def act(self, words: Sequence[str], *, tree: str = "") -> Result:
         """Run an act outside the sandbox, in the repository or in another worktree of it."""
@@ -136,9 +136,9 @@ class RepositoryGit:
         # Reading settings runs nothing. `core.hooksPath` does not hold hooks that settings declare (git 2.54).
         async with _turn(self.head.common_folder):
             listed = await run(["config", "--name-only", "-z", "--get-regexp", r"^hook\..*\.(command|event)$"], {})
-            return _checked(await run(words, _without_hooks(_fields(listed.output.head))), words)
+            return _check(await run(words, _without_hooks(_fields(listed.output.head))), words)
 
-    async def merged(self, ours: bytes, base: bytes, theirs: bytes, scratch: str) -> bytes | None:
+    async def merge_file(self, ours: bytes, base: bytes, theirs: bytes, scratch: str) -> bytes | None:
         """Return the text with the changes of both sides; None where they contradict each other. The three are written
         to the folder `scratch`."""
         await asyncio.to_thread(_write_sides, Path(scratch), {"ours": ours, "base": base, "theirs": theirs})
@@ -184,7 +184,7 @@ def _without_hooks(names: Sequence[str]) -> dict[str, str]:
     return off
 
 
-def _checked(result: Result, words: Sequence[str]) -> Result:
+def _check(result: Result, words: Sequence[str]) -> Result:
     if not result.ok:
         why = result.errors.text.strip() or f"exit code {result.exit_code}"
         raise ToolError(f"git {words[0]} failed: {why[:500]}", reason="exec_failed")

@@ -129,7 +129,7 @@ class Worktrees:
         if await asyncio.to_thread(self._is_begun, worktree):  # a crash has left something of it
             await self.discard(worktree)
         try:
-            tracked, untracked = await git.tracked(), await git.untracked()
+            tracked, untracked = await git.list_tracked(), await git.list_untracked()
             await asyncio.to_thread(self._make_folders, task_id)
             await git.act(["worktree", "add", "--no-checkout", "-b", worktree.branch, top, worktree.commit])
             await git.act(["read-tree", "HEAD"], tree=top)
@@ -160,7 +160,7 @@ class Worktrees:
     async def changes(self, worktree: Worktree) -> list[WorktreeChange]:
         """Return the files that differ from what the worktree started with, or from what was taken over last."""
         git = await asyncio.to_thread(self._git)
-        paths = [*await git.tracked(worktree.top), *await git.untracked(worktree.top)]
+        paths = [*await git.list_tracked(worktree.top), *await git.list_untracked(worktree.top)]
         manifest = await asyncio.to_thread(Manifest.load, self._manifest(worktree.id))
         differing = await asyncio.to_thread(_differing, worktree, manifest, paths)
         befores = await self._befores(git, worktree, manifest, [path for path, _ in differing])
@@ -213,7 +213,7 @@ class Worktrees:
             committed, merged = True, None
             if merges and now not in (change.before, change.after):
                 committed = await self._is_committed(git, change.path, now)
-                merged = partial(self._merged, git)
+                merged = partial(self._merge_file, git)
             outcomes.append((change, now, await merge_of(change, now, committed=committed, merged=merged)))
         conflicts = [(change, now, outcome) for change, now, outcome in outcomes if outcome.conflict]
         if conflicts:
@@ -231,10 +231,10 @@ class Worktrees:
         blob = (await git.blobs([f"HEAD:{inside}"]))[0] if "\n" not in path else b""
         return blob == (now.data if now is not None else None)
 
-    async def _merged(self, git: RepositoryGit, ours: bytes, base: bytes, theirs: bytes) -> bytes | None:
+    async def _merge_file(self, git: RepositoryGit, ours: bytes, base: bytes, theirs: bytes) -> bytes | None:
         scratch = await asyncio.to_thread(tempfile.mkdtemp, prefix="merge-", dir=self.root)
         try:
-            return await git.merged(ours, base, theirs, scratch)
+            return await git.merge_file(ours, base, theirs, scratch)
         finally:
             await asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True)
 
@@ -341,7 +341,7 @@ def _check(workspace: Workspace, path: str, file: FileAt | None) -> None:
     whole = os.path.join(workspace.root, path)
     part = find_obeyed_part(os.path.normpath(whole), workspace.roots)
     if part is not None:
-        raise Conflict(f"nothing was taken over: {workspace.shown(part)} is protected from being written")
+        raise Conflict(f"nothing was taken over: {workspace.display_path(part)} is protected from being written")
     if file is not None and file.is_link:
         target = os.path.normpath(os.path.join(os.path.dirname(whole), os.fsdecode(file.data)))
         if os.path.isabs(os.fsdecode(file.data)) or not workspace.covers(target):

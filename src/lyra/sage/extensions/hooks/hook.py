@@ -202,16 +202,16 @@ class HookCommand:
 
     def _argv(self) -> list[str]:
         if isinstance(self._words, str):
-            return ["/bin/sh", "-c", _expanded(self._words)]
-        return [_expanded(self._words[0]), *self._words[1:]]
+            return ["/bin/sh", "-c", _expand_home(self._words)]
+        return [_expand_home(self._words[0]), *self._words[1:]]
 
     def _program(self) -> str:
         """Return the first word, with the home folder in place of `~`: in the sandbox its file can be read."""
         first = self._words.split()[0] if isinstance(self._words, str) else self._words[0]
-        return _expanded(first)
+        return _expand_home(first)
 
 
-def _expanded(text: str) -> str:
+def _expand_home(text: str) -> str:
     return os.path.expanduser("~/") + text[2:] if text.startswith("~/") else text
 
 
@@ -299,20 +299,20 @@ def read_answer(event: str, value: Any) -> HookAnswer:
         text = value.strip()
         if event == "StatusLine" or not text.startswith("{"):
             return HookAnswer(context=text if "context" in HOOK_EVENTS[event].answers else "")
-        value = _decoded(text)
+        value = _decode(text)
     if not isinstance(value, Mapping):
         raise HookFailed(f"its answer is text or an object, not {type(value).__name__}")
-    return _checked(event, value)
+    return _check_answer(event, value)
 
 
-def _decoded(text: str) -> Any:
+def _decode(text: str) -> Any:
     try:
         return msgspec.json.decode(text.encode("utf-8", "surrogateescape"))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise HookFailed(f"its answer is not JSON: {error}") from None
 
 
-def _checked(event: str, answer: Mapping[Any, Any]) -> HookAnswer:
+def _check_answer(event: str, answer: Mapping[Any, Any]) -> HookAnswer:
     for key in answer:
         if key not in ANSWER_KEYS:
             near = did_you_mean(str(key), ANSWER_KEYS)

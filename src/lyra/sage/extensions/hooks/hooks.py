@@ -107,7 +107,7 @@ class Hooks:
         row = _AnswerRow(event)
         for hook in self.matching(event, fields):
             try:
-                answer = await hook.answer(fields, folder=self.folder, sandbox=self._own_sandbox())
+                answer = await hook.answer(fields, folder=self.folder, sandbox=self._get_sandbox())
             except HookFailed as failure:
                 row.fail(hook, failure)
             else:
@@ -118,7 +118,7 @@ class Hooks:
                 fields["arguments"] = row.arguments
         return row.outcome()
 
-    def _own_sandbox(self) -> Sandbox:
+    def _get_sandbox(self) -> Sandbox:
         if self._sandbox is None:
             from lyra.sandbox import Sandbox
 

@@ -94,7 +94,7 @@ class PluginPermissions(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
         return [Capability(verb, scope) for key, verb in _VERBS.items() for scope in getattr(self, key)]
 
     # ------------------------------------------------------------ for a person
-    def described(self) -> list[str]:
+    def describe(self) -> list[str]:
         """Everything that a person agrees to, one line each."""
         words = {
             "tools": "commands, skills and sub-agents of it use the tools",

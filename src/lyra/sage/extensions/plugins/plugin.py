@@ -230,7 +230,7 @@ def read_plugin_servers(
             line, column = place_of(("mcp", "servers", name), places)
             report.mistakes.append(Mistake(path, line, column, one_line(error.message), error.hint))
             continue
-        for problem in _undeclared(servers[-1], manifest.permissions):
+        for problem in _check_server(servers[-1], manifest.permissions):
             report.add(("mcp", "servers", name), one_line(problem))
     return servers, report.mistakes
 
@@ -258,14 +258,14 @@ def _server(
     source = SettingSource("user", folder, env)
     cells = {key: read_cell(TableCell(_SECTION, name, key), value, source) for key, value in entry.items()}
     server = settings_of(full_name, cells, origin="user", place=path)
-    return replace(server, fill=partial(_filled, folder=folder), readable=(folder,) if server.command else ())
+    return replace(server, fill=partial(_fill_folder, folder=folder), readable=(folder,) if server.command else ())
 
 
-def _filled(text: str, *, folder: str) -> str:
+def _fill_folder(text: str, *, folder: str) -> str:
     return text.replace(PLUGIN_VARIABLE, folder)
 
 
-def _undeclared(server: ServerSettings, permissions: PluginPermissions) -> Iterator[str]:
+def _check_server(server: ServerSettings, permissions: PluginPermissions) -> Iterator[str]:
     for right in _rights(server):
         if not permissions.allows(right):
             yield f"the server {server.name} needs {right}, which the plugin does not declare"
@@ -306,12 +306,12 @@ def read_plugin_tools(data: bytes, path: str, permissions: PluginPermissions) ->
     if mistakes:
         return (), mistakes
     document, _ = parse(text_of(data, path), form_of(path, what="tool"), path)
-    wrong = [problem for tool in tools for problem in _undeclared_tool(tool, permissions)]
-    wrong += [problem for declared in _declarations(document) for problem in _undeclared_files(declared, permissions)]
+    wrong = [problem for tool in tools for problem in _check_tool(tool, permissions)]
+    wrong += [problem for declared in _declarations(document) for problem in _check_files(declared, permissions)]
     return tuple(tool.name for tool in tools), [Mistake(path, 1, 1, one_line(problem)) for problem in wrong]
 
 
-def _undeclared_tool(tool: Tool, permissions: PluginPermissions) -> Iterator[str]:
+def _check_tool(tool: Tool, permissions: PluginPermissions) -> Iterator[str]:
     if is_reserved(tool.name):
         yield f"{tool.name} is a name of Lyra's own tools, and no plugin can take it"
     for right in (*getattr(tool.run, "rights", ()), *getattr(tool.run, "commands", ())):
@@ -326,7 +326,7 @@ def _declarations(document: Any) -> list[Any]:
     return document if isinstance(document, list) else [document]
 
 
-def _undeclared_files(declared: Mapping[str, Any], permissions: PluginPermissions) -> Iterator[str]:
+def _check_files(declared: Mapping[str, Any], permissions: PluginPermissions) -> Iterator[str]:
     implementation = declared["implementation"]
     level = _FILES_OF_KIND.get(implementation["type"], "none")
     if implementation.get("writes") is True:

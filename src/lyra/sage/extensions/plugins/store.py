@@ -75,7 +75,7 @@ class PluginStore:
         self.folder = Path(folder) if folder is not None else data_folder(self._env) / "plugins"
 
     # ------------------------------------------------------------ looking
-    def installed(self, last_good: Mapping[str, Plugin] | None = None) -> list[InstalledPlugin]:
+    def list_installed(self, last_good: Mapping[str, Plugin] | None = None) -> list[InstalledPlugin]:
         """Return all plugins by id, with what is wrong with them. One with a mistake counts as it was in
         `last_good`."""
         enabled = self._state().enabled
@@ -112,7 +112,7 @@ class PluginStore:
         return plugins, told
 
     def get(self, plugin_id: str) -> InstalledPlugin:
-        installed = {entry.id: entry for entry in self.installed()}
+        installed = {entry.id: entry for entry in self.list_installed()}
         if plugin_id not in installed:
             near = did_you_mean(plugin_id, installed)
             hint = f"did you mean {near!r}?" if near else "sage plugins list"
@@ -121,7 +121,7 @@ class PluginStore:
 
     def active(self, last_good: Mapping[str, Plugin] | None = None) -> tuple[list[Plugin], list[str]]:
         """Return the plugins that count, and a sentence for each enabled one that has a problem."""
-        installed = [entry for entry in self.installed(last_good) if entry.enabled]
+        installed = [entry for entry in self.list_installed(last_good) if entry.enabled]
         plugins = [entry.plugin for entry in installed if entry.plugin is not None and entry.counts]
         return plugins, [f"plugin {entry.id}: {entry.problem}" for entry in installed if entry.problem]
 
@@ -205,7 +205,7 @@ class PluginStore:
             shutil.rmtree(self.folder / plugin_id, ignore_errors=True)
 
     def _check_dependents(self, plugin_id: str) -> None:
-        for entry in self.installed():
+        for entry in self.list_installed():
             depends = entry.plugin is not None and any(
                 dependency.id == plugin_id for dependency in entry.plugin.manifest.dependencies
             )

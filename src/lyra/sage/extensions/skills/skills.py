@@ -34,9 +34,9 @@ from lyra.sage.extensions.extension_files import (
     ExtensionFiles,
     ExtensionPlace,
     MarkdownFile,
-    declared_tools,
     markdown_files,
     one_line,
+    read_tools,
 )
 
 # ---------------------------------------------------------------- triggers
@@ -319,7 +319,7 @@ class Skills(ExtensionFiles[Skill]):
         except UnicodeDecodeError:
             raise ToolError(f"{name} is not a text", reason="binary") from None
 
-    def _listed(self, place: ExtensionPlace) -> tuple[list[str], list[Mistake]]:
+    def _list_files(self, place: ExtensionPlace) -> tuple[list[str], list[Mistake]]:
         paths, mistakes = markdown_files(place, self.KIND)
         base = os.path.join(place.folder, self.KIND)
         return [path for path in paths if is_skill(os.path.relpath(path, base))], mistakes
@@ -358,11 +358,11 @@ def _skill(file: MarkdownFile, place: ExtensionPlace) -> Skill:
         description=description,
         body=file.body,
         when_to_use=file.text("when_to_use"),
-        allowed_tools=declared_tools(file, "allowed_tools", place),
+        allowed_tools=read_tools(file, "allowed_tools", place),
         user_invocable=file.flag("user_invocable", default=True),
         model_invocable=not file.flag("disable_model_invocation"),
         argument_hint=file.text("argument_hint", most=120),
-        priority=file.whole("priority", least=-_PRIORITY_MAX, most=_PRIORITY_MAX) or 0,
+        priority=file.integer("priority", least=-_PRIORITY_MAX, most=_PRIORITY_MAX) or 0,
         triggers=read_triggers(file),
         folder=folder,
         source=file.path,

@@ -1,4 +1,4 @@
-"""Diagnostics with the result of an edit: `diagnosed(tools, …)` wraps the tools that edit files.
+"""Diagnostics with the result of an edit: `add_diagnostics(tools, …)` wraps the tools that edit files.
 
     tools = diagnosed(tools, Diagnostics(config.diagnostics, workspace))
 
@@ -21,11 +21,11 @@ import msgspec
 
 from lyra.core.tool import Tool, ToolCall
 from lyra.errors import LyraError
-from lyra.sage.project.diagnostics.code_problem import CheckCommand, CheckReport, FileChecks, described, run_check
+from lyra.sage.project.diagnostics.code_problem import CheckCommand, CheckReport, FileChecks, describe, run_check
 from lyra.sage.project.diagnostics.language_server import LanguageServers
 from lyra.tools.builtin.files import TextFile
 from lyra.tools.builtin.workspace import Workspace
-from lyra.tools.wrapped import Next, layered
+from lyra.tools.wrapped import Next, add_layers
 
 if TYPE_CHECKING:
     from lyra.sandbox import Sandbox
@@ -77,7 +77,7 @@ class Diagnostics:
 
     async def around(self, call: ToolCall, inner: Next) -> Any:
         """Return the layer around an edit."""
-        edited = self._edited(call)
+        edited = self._find_edit(call)
         if edited is None:
             return await inner(call)
         before = await self._before(edited)
@@ -85,9 +85,9 @@ class Diagnostics:
         after = await self._reports(edited)
         if not isinstance(output, str) or not after:
             return output
-        return f"{output}\n\n{described(before, after)}"
+        return f"{output}\n\n{describe(before, after)}"
 
-    def _edited(self, call: ToolCall) -> _Edited | None:
+    def _find_edit(self, call: ToolCall) -> _Edited | None:
         path = call.arguments.get(EDIT_TOOLS[call.name])
         if not isinstance(path, str) or not path or "\0" in path:
             return None
@@ -138,16 +138,16 @@ class Diagnostics:
         return self._workspace.read(path, most=_FILE_BYTES_MAX).data
 
 
-def diagnosed(tools: Iterable[Any], diagnostics: Diagnostics) -> list[Any]:
+def add_diagnostics(tools: Iterable[Any], diagnostics: Diagnostics) -> list[Any]:
     """Return the tools; those of Lyra's own that edit a file add diagnostics to their results. Without settings, and
     for all other tools and sources of tools, nothing changes."""
     if not diagnostics:
         return list(tools)
 
-    def wrapped(tool: Any) -> Any:
+    def wrap(tool: Any) -> Any:
         if not isinstance(tool, Tool) or not tool.builtin or tool.name not in EDIT_TOOLS:
             return tool
-        layer = layered(tool, [diagnostics.around])
+        layer = add_layers(tool, [diagnostics.around])
         return msgspec.structs.replace(layer, trusted=False, untrusted=True)
 
-    return [wrapped(tool) for tool in tools]
+    return [wrap(tool) for tool in tools]

@@ -75,13 +75,13 @@ def read_problems(program: str, output: str, *, root: str, failed: bool) -> tupl
     """Return the problems in a program's output: lines that begin with a place, `FILE:LINE:COLUMN: TEXT`. Without any,
     and if the program failed, every line is one."""
     lines = [line for line in output.split("\n") if line.strip()]
-    problems = list(_placed(program, lines, root))
+    problems = list(_parse_places(program, lines, root))
     if not problems and failed:
         problems = [problem_of(program, "", 0, 0, line) for line in lines]
     return tuple(problems[:PROBLEMS_MAX])
 
 
-def _placed(program: str, lines: Iterable[str], root: str) -> Iterator[CodeProblem]:
+def _parse_places(program: str, lines: Iterable[str], root: str) -> Iterator[CodeProblem]:
     for line in lines:
         match = _PLACE.match(line[:_LINE_CHARS_MAX])
         if match is not None:
@@ -102,11 +102,11 @@ def _text(text: str) -> str:
 
 
 # ---------------------------------------------------------------- new ones first
-def described(before: Sequence[CheckReport] | None, after: Sequence[CheckReport]) -> str:
+def describe(before: Sequence[CheckReport] | None, after: Sequence[CheckReport]) -> str:
     """Return the problems after an edit: new ones first, then some of those that were there before it. Without `before`
     it is not known which are new."""
     problems = [problem for report in after for problem in report.problems]
-    new, old = _divided(before, problems)
+    new, old = _divide(before, problems)
     lines = [_heading(before, new, old, after)]
     word = "new: " if before is not None else ""
     lines += [f"{word}{problem.shown}" for problem in new[:_NEW_SHOWN]]
@@ -119,7 +119,7 @@ def described(before: Sequence[CheckReport] | None, after: Sequence[CheckReport]
     return "\n".join(lines)
 
 
-def _divided(
+def _divide(
     before: Sequence[CheckReport] | None, problems: Iterable[CodeProblem]
 ) -> tuple[list[CodeProblem], list[CodeProblem]]:
     if before is None:

@@ -101,13 +101,13 @@ class _Server:
         self._root = root
         self._pipes = pipes
         self._tasks = Tasks()
-        self._stream = MessageStream(pipes.reader, pipes.writer, self._told)
+        self._stream = MessageStream(pipes.reader, pipes.writer, self._on_notification)
         self._versions: dict[str, int] = {}  # of the files that are open
         self._published: dict[str, tuple[int | None, list[Any]]] = {}
         self._news = asyncio.Event()
         self._reading = self._tasks.start(self._stream.receive(), name=f"language server {self._program}")
         self._greeting = self._tasks.start(self._greet(), name=f"greeting of {self._program}")
-        self._greeting.add_done_callback(_seen)
+        self._greeting.add_done_callback(_mark_seen)
         self._ending: asyncio.Task[Any] | None = None
         self._can_be_asked = False
         self._turn = asyncio.Lock()  # one file at a time
@@ -217,7 +217,7 @@ class _Server:
         finally:
             news.cancel()
 
-    def _told(self, method: str, params: Any) -> None:
+    def _on_notification(self, method: str, params: Any) -> None:
         if method != "textDocument/publishDiagnostics" or not isinstance(params, dict):
             return
         uri, items, version = params.get("uri"), params.get("diagnostics"), params.get("version")
@@ -229,7 +229,7 @@ class _Server:
             self._news.set()
 
 
-def _seen(task: asyncio.Task[Any]) -> None:
+def _mark_seen(task: asyncio.Task[Any]) -> None:
     """Mark the error of a task as seen: the callers that wait for it get it, and there may be none any more."""
     if not task.cancelled():
         task.exception()

@@ -111,7 +111,7 @@ def _by_walk(root: str, passed_over: Collection[str]) -> Iterator[str]:
         try:
             with os.scandir(descriptor) as entries:
                 listed = sorted(entries, key=lambda entry: entry.name)
-            rules = rules.added(_ignore_file(descriptor), prefix + folder)
+            rules = rules.add(_ignore_file(descriptor), prefix + folder)
             for entry in listed:
                 path = f"{folder}{entry.name}"
                 if entry.name.startswith("."):
@@ -144,7 +144,7 @@ def _rules_above(root: str) -> tuple[str, IgnoreRules]:
             descriptor = open_folder(folder)
         except OSError:
             continue
-        rules = rules.added(_ignore_file(descriptor), f"{folder[len(top) + 1 :]}/".lstrip("/"))
+        rules = rules.add(_ignore_file(descriptor), f"{folder[len(top) + 1 :]}/".lstrip("/"))
         os.close(descriptor)
     return f"{root[len(top) + 1 :]}/".lstrip("/"), rules
 
@@ -184,7 +184,7 @@ class IgnoreRules:
     def __init__(self, rules: tuple[_IgnoreRule, ...] = ()) -> None:
         self._rules = rules
 
-    def added(self, text: str, base: str) -> Self:
+    def add(self, text: str, base: str) -> Self:
         """These rules and those of the `.gitignore` in the folder `base` ("" is the root)."""
         rules = [rule for line in text.split("\n") if (rule := _rule(line, base)) is not None]
         return type(self)((*self._rules, *rules)[:_RULES_MAX])

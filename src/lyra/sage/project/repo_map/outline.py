@@ -116,13 +116,13 @@ _ALSO: Final = {"typescript": "javascript", "tsx": "javascript", "cpp": "c", "c_
 
 
 @lru_cache(maxsize=len(PATTERN_LANGUAGES))
-def _compiled(name: str) -> tuple[re.Pattern[str], ...]:
+def _compile_patterns(name: str) -> tuple[re.Pattern[str], ...]:
     return tuple(re.compile(pattern) for pattern in PATTERN_LANGUAGES.get(_ALSO.get(name, name), ()))
 
 
 def pattern_symbols(name: str, text: str) -> list[MapSymbol]:
     """Return the symbols in the order of the source; none for a language without patterns."""
-    patterns = _compiled(name)
+    patterns = _compile_patterns(name)
     symbols: list[MapSymbol] = []
     if not patterns:
         return symbols

@@ -83,7 +83,7 @@ def rank(
 ) -> list[RankedFile]:
     """Return the best `most` symbols of the files whose path begins with `within`, by file, the best file first."""
     asked = _Query(query)
-    rows = _scored(outlines, _Counts(outlines), asked, _recent(outlines), within)
+    rows = _score(outlines, _Counts(outlines), asked, _recent(outlines), within)
     best = nlargest(most, rows, key=lambda row: (row[0], row[1], -row[2]))
     chosen: dict[str, dict[int, float]] = {}
     for score, path, index in best:
@@ -131,7 +131,7 @@ class _Counts:
                         counted[name] = counted.get(name, 0.0) + (1.0 if is_meant else _UNKNOWN_MODULE) / len(homes)
         return mentioned
 
-    def of(self, path: str, name: str, *, is_member: bool) -> float:
+    def count(self, path: str, name: str, *, is_member: bool) -> float:
         if is_member or name not in self._top:
             return self._shared[name]
         return self._of[path].get(name, 0.0)
@@ -153,7 +153,7 @@ def _recent(outlines: Mapping[str, CachedOutline]) -> frozenset[str]:
     return frozenset(paths) if len(paths) <= max(1, _RECENT_SHARE_MAX * len(outlines)) else frozenset()
 
 
-def _scored(
+def _score(
     outlines: Mapping[str, CachedOutline],
     counts: _Counts,
     asked: _Query,
@@ -177,7 +177,7 @@ def _scored(
             if name not in shapes:
                 shapes[name] = _shape(name, folders) * asked.weigh_name(name)
             is_member = name != marked
-            weight = counts.of(path, name, is_member=is_member)
+            weight = counts.count(path, name, is_member=is_member)
             if is_member:
                 weight = min(weight, owner) * _MEMBER
             else:
@@ -258,7 +258,7 @@ class OutlineCache:
 
     def __init__(self, path: str = "", *, parsers: bool = True) -> None:
         self._path = path
-        self._made_by = _made_by() if parsers else f"patterns {_FORMAT} {__version__}"
+        self._made_by = _render_version() if parsers else f"patterns {_FORMAT} {__version__}"
         self.outlines: dict[str, CachedOutline] = self._load() if path else {}
 
     def _load(self) -> dict[str, CachedOutline]:
@@ -287,6 +287,6 @@ class OutlineCache:
                 os.unlink(temporary)
 
 
-def _made_by() -> str:
+def _render_version() -> str:
     grammars = ",".join(name for name in LANGUAGES if is_installed(name))
     return f"{_FORMAT} {__version__} {grammars}"

@@ -81,7 +81,7 @@ class RepoMap:
         if answer is None:
             raise ToolError("the map could not be made: its worker ended before it was done", reason="exec_failed")
         self.files_read = answer["read"]
-        return await asyncio.to_thread(self._rendered, answer, root, tokens)
+        return await asyncio.to_thread(self._render, answer, root, tokens)
 
     def _cache_folder(self) -> str:
         """Return the folder of the caller, or else one that is removed with this object."""
@@ -138,9 +138,9 @@ class RepoMap:
         return answer
 
     # ------------------------------------------------------------ the text
-    def _rendered(self, answer: dict[str, Any], root: str, tokens: int) -> str:
+    def _render(self, answer: dict[str, Any], root: str, tokens: int) -> str:
         def render_path(path: str) -> str:
-            return visible(self._workspace.shown(os.path.join(root, path)))
+            return visible(self._workspace.display_path(os.path.join(root, path)))
 
         files = [(render_path(path), symbols) for path, symbols in answer["files"] if not self._hides(root, path)]
         plain = [render_path(path) for path in answer["plain"] if not self._hides(root, path)]

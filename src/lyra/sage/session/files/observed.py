@@ -23,12 +23,12 @@ from lyra.sage.session.files.state import (
     ABSENT,
     FileState,
     StatSignature,
+    encode_name,
     look_at,
-    opened_parent,
+    open_parent,
     read_name,
     signature_of,
     state_without_content,
-    written_name,
 )
 from lyra.sandbox.paths import Beneath, real_path
 from lyra.sandbox.protection.protected_names import OBEYED_KEYS, home_paths
@@ -115,7 +115,7 @@ class ObservedFiles:
         lines: list[JournalLine] = []
         places = _places(root, path)
         complete = {folder for folder in (root, *places) if self._is_listed(folder)}
-        with _opened(root) as beneath:
+        with _open_root(root) as beneath:
             if beneath is None:
                 return []
             for place in places:
@@ -136,7 +136,7 @@ class ObservedFiles:
     def scan(self, by: str) -> list[JournalLine]:
         """Look at every file of the workspace, within the bounds."""
         with ExitStack() as stack:
-            opened = [stack.enter_context(_opened(root)) for root in self.roots]
+            opened = [stack.enter_context(_open_root(root)) for root in self.roots]
             roots = [beneath for beneath in opened if beneath is not None]
             listing = list_workspace(roots, files_max=self.bounds.files_max, without=self.without)
             lines = self._compare(roots, listing, by)
@@ -147,12 +147,12 @@ class ObservedFiles:
     def remove_leftovers(self) -> None:
         """Remove the files that a restore was about to put in place when its process was killed."""
         for root in self.roots:
-            with _opened(root) as beneath:
+            with _open_root(root) as beneath:
                 if beneath is None:
                     continue
                 listing = list_workspace([beneath], files_max=self.bounds.files_max, without=self.without)
                 for path in listing.leftovers:
-                    with suppress(OSError), opened_parent(beneath, path) as (parent, name):
+                    with suppress(OSError), open_parent(beneath, path) as (parent, name):
                         os.unlink(name, dir_fd=parent)
 
     # ------------------------------------------------------------ comparing
@@ -220,7 +220,7 @@ class ObservedFiles:
         before = None if known is None else known.state
         if before is not None and before.kind != "folder" and seen.state.kind == "folder":
             complete.add(path)  # it is new: all that is in it came after
-        name = written_name(path)
+        name = encode_name(path)
         self._known[path] = seen
         if before is None or (seen.state.is_kept and before == plain):
             return [Seen(name, seen.state, seen.signature, seen.is_listed)]
@@ -245,9 +245,9 @@ class ObservedFiles:
         if state.kind not in ("file", "link"):
             return state, signature
         try:
-            with opened_parent(root, path) as (parent, name):
+            with open_parent(root, path) as (parent, name):
                 if state.kind == "link":
-                    return FileState("link", 0, written_name(os.readlink(name, dir_fd=parent))), signature
+                    return FileState("link", 0, encode_name(os.readlink(name, dir_fd=parent))), signature
                 if status.st_size > bytes_max:
                     return state, signature
                 return self._keep(parent, name)
@@ -290,7 +290,7 @@ def _is_below(path: str, folder: str) -> bool:
 
 
 @contextmanager
-def _opened(root: str) -> Iterator[Beneath | None]:
+def _open_root(root: str) -> Iterator[Beneath | None]:
     """Yield a workspace folder; None where it is missing."""
     try:
         beneath = Beneath(root)

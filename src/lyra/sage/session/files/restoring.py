@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from lyra.core.secrets.visible import visible
 from lyra.errors import Corrupt
 from lyra.sage.session.files.observed import LEFTOVER_PREFIX
-from lyra.sage.session.files.state import FileState, look_at, opened_parent, read_name
+from lyra.sage.session.files.state import FileState, look_at, open_parent, read_name
 from lyra.sandbox.paths import Beneath
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def restore_paths(
 
 def set_folder_mode(root: str, path: str, mode: int) -> None:
     """Set the mode of a folder of the workspace folder `root`, also of one that may not be read."""
-    with Beneath(root) as beneath, opened_parent(beneath, path) as (parent, name):
+    with Beneath(root) as beneath, open_parent(beneath, path) as (parent, name):
         _change_mode(parent, name, mode)
 
 
@@ -74,7 +74,7 @@ def _open_folder(root: Beneath, planned: PlannedPath, _contents: KeptContents) -
     """Give the owner of a folder all rights while what is in it is restored."""
     if planned.now.kind != "folder" or planned.now.mode & _OWNERS_RIGHTS == _OWNERS_RIGHTS:
         return False
-    with opened_parent(root, planned.path) as (parent, name):
+    with open_parent(root, planned.path) as (parent, name):
         _change_mode(parent, name, planned.now.mode | _OWNERS_RIGHTS)
     return False
 
@@ -84,7 +84,7 @@ def _remove(root: Beneath, planned: PlannedPath, _contents: KeptContents) -> boo
     now, target = planned.now.kind, planned.target.kind
     if now == "absent" or not (target == "absent" or "folder" in (now, target)) or now == target:
         return False
-    with opened_parent(root, planned.path) as (parent, name):
+    with open_parent(root, planned.path) as (parent, name):
         if now != "folder":
             os.unlink(name, dir_fd=parent)
             return True
@@ -97,7 +97,7 @@ def _make_folder(root: Beneath, planned: PlannedPath, _contents: KeptContents) -
     if planned.target.kind != "folder" or planned.now.kind == "folder":
         return False
     _make_above(root, planned.path)
-    with opened_parent(root, planned.path) as (parent, name):
+    with open_parent(root, planned.path) as (parent, name):
         os.mkdir(name, _OWNERS_RIGHTS, dir_fd=parent)
         _change_mode(parent, name, planned.target.mode | _OWNERS_RIGHTS)
     return True
@@ -110,7 +110,7 @@ def _put(root: Beneath, planned: PlannedPath, contents: KeptContents) -> bool:
     digest = planned.target.digest
     data = b"" if digest is None else contents.read(digest)
     _make_above(root, planned.path)
-    with opened_parent(root, planned.path) as (parent, name):
+    with open_parent(root, planned.path) as (parent, name):
         beside = f"{LEFTOVER_PREFIX}{os.getpid()}-{next(_count)}"
         try:
             if planned.target.kind == "link":
@@ -129,7 +129,7 @@ def _set_mode(root: Beneath, planned: PlannedPath, _contents: KeptContents) -> b
     """Return the modes of folders come last: a folder may be closed to writing."""
     if planned.target.kind != "folder":
         return False
-    with opened_parent(root, planned.path) as (parent, name):
+    with open_parent(root, planned.path) as (parent, name):
         _change_mode(parent, name, planned.target.mode)
     return True
 
@@ -164,7 +164,7 @@ def _make_above(root: Beneath, path: str) -> None:
     if folder == root.root or look_at(root, folder) is not None:
         return
     _make_above(root, folder)
-    with opened_parent(root, folder) as (parent, name), suppress(FileExistsError):
+    with open_parent(root, folder) as (parent, name), suppress(FileExistsError):
         os.mkdir(name, dir_fd=parent)
 
 

@@ -34,7 +34,7 @@ _UNKEPT: Final = "~"  # begins the content of a file whose bytes are not kept; a
 
 class FileState(msgspec.Struct, frozen=True, array_like=True):
     """`content`: of a file the digest of its bytes, or a text of its size and time where the bytes are not kept; of a
-    link its target, in the form of `written_name`."""
+    link its target, in the form of `encode_name`."""
 
     kind: str = "absent"
     mode: int = 0
@@ -83,7 +83,7 @@ def state_without_content(status: os.stat_result) -> FileState:
 
 
 @contextmanager
-def opened_parent(root: Beneath, path: str) -> Iterator[tuple[int, str]]:
+def open_parent(root: Beneath, path: str) -> Iterator[tuple[int, str]]:
     """Yield a descriptor of the folder that a path lies in, and the name in it; FileNotFoundError where there is none,
     or where a symlink is on the way."""
     folder, name = os.path.split(path)
@@ -106,7 +106,7 @@ def look_at(root: Beneath, path: str) -> os.stat_result | None:
     try:
         if path == root.root:
             return os.stat(root.fd)
-        with opened_parent(root, path) as (parent, name):
+        with open_parent(root, path) as (parent, name):
             return os.stat(name, dir_fd=parent, follow_symlinks=False)
     except OSError as error:
         if error.errno in _ABSENT_ERRORS:
@@ -115,7 +115,7 @@ def look_at(root: Beneath, path: str) -> os.stat_result | None:
 
 
 # ------------------------------------------------------------ names in the journal
-def written_name(name: str) -> str:
+def encode_name(name: str) -> str:
     """Return a path or a link's target as text for the journal; bytes that are no UTF-8 are written in hexadecimal."""
     try:
         name.encode()

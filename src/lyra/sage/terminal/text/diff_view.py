@@ -112,7 +112,7 @@ def _with_changed_words(rows: list[_Row]) -> Iterator[_Row]:
         end = _run_end(rows, middle, "+")
         removed, added = rows[index:middle], rows[middle:end]
         if len(removed) == len(added):
-            pairs = [_paired(old, new) for old, new in zip(removed, added, strict=True)]
+            pairs = [_pair_rows(old, new) for old, new in zip(removed, added, strict=True)]
             removed, added = [old for old, _ in pairs], [new for _, new in pairs]
         yield from removed
         yield from added
@@ -126,7 +126,7 @@ def _run_end(rows: list[_Row], start: int, sign: str) -> int:
     return end
 
 
-def _paired(old: _Row, new: _Row) -> tuple[_Row, _Row]:
+def _pair_rows(old: _Row, new: _Row) -> tuple[_Row, _Row]:
     if max(len(old.text), len(new.text)) > _PAIR_CHARS_MAX:
         return old, new
     left, right = _WORDS.findall(old.text), _WORDS.findall(new.text)

@@ -52,12 +52,12 @@ def markdown_lines(text: str, width: int, *, colour: bool) -> list[Line]:
     """Return the lines of one block."""
     text = scrub(text)
     try:
-        return _rendered(text, width, colour=colour)
+        return _render(text, width, colour=colour)
     except Exception:  # noqa: BLE001 - a text that the layout cannot take is shown as it is
         return [[("", line)] for part in text.split("\n") for line in wrap_text(part, width)]
 
 
-def _rendered(text: str, width: int, *, colour: bool) -> list[Line]:
+def _render(text: str, width: int, *, colour: bool) -> list[Line]:
     is_prose = not _BARE_FENCE.search(text) and "|" not in text
     console = _console(colour)
     options = console.options.update(width=min(width, _PROSE_COLUMNS_MAX) if is_prose else width)

@@ -3,7 +3,7 @@
 A line is a list of (style, text) pairs without line ends. Tool calls have a column for the verb, one for its object and
 figures at the right edge; on a narrow terminal the figures are moved below. Widths are counted in cells of the
 terminal. All text from models, tools and files is made harmless here first (`exact`, `scrub`). Styles and marks
-are one table each; only `encoded` and the screen turn them into escape sequences.
+are one table each; only `encode_line` and the screen turn them into escape sequences.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def strip_style(line: Line) -> str:
     return "".join(text for _, text in line)
 
 
-def indented(lines: Sequence[Line], columns: int) -> list[Line]:
+def indent_lines(lines: Sequence[Line], columns: int) -> list[Line]:
     return [[("", " " * columns), *line] if line else line for line in lines]
 
 
@@ -156,7 +156,7 @@ def row(verb: str, about: Line, figures: Line, width: int, *, verb_style: str = 
 # ---------------------------------------------------------------- encoding
 
 
-def encoded(line: Line, *, colour: bool, unicode: bool) -> str:
+def encode_line(line: Line, *, colour: bool, unicode: bool) -> str:
     """Return a line with its styles. Every finished line of the live screen passes here."""
     parts: list[str] = []
     for style, text in line:
