@@ -119,7 +119,7 @@ class ReplSession:
                 is_expression, whole = False, text
             statements = parse_all(Source(NAME, whole)).module.statements
         named = {node.name: node for node in statements if isinstance(node, _NAMED)}
-        bound = list(dict.fromkeys(_bound(statements)))
+        bound = list(dict.fromkeys(_list_bound(statements)))
         known = [name for name in self._variables if name not in named]
         whole = _assigning(whole, statements, known)
         kept = {name: kept for name, kept in self._declared.items() if name not in named and name not in bound}
@@ -147,7 +147,7 @@ class ReplSession:
         top_level = program.functions[program.entry].code[0][2]
         _skip(program.functions[top_level], first_line)
         for function in program.functions:
-            function.code = [_moved(instruction, offset, slots) for instruction in function.code]
+            function.code = [_move_instruction(instruction, offset, slots) for instruction in function.code]
             function.file += files
         mine.files += program.files
         start = Function(
@@ -197,7 +197,9 @@ def _skip(top_level: Function, first_line: int) -> None:
             top_level.places[index] = 0
 
 
-def _moved(instruction: tuple[int, int, int, int], offset: int, slots: list[int]) -> tuple[int, int, int, int]:
+def _move_instruction(
+    instruction: tuple[int, int, int, int], offset: int, slots: list[int]
+) -> tuple[int, int, int, int]:
     op, *operands = instruction
     row = OPCODES[op]
     a, b, c = (
@@ -207,13 +209,13 @@ def _moved(instruction: tuple[int, int, int, int], offset: int, slots: list[int]
     return op, a, b, c
 
 
-def _bound(statements: Iterable[ast.Statement]) -> Iterable[str]:
+def _list_bound(statements: Iterable[ast.Statement]) -> Iterable[str]:
     """The variables that a piece declares at its top level."""
     for node in statements:
         if isinstance(node, ast.Let):
             yield node.name
         elif isinstance(node, ast.Parallel):
-            yield from _bound(node.body.statements)
+            yield from _list_bound(node.body.statements)
 
 
 def _assigning(text: str, statements: Iterable[ast.Statement], known: list[str]) -> str:

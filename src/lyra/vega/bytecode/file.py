@@ -45,26 +45,26 @@ def load(data: bytes) -> Program:
     from lyra.vega.bytecode.verifier import verify
 
     if len(data) > VEGA_BYTECODE_BYTES_MAX:
-        raise _damaged("it is too large")
+        raise _make_error("it is too large")
     if not data.startswith(MAGIC) or len(data) < HEAD:
-        raise _damaged("it does not begin as one")
+        raise _make_error("it does not begin as one")
     version = int.from_bytes(data[4:6], "big")
     if version != VERSION:
-        raise _damaged(f"it is of version {version}, this machine runs version {VERSION}")
+        raise _make_error(f"it is of version {version}, this machine runs version {VERSION}")
     body = data[HEAD:]
     if hashlib.sha256(body).digest() != data[6:HEAD]:
-        raise _damaged("its content does not fit its hash")
+        raise _make_error("its content does not fit its hash")
     try:
         program = _DECODER.decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise _damaged(str(error)) from None
+        raise _make_error(str(error)) from None
     for function in program.functions:
         function.constants = [_constant_from(constant) for constant in function.constants]
     verify(program)
     return program
 
 
-def _damaged(why: str) -> BytecodeError:
+def _make_error(why: str) -> BytecodeError:
     return BytecodeError(f"this is not a usable .vgb file: {why}", hint="compile the source again")
 
 
@@ -105,7 +105,7 @@ def _constant_from(value: Any) -> Any:
             return UNSET
         if type(inner) is int:
             return _exact(key, inner)
-    raise _damaged("it has a constant of an unknown kind")
+    raise _make_error("it has a constant of an unknown kind")
 
 
 def _exact(key: Any, number: int) -> Any:
@@ -113,10 +113,10 @@ def _exact(key: Any, number: int) -> Any:
         try:
             return Money(number)
         except LyraError:
-            raise _damaged("it has an amount of money that is too large") from None
+            raise _make_error("it has an amount of money that is too large") from None
     if key == _DURATION and INT_MIN <= number <= INT_MAX:
         return Duration(number)
-    raise _damaged("it has a constant of an unknown kind")
+    raise _make_error("it has a constant of an unknown kind")
 
 
 # ---------------- A program as people read it: functions, constants, one instruction a line

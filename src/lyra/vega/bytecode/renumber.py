@@ -35,10 +35,10 @@ def fitted(old: Program, new: Program) -> Program:
     names = [*old.globals, *[""] * (1 + max(variables, default=-1) - len(old.globals))]
     for number, name in zip(variables, new.globals, strict=True):
         names[number] = name
-    laid: list[Function] = [_gone(function) for function in old.functions]
-    laid += [_gone(old.functions[0])] * (1 + max(functions, default=-1) - len(laid))
+    laid: list[Function] = [_make_empty(function) for function in old.functions]
+    laid += [_make_empty(old.functions[0])] * (1 + max(functions, default=-1) - len(laid))
     for number, function in zip(functions, new.functions, strict=True):
-        laid[number] = _renumbered(function, functions, variables)
+        laid[number] = _renumber_function(function, functions, variables)
     return msgspec.structs.replace(
         new,
         functions=laid,
@@ -54,8 +54,8 @@ def fitted(old: Program, new: Program) -> Program:
 def numbers(old: Program, new: Program) -> list[int]:
     """For each function of the newer program the number that it has when it is fitted."""
     return _places(
-        [(*_key(old, function), _masked(function)) for function in old.functions],
-        [(*_key(new, function), _masked(function)) for function in new.functions],
+        [(*_key(old, function), _mask(function)) for function in old.functions],
+        [(*_key(new, function), _mask(function)) for function in new.functions],
     )
 
 
@@ -88,7 +88,7 @@ def _places(old: Sequence[tuple[Hashable, ...]], new: Sequence[tuple[Hashable, .
 
 
 # ---------------------------------------------------------------- renumbering
-def _renumbered(function: Function, functions: list[int], variables: list[int]) -> Function:
+def _renumber_function(function: Function, functions: list[int], variables: list[int]) -> Function:
     tables = {"function": functions, "global": variables}
     code = [_instruction(instruction, tables) for instruction in function.code]
     return msgspec.structs.replace(function, code=code, tree=_tree(function.tree, functions))
@@ -129,7 +129,7 @@ def _agent(info: AgentInfo, functions: list[int]) -> AgentInfo:
 _EMPTY: Final = [(OP_RETURN_NULL, 0, 0, 0)]
 
 
-def _gone(function: Function) -> Function:
+def _make_empty(function: Function) -> Function:
     """The place of a function that there is no more."""
     own = len(function.parameters) + function.captures
     return Function(
@@ -150,13 +150,13 @@ def is_gone(function: Function) -> bool:
 # ---------------------------------------------------------------- comparing
 def shape(function: Function) -> bytes:
     """All that a function does by itself, without where it stands in its source."""
-    return _encoded(function, function.code)
+    return _encode(function, function.code)
 
 
-def _masked(function: Function) -> bytes:
+def _mask(function: Function) -> bytes:
     """The function as data with the numbers of other functions and globals left out."""
     blind = {"function": _Zero(), "global": _Zero()}
-    return _encoded(function, [_instruction(instruction, blind) for instruction in function.code])  # type: ignore[arg-type]
+    return _encode(function, [_instruction(instruction, blind) for instruction in function.code])  # type: ignore[arg-type]
 
 
 class _Zero:
@@ -164,7 +164,7 @@ class _Zero:
         return 0
 
 
-def _encoded(function: Function, code: list[Instruction]) -> bytes:
+def _encode(function: Function, code: list[Instruction]) -> bytes:
     plain = msgspec.to_builtins(function, builtin_types=(bytes,), enc_hook=repr)
     plain.update(file=0, places=[], tree=None, code=code)
     return msgspec.msgpack.encode(plain)

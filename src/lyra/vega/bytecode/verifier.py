@@ -30,16 +30,16 @@ def verify(program: Program) -> None:
     """BytecodeError unless the program can be run."""
     functions = program.functions
     if not program.files or not functions:
-        raise _refused(None, 0, "it is empty")
+        raise _make_error(None, 0, "it is empty")
     if len(functions) > VEGA_FUNCTIONS_MAX or len(program.globals) > VEGA_GLOBALS_MAX:
-        raise _refused(None, 0, "it has too many functions or globals")
+        raise _make_error(None, 0, "it has too many functions or globals")
     _check_no_parameters(program, program.entry, "entry")
     if program.main != -1:
         _function_index(program, program.main, "main")
     for agent in program.agents.values():
         _check_no_parameters(program, agent.configuration, f"agent {agent.name}")
         if not 0 <= agent.file < len(program.files):
-            raise _refused(None, 0, f"agent {agent.name} has no file")
+            raise _make_error(None, 0, f"agent {agent.name} has no file")
         for tool in agent.tools:
             _tool(program, tool)
     for tool in program.tools.values():
@@ -49,35 +49,35 @@ def verify(program: Program) -> None:
     for test in program.tests:
         _check_no_parameters(program, test.function, f"test {test.name}")
     if any(len(row) != 3 and (len(row) < 5 or row[0] != "node") for row in program.imports):
-        raise _refused(None, 0, "an import is not kind, target and name")
+        raise _make_error(None, 0, "an import is not kind, target and name")
     for function in functions:
         _FunctionVerifier(program, function).verify()
 
 
-def _refused(function: Function | None, index: int, why: str) -> BytecodeError:
+def _make_error(function: Function | None, index: int, why: str) -> BytecodeError:
     where = f" in `{function.name}` at {index}" if function is not None else ""
     return BytecodeError(f"this bytecode cannot be run: {why}{where}", hint="compile the source again")
 
 
 def _function_index(program: Program, index: int, what: str) -> Function:
     if not 0 <= index < len(program.functions):
-        raise _refused(None, 0, f"{what} has no function")
+        raise _make_error(None, 0, f"{what} has no function")
     function = program.functions[index]
     if function.captures:
-        raise _refused(None, 0, f"{what} is a function that captures variables")
+        raise _make_error(None, 0, f"{what} is a function that captures variables")
     return function
 
 
 def _check_no_parameters(program: Program, index: int, what: str) -> None:
     """One that is called without arguments."""
     if _function_index(program, index, what).parameters:
-        raise _refused(None, 0, f"{what} has parameters")
+        raise _make_error(None, 0, f"{what} has parameters")
 
 
 def _tool(program: Program, tool: ToolInfo) -> None:
     function = _function_index(program, tool.function, f"tool {tool.name}")
     if len(function.parameters) != len(tool.parameters):
-        raise _refused(None, 0, f"tool {tool.name} has other parameters than its function")
+        raise _make_error(None, 0, f"tool {tool.name} has other parameters than its function")
 
 
 class _FunctionVerifier:
@@ -87,7 +87,7 @@ class _FunctionVerifier:
         self.at = 0
 
     def fail(self, why: str) -> BytecodeError:
-        return _refused(self.function, self.at, why)
+        return _make_error(self.function, self.at, why)
 
     def verify(self) -> None:
         function = self.function

@@ -238,7 +238,7 @@ class ModuleCheck:
                     self.error_on(argument, "an argument by position cannot follow a named one")
                     return
                 if index >= len(order):
-                    count = "no arguments" if not order else _counted(len(order), signature.optional)
+                    count = "no arguments" if not order else _count_arguments(len(order), signature.optional)
                     self.error_on(
                         argument, f"`{name}` takes {count}, and {len(given)} are given", _heading(name, order)
                     )
@@ -284,7 +284,7 @@ def how_to_write(wanted: ValueKind, given: ValueKind) -> str | None:
     return None
 
 
-def _counted(most: int, optional: frozenset[str]) -> str:
+def _count_arguments(most: int, optional: frozenset[str]) -> str:
     return f"{'at most ' if optional else ''}{most} argument{'s' if most != 1 else ''}"
 
 

@@ -183,35 +183,35 @@ def kind_from_operator(sign: str, left: ValueKind, right: ValueKind) -> ValueKin
     return _RULES[sign](left, right)
 
 
-def _compared(left: ValueKind, right: ValueKind) -> ValueKind | None:
+def _compare(left: ValueKind, right: ValueKind) -> ValueKind | None:
     return BOOL if left.name == right.name and left.name in _ORDERED else None
 
 
-def _added(left: ValueKind, right: ValueKind) -> ValueKind | None:
+def _add(left: ValueKind, right: ValueKind) -> ValueKind | None:
     if left.name == right.name and left.name in ("money", "duration", "list"):
         return left if left == right else ValueKind(left.name)
     return None
 
 
-def _multiplied(left: ValueKind, right: ValueKind) -> ValueKind | None:
+def _multiply(left: ValueKind, right: ValueKind) -> ValueKind | None:
     for amount, factor in ((left, right), (right, left)):
         if amount.name in ("money", "duration") and factor.name == "int":
             return amount
     return None
 
 
-def _divided(_left: ValueKind, _right: ValueKind) -> ValueKind | None:
+def _divide(_left: ValueKind, _right: ValueKind) -> ValueKind | None:
     return None  # numbers are handled in `kind_from_operator`, and no other kind can be divided
 
 
 _COMPARISONS: Final = ("<", "<=", ">", ">=")
 _RULES: Final[dict[str, Callable[[ValueKind, ValueKind], ValueKind | None]]] = {
-    **dict.fromkeys(_COMPARISONS, _compared),
-    "+": _added,
+    **dict.fromkeys(_COMPARISONS, _compare),
+    "+": _add,
     "-": lambda left, right: left if left.name == right.name and left.name in ("money", "duration") else None,
-    "*": _multiplied,
-    "/": _divided,
-    "%": _divided,
+    "*": _multiply,
+    "/": _divide,
+    "%": _divide,
 }
 
 

@@ -109,7 +109,7 @@ def _compile_parallel(out: FunctionCode, node: ast.Parallel) -> None:
             start = len(out.code)
         _start_call(out, call, group)
         pending.append(statement)
-        names.add(_bound(statement))
+        names.add(_get_target_name(statement))
     if pending:
         _join_calls(out, node, group, error, results, pending, start)
 
@@ -199,7 +199,7 @@ def _goes(node: Any, *, in_loop: bool) -> bool:
     return any(_goes(part, in_loop=inside) for part in children(node))
 
 
-def _bound(statement: ast.Statement) -> str:
+def _get_target_name(statement: ast.Statement) -> str:
     if isinstance(statement, ast.Let):
         return statement.name
     target = getattr(statement, "target", None)

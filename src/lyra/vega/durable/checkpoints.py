@@ -99,11 +99,11 @@ def saved(job: VegaJob) -> dict[str, Any]:
         "saves": world.saves.get(job.ctx.pid, 0),
         "receiving": state.receiving,
         "left_s": max(0.0, state.due - world.kernel.clock.monotonic()) if state.receiving >= 0 else 0.0,
-        "sessions": [[scope.name, scope.limit("usd"), _used(world, scope)] for scope in reversed(named)],
+        "sessions": [[scope.name, scope.limit("usd"), _count_unrecorded(world, scope)] for scope in reversed(named)],
     }
 
 
-def _used(world: World, scope: Budget) -> dict[str, int]:
+def _count_unrecorded(world: World, scope: Budget) -> dict[str, int]:
     """Return what was spent in a session, without what the run's record knows of."""
     used = scope.usage.to_data()
     for dimension, amount in (world.record.paid(scope.name) if world.record is not None else {}).items():
@@ -221,7 +221,7 @@ class ReplayBarrier:
         await self._go_on()
 
     def _all_there(self) -> bool:
-        return not self._unasked() and all(map(self._is_there, self._ours))
+        return not self._list_unasked() and all(map(self._is_there, self._ours))
 
     def _progress(self) -> int:
         return sum(len(process.replay or ()) for process in self._ours) + len(self._world.runtime.questions.awaited)
@@ -252,11 +252,11 @@ class ReplayBarrier:
         spawned = {entry.link for recall in recalls for entry in recall.values() if entry.kind == "spawn"}
         return {
             pid
-            for pid in spawned | self._unasked()
+            for pid in spawned | self._list_unasked()
             if (process := processes.get(pid)) is not None and process.exit is None
         }
 
-    def _unasked(self) -> set[str]:
+    def _list_unasked(self) -> set[str]:
         """Conversations, by pid, with a question that its asker has still to put again. One that has come back and has
         not opened a stream again is done with it."""
         awaited = self._world.runtime.questions.awaited.items()

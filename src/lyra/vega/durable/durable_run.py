@@ -140,7 +140,7 @@ class RunExecution:
             self._listen()
             watch = DeadlockWatch(world, MAIN)
             try:
-                ended = await self._ended(main)
+                ended = await self._wait_for_end(main)
             finally:
                 watch.stop()
                 world.is_over = kernel.process(MAIN).alive is False
@@ -175,7 +175,7 @@ class RunExecution:
         facts["sources"] = kernel.call_now(self._space.put_blob, codec.encode(texts)) if texts else ""
         self._record.migrate(facts, lambda _: migration.done())
 
-    async def _ended(self, main: Handle) -> Exit:
+    async def _wait_for_end(self, main: Handle) -> Exit:
         """Return how the main process ended, once that is in the store, however long there is no room in it."""
         assert self._unfit is not None
         while True:
@@ -374,7 +374,7 @@ async def end(space: Space, before: DurableRun) -> None:
     """Cancel a run: by its owner, who finds the note, or here, where no process is at work on it. No program is run."""
     kernel = Kernel(space, seams=Seams(states=(RunState(),)))
     while not before.is_over:
-        if not before.owner and await _owned(kernel):
+        if not before.owner and await _open_kernel(kernel):
             break
         await asyncio.sleep(_LOOK_S)
         before = type(before)(space)
@@ -390,7 +390,7 @@ async def end(space: Space, before: DurableRun) -> None:
         await kernel.close(drain_s=0.0)
 
 
-async def _owned(kernel: Kernel) -> bool:
+async def _open_kernel(kernel: Kernel) -> bool:
     """Open the run; False where another process was quicker, which will find the note."""
     try:
         await kernel.start()

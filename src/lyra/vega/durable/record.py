@@ -70,7 +70,7 @@ class RunState:
         elif kind == "run.named":
             self.names[str(data["name"])] = str(data["pid"])
         elif kind == "run.paid":
-            self._paid(data)
+            self._on_paid(data)
         elif kind == "run.learned":
             self.learned[str(data["model"])] = (float(data["rate"]), int(data["missed"]))
         elif kind == "run.began":
@@ -78,7 +78,7 @@ class RunState:
                 raise ValueError("the run begins a second time")
             self.began, self.began_at = dict(data), time
 
-    def _paid(self, data: dict[str, Any]) -> None:
+    def _on_paid(self, data: dict[str, Any]) -> None:
         for session in data["sessions"]:
             if data["usage"] is None:  # it is over
                 self.paid.pop(str(session), None)
@@ -130,7 +130,7 @@ class DurableRecord:
 
     def open(self) -> None:
         """The kernel is open, and has read what earlier executions left."""
-        self._kernel.core.after_commit.append(self._committed)
+        self._kernel.core.after_commit.append(self._on_commit)
         self._before = dict(self._state.printed)
 
     def begin(self, facts: dict[str, Any], tell: Callable[[str], object]) -> None:
@@ -212,7 +212,7 @@ class DurableRecord:
         blob = kernel.call_now(kernel.journal.store.put_blob, codec.encode(state.lines))
         kernel.fact(state, "", "run.packed", {"blob": blob, "lines": len(state.lines)})
 
-    def _committed(self, seq: int) -> None:
+    def _on_commit(self, seq: int) -> None:
         """Show what is in the store now."""
         unsaid = self._unsaid
         while unsaid and unsaid[0][0] <= seq:

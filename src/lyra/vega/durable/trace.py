@@ -104,9 +104,9 @@ class _Tracer:
         self._answered: set[str] = set()  # processes whose turn came to a good end
         self._since = 0.0  # 0: there are all
         for pid, state in run.processes.items():  # those whose first or last rows are not kept any more
-            self._created(pid, state.created, state.created_at)
+            self._add_process(pid, state.created, state.created_at)
             if state.exit is not None:
-                self._ended(pid, state.exit, state.exit_at)
+                self._end_process(pid, state.exit, state.exit_at)
         first = run.space.first_seq()
         for row in run.rows():
             if row.seq == first > 1:
@@ -116,10 +116,10 @@ class _Tracer:
                 act(self, row, rows.DECODERS[row.kind].decode(row.data) if row.kind in rows.DECODERS else None)
 
     def trace(self) -> Trace:
-        unlisted = self._unlisted()
+        unlisted = self._charge_unlisted()
         return Trace(self._root(), self._since or None, unlisted)
 
-    def _unlisted(self) -> int:
+    def _charge_unlisted(self) -> int:
         """Lay what was spent in calls that are listed no more on the processes that made them; how many there were."""
         count = 0
         for pid, span in self._processes.items():
@@ -146,7 +146,7 @@ class _Tracer:
                 span.status = "ok"  # the answer of a stream is all there; its process is stopped by the reader
             if span.ended is None and self._run.is_over:
                 span.status = "stopped"  # with the run
-            span.spans = _nested(sorted(span.spans, key=_began))
+            span.spans = _nest(sorted(span.spans, key=_began))
         for _, span in reversed(list(root.walk())):
             for inner in span.spans:
                 span.micro_usd += inner.micro_usd
@@ -159,7 +159,7 @@ class _Tracer:
 
     # ------------------------------------------------------------ processes
 
-    def _created(self, pid: str, created: rows.Created, time: float) -> None:
+    def _add_process(self, pid: str, created: rows.Created, time: float) -> None:
         if pid in self._processes:
             return
         kind, name = self._what(pid, created)
@@ -191,12 +191,12 @@ class _Tracer:
         return name
 
     def _on_created(self, row: Record, created: rows.Created) -> None:
-        self._created(row.pid, created, row.time)
+        self._add_process(row.pid, created, row.time)
 
-    def _terminated(self, row: Record, ended: rows.Terminated) -> None:
-        self._ended(row.pid, ended, row.time)
+    def _on_terminated(self, row: Record, ended: rows.Terminated) -> None:
+        self._end_process(row.pid, ended, row.time)
 
-    def _ended(self, pid: str, ended: rows.Terminated, time: float) -> None:
+    def _end_process(self, pid: str, ended: rows.Terminated, time: float) -> None:
         span = self._processes.get(pid)
         if span is not None:
             span.ended = time
@@ -205,7 +205,7 @@ class _Tracer:
 
     # ------------------------------------------------------------ effects
 
-    def _started(self, row: Record, started: rows.Started) -> None:
+    def _on_started(self, row: Record, started: rows.Started) -> None:
         above = self._processes.get(row.pid)
         place = (row.pid, str(started.key))
         if above is None or started.name.startswith(_PIECES):
@@ -222,9 +222,9 @@ class _Tracer:
         span = self._open[place] = RunSpan(kind=kind, name=name, pid=row.pid, key=place[1], began=row.time)
         above.spans.append(span)
 
-    def _finished(self, row: Record, finished: rows.Finished) -> None:
+    def _on_finished(self, row: Record, finished: rows.Finished) -> None:
         if finished.form == "passage" and finished.name == "turn":
-            self._turned(row.pid, bytes(finished.value), finished.blob)
+            self._end_turn(row.pid, bytes(finished.value), finished.blob)
         span = self._open.get((row.pid, str(finished.key)))
         if span is None:
             return
@@ -240,10 +240,10 @@ class _Tracer:
             completion = codec.decode(self._run.space.get_blob(finished.blob) if finished.blob else finished.value)
             span.estimated = bool(completion["usage"].get("estimated"))
 
-    def _checkpointed(self, row: Record, kept: rows.Checkpointed) -> None:
-        self._turned(row.pid, bytes(kept.state), kept.blob)
+    def _on_checkpointed(self, row: Record, kept: rows.Checkpointed) -> None:
+        self._end_turn(row.pid, bytes(kept.state), kept.blob)
 
-    def _turned(self, pid: str, value: bytes, blob: str) -> None:
+    def _end_turn(self, pid: str, value: bytes, blob: str) -> None:
         """An agent's turn is over: what its row says of it."""
         if pid in self._processes and self._processes[pid].kind == "call":
             told = codec.decode(self._run.space.get_blob(blob) if blob else value)
@@ -268,7 +268,7 @@ class _Tracer:
             self._told[row.pid, key, number] = span
             above.spans.append(span)
 
-    def _retried(self, row: Record, _: Any) -> None:
+    def _on_retried(self, row: Record, _: Any) -> None:
         span = self._open.get((row.pid, str(codec.decode(row.data)["key"])))
         if span is not None:
             span.retries += 1
@@ -278,7 +278,7 @@ def _began(span: RunSpan) -> tuple[float, bool]:
     return span.began, span.kind != "span"  # a span stands before what began with it
 
 
-def _nested(spans: list[RunSpan]) -> list[RunSpan]:
+def _nest(spans: list[RunSpan]) -> list[RunSpan]:
     """The spans of one process in order, those that began while the program had a span open inside that."""
     top: list[RunSpan] = []
     around: list[RunSpan] = []
@@ -307,11 +307,11 @@ _SPENT: Final = {
 }
 _ACTS: Final[dict[str, Callable[[_Tracer, Record, Any], None]]] = {
     "process.created": _Tracer._on_created,
-    "process.terminated": _Tracer._terminated,
-    "effect.started": _Tracer._started,
-    "effect.finished": _Tracer._finished,
-    "effect.retried": _Tracer._retried,
-    "program.checkpoint": _Tracer._checkpointed,
+    "process.terminated": _Tracer._on_terminated,
+    "effect.started": _Tracer._on_started,
+    "effect.finished": _Tracer._on_finished,
+    "effect.retried": _Tracer._on_retried,
+    "program.checkpoint": _Tracer._on_checkpointed,
     "trace.span": _Tracer._span,
     "trace.event": _Tracer._event,
 }

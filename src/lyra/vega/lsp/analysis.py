@@ -62,7 +62,7 @@ class ImportingChecker(Checker):
             return super().imported(source)
         known = self.imports.kept.get(source.name)
         if known is None or not _is_same_text(known.texts, texts):
-            known = self.imports.kept[source.name] = self._checked(source, texts)
+            known = self.imports.kept[source.name] = self._check_alone(source, texts)
         self.check.thrown |= known.thrown
         self.check.has_foreign_tools |= known.has_foreign_tools
         self.check.has_foreign_errors |= known.has_foreign_errors
@@ -70,7 +70,7 @@ class ImportingChecker(Checker):
         self.files[source.name] = known.members or {}
         return known.members
 
-    def _checked(self, source: Source, texts: dict[str, str]) -> _Imported:
+    def _check_alone(self, source: Source, texts: dict[str, str]) -> _Imported:
         """The file by itself, as if no file had been checked before it."""
         alone = ImportingChecker(Source(source.name, ""), self.load, self.imports, self.outer)
         alone.depth = self.depth

@@ -155,7 +155,7 @@ def _setting(asked: _CompletionRequest) -> list[Item] | None:
     """Inside the block of an agent, a supervisor, `retry` …: a setting's name, or what it takes."""
     context = asked.context
     if context.opened and context.opened[-1].sign == "[":
-        return _listed(asked, context.opened[-1].what)
+        return _complete_list(asked, context.opened[-1].what)
     table = _SETTINGS.get(context.inside)
     if table is None:
         return None
@@ -177,7 +177,7 @@ def _field(name: str, takes: str) -> Item:
     return Item(name, "field", what, texts.SETTING_TEXTS.get(name, ""), FIELD_SNIPPETS.get(name, ""))
 
 
-def _listed(asked: _CompletionRequest, what: str) -> list[Item] | None:
+def _complete_list(asked: _CompletionRequest, what: str) -> list[Item] | None:
     """Inside `[…]` of a setting."""
     if what == "tools":
         index = asked.known.index

@@ -59,10 +59,10 @@ def diagnose(analysis: Analysis, *, thorough: bool = False) -> list[Remark]:
     if not problems:
         problems = analysis.check()
         if thorough and not any(problem.is_error for problem in problems):
-            problems += _compiled(analysis)
+            problems += _compile_problems(analysis)
     own = [_remark(problem, analysis.source) for problem in problems if problem.file == analysis.name]
     others = [problem for problem in problems if problem.file != analysis.name]
-    return sorted(own + _imported(analysis, others), key=lambda remark: remark.at)
+    return sorted(own + _import_problems(analysis, others), key=lambda remark: remark.at)
 
 
 def _remark(problem: Diagnostic, source: Source) -> Remark:
@@ -74,7 +74,7 @@ def _remark(problem: Diagnostic, source: Source) -> Remark:
     return Remark(offset, end, problem.message, problem.hint, problem.severity)
 
 
-def _compiled(analysis: Analysis) -> list[Diagnostic]:
+def _compile_problems(analysis: Analysis) -> list[Diagnostic]:
     """Return the problems that only the compiler sees."""
     from lyra.vega.compiler.compiler import compile_module
 
@@ -101,14 +101,14 @@ def _compiled(analysis: Analysis) -> list[Diagnostic]:
     return []
 
 
-def _imported(analysis: Analysis, problems: list[Diagnostic]) -> list[Remark]:
+def _import_problems(analysis: Analysis, problems: list[Diagnostic]) -> list[Remark]:
     """The mistakes of other files, at the imports that lead to them."""
     if not problems:
         return []
     by_file: dict[str, list[Diagnostic]] = {}
     for problem in problems:
         by_file.setdefault(problem.file, []).append(problem)
-    imports = [(node, _reached(node, analysis)) for node in analysis.imports()]
+    imports = [(node, _find_reachable(node, analysis)) for node in analysis.imports()]
     remarks = []
     for file, told in by_file.items():
         node = next((node for node, names in imports if file in names), imports[0][0] if imports else None)
@@ -122,7 +122,7 @@ def _imported(analysis: Analysis, problems: list[Diagnostic]) -> list[Remark]:
     return remarks
 
 
-def _reached(node: ast.Import, analysis: Analysis) -> set[str]:
+def _find_reachable(node: ast.Import, analysis: Analysis) -> set[str]:
     """The files that one import leads to."""
     files: set[str] = set()
     todo: list[tuple[str, str]] = [(node.target, analysis.name)]

@@ -64,19 +64,19 @@ def _initialize(ls: VegaLanguageServer, params: types.InitializeParams) -> None:
     ls.begin(params)
 
 
-def _opened(ls: VegaLanguageServer, params: types.DidOpenTextDocumentParams) -> None:
+def _on_open(ls: VegaLanguageServer, params: types.DidOpenTextDocumentParams) -> None:
     ls.opened(params.text_document)
 
 
-def _changed(ls: VegaLanguageServer, params: types.DidChangeTextDocumentParams) -> None:
+def _on_change(ls: VegaLanguageServer, params: types.DidChangeTextDocumentParams) -> None:
     ls.changed(params)
 
 
-def _saved(ls: VegaLanguageServer, params: types.DidSaveTextDocumentParams) -> None:
+def _on_save(ls: VegaLanguageServer, params: types.DidSaveTextDocumentParams) -> None:
     ls.saved(params.text_document.uri)
 
 
-def _closed(ls: VegaLanguageServer, params: types.DidCloseTextDocumentParams) -> None:
+def _on_close(ls: VegaLanguageServer, params: types.DidCloseTextDocumentParams) -> None:
     ls.closed(params.text_document.uri)
 
 
@@ -242,10 +242,10 @@ def _actions(ls: VegaLanguageServer, params: types.CodeActionParams) -> list[typ
 # Request or notification → its options, and who answers.
 FEATURES: Final[dict[str, tuple[Any, Callable[[VegaLanguageServer, Any], Any]]]] = {
     types.INITIALIZE: (None, _initialize),
-    types.TEXT_DOCUMENT_DID_OPEN: (None, _opened),
-    types.TEXT_DOCUMENT_DID_CHANGE: (None, _changed),
-    types.TEXT_DOCUMENT_DID_SAVE: (types.SaveOptions(include_text=False), _saved),
-    types.TEXT_DOCUMENT_DID_CLOSE: (None, _closed),
+    types.TEXT_DOCUMENT_DID_OPEN: (None, _on_open),
+    types.TEXT_DOCUMENT_DID_CHANGE: (None, _on_change),
+    types.TEXT_DOCUMENT_DID_SAVE: (types.SaveOptions(include_text=False), _on_save),
+    types.TEXT_DOCUMENT_DID_CLOSE: (None, _on_close),
     types.WORKSPACE_DID_CHANGE_WATCHED_FILES: (None, _files),
     types.WORKSPACE_DID_CHANGE_WORKSPACE_FOLDERS: (None, _folders),
     types.TEXT_DOCUMENT_HOVER: (None, _hover),

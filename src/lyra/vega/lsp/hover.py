@@ -281,13 +281,13 @@ def _callee(project: Project, known: Analysis, context: CursorContext, index: in
         if module is not None and module.role == "import":
             meaning = project.meaning(MemberReference(0, 0, module, before, name), known.name)
             other = project.analysis(meaning[0]) if meaning is not None else None
-            return _declared(other, meaning[1]) if meaning is not None and other is not None else None
+            return _describe_declaration(other, meaning[1]) if meaning is not None and other is not None else None
         return _library(f"{before}::", name, texts.entry_of(before, name))
     if sign == ".":
         kind = known.kind_of(visible[before]).name if before in visible else "any"
         return _method(name, [kind] if kind in METHODS else list(METHODS))
     if name in visible:
-        return _node(project, known, visible[name]) or _declared(known, visible[name])
+        return _node(project, known, visible[name]) or _describe_declaration(known, visible[name])
     return _library("", name, texts.entry_of("", name))
 
 
@@ -324,7 +324,7 @@ def _method(name: str, kinds: list[str]) -> Help | None:
     return None
 
 
-def _declared(known: Analysis, symbol: SourceSymbol) -> Help | None:
+def _describe_declaration(known: Analysis, symbol: SourceSymbol) -> Help | None:
     node = symbol.node
     if isinstance(node, ast.Let) and isinstance(node.value, ast.Lambda):
         parameters = texts.parameters(known.source, node.value.parameters)

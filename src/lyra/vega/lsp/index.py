@@ -398,7 +398,7 @@ class Walk:
         self._calls.append((node, callee))
         self._walk(node.arguments, scope)
 
-    def _dotted(self, node: ast.MethodCall | ast.Field, scope: SymbolScope) -> None:
+    def _walk_dotted(self, node: ast.MethodCall | ast.Field, scope: SymbolScope) -> None:
         self.methods.append(node)
         self._walk(node.target, scope)
         if isinstance(node, ast.MethodCall):
@@ -428,8 +428,8 @@ _RULES: Final[dict[type, Any]] = {
     ast.Path: Walk._path,
     ast.Type: Walk._type,
     ast.Call: Walk._call,
-    ast.MethodCall: Walk._dotted,
-    ast.Field: Walk._dotted,
+    ast.MethodCall: Walk._walk_dotted,
+    ast.Field: Walk._walk_dotted,
     ast.Send: Walk._send,
     ast.Binary: Walk._binary,
     ast.If: Walk._if,

@@ -145,16 +145,16 @@ def agent_card(source: Source, agent: ast.Agent) -> str:
         rows.append(("model", f"`{model}`"))
         rows.append(("price", price_line(model, source.name)))
     if "model" in agent.fields and not models:
-        rows.append(("model", f"`{_written(source, agent.fields['model'])}`"))
+        rows.append(("model", f"`{_quote_source(source, agent.fields['model'])}`"))
     for name in ("budget", "timeout", "max_tokens", "memory", "concurrency", "priority", "output", "capabilities"):
         value = agent.fields.get(name)
         if isinstance(value, ast.Expression):
-            shown = f"`{_written(source, value)}`"
+            shown = f"`{_quote_source(source, value)}`"
             rows.append((name, f"{shown} a call" if name == "budget" else shown))
     for name in ("retry", "rate_limit", "circuit_breaker"):
         block = agent.fields.get(name)
         if isinstance(block, dict):
-            inside = ", ".join(f"{key} {_written(source, value)}" for key, value in block.items())
+            inside = ", ".join(f"{key} {_quote_source(source, value)}" for key, value in block.items())
             rows.append((name, f"`{inside}`"))
     rows += _tools(source, agent)
     if "capabilities" not in agent.fields and not any(tool.settings.get("capabilities") for tool in agent.tools):
@@ -165,18 +165,18 @@ def agent_card(source: Source, agent: ast.Agent) -> str:
 def answer_type(source: Source, agent: ast.Agent) -> str:
     """Return what a call of an agent gives: text, or what its `output` says."""
     output = agent.fields.get("output")
-    return "str" if output is None else _written(source, output)
+    return "str" if output is None else _quote_source(source, output)
 
 
 def _tools(source: Source, agent: ast.Agent) -> list[tuple[str, str]]:
     rows = []
     listed = agent.fields.get("tools")
     if isinstance(listed, ast.Expression):
-        rows.append(("tools", f"`{_written(source, listed)}`"))
+        rows.append(("tools", f"`{_quote_source(source, listed)}`"))
     for tool in agent.tools:
         needs = tool.settings.get("capabilities")
         text = f"`{tool.name}({', '.join(parameters(source, tool.parameters))})`"
-        rows.append(("tool", f"{text} with `{_written(source, needs)}`" if needs is not None else text))
+        rows.append(("tool", f"{text} with `{_quote_source(source, needs)}`" if needs is not None else text))
     return rows
 
 
@@ -219,7 +219,7 @@ def _prices(folder: str) -> Prices:
         return Prices()
 
 
-def _written(source: Source, value: ast.Expression | dict[str, ast.Expression]) -> str:
+def _quote_source(source: Source, value: ast.Expression | dict[str, ast.Expression]) -> str:
     if isinstance(value, dict):
         return "{ … }"
     text = " ".join(source.text[value.at : value.end].split())

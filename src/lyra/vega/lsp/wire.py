@@ -66,7 +66,7 @@ def location(project: Project, place: Place) -> types.Location:
 
 def diagnostic(project: Project, document: Document, remark: Remark) -> types.Diagnostic:
     message = f"{remark.message}\nhint: {remark.hint}" if remark.hint else remark.message
-    there = [_related(project, elsewhere) for elsewhere in remark.elsewhere]
+    there = [_make_related(project, elsewhere) for elsewhere in remark.elsewhere]
     return types.Diagnostic(
         range=range_of(document.lines, remark.at, remark.end),
         message=message,
@@ -77,7 +77,7 @@ def diagnostic(project: Project, document: Document, remark: Remark) -> types.Di
     )
 
 
-def _related(project: Project, elsewhere: Elsewhere) -> types.DiagnosticRelatedInformation:
+def _make_related(project: Project, elsewhere: Elsewhere) -> types.DiagnosticRelatedInformation:
     lines = project.lines(elsewhere.file)
     offset = lines.start(elsewhere.line - 1) + elsewhere.column - 1
     return types.DiagnosticRelatedInformation(

@@ -145,12 +145,12 @@ class Fiber:
         frame = self.stack
         while frame is not None:
             below, code, pc, registers, destination = frame
-            frames.append((_moved(linked, code, registers), pc, registers, destination))
+            frames.append((_move_code(linked, code, registers), pc, registers, destination))
             frame = below
         self.stack = None
         for moved_frame in reversed(frames):
             self.stack = (self.stack, *moved_frame)
-        self.code = _moved(linked, self.code, self.registers)
+        self.code = _move_code(linked, self.code, self.registers)
         self.globals += [UNSET] * (len(linked.program.globals) - len(self.globals))
         self.linked = linked
 
@@ -206,7 +206,7 @@ class Fiber:
         return lines
 
 
-def _moved(linked: LinkedProgram, code: Code, registers: list[Any]) -> Code:
+def _move_code(linked: LinkedProgram, code: Code, registers: list[Any]) -> Code:
     """The function of another program in place of `code`, with its constants put behind the registers."""
     moved = linked.functions[code.index]
     own = moved.function.registers

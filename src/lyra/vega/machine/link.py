@@ -48,7 +48,7 @@ class Code:
         self.index = index
         self.name = function.name
         self.function = function
-        self.code: list[Instruction] = _threaded(function.code)
+        self.code: list[Instruction] = _thread_jumps(function.code)
         self.handlers: list[Handler] = function.handlers
         self.parameters = len(function.parameters)
         self.required = function.required
@@ -67,7 +67,7 @@ class Code:
                 self.constants[c] = tuple(function.constants[c][1:])
 
 
-def _threaded(code: list[Instruction]) -> list[Instruction]:
+def _thread_jumps(code: list[Instruction]) -> list[Instruction]:
     """The code with jumps to jumps led to their end: each instruction stays where it is."""
     return [
         code[a] if op == OP_JUMP and a < len(code) and code[a][0] in (OP_JUMP, OP_LOOP) else (op, a, b, c)

@@ -219,12 +219,12 @@ def from_data(linked: LinkedProgram, data: dict[str, Any]) -> Fiber:
             hint="run it with the program it was started with",
         )
     try:
-        return _restored(linked, data)
+        return _restore(linked, data)
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, LyraError) as error:
         raise BytecodeError(f"this saved process is damaged: {error}") from None
 
 
-def _restored(linked: LinkedProgram, data: dict[str, Any]) -> Fiber:
+def _restore(linked: LinkedProgram, data: dict[str, Any]) -> Fiber:
     reader = _SnapshotReader(data["heap"], len(linked.functions))
     stack: Frame | None = None
     top, *below = data["frames"]

@@ -149,11 +149,11 @@ class _Case:
     def _find_held_functions(self, state: ProcessState) -> set[int]:
         """The functions that what the journal keeps for a process names."""
         functions: set[int] = set()
-        for data in self._kept(state):
+        for data in self._list_kept(state):
             functions.update(_find_functions(data))
         return functions
 
-    def _kept(self, state: ProcessState) -> Iterator[Any]:
+    def _list_kept(self, state: ProcessState) -> Iterator[Any]:
         get_blob = self.run.space.get_blob
         yield arguments_of(self.run, state)
         kept = [(state.restored, state.restored_blob), *((message, blob) for _, message, blob, _ in state.inbox)]
@@ -177,7 +177,7 @@ class _Case:
                 frame[0] for frame in self._saved.get(pid, {"frames": ()})["frames"]
             }
             if pid == MAIN:
-                roots |= set(_offered(self.newer))
+                roots |= set(_list_entry_points(self.newer))
             for index in reached(self.newer, roots):
                 slots = {b for op, _, b, _ in self.newer.functions[index].code if op == OP_GLOBAL_GET}
                 for slot in slots.intersection(added):
@@ -286,12 +286,12 @@ class _Case:
         """Whether it prints what was printed; lines before its checkpoint are not printed again."""
         count, new = self.run.facts.printed.get(pid, 0), self._new.printed.get(pid, {})
         first = int(self._saved[pid]["printed"]) if pid in self._saved else 0
-        for number, line in self._printed(pid, count).items():
+        for number, line in self._read_printed(pid, count).items():
             if first <= number < count and new.get(number) != line:
                 self._differs(pid, "", f"printed {line[:80]!r} where it would print {str(new.get(number))[:80]!r}")
                 return
 
-    def _printed(self, pid: str, count: int) -> dict[int, str]:
+    def _read_printed(self, pid: str, count: int) -> dict[int, str]:
         """The lines of a process: of the journal, or, where that was shortened, as the program that printed them does
         it again."""
         rows = [record.data for record in self.run.rows(pid=pid, kind="run.printed")]
@@ -385,7 +385,7 @@ def _find_functions(data: Any) -> set[int]:
     return functions
 
 
-def _offered(program: Program) -> Iterable[int]:
+def _list_entry_points(program: Program) -> Iterable[int]:
     """The functions that are called from outside the program's own code: tools, and the settings of agents."""
     for info in program.agents.values():
         yield info.configuration

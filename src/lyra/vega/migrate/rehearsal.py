@@ -93,7 +93,7 @@ class Rehearsal(ReplayRecord):
             sequential=True,
         )
         self.world = FrozenWorld(self.kernel, program, options, MAIN, programs=PROGRAMS, record=self)
-        self.world.linked = self._watched(program, self.world.linked.hash)
+        self.world.linked = self._link_watched(program, self.world.linked.hash)
         prepare(self.world, run, migration)
         self.world.runtime.name = str(began["nonce"])
         restore_from(self.world, run)
@@ -104,7 +104,7 @@ class Rehearsal(ReplayRecord):
             if isinstance(process.replay, Diverged):
                 self.fails(pid, process.replay.error)
 
-    def _watched(self, program: Program, content_hash: str) -> LinkedProgram:
+    def _link_watched(self, program: Program, content_hash: str) -> LinkedProgram:
         """The program with functions that tell when they are called."""
         linked = link(program, is_hashed=False)
         linked.hash = content_hash
@@ -154,7 +154,7 @@ class Rehearsal(ReplayRecord):
     def job(self, ctx: Context, seed: Any) -> VegaJob:
         """A process from its seed, or as it was saved."""
         is_saved = ctx.restored is not None
-        with self._of("" if is_saved else ctx.own_process.pid):
+        with self._run_as("" if is_saved else ctx.own_process.pid):
             job = VegaJob(self.world, ctx, self.world.fiber(seed))
         if seed is None:
             self.world.begin(job)
@@ -170,7 +170,7 @@ class Rehearsal(ReplayRecord):
         return job
 
     @contextmanager
-    def _of(self, pid: str) -> Iterator[None]:
+    def _run_as(self, pid: str) -> Iterator[None]:
         self._running = pid
         try:
             yield
@@ -178,7 +178,7 @@ class Rehearsal(ReplayRecord):
             self._running = ""
 
     def run(self, pid: str, fiber: Fiber) -> Any:
-        with self._of(pid):
+        with self._run_as(pid):
             return run_fiber(fiber, FUEL)
 
 
@@ -278,7 +278,7 @@ async def _process(ctx: Context, _run_id: str, seed: Any) -> None:
     try:
         job = rehearsal.job(ctx, seed)
         try:
-            await _played(rehearsal, job)
+            await _play(rehearsal, job)
         finally:
             rehearsal.stops(pid, job.fiber)
     except LyraError as error:
@@ -289,7 +289,7 @@ async def _process(ctx: Context, _run_id: str, seed: Any) -> None:
     await suspend(process, [])
 
 
-async def _played(rehearsal: Rehearsal, job: VegaJob) -> None:
+async def _play(rehearsal: Rehearsal, job: VegaJob) -> None:
     fiber, used = job.fiber, 0
     pid = job.ctx.own_process.pid
     while used < SEGMENT_FUEL:

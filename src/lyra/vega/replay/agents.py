@@ -71,7 +71,7 @@ class AgentHistory:
         if act is not None:
             act(self, record.seq, record.pid, row)
 
-    def _created(self, seq: int, pid: str, row: rows.Created) -> None:
+    def _on_created(self, seq: int, pid: str, row: rows.Created) -> None:
         self._began[pid] = seq
         agent = agent_from_row(pid, row, lambda: codec.decode(self._bytes(row.args, row.blob)))
         if agent is not None:
@@ -88,25 +88,25 @@ class AgentHistory:
                 name = row.program.removeprefix(_CALL).partition("~")[0]
                 self._calls.setdefault(name, []).append(pid)
 
-    def _terminated(self, seq: int, pid: str, row: rows.Terminated) -> None:
+    def _on_terminated(self, seq: int, pid: str, row: rows.Terminated) -> None:
         self._ended[pid] = (seq, str(row.error.get("message")) if row.error is not None else row.reason)
 
-    def _sent(self, seq: int, _: str, row: rows.Sent) -> None:
+    def _on_sent(self, seq: int, _: str, row: rows.Sent) -> None:
         if not row.dropped:
             self._mail.setdefault(row.to, {})[seq] = _Letter(seq, self._bytes(row.message, row.blob), row.form)
 
-    def _received(self, seq: int, pid: str, row: rows.Received) -> None:
+    def _on_received(self, seq: int, pid: str, row: rows.Received) -> None:
         letter = self._mail.get(pid, {}).get(row.message)
         if letter is not None:
             letter.taken = seq
             if pid in self._told:
                 self._told[pid].append((seq, "user", letter.data))
 
-    def _started(self, _: int, pid: str, row: rows.Started) -> None:
+    def _on_started(self, _: int, pid: str, row: rows.Started) -> None:
         if pid in self._told:
             self._asked[pid, row.key] = row.name
 
-    def _finished(self, seq: int, pid: str, row: rows.Finished) -> None:
+    def _on_finished(self, seq: int, pid: str, row: rows.Finished) -> None:
         what = self._asked.pop((pid, row.key), "").partition(":")[0]
         if not what:
             return
@@ -136,14 +136,14 @@ class AgentHistory:
         fronts = [front for front in self._fronts.get(pid, ()) if self._began[front] <= seq]
         front = fronts[-1] if fronts else pid  # a guard may not have begun what it guards
         holder = self._holders.get(front)
-        told = self._heard(holder, seq)
+        told = self._list_utterances(holder, seq)
         waiting = (
             [] if holder is None else [_content(codec.decode(letter.data)) for letter in self._letters(holder, seq)]
         )
         state = self._state(pid, front, told, seq)
         return AgentView(pid, name, value_from_data(settings), state, told, waiting)
 
-    def _heard(self, holder: str | None, seq: int) -> list[Utterance]:
+    def _list_utterances(self, holder: str | None, seq: int) -> list[Utterance]:
         told = [] if holder is None else self._told[holder]
         return [_utterance(who, codec.decode(data)) for _, who, data in told[: bisect_right(told, seq, key=_seq_of)]]
 
@@ -202,10 +202,10 @@ def _arguments(given: Any) -> str:
 
 _SPEAKERS: Final = {"model": "assistant", "tool": "tool"}
 _ROWS: Final[dict[str, Callable[[AgentHistory, int, str, Any], None]]] = {
-    "process.created": AgentHistory._created,
-    "process.terminated": AgentHistory._terminated,
-    "message.sent": AgentHistory._sent,
-    "message.received": AgentHistory._received,
-    "effect.started": AgentHistory._started,
-    "effect.finished": AgentHistory._finished,
+    "process.created": AgentHistory._on_created,
+    "process.terminated": AgentHistory._on_terminated,
+    "message.sent": AgentHistory._on_sent,
+    "message.received": AgentHistory._on_received,
+    "effect.started": AgentHistory._on_started,
+    "effect.finished": AgentHistory._on_finished,
 }

@@ -74,26 +74,26 @@ def change_at(run: DurableRun, timeline: Timeline, number: int, text: str, *, is
     if step is None:
         raise ConfigError(f"there is no effect {number}", hint="`effects` lists them")
     if step.agent:
-        return _changed_model(run, timeline, step, text, is_error=is_error)
+        return _change_model(run, timeline, step, text, is_error=is_error)
     for key in reversed(step.keys):
         for record in run.rows(pid=step.pid, kind="effect.finished"):
             row = rows.DECODERS[record.kind].decode(record.data)
             if row.key == key and row.form in ("do", "read"):
-                return _changed(run, record, row, lambda old: _other(old, text), text, is_error=is_error)
+                return _change_answer(run, record, row, lambda old: _other(old, text), text, is_error=is_error)
     raise ConfigError(
         f"effect {number} ({step.what}) has no reply that could be changed",
         hint="change the reply of an agent, or of an effect that asks the outside",
     )
 
 
-def _changed_model(run: DurableRun, timeline: Timeline, step: TimelineStep, text: str, *, is_error: bool) -> ForkChange:
+def _change_model(run: DurableRun, timeline: Timeline, step: TimelineStep, text: str, *, is_error: bool) -> ForkChange:
     """An agent's reply is what its model said last before the answer was there."""
     seq = timeline.replies.row_of(step)
     if seq is None:
         raise ConfigError(f"no model answered effect {step.number} ({step.what})", hint="choose one that has a reply")
     record = next(run.rows(after=seq - 1))
     row = rows.DECODERS[record.kind].decode(record.data)
-    change = _changed(run, record, row, lambda old: _with_text(old, text), text, is_error=is_error)
+    change = _change_answer(run, record, row, lambda old: _with_text(old, text), text, is_error=is_error)
     return change._replace(cut=_first_piece(run, timeline, step, change)) if step.stream else change
 
 
@@ -101,7 +101,7 @@ def change_of_row(run: DurableRun, seq: int, text: str, *, is_error: bool) -> Fo
     """The row of an answer with another one in it: that of a model in the middle of its turn, or of an agent's tool."""
     record = next(run.rows(after=seq - 1))
     row = rows.DECODERS[record.kind].decode(record.data)
-    return _changed(run, record, row, lambda old: _text_like(old, text), text, is_error=is_error)
+    return _change_answer(run, record, row, lambda old: _text_like(old, text), text, is_error=is_error)
 
 
 def _text_like(old: Any, text: str) -> Any:
@@ -127,7 +127,7 @@ def _first_piece(run: DurableRun, timeline: Timeline, step: TimelineStep, change
     return change.seq
 
 
-def _changed(
+def _change_answer(
     run: DurableRun, record: Record, row: rows.Finished, make: Callable[[Any], Any], text: str, *, is_error: bool
 ) -> ForkChange:
     kept = run.space.get_blob(row.blob) if row.blob else bytes(row.value)
@@ -190,7 +190,7 @@ def copied_to(run: DurableRun, space: Space, change: ForkChange, number: int, no
         if record.seq == change.seq:
             kept.append(record._replace(seq=change.cut, data=change.data))
         elif record.seq < change.cut:
-            kept.append(_of_fork(record, space.name, run.id, number))
+            kept.append(_rename_run(record, space.name, run.id, number))
     lease = space.acquire(owner_name("fork"), now=now, ttl_s=_LEASE_S)
     try:
         open_signed(space, lease.epoch)
@@ -200,7 +200,7 @@ def copied_to(run: DurableRun, space: Space, change: ForkChange, number: int, no
     return book
 
 
-def _of_fork(record: Record, name: str, run_id: str, number: int) -> Record:
+def _rename_run(record: Record, name: str, run_id: str, number: int) -> Record:
     if record.kind != "run.began":
         return record
     facts = codec.decode(record.data)
@@ -384,12 +384,12 @@ def difference(old: Timeline, new: Timeline, number: int) -> tuple[TimelineStep 
     """The first steps after the changed one that are not the same; both None where nothing else differs."""
     for position in range(number + 1, max(len(old), len(new))):
         before, now = old.step(position), new.step(position)
-        if before is None or now is None or _same(before) != _same(now):
+        if before is None or now is None or _comparable_parts(before) != _comparable_parts(now):
             return before, now
     return None, None
 
 
-def _same(step: TimelineStep) -> tuple[str, ...]:
+def _comparable_parts(step: TimelineStep) -> tuple[str, ...]:
     parts = (step.kind, step.what, step.message, step.result, step.error)
     return tuple(PID.sub("p", part) for part in parts)
 

@@ -107,11 +107,11 @@ class RunJournal:
                 self._seqs[row.sender, row.key] = seq
             self.doctored.append(record if is_ours else left_out)
         elif pid not in self.processes:
-            self._noticed(seq, time, pid, kind, row)
+            self._note_row(seq, time, pid, kind, row)
             self.doctored.append(left_out)
             return
         else:
-            self._noticed(seq, time, pid, kind, row)
+            self._note_row(seq, time, pid, kind, row)
             kept = kind in _KEPT or kind in _QUESTIONS
             self.doctored.append(record if kept else left_out)
         if blob:
@@ -126,10 +126,10 @@ class RunJournal:
         if row.program == VEGA_PROCESS:
             self.processes[pid] = row
         else:
-            self._made_agent(seq, pid, row)
+            self._note_agent(seq, pid, row)
         return rows.encode(msgspec.structs.replace(row, name="", budget=None))
 
-    def _made_agent(self, seq: int, pid: str, row: rows.Created) -> None:
+    def _note_agent(self, seq: int, pid: str, row: rows.Created) -> None:
         try:
             agent = agent_from_row(pid, row, lambda: codec.decode(self._arguments(row)))
         except (LookupError, TypeError, ValueError) as error:
@@ -137,7 +137,7 @@ class RunJournal:
         if agent is not None:
             self.agents[agent[0]] = agent[1:]
 
-    def _noticed(self, seq: int, time: float, pid: str, kind: str, row: Any) -> None:
+    def _note_row(self, seq: int, time: float, pid: str, kind: str, row: Any) -> None:
         if kind == "process.terminated":
             self.ended[pid] = (seq, time, row)
         elif kind == "program.checkpoint":
@@ -146,16 +146,16 @@ class RunJournal:
         elif kind == "interrupt.created" and row.key is not None:
             self._asked[row.id] = (pid, row.key)
         elif kind in _QUESTIONS and row.id in self._asked:
-            self._answered(seq, *self._asked[row.id])
+            self._note_answer(seq, *self._asked[row.id])
         elif kind == "effect.finished" or kind in ("message.received", "timer.set"):
-            self._answered(seq, pid, row.key)
+            self._note_answer(seq, pid, row.key)
             if kind == "effect.finished" and row.usage:
                 self._usage.append((seq, pid, row.usage))
                 spent = self.spent_by.setdefault(pid, {})
                 for dimension, amount in row.usage.items():
                     spent[dimension] = spent.get(dimension, 0) + amount
 
-    def _answered(self, seq: int, pid: str, key: Any) -> None:
+    def _note_answer(self, seq: int, pid: str, key: Any) -> None:
         self._seqs[pid, key] = seq
         self._keys.setdefault(pid, []).append((seq, key))
 
@@ -236,13 +236,13 @@ def described(journal: RunJournal, pid: str, fiber: Fiber, effect: VmEffect) -> 
     if effect.kind in _SENDS:
         target, message = arguments[-4], arguments[-3]
         step.agent, step.target = _whom(journal, target)
-        step.message = _whole(message)
+        step.message = _render_message(message)
         step.what = f"{step.agent or render_with_id(target)} {_SENDS[effect.kind]} {brief(message, 120, program)}"
     elif effect.kind == "ahead_take":
         call = arguments[1]
         if call.kind == "send":
             step.agent, step.target = _whom(journal, call.arguments[0])
-            step.message = _whole(call.arguments[1])
+            step.message = _render_message(call.arguments[1])
             step.what = f"{step.agent or render_with_id(call.arguments[0])} <- {brief(call.arguments[1], 120, program)}"
         else:
             given = ", ".join(brief(value, 40, program) for value in call.arguments[1])
@@ -270,7 +270,7 @@ def _whom(journal: RunJournal, target: Any) -> tuple[str, str]:
     return (journal.agent_of(target), target.pid) if type(target) is Process else ("", "")
 
 
-def _whole(message: Any) -> str:
+def _render_message(message: Any) -> str:
     try:
         return render(message)
     except Exception:  # noqa: BLE001 - a value too large to show is no message that a breakpoint can match
@@ -287,7 +287,7 @@ def in_program_order(steps: Iterable[TimelineStep], pids: Iterable[str]) -> list
     by_pid: dict[str, list[TimelineStep]] = {pid: [] for pid in pids}
     for step in steps:
         by_pid[step.pid].append(step)
-    inner = {child for own in by_pid.values() for step in own for child in _called(step, by_pid)}
+    inner = {child for own in by_pid.values() for step in own for child in _list_called(step, by_pid)}
     placed: list[TimelineStep] = []
     for pid in by_pid:
         if pid not in inner:
@@ -296,7 +296,7 @@ def in_program_order(steps: Iterable[TimelineStep], pids: Iterable[str]) -> list
     return [placed[index] for index in ranked]
 
 
-def _called(step: TimelineStep, by_pid: dict[str, list[TimelineStep]]) -> list[str]:
+def _list_called(step: TimelineStep, by_pid: dict[str, list[TimelineStep]]) -> list[str]:
     """The processes of the functions that a step was the call of."""
     return [child for child in step.children if child in by_pid] if step.kind == "ahead_take" else []
 
@@ -319,6 +319,6 @@ def _place(root: str, by_pid: dict[str, list[TimelineStep]], placed: list[Timeli
 def _line(pid: str, by_pid: dict[str, list[TimelineStep]]) -> Iterator[tuple[TimelineStep, str]]:
     """Each step of a process, and before it the processes that it waited for, by name."""
     for step in by_pid[pid]:
-        for child in _called(step, by_pid):
+        for child in _list_called(step, by_pid):
             yield step, child
         yield step, ""

@@ -276,7 +276,7 @@ async def _process(ctx: Context, run_id: str, seed: Any) -> None:
     reading.began(pid, fiber)
     waits = ""
     try:
-        waits = await _played(reading, job, fiber, recall)
+        waits = await _play(reading, job, fiber, recall)
     except Divergence as error:
         reading.wrong(pid, error)
     except LyraError as error:
@@ -288,7 +288,7 @@ async def _process(ctx: Context, run_id: str, seed: Any) -> None:
     await suspend(process, [])
 
 
-async def _played(reading: _Reading, job: VegaJob, fiber: RecordingFiber, recall: RecordedReplay) -> str:
+async def _play(reading: _Reading, job: VegaJob, fiber: RecordingFiber, recall: RecordedReplay) -> str:
     """Every step of a process; gives what it waits for where its record ends."""
     pid = job.ctx.own_process.pid
     used = 0
@@ -309,7 +309,7 @@ async def _played(reading: _Reading, job: VegaJob, fiber: RecordingFiber, recall
         fiber.heard, fiber.expired, recall.taken = [], False, []
         step = described(reading.journal, pid, fiber, outcome)
         branches = _branches(job, outcome)
-        answer = await _acted(job, fiber, outcome)
+        answer = await _act(job, fiber, outcome)
         if answer is not None and outcome.kind in SILENT:
             continue
         _took(reading, recall, step, branches, beside)
@@ -327,7 +327,7 @@ async def _played(reading: _Reading, job: VegaJob, fiber: RecordingFiber, recall
             return ""
 
 
-async def _acted(job: VegaJob, fiber: RecordingFiber, effect: VmEffect) -> JournaledAnswer | None:
+async def _act(job: VegaJob, fiber: RecordingFiber, effect: VmEffect) -> JournaledAnswer | None:
     """Do an effect as the driver does, and resume the fiber; None where the record ends before its answer."""
     answer = JournaledAnswer()
     try:

@@ -170,16 +170,18 @@ def _nothing(digest: str) -> bytes:
 def brief(value: Any, limit: int = _CUT, program: Program | None = None) -> str:
     """A value for a person, on one line, never longer than `limit`."""
     if type(value) is str:
-        text = _quoted(value)
+        text = _quote(value)
     elif type(value) is Closure and program is not None and value.function < len(program.functions):
         text = f"<function {program.functions[value.function].name}>"
     elif type(value) is ErrorValue:
         text = f"{value.name}: {value.text[:_LOOKED]}"
     elif type(value) is list:
-        text = _listed([(None, item) for item in value[:64]], "[]", limit, program, is_more=len(value) > _SHOWN_ITEMS)
+        text = _render_items(
+            [(None, item) for item in value[:64]], "[]", limit, program, is_more=len(value) > _SHOWN_ITEMS
+        )
     elif type(value) is dict:
         first = [pair for pair, _ in zip(value.items(), range(64), strict=False)]
-        text = _listed(first, "{}", limit, program, is_more=len(value) > _SHOWN_ITEMS)
+        text = _render_items(first, "{}", limit, program, is_more=len(value) > _SHOWN_ITEMS)
     else:
         try:
             text = render_with_id(value)[:_LOOKED]
@@ -192,12 +194,12 @@ def brief(value: Any, limit: int = _CUT, program: Program | None = None) -> str:
 _SHOWN_ITEMS: Final = 64
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     kept = text[:_LOOKED].replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{kept}"' if len(text) <= _LOOKED else f'"{kept}…'
 
 
-def _listed(
+def _render_items(
     items: list[tuple[Any, Any]], ends: str, limit: int, program: Program | None, *, is_more: bool, depth: int = 0
 ) -> str:
     """The first items of a list or a map. Nested ones only so deep, and no further than fits."""
@@ -208,10 +210,10 @@ def _listed(
             text = "[…]" if type(item) is list and item else "{…}" if item else "[]" if type(item) is list else "{}"
         elif type(item) is list:
             pairs = [(None, value) for value in item[:_SHOWN_ITEMS]]
-            text = _listed(pairs, "[]", limit, program, is_more=len(item) > _SHOWN_ITEMS, depth=depth + 1)
+            text = _render_items(pairs, "[]", limit, program, is_more=len(item) > _SHOWN_ITEMS, depth=depth + 1)
         elif type(item) is dict:
             some = [pair for pair, _ in zip(item.items(), range(_SHOWN_ITEMS), strict=False)]
-            text = _listed(some, "{}", limit, program, is_more=len(item) > _SHOWN_ITEMS, depth=depth + 1)
+            text = _render_items(some, "{}", limit, program, is_more=len(item) > _SHOWN_ITEMS, depth=depth + 1)
         else:
             text = brief(item, limit, program)
         parts.append(text if key is None else f"{brief(key, 40) if type(key) is not str else key}: {text}")
@@ -253,23 +255,23 @@ class Replies:
         if act is not None:
             act(self, record.seq, record.pid, row)
 
-    def _started(self, _: int, pid: str, row: rows.Started) -> None:
+    def _on_started(self, _: int, pid: str, row: rows.Started) -> None:
         if row.name.startswith(_MODEL):
             self._asked[pid, row.key] = agent_of(row.name)
 
-    def _finished(self, seq: int, pid: str, row: rows.Finished) -> None:
+    def _on_finished(self, seq: int, pid: str, row: rows.Finished) -> None:
         agent = self._asked.pop((pid, row.key), None)
         if agent is not None:
             self._reply_rows.setdefault(pid, []).append((seq, agent))
 
-    def _sent(self, seq: int, _: str, row: rows.Sent) -> None:
+    def _on_sent(self, seq: int, _: str, row: rows.Sent) -> None:
         data = self._get_blob(row.blob) if row.blob else bytes(row.message)
         if _ASK.encode() in data:
             message = codec.decode(data)
             if isinstance(message, dict) and isinstance(message.get(_ASK), str):
                 self._questions[seq] = message[_ASK]
 
-    def _received(self, seq: int, pid: str, row: rows.Received) -> None:
+    def _on_received(self, seq: int, pid: str, row: rows.Received) -> None:
         question = self._questions.pop(row.message, None)
         if question is None:
             return
@@ -315,10 +317,10 @@ def questions(step: TimelineStep) -> Iterator[str]:
 
 
 _ROWS: Final[dict[str, Callable[[Replies, int, str, Any], None]]] = {
-    "effect.started": Replies._started,
-    "effect.finished": Replies._finished,
-    "message.sent": Replies._sent,
-    "message.received": Replies._received,
+    "effect.started": Replies._on_started,
+    "effect.finished": Replies._on_finished,
+    "message.sent": Replies._on_sent,
+    "message.received": Replies._on_received,
 }
 
 

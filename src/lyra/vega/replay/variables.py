@@ -245,7 +245,7 @@ class WatchExpression:
     def need(self, names: Set[str]) -> None:
         """ConfigError where it names something else: then it comes to nothing at any place."""
         try:
-            self._compiled(tuple(sorted(self._words & names)))
+            self._compile(tuple(sorted(self._words & names)))
         except ConfigError as error:
             others = (did_you_mean(word, sorted(names)) for word in sorted(self._words - names))
             near = next((name for name in others if name), None)
@@ -262,7 +262,7 @@ class WatchExpression:
         key = (fiber.linked.hash, *known)
         linked = self._linked.get(key)
         if linked is None:
-            linked = self._linked[key] = self._linked_with(fiber.linked, tuple(known))
+            linked = self._linked[key] = self._link_with(fiber.linked, tuple(known))
         values, globals_ = copied([list(known.values()), fiber.globals])
         outcome = run(Fiber.call(linked, len(linked.functions) - 1, values, globals_), _FUEL)
         if type(outcome) is not Done:
@@ -275,7 +275,7 @@ class WatchExpression:
     def _function(self, names: tuple[str, ...]) -> str:
         return f"fn {_LOOK}({', '.join(names)}) {{ return {self.text}\n; }}"
 
-    def _compiled(self, names: tuple[str, ...]) -> Program:
+    def _compile(self, names: tuple[str, ...]) -> Program:
         from lyra.vega import compile as compile_source
 
         try:
@@ -283,13 +283,13 @@ class WatchExpression:
         except SourceError as error:
             raise ConfigError(f"`{self.text}`: {error.message}", hint=error.hint) from None
 
-    def _linked_with(self, program: LinkedProgram, names: tuple[str, ...]) -> LinkedProgram:
+    def _link_with(self, program: LinkedProgram, names: tuple[str, ...]) -> LinkedProgram:
         """The program's functions with those of the expression behind them; its own is the last."""
-        piece = self._compiled(names)
+        piece = self._compile(names)
         linked = LinkedProgram(program.program, program.hash)
         offset = len(linked.functions)
         for index, function in enumerate(piece.functions):
-            linked.functions.append(Code(offset + index, _moved(function, offset)))
+            linked.functions.append(Code(offset + index, _move_code(function, offset)))
         mine = next(index for index, function in enumerate(piece.functions) if function.name == _LOOK)
         linked.functions.append(linked.functions[offset + mine])
         return linked
@@ -301,7 +301,7 @@ def _is_one(text: str) -> bool:
     return len(statements) == 1 and len(getattr(statements[0], "body").statements) == 1  # noqa: B009 - a Function
 
 
-def _moved(function: Function, offset: int) -> Function:
+def _move_code(function: Function, offset: int) -> Function:
     code = []
     for op, *operands in function.code:
         row = OPCODES[op]

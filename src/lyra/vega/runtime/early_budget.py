@@ -104,20 +104,20 @@ class RecordedBudget(Budget):
 
     def reserve(self, usage: Usage) -> Reservation:
         reservation = super().reserve(usage)
-        self._told(usage)
+        self._on_usage(usage)
         return reservation
 
     def settle(self, reservation: Reservation, actual: Usage | None = None) -> Usage:
         over = super().settle(reservation, actual)
         if actual is not None:
-            self._told(actual + _negative(reservation.usage))
+            self._on_usage(actual + _negative(reservation.usage))
         return over
 
     def charge(self, usage: Usage) -> None:
         super().charge(usage)
-        self._told(usage)
+        self._on_usage(usage)
 
-    def _told(self, usage: Usage) -> None:
+    def _on_usage(self, usage: Usage) -> None:
         if any(amount for _, amount in usage.items):
             self._pay(usage)
 

@@ -182,7 +182,7 @@ async def _run_call(
         ):  # a call from before the restart already has its reservation, and the calls before it wait for that
             await early.scope.wait_for_those_before()
         early.began_s = now_s()
-        early.value = await (_ask(job, early, group_calls) if early.call.kind == "send" else _called(job, early))
+        early.value = await (_ask(job, early, group_calls) if early.call.kind == "send" else _wait_for_call(job, early))
     except asyncio.CancelledError as error:
         early.error = error
         raise
@@ -202,7 +202,7 @@ async def _ask(job: VegaJob, early: SpeculativeCall, group_calls: SpeculativeCal
     return await ask_agent(job, slot, target.pid, message, timeout, budget, is_early=True, early=early)
 
 
-async def _called(job: VegaJob, early: SpeculativeCall) -> Any:
+async def _wait_for_call(job: VegaJob, early: SpeculativeCall) -> Any:
     world = job.world
     pid = start_fiber(job, *early.call.arguments, depth=_depth(job))
     early.before += world.recharge(pid, scopes.get())
@@ -259,7 +259,7 @@ def _spawn(job: VegaJob, group: EarlyCallGroup, promised: Process, name: str, se
     return process
 
 
-async def _settled(job: VegaJob, group: EarlyCallGroup) -> None:
+async def _settle(job: VegaJob, group: EarlyCallGroup) -> None:
     """A call of the line-by-line run takes time, in which processes begin that were started before it."""
     group_calls = job.state.ahead.get(group.number)
     if group_calls is None or job.ctx.replaying:
@@ -279,7 +279,7 @@ async def _peek(job: VegaJob, group: EarlyCallGroup, call: EarlyCall) -> Any:
     if early is None:
         raise NotEarly("it is not under way")
     with _waiting(job):
-        await _ended(early)
+        await _wait_for_end(early)
     if early.error is not None:
         raise NotEarly("it failed")
     return early.value
@@ -292,8 +292,8 @@ async def _take(job: VegaJob, group: EarlyCallGroup, call: EarlyCall) -> Any:
         early = await _make_call_now(job, group, call, call.key)
     else:
         with _waiting(job):
-            await _ended(early)
-            await _settled(job, group)
+            await _wait_for_end(early)
+            await _settle(job, group)
         _add_time_won(job, early.took_s)
         if early.was_refused or not early.scope.is_allowed():
             _charge_cut_off(early)
@@ -458,7 +458,7 @@ def _early_call(job: VegaJob, group: EarlyCallGroup, call: EarlyCall) -> Specula
     return None if group_calls is None else group_calls.calls.get(call.key)
 
 
-async def _ended(early: SpeculativeCall) -> None:
+async def _wait_for_end(early: SpeculativeCall) -> None:
     assert early.task is not None
     if not early.task.done():
         await asyncio.wait([early.task])

@@ -181,7 +181,7 @@ def _act(act: Callable[..., Any], need: str, *, idempotent: bool = True) -> Call
         async def vega_file(place: str, *given: str) -> Any:
             if root is None:
                 raise CapabilityDenied(f"{place[:200]} is outside {rights.folder}", place=place[:200])
-            content = await asyncio.to_thread(_guarded, act, root, grant, need, place, *given)
+            content = await asyncio.to_thread(_act_guarded, act, root, grant, need, place, *given)
             return runtime.keys.without_key(content, place[:200])
 
         def about(place: str, *_: str) -> str:
@@ -210,7 +210,7 @@ def _is_folder(path: str) -> bool:
     return os.path.isdir(path)
 
 
-def _guarded(act: Callable[..., Any], root: str, grant: Grant, need: str, path: str, *rest: Any) -> Any:
+def _act_guarded(act: Callable[..., Any], root: str, grant: Grant, need: str, path: str, *rest: Any) -> Any:
     from lyra.sandbox.paths import Beneath
 
     try:
@@ -251,10 +251,10 @@ def _parallel_send(
         _begin(job, number, lambda: PROCESSES["send"](job, target, message, timeout, budget))
         return
     waiting = PROCESSES["send"](job, target, message, timeout, budget)
-    _begin(job, number, lambda: _sent(waiting))
+    _begin(job, number, lambda: _wait_until_sent(waiting))
 
 
-async def _sent(waiting: Any) -> None:
+async def _wait_until_sent(waiting: Any) -> None:
     if waiting is not None:
         await waiting
 
@@ -262,10 +262,10 @@ async def _sent(waiting: Any) -> None:
 def _parallel_call(job: VegaJob, number: int, function: Any, arguments: list[Any]) -> None:
     pid = start_fiber(job, function, arguments)
     job.world.recharge(pid, scopes.get())
-    _begin(job, number, lambda: _called(job, pid))
+    _begin(job, number, lambda: _wait_for_call(job, pid))
 
 
-async def _called(job: VegaJob, pid: str) -> Any:
+async def _wait_for_call(job: VegaJob, pid: str) -> Any:
     child = job.ctx.process(pid)
     try:
         with job.waiting(pid):
@@ -402,10 +402,10 @@ def handler(kind: str) -> Callable[..., Any]:
             return host_function(job, name, *arguments)
 
         return call
-    return partial(_refused, kind)
+    return partial(_refuse, kind)
 
 
-def _refused(kind: str, _job: VegaJob, *_: Any) -> None:
+def _refuse(kind: str, _job: VegaJob, *_: Any) -> None:
     from lyra.errors import CapabilityDenied
 
     raise CapabilityDenied(f"this host does not know {kind}")

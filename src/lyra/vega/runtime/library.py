@@ -65,12 +65,12 @@ async def _http(job: VegaJob, method: str, url: Any, body: str | None) -> Respon
         runtime.keys.check_no_key([url, body], "the request")
         return [Capability("net.http", host)]
 
-    effect = Effect(vega_http, name=name, needs=needs, idempotent=method == "GET", about=about, skipped=_responded)
+    effect = Effect(vega_http, name=name, needs=needs, idempotent=method == "GET", about=about, skipped=_make_response)
     status, text, headers = await job.ctx.do(effect, url, body)
     return Response(status, text, headers)
 
 
-def _responded(data: Any) -> list[Any]:
+def _make_response(data: Any) -> list[Any]:
     """The response to a request that a person says was made: what they know of its body."""
     return [200, _text_of(data), {}]
 
@@ -248,14 +248,14 @@ def _print(job: VegaJob, text: str) -> Any:
     text = job.world.runtime.clean(text)
     record = job.world.record
     if record is None:  # a kernel with a journal, but no durable run: printing is an effect
-        return _printed(job, text)
+        return _print_line(job, text)
     number = job.state.printed
     job.state.printed = number + 1
     record.print(job.ctx.own_process.pid, number, text)
     return None
 
 
-async def _printed(job: VegaJob, text: str) -> None:
+async def _print_line(job: VegaJob, text: str) -> None:
     write = job.world.options.write
 
     async def vega_print(text: str) -> None:

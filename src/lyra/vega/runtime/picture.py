@@ -151,21 +151,21 @@ class Picture:
     def began(self, job: VegaJob, *, is_main: bool) -> None:
         """A process written in Vega runs, or runs again."""
         kind, name = ("main", "main") if is_main else ("function", job.fiber.code.name)
-        self._met(kind, name, job.ctx.own_process).job = job
+        self._get_entry(kind, name, job.ctx.own_process).job = job
 
     def agent(self, process: Process, slot: AgentSlot) -> None:
         """An agent is there, or there again."""
         is_new = _key(process) not in self._seen
         if slot in self._promised:
             self._seen[_key(process)] = self._promised.pop(slot)
-        seen = self._met("agent", slot.plan.name, process)
+        seen = self._get_entry("agent", slot.plan.name, process)
         if slot.session is not None:
             self._calls[slot.session.pid] = seen
         if is_new or seen.restarts:
             self._say(seen.name, "started" if is_new else "started again")
 
     def supervisor(self, process: Process, name: str) -> None:
-        self._met("supervisor", name, process)
+        self._get_entry("supervisor", name, process)
 
     def called(self, pid: str, slot: AgentSlot) -> None:
         """The process of this pid asks the model for an agent."""
@@ -250,7 +250,7 @@ class Picture:
 
     # ------------------------------------------------------------ what it hears
 
-    def _met(self, kind: str, name: str, process: Process) -> _PictureEntry:
+    def _get_entry(self, kind: str, name: str, process: Process) -> _PictureEntry:
         key = _key(process)
         seen = self._seen.get(key)
         if seen is None:
@@ -275,7 +275,7 @@ class Picture:
         outcome = f"{tokens} tokens, {Money(micro_usd)}" if call.status == "ok" else f"failed: {call.status}"
         self._say(call.agent, outcome)
 
-    def _answered(self, pid: str, _data: Any) -> None:
+    def _on_answer(self, pid: str, _data: Any) -> None:
         seen = self._calls.get(pid)
         if seen is not None:
             seen.doing = ""
@@ -315,7 +315,7 @@ class Picture:
 
 _HEARD: Final[dict[str, Callable[[Picture, str, Any], None]]] = {
     "model.called": Picture._model_called,
-    "agent.answered": Picture._answered,
+    "agent.answered": Picture._on_answer,
     "effect.started": Picture._effect_started,
     "effect.retried": Picture._effect_retried,
     "child.restarting": Picture._restarting,

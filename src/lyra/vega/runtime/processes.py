@@ -71,7 +71,7 @@ async def _heir(job: VegaJob, target: Process) -> Process:
     if entry is None:
         if child.process is not None and child.process.exit is None and not _is_crashing(job.world, target.pid):
             return target
-        pid = await _restarted(job.world, child)
+        pid = await _find_successor(job.world, child)
     elif entry.kind != "read" or entry.name != _HEIR:
         return target
     heir = job.ctx.journaled_read(_HEIR, lambda: pid)
@@ -87,7 +87,7 @@ def _is_crashing(world: World, pid: str) -> bool:
     return slot is not None and slot.front is None
 
 
-async def _restarted(world: World, child: SupervisedChild) -> str | None:
+async def _find_successor(world: World, child: SupervisedChild) -> str | None:
     """The pid of the process in a child's place; None where none will be started."""
     kernel, process = world.kernel, child.process
     while True:
@@ -122,12 +122,12 @@ def start_fiber(
         pid = job.ctx.spawn(world.programs.process, world.run_id, seed).pid
         if world.barrier is not None:
             world.barrier.call(pid)
-        return _tracked(job, pid)
+        return _track(job, pid)
     fiber = job.fiber.child(function, arguments)
     fiber.depth = depth
     process = world.kernel.lifetimes.start(world.programs.process, (world.run_id, fiber), parent=None)
     process.grant, process.budget = maker.grant, maker.budget
-    return _tracked(job, process.pid)
+    return _track(job, process.pid)
 
 
 def _spawn(job: VegaJob, kind: str, name: str, what: Any, arguments: Any, settings: Any, is_async: bool) -> Any:
@@ -150,7 +150,7 @@ def _spawn_function(job: VegaJob, what: Any, arguments: Any, settings: Any, is_a
     world.recharge(handle.pid, scopes.get())
     if escalates(job, settings):
         OwnContext(job.process).link(handle)
-    return _process_or_future(_tracked(job, handle.pid), is_async)
+    return _process_or_future(_track(job, handle.pid), is_async)
 
 
 def spawn_agent(
@@ -173,7 +173,7 @@ def spawn_agent(
         world.picture.agent(world.kernel.processes[handle.pid], slot)
     if escalates(job, supervised):
         OwnContext(job.process).link(handle)
-    return Process(_tracked(job, handle.pid))
+    return Process(_track(job, handle.pid))
 
 
 async def _spawn_supervisor(job: VegaJob, name: str, what: Any, settings: Any, is_async: bool) -> Any:
@@ -184,7 +184,7 @@ async def _spawn_supervisor(job: VegaJob, name: str, what: Any, settings: Any, i
     args[0].tells = True
     handle = ctx.spawn(program, *args)
     job.world.recharge(handle.pid, scopes.get())
-    _tracked(job, handle.pid)
+    _track(job, handle.pid)
     if job.world.picture is not None:
         job.world.picture.supervisor(kernel.processes[handle.pid], name)
     watch = OwnContext(job.process).monitor(handle)
@@ -203,7 +203,7 @@ def _process_or_future(pid: str, is_async: bool) -> Process | Future:
     return Future(pid) if is_async else Process(pid)
 
 
-def _tracked(job: VegaJob, pid: str) -> str:
+def _track(job: VegaJob, pid: str) -> str:
     if job.world.tracks_processes:
         job.world.started.append(pid)
     return pid
@@ -232,10 +232,10 @@ def _send(job: VegaJob, target: Process, message: Any, timeout: Duration | None,
         waiting = job.ctx.send(pid, world.boxed(message))
     except NoSuchProcess:
         return None  # the receiver has ended: the message is dropped
-    return _sent(waiting)
+    return _wait_until_sent(waiting)
 
 
-async def _sent(waiting: Any) -> None:
+async def _wait_until_sent(waiting: Any) -> None:
     await waiting
 
 

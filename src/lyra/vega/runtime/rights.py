@@ -42,7 +42,7 @@ class Rights:
             *(Capability(name, scope) for name in ("fs.read", "fs.write") for scope in (folder, f"{folder}/**")),
             *(Capability.parse(name) for name in (*_ALWAYS, "env.read")),
         ]
-        every = list(_declared(linked))
+        every = list(_list_settings(linked))
         declared = [cap for settings in every for cap in self.capabilities(settings)]
         declared += undeclared([name for settings in every for name in settings.get("tools") or ()])
         self.grant = Grant(allow=list(dict.fromkeys([*self.base, *declared])))
@@ -104,7 +104,7 @@ def _root(pattern: str) -> str:
     return folder if plain < len(parts) or os.path.isdir(folder) else os.path.dirname(folder) or "/"
 
 
-def _declared(linked: LinkedProgram) -> Iterable[Mapping[str, Any]]:
+def _list_settings(linked: LinkedProgram) -> Iterable[Mapping[str, Any]]:
     """The settings of all tools, as far as they can be known before the program runs."""
     program = linked.program
     for info in program.agents.values():

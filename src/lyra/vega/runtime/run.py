@@ -154,7 +154,7 @@ async def run_async(
         world = World(kernel, program, options, f"vega-{kernel.entropy.text(8)}", programs=PROGRAMS)
         world.tracks_processes = True
         return await run_world(world, alone=alone)
-    own = _own_kernel(settings)
+    own = _make_kernel(settings)
     await own.start()
     try:
         return await run_world(World(own, program, options, programs=PROGRAMS), alone=True)
@@ -162,7 +162,7 @@ async def run_async(
         await own.close(drain_s=0.0)  # what still runs is stopped, not waited for
 
 
-def _own_kernel(settings: Mapping[str, Any] | None) -> Kernel:
+def _make_kernel(settings: Mapping[str, Any] | None) -> Kernel:
     if not settings:
         return Kernel(mailbox_messages_max=MAILBOX_MESSAGES)
     from lyra.config import Config

@@ -62,12 +62,12 @@ class ThreadedLightProcesses(LightProcesses):
     # ------------------------------------------------------------ in the workers' threads
 
     def _work(self, number: int) -> None:
-        while (fiber := self._taken(number)) is not None:
+        while (fiber := self._take(number)) is not None:
             outcome = run(fiber, FUEL)
             with self._changed:
                 self._came(fiber, outcome)
 
-    def _taken(self, number: int) -> ScheduledFiber | None:
+    def _take(self, number: int) -> ScheduledFiber | None:
         """The next process of a worker, marked as running; None when all is over."""
         with self._changed:
             while not self._is_over:
@@ -149,7 +149,7 @@ class ThreadedLightProcesses(LightProcesses):
     def handle_outcome(self, fiber: ScheduledFiber, outcome: Any) -> None:
         is_seen = self._labels.pids or self.kernel.listening
         if type(outcome) is VmEffect and outcome.kind in ("send", "spawn") and not is_seen:
-            value = self._done(fiber, outcome)
+            value = self._do(fiber, outcome)
             if value is not None:
                 fiber.resume(value if outcome.kind == "spawn" else None)
                 fiber.state = "ready"
@@ -157,7 +157,7 @@ class ThreadedLightProcesses(LightProcesses):
                 return
         super().handle_outcome(fiber, outcome)
 
-    def _done(self, fiber: ScheduledFiber, effect: VmEffect) -> Any:
+    def _do(self, fiber: ScheduledFiber, effect: VmEffect) -> Any:
         """Do what workers leave to the loop's thread and a light process may have; None: it takes more than that."""
         if effect.kind == "send":
             target, message, timeout, budget = effect.arguments

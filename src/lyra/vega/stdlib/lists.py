@@ -162,7 +162,7 @@ def _compare(left: Any, right: Any) -> int:
     return -1 if less(left, right) else int(less(right, left))
 
 
-def _sorted(items: Any) -> list[Any]:
+def _sort(items: Any) -> list[Any]:
     need(items, "list", "list::sort")
     kinds = set(map(type, items))
     if len(kinds) == 1 and kinds <= {int, str, Money, Duration}:
@@ -227,7 +227,7 @@ FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "list::unique": _unique,
     "list::flatten": _flatten,
     "list::zip": _zip,
-    "list::sorted": _sorted,
+    "list::sorted": _sort,
     "map::len": lambda mapping: len(need(mapping, "map", "map::len")),
     "map::has": _has,
     "map::get": _get,

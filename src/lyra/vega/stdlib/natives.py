@@ -65,26 +65,26 @@ def _pattern(source: str) -> Pattern:
     return Pattern(source)
 
 
-def _compiled(function: str, text: Any, pattern: Any) -> Pattern:
+def _compile(function: str, text: Any, pattern: Any) -> Pattern:
     needed(function, (text, "str"), (pattern, "str"))
     return _pattern(pattern)
 
 
 def _find(text: Any, pattern: Any) -> list[Any] | None:
-    match = _compiled("regex::find", text, pattern).first(text)
+    match = _compile("regex::find", text, pattern).first(text)
     if match is None:
         return None
     return [text[match[index] : match[index + 1]] if match[index] >= 0 else None for index in range(0, len(match), 2)]
 
 
 def _find_all(text: Any, pattern: Any) -> list[str]:
-    return [text[match[0] : match[1]] for match in _compiled("regex::find_all", text, pattern).all(text)]
+    return [text[match[0] : match[1]] for match in _compile("regex::find_all", text, pattern).all(text)]
 
 
 def _replace(text: Any, pattern: Any, new: Any) -> str:
     needed("regex::replace", (new, "str"))
     pieces, last_end, size = [], 0, 0
-    for match in _compiled("regex::replace", text, pattern).all(text):
+    for match in _compile("regex::replace", text, pattern).all(text):
         pieces += [text[last_end : match[0]], new]
         size += len(pieces[-2]) + len(new)
         limited(size)
@@ -94,7 +94,7 @@ def _replace(text: Any, pattern: Any, new: Any) -> str:
 
 def _split(text: Any, pattern: Any) -> list[str]:
     pieces, last_end = [], 0
-    for match in _compiled("regex::split", text, pattern).all(text):
+    for match in _compile("regex::split", text, pattern).all(text):
         if match[1] == match[0]:
             continue
         pieces.append(text[last_end : match[0]])
@@ -103,7 +103,7 @@ def _split(text: Any, pattern: Any) -> list[str]:
 
 
 _REGEX: Final[dict[str, Callable[..., Any]]] = {
-    "regex::matches": lambda text, pattern: _compiled("regex::matches", text, pattern).first(text) is not None,
+    "regex::matches": lambda text, pattern: _compile("regex::matches", text, pattern).first(text) is not None,
     "regex::find": _find,
     "regex::find_all": _find_all,
     "regex::replace": _replace,
@@ -151,7 +151,7 @@ def _make_rounding(name: str, operation: Callable[[float], int]) -> Callable[[An
     return apply
 
 
-def _rounded(value: float) -> int:
+def _round(value: float) -> int:
     return math.floor(value + 0.5) if value >= 0 else math.ceil(value - 0.5)
 
 
@@ -179,7 +179,7 @@ _MATHS: Final[dict[str, Callable[..., Any]]] = {
     "math::pow": _pow,
     "math::floor": _make_rounding("math::floor", math.floor),
     "math::ceil": _make_rounding("math::ceil", math.ceil),
-    "math::round": _make_rounding("math::round", _rounded),
+    "math::round": _make_rounding("math::round", _round),
     "math::int": _make_rounding("math::int", int),
     "math::float": _float("math::float", lambda value: value),
     "math::log": _float("math::log", math.log),

@@ -121,9 +121,9 @@ class Cursor:
         if self.is_lost:
             raise Stop
         self.is_lost = True
-        self.fail(brace, brace + 1, "this `{` is never closed", self._misplaced_brace())
+        self.fail(brace, brace + 1, "this `{` is never closed", self._find_misplaced_brace())
 
-    def _misplaced_brace(self) -> str | None:
+    def _find_misplaced_brace(self) -> str | None:
         """A brace whose partner stands further left than its line begins: there the missing one may belong."""
         place, opened = self.source.place, []
         for kind, offset in zip(self.kinds, self.starts, strict=False):

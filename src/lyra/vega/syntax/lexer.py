@@ -338,14 +338,14 @@ class _Lexer:
                 piece.append(plain_part[0])
                 offset = plain_part.end()
             elif offset >= len(text) or text[offset] == "\n":
-                return self._unterminated(tokens, start, offset, quote)
+                return self._report_unterminated(tokens, start, offset, quote)
             elif text[offset] == "\\":
                 offset = self._escape(piece, offset)
             elif text.startswith("${", offset):
                 parts.append("".join(piece))
                 piece = []
                 inside = Tokens()
-                offset = self._nested(inside, offset)
+                offset = self._read_nested(inside, offset)
                 parts.append(inside)
                 if self.cut_off:
                     return offset
@@ -359,7 +359,7 @@ class _Lexer:
             tokens.add("string", "".join(piece), start, end)
         return end
 
-    def _unterminated(self, tokens: Tokens, start: int, offset: int, quote: str) -> int:
+    def _report_unterminated(self, tokens: Tokens, start: int, offset: int, quote: str) -> int:
         if len(quote) == 3:
             self._error(start, start + 3, "this string is never closed", 'end it with `"""`')
             self.cut_off = True
@@ -370,7 +370,7 @@ class _Lexer:
         tokens.add("string", "", start, offset)
         return offset
 
-    def _nested(self, inside: Tokens, offset: int) -> int:
+    def _read_nested(self, inside: Tokens, offset: int) -> int:
         """The tokens of one `${…}`; gives the place behind its `}`."""
         if self.depth >= _TEMPLATES_MAX:
             self._error(

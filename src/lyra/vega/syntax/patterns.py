@@ -190,13 +190,13 @@ def parse_jump(cursor: Cursor) -> ast.Statement:
         value = None if bare else parse_expression(cursor)
         return ast.Return(value, at=offset, end=cursor.ends[cursor.i - 1])
     thrown = parse_expression(cursor)
-    error, text = _thrown(thrown)
+    error, text = _read_thrown(thrown)
     if error and isinstance(thrown, ast.Call) and (len(thrown.arguments) > 1 or any(a.name for a in thrown.arguments)):
         cursor.note(thrown.at, thrown.end, "an error carries one text", f'write `throw {error}("text")`')
     return ast.Throw(text, error or "Error", at=offset, end=cursor.ends[cursor.i - 1])
 
 
-def _thrown(value: ast.Expression) -> tuple[str, ast.Expression | None]:
+def _read_thrown(value: ast.Expression) -> tuple[str, ast.Expression | None]:
     """The error's name and its text: `Name("text")`, `Name`; ("", value) for a plain text."""
     if isinstance(value, ast.Call) and isinstance(value.callee, ast.Name) and value.callee.name[:1].isupper():
         return value.callee.name, value.arguments[0].value if value.arguments else None

@@ -45,14 +45,14 @@ def _duration(nanoseconds: int) -> Duration:
     return Duration(checked(nanoseconds))
 
 
-def _joined(left: str, right: str) -> str:
+def _join(left: str, right: str) -> str:
     if len(left) + len(right) > VEGA_STRING_CHARS_MAX:
         raise Fault("LimitExceeded", f"a string may have at most {VEGA_STRING_CHARS_MAX} characters")
     WORK.units += (len(left) + len(right)) >> CHARS
     return left + right
 
 
-def _listed(left: list[Any], right: list[Any]) -> list[Any]:
+def _join_lists(left: list[Any], right: list[Any]) -> list[Any]:
     if len(left) + len(right) > VEGA_LIST_ITEMS_MAX:
         raise Fault("LimitExceeded", f"a list may have at most {VEGA_LIST_ITEMS_MAX} items")
     WORK.units += (len(left) + len(right)) >> BULK
@@ -71,14 +71,14 @@ def _float(operation: Operation) -> Operation:
     return apply
 
 
-def _truncated(left: int, right: int) -> int:
+def _divide(left: int, right: int) -> int:
     if right == 0:
         raise Fault("ZeroDivision", "division by zero")
     quotient = abs(left) // abs(right)
     return checked(quotient if (left < 0) == (right < 0) else -quotient)
 
 
-def _signed_remainder(left: int, right: int) -> int:
+def _find_remainder(left: int, right: int) -> int:
     if right == 0:
         raise Fault("ZeroDivision", "remainder of a division by zero")
     rest = abs(left) % abs(right)
@@ -110,8 +110,8 @@ def _numbers(operation: Operation) -> dict[tuple[type, type], Operation]:
 _ADD: Final[dict[tuple[type, type], Operation]] = {
     (int, int): lambda left, right: checked(left + right),
     **_numbers(lambda left, right: left + right),
-    (str, str): _joined,
-    (list, list): _listed,
+    (str, str): _join,
+    (list, list): _join_lists,
     (Money, Money): lambda left, right: _money(int(left) + int(right)),
     (Duration, Duration): lambda left, right: _duration(left.nanoseconds + right.nanoseconds),
 }
@@ -129,8 +129,8 @@ _MULTIPLY: Final[dict[tuple[type, type], Operation]] = {
     (Duration, int): lambda left, right: _duration(left.nanoseconds * right),
     (int, Duration): lambda left, right: _duration(left * right.nanoseconds),
 }
-_DIVIDE: Final[dict[tuple[type, type], Operation]] = {(int, int): _truncated, **_numbers(_float_division)}
-_REMAINDER: Final[dict[tuple[type, type], Operation]] = {(int, int): _signed_remainder, **_numbers(_float_remainder)}
+_DIVIDE: Final[dict[tuple[type, type], Operation]] = {(int, int): _divide, **_numbers(_float_division)}
+_REMAINDER: Final[dict[tuple[type, type], Operation]] = {(int, int): _find_remainder, **_numbers(_float_remainder)}
 _ORDERED: Final = frozenset({(kind, kind) for kind in (int, float, str, Money, Duration)} | set(_FLOATS))
 
 
@@ -161,9 +161,9 @@ remainder: Final = _make_operation(_REMAINDER, "%")
 def add(left: Any, right: Any) -> Any:
     """`+`; beside a string anything becomes its text."""
     if type(left) is str:
-        return _joined(left, right if type(right) is str else render(right))
+        return _join(left, right if type(right) is str else render(right))
     if type(right) is str:
-        return _joined(render(left), right)
+        return _join(render(left), right)
     return _add(left, right)
 
 

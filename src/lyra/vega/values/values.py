@@ -413,20 +413,20 @@ def copied(value: Any) -> Any:
             WORK.units += len(old) >> 2
         if type(old) is list:
             for item in old:
-                new.append(_copied_part(item, memo, todo))
+                new.append(_copy_part(item, memo, todo))
         elif type(old) is dict:
             for key, item in old.items():
-                new[key] = _copied_part(item, memo, todo)
+                new[key] = _copy_part(item, memo, todo)
         elif type(old) is Cell:
-            new.value = _copied_part(old.value, memo, todo)
+            new.value = _copy_part(old.value, memo, todo)
         elif type(old) is Closure:
-            new.captured = tuple(_copied_part(item, memo, todo) for item in old.captured)
+            new.captured = tuple(_copy_part(item, memo, todo) for item in old.captured)
         elif type(old) is Ok or type(old) is Err:
-            msgspec.structs.force_setattr(new, "value", _copied_part(old.value, memo, todo))
+            msgspec.structs.force_setattr(new, "value", _copy_part(old.value, memo, todo))
     return root
 
 
-def _copied_part(item: Any, memo: dict[int, Any], todo: list[tuple[Any, Any]]) -> Any:
+def _copy_part(item: Any, memo: dict[int, Any], todo: list[tuple[Any, Any]]) -> Any:
     if type(item) in SHARED:
         return item
     known = memo.get(id(item))

@@ -84,7 +84,7 @@ def journals_refusals(
         except (LyraError, Fault) as error:
             # A call that began before the restart has its effects in the journal; nothing is added to them here.
             if upcoming_key(process) == key and upcoming(process) is None:
-                cut_short(process, next_key(process), _written(error), form=_REFUSED)
+                cut_short(process, next_key(process), _to_lyra_error(error), form=_REFUSED)
             raise
 
     return call_and_journal
@@ -101,7 +101,7 @@ def _meet(job: VegaJob) -> None:
     raise fault_of(error) if isinstance(error, VegaError) else error
 
 
-def _written(error: LyraError | Fault) -> LyraError:
+def _to_lyra_error(error: LyraError | Fault) -> LyraError:
     if isinstance(error, LyraError):
         return error
     return VegaError(f"{error.name}: {error.text}", name=error.name, text=error.text)
@@ -167,7 +167,7 @@ async def ask_agent(
 
     async def answer() -> Any:
         if slot.plan.keeps:
-            return await _remembered(job, turn, content, limit)
+            return await _ask_conversation(job, turn, content, limit)
         return await once(job, turn, content, limit, early)
 
     if job.ctx.replaying and was_asked(job, slot, "vega.ask", content):
@@ -201,10 +201,10 @@ def publish(job: VegaJob, kind: str, pid: str) -> None:
 
 def read_answer(slot: AgentSlot, answer: Any) -> Any:
     """An answer as the program sees it."""
-    return from_python(answer) if slot.plan.output is None else _typed(answer, slot.plan.output)
+    return from_python(answer) if slot.plan.output is None else _convert_answer(answer, slot.plan.output)
 
 
-def _typed(answer: Any, written: Type) -> Any:
+def _convert_answer(answer: Any, written: Type) -> Any:
     try:
         return typed(answer, written)
     except ConfigError as misfit:  # an amount that is none: JSON could not tell
@@ -314,7 +314,7 @@ async def wait_for_end(job: VegaJob, pid: str) -> None:
             await kernel.process(pid).wait()
 
 
-async def _remembered(job: VegaJob, turn: AgentTurn, content: str, limit: Money | None) -> Any:
+async def _ask_conversation(job: VegaJob, turn: AgentTurn, content: str, limit: Money | None) -> Any:
     """A call with memory: the next message of the conversation, as an effect of the caller's."""
 
     slot = turn.slot

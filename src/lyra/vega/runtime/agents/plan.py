@@ -151,7 +151,7 @@ def _make_tools(world: AgentEnvironment, named: Any, agent: Mapping[str, Any]) -
         function = world.linked.program.functions[named.function]
         plain = ToolInfo(name=function.name, function=named.function, parameters=function.parameters)
         info = shared.get(named.function) or plain
-        return [_tool(world, info, named, _shared_settings(world, info), agent)]
+        return [_tool(world, info, named, _read_shared_settings(world, info), agent)]
     host = world.function(str(named))
     if host is not None:
         return [host]
@@ -159,7 +159,7 @@ def _make_tools(world: AgentEnvironment, named: Any, agent: Mapping[str, Any]) -
     return [node_tool(world, row)] if row is not None else world.undeclared_tools.find(str(named))
 
 
-def _shared_settings(world: AgentEnvironment, info: ToolInfo) -> Mapping[str, Any]:
+def _read_shared_settings(world: AgentEnvironment, info: ToolInfo) -> Mapping[str, Any]:
     from lyra.vega.runtime.rights import settings_of
 
     return settings_of(world.linked, info.configuration, world.globals) or {}
@@ -186,7 +186,7 @@ class ToolRun:
         self._info = info
         self._closure = closure
         self._grant = grant if world.options.grant is None else world.options.grant.narrow(grant)
-        self._types = {parameter.name: _written(parameter) for parameter in info.parameters}
+        self._types = {parameter.name: _parse_type(parameter) for parameter in info.parameters}
         self._required = [parameter.name for parameter in info.parameters if not parameter.has_default]
         self.schema = {
             "type": "object",
@@ -253,10 +253,12 @@ class ToolRun:
         return values
 
 
-def _written(parameter: Parameter) -> Type:
+def _parse_type(parameter: Parameter) -> Type:
     """The type that a parameter was written with: `str`, `list[int]`."""
     name, _, inner = parameter.type.partition("[")
-    parameters = [_written(Parameter("", part.strip())) for part in inner.removesuffix("]").split(",") if part.strip()]
+    parameters = [
+        _parse_type(Parameter("", part.strip())) for part in inner.removesuffix("]").split(",") if part.strip()
+    ]
     return Type(at=0, end=0, name=name, parameters=parameters)
 
 
@@ -333,7 +335,7 @@ async def perform(
 
     def needs(inputs: Mapping[str, Any]) -> list[Capability]:
         runtime.keys.check_no_key(inputs, f"an input of {name}")
-        return [Capability.parse(text) for text in _described(world, row).capabilities]
+        return [Capability.parse(text) for text in _read_node(world, row).capabilities]
 
     def about(_: Any) -> str:
         return f"node {name} ({where()})"
@@ -357,7 +359,7 @@ def _host(world: AgentEnvironment, row: list[str]) -> NodeHost:
     return nodes
 
 
-def _described(world: AgentEnvironment, row: list[str]) -> ImportedNode:
+def _read_node(world: AgentEnvironment, row: list[str]) -> ImportedNode:
     file = _host(world, row).read(row[3], row[4])
     if file.node is None:
         raise ConfigError(f"import node {row[1]!r}: {file.problem}")
@@ -366,7 +368,7 @@ def _described(world: AgentEnvironment, row: list[str]) -> ImportedNode:
 
 def node_tool(world: AgentEnvironment, row: list[str]) -> Tool:
     """A node as a tool of an agent."""
-    node = _described(world, row)
+    node = _read_node(world, row)
     return Tool(
         row[2],
         node.intent,
@@ -427,13 +429,13 @@ class SettingChange(NamedTuple):
         return sorted({*self.old, *self.new})
 
     def applied(self, settings: dict[str, Any]) -> dict[str, Any]:
-        return _replaced(settings, self.old, self.new)
+        return _replace(settings, self.old, self.new)
 
     def reverted(self, settings: dict[str, Any]) -> dict[str, Any]:
-        return _replaced(settings, self.new, self.old)
+        return _replace(settings, self.new, self.old)
 
 
-def _replaced(settings: dict[str, Any], was: Mapping[str, Any], becomes: Mapping[str, Any]) -> dict[str, Any]:
+def _replace(settings: dict[str, Any], was: Mapping[str, Any], becomes: Mapping[str, Any]) -> dict[str, Any]:
     """The settings with one part in place of another; as they are where they do not have that part."""
     keys = {*was, *becomes}
     if any(_part(settings, key) != _part(was, key) for key in keys):

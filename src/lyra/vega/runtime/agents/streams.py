@@ -193,7 +193,7 @@ class OpenStream:
 
 
 @journals_refusals
-async def _allowed(job: VegaJob, pid: str) -> None:
+async def _check_allowed(job: VegaJob, pid: str) -> None:
     may_ask(job, pid)
 
 
@@ -208,7 +208,7 @@ async def _send_stream(
     if mocked is not None:
         job.state.mocked[stream.id] = re.findall(r"\S+\s*|\s+", render(mocked[0]))[::-1]
         return stream
-    await _allowed(job, target.pid)
+    await _check_allowed(job, target.pid)
     plan = slot.plan
     limit_s = None if timeout is None else timeout.seconds
     within = recorded_scopes(job.world, plan.budget if budget is None else budget, f"~{stream.id}")
