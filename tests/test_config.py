@@ -124,6 +124,7 @@ EFFECTS: dict[str, tuple[str, str, Callable[[Config], Any], Any]] = {
     "server.tls_client_ca": ('"/a.pem"', "/a.pem", lambda c: c.server.tls_client_ca, "/a.pem"),
     "server.tls_key": ('"/k.pem"', "/k.pem", lambda c: c.server.tls_key, "/k.pem"),
     "server.token_file": ('"/t"', "/t", lambda c: c.server.token_file, "/t"),
+    "vesper.min_successes": ("50", "50", lambda c: c.vesper.min_successes, 50),
     "vesper.results": ('"redis://h:1/2"', "redis://h:1/2", lambda c: c.vesper.results.reveal(), "redis://h:1/2"),
 }
 

@@ -73,7 +73,8 @@ choice under `parameters`.
 ### Rules about errors
 
 `on_error` of a step and `error_handling` of the node say what is done about an error:
-{actions}.
+{actions}. `error_type` is `any`, an error code, the code in a server's answer or its status (`http_402`, `http_4xx`);
+the [how-to](../how-to/nodes.md#the-errors-of-a-node) lists what acts fail with.
 
 ## Expressions
 

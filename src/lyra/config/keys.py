@@ -364,6 +364,12 @@ _TABLE: Final = (
         optional=True,
     ),
     SettingKey(
+        "vesper.min_successes",
+        type="count",
+        default=1_000,
+        sentence="Distinct inputs with which a node must succeed on both paths before its direct path may answer.",
+    ),
+    SettingKey(
         "vesper.results",
         type="results",
         default="memory",

@@ -97,6 +97,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VesperConfig(msgspec.Struct, frozen=True, kw_only=True):
+    min_successes: int
     results: Secret
 
 

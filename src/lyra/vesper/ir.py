@@ -10,7 +10,7 @@ outside is an AssignStep of an expression.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -333,6 +333,9 @@ class StepRetry(msgspec.Struct, frozen=True):
     errors: tuple[str, ...] = ("*",)  # that are tried again; * for what may pass by itself
 
 
+ANSWERING: Final = ("map_to", "return_error", "compensate")  # actions of rules that a path obeys; others are the host's
+
+
 class ErrorRule(msgspec.Struct, frozen=True):
     """What to do about an error: of a step (`on_error`) or of the node (`error_handling`)."""
 
@@ -364,6 +367,9 @@ class EffectStep(Step, frozen=True, tag="effect", kw_only=True):
     rules: tuple[ErrorRule, ...] = ()
     retry: StepRetry | None = None
     timeout_s: float | None = None
+
+
+TRANSACTION: Final = "db.transaction"  # the kind of its request
 
 
 class TransactionStep(Step, frozen=True, tag="transaction", kw_only=True):

@@ -124,3 +124,45 @@ def test_a_denied_run_tells_its_path(vesper):
         done = vesper("run", "telling.vsp", *inputs, "--mode", mode, "--json")
         data = json.loads(done.stdout)
         assert (data["error"]["code"], data["path"]) == ("capability_denied", path)
+
+
+CALLEE = """\
+node_id: fee_v1
+type: function
+intent: find the fee
+inputs: {amount: integer}
+outputs: {success: {fee: integer}, error: {error_code: "enum[too_small, too_large]"}}
+flow:
+  - {operation: validation, step: low, guards: [amount > 1], on_failure: {return_error: {error_code: too_small}}}
+  - {operation: validation, step: high, guards: [amount < 9], on_failure: {return_error: {error_code: too_large}}}
+  - {operation: return, return_success: {fee: "{amount}"}}
+"""
+CALLER = """\
+node_id: order_v1
+type: function
+intent: add a fee
+inputs: {amount: integer}
+outputs: {success: {fee: integer}, error: {error_code: "enum[too_small]"}}
+flow:
+  - {step: ask, operation: call_node, node_id: fee_v1, amount: "{amount}"}
+  - {operation: return, return_success: {fee: "{ask.fee}"}}
+"""
+
+
+def test_codes_of_a_called_node_that_are_not_declared_are_told(vesper, lyra):
+    """The node that is called stands beside the file; codes that the caller maps or declares are no mistake."""
+    (lyra.folder / "fee.vsp").write_text(CALLEE, encoding="utf-8")
+    for text, left in (
+        (CALLER, "`fee_v1` can answer with `too_large`, which this node does not declare"),
+        (CALLER.replace("enum[too_small]", "enum[too_small, too_large]"), ""),
+        (
+            CALLER.replace(
+                "node_id: fee_v1,", "on_error: [{error_type: any, return_error: too_small}], node_id: fee_v1,"
+            ),
+            "",
+        ),
+    ):
+        (lyra.folder / "order.vsp").write_text(text, encoding="utf-8")
+        issues = vesper.json("validate", "order.vsp")["issues"]
+        told = [issue["message"] for issue in issues if issue["code"] == "undeclared_error"]
+        assert told == ([left] if left else [])

@@ -52,7 +52,7 @@ def test_promote_is_disabled_with_the_reason_until_the_evidence_suffices() -> No
             runtime.set_mode(node, "shadow_direct")
             page = await operator.page(NODE)
             assert buttons(page) == {"promote": False, "rollback": True}
-            assert "0 compared runs, 1000 and a confidence of 0.95 are needed" in texts(page)
+            assert "0 accepted inputs, 1000 and a confidence of 0.95 are needed" in texts(page)
             refused = await operator.post("/acts/nodes/price_v1/promote")
             assert refused.status_code == 400
             assert runtime.mode(node) == "shadow_direct"

@@ -46,7 +46,7 @@ def test_every_word_of_the_kernel_has_its_number_and_back(table, words):
     with pytest.raises(ConfigError):
         table.word(1_000)
     with pytest.raises(ConfigError, match="is required"):
-        table.required(0)
+        table.require(0)
 
 
 def test_numbers_are_clamped_and_texts_are_utf8():

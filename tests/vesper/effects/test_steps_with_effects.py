@@ -217,3 +217,27 @@ def test_a_replay_gives_the_same_outcome_without_mismatches(path: RunPath) -> No
     replay = ReplayEffects(live.log)
     assert compare(first, path(program, {}, EXECUTION, replay)) == []
     assert replay.mismatches() == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "rule", "is_met"),
+    [
+        ("http.call", 402, "http_402", True),
+        ("http.call", 402, "http_4xx", True),
+        ("http.call", 402, "http_5xx", False),
+        ("http.call", 402, "card_declined", True),
+        ("http.call", 402, "effect_failed", True),
+        ("http.call", 0, "http_0", False),
+        ("http.call", True, "http_True", False),
+        ("node.call", 402, "http_402", False),
+    ],
+)
+def test_rules_are_met_by_code_and_by_status(path: RunPath, kind: str, status: int, rule: str, is_met: bool) -> None:
+    """The status is that of a server's answer; a field of the same name of a called node is none."""
+    error = EffectError("card_declined", fields={"status": status})
+    rules = (ErrorRule(rule, "return_error", fails("mapped")),)
+    unmapped = "effect_failed" if kind == "http.call" else "card_declined"
+    outcome = path(acting(act("pay", kind=kind, rules=rules), give(result=1)), {}, EXECUTION, Answers(pay=error))
+    assert code(outcome) == ("mapped" if is_met else unmapped)
+    outcome = path(acting(act("pay", kind=kind), give(result=1), rules=rules), {}, EXECUTION, Answers(pay=error))
+    assert code(outcome) == ("mapped" if is_met else unmapped)

@@ -102,3 +102,14 @@ def test_a_value_that_is_nested_too_deeply_is_a_resource_limit(path: str) -> Non
     outcome = vesper.execute(vesper.load(DEEP), {"n": 900}, path=path)
     assert outcome.error is not None
     assert outcome.error.code == "resource_limit"
+
+
+@pytest.mark.parametrize("steps", [0, 1, 3, 8])
+def test_random_programs_end_at_the_same_step(steps: int) -> None:
+    """Programs with few steps end alike on all evaluators, wherever their loops and expressions are charged."""
+    for seed in range(cases(80)):
+        program = random_program(seeded(seed), effects=seed % 4 == 0)
+        program = msgspec.structs.replace(program, limits=msgspec.structs.replace(program.limits, steps=steps))
+        for first_path in (reference, python):
+            report = differential.test(program, 6, seed=seed, first=first_path, second=direct, stop_after=1)
+            assert report.kept == (), seed

@@ -15,7 +15,7 @@ import click
 
 from lyra.cli.app import CliCommand, Invocation, json_option
 from lyra.cli.render import document, moment, printable
-from lyra.cli.vesper.node_files import node_named, runtime_of
+from lyra.cli.vesper.node_files import node_named, runtime_around
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +33,7 @@ def divergences(ctx: click.Context, /, *, node: str, as_json: bool) -> None:
     import msgspec
 
     loaded = node_named(node)
-    with runtime_of(ctx.ensure_object(Invocation), None, (), ()) as runtime:
+    with runtime_around(ctx.ensure_object(Invocation), loaded) as runtime:
         program = runtime.program(loaded)
         kept = [msgspec.to_builtins(row) for row in runtime.evidence(loaded).found]
     rows = [divergence_data(row, program, node) for row in kept]

@@ -3,38 +3,61 @@ it."""
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from lyra.cli.app import CliCommand, Invocation, json_option
 from lyra.cli.render import document, moment, printable, table
-from lyra.cli.vesper.node_files import node_named, runtime_of, runtime_when_free, store_of
+from lyra.cli.vesper.node_files import node_named, runtime_around, runtime_when_free, store_of
+from lyra.errors import ConfigError
 from lyra.vesper.values.limits import SAMPLES_MAX
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from lyra.vesper.evidence.differential import ComparisonReport, Violation
     from lyra.vesper.evidence.state import NodeEvidence
 
 
 SAMPLES_DEFAULT = 1_000
 
 
-def _data(evidence: NodeEvidence) -> dict[str, Any]:
-    from lyra.vesper.confidence import lower_bound
-    from lyra.vesper.evidence.modes import allowed
+def _data(evidence: NodeEvidence, min_successes: int) -> dict[str, Any]:
+    from lyra.vesper.evidence.modes import highest_mode
 
     return {
         "node": evidence.node_id,
         "digest": evidence.digest,
         "mode": evidence.mode,
-        "allowed": allowed(evidence.compared, evidence.divergences, blocked=evidence.blocked, clean=evidence.clean),
+        "allowed": highest_mode(evidence, min_successes),
         "compared": evidence.compared,
+        "distinct": evidence.distinct,
+        "accepted": evidence.accepted,
+        "successes": evidence.successes,
         "divergences": evidence.divergences,
-        "confidence": lower_bound(evidence.compared, evidence.divergences),
+        "confidence": evidence.confidence,
+        "unreached": evidence.unreached,
+        "unreachable": evidence.unreachable,
+        "complete": evidence.complete,
         "blocked": evidence.blocked,
         "executions": evidence.executions,
         "errors": evidence.errors,
     }
+
+
+def violation_data(violation: Violation, node_id: str) -> dict[str, Any]:
+    """Return an input with which a node breaks its own contract, as JSON."""
+    from lyra.vesper.values.json_values import json_shape
+
+    shown = {"kind": violation.kind, "expression": violation.expression, "input": json_shape(violation.input)}
+    return {"node": node_id, **shown}
+
+
+def violation_lines(row: Mapping[str, Any]) -> Iterator[str]:
+    yield f"the node breaks its contract: {row['kind']}: {row['expression']}"
+    yield f"  with {json.dumps(row['input'], ensure_ascii=False, default=str)}"
 
 
 @click.command(cls=CliCommand, name="confidence")
@@ -44,13 +67,16 @@ def _data(evidence: NodeEvidence) -> dict[str, Any]:
 def confidence(ctx: click.Context, /, *, node: str, as_json: bool) -> None:
     """Show how sure it is that both paths of NODE (a file or an id) agree."""
     loaded = node_named(node)
-    with runtime_of(ctx.ensure_object(Invocation), None, (), ()) as runtime:
-        data = _data(runtime.evidence(loaded))
+    invocation = ctx.ensure_object(Invocation)
+    with runtime_around(invocation, loaded) as runtime:
+        data = _data(runtime.evidence(loaded), invocation.config.vesper.min_successes)
     if as_json:
         document(data)
         return
     click.echo(printable(f"{data['node']}: confidence {data['confidence']:.5f}"))
-    click.echo(f"  {data['compared']} compared, {data['divergences']} divergences; mode {data['mode']}")
+    click.echo(f"  {_counts(data)}; mode {data['mode']}")
+    for line in _reach_lines(data):
+        click.echo(printable(f"  {line}"))
     click.echo(f"  the evidence allows {data['allowed']}" + (" (blocked by a divergence)" if data["blocked"] else ""))
 
 
@@ -61,14 +87,26 @@ def confidence(ctx: click.Context, /, *, node: str, as_json: bool) -> None:
 @json_option
 @click.pass_context
 def mode(ctx: click.Context, /, *, node: str, mode_name: str | None, force: bool, as_json: bool) -> None:
-    """Show the mode of NODE, or change it to MODE."""
+    """Show the mode of NODE, or change it to MODE.
+
+    A promotion that the evidence does not allow is refused with exit code 1: where a step that may be reached was not,
+    where fewer distinct inputs succeeded than vesper.min_successes says, or where the confidence is too low.
+    """
+    from lyra.vesper.evidence.modes import mode_named
+
     loaded = node_named(node)
-    with runtime_of(ctx.ensure_object(Invocation), None, (), ()) as runtime:
+    invocation = ctx.ensure_object(Invocation)
+    with runtime_around(invocation, loaded) as runtime:
         if mode_name is not None:
-            runtime.set_mode(loaded, mode_name, force=force)
+            mode_named(mode_name)
+            try:
+                runtime.set_mode(loaded, mode_name, force=force)
+            except ConfigError as error:
+                click.echo(printable(error.render()), err=True)
+                ctx.exit(1)
         evidence = runtime.evidence(loaded)
     if as_json:
-        document({**_data(evidence), "history": evidence.history})
+        document({**_data(evidence, invocation.config.vesper.min_successes), "history": evidence.history})
         return
     click.echo(evidence.mode + (" (forced)" if evidence.forced else ""))
     for change in evidence.history:
@@ -83,10 +121,12 @@ def status(ctx: click.Context, /, *, form: str, as_json: bool) -> None:
     """Show all nodes that were executed or compared, with mode and evidence."""
     from lyra.vesper.runtime.runtime import Runtime
 
-    with Runtime(store_of(ctx.ensure_object(Invocation))) as runtime:
+    invocation = ctx.ensure_object(Invocation)
+    with Runtime(store_of(invocation)) as runtime:
         runtime.settle()
         known = [runtime.state.by_digest[digest] for _, digest in sorted(runtime.state.latest.items())]
-    rows = [{**_data(evidence), "history": evidence.history} for evidence in known]
+    least = invocation.config.vesper.min_successes
+    rows = [{**_data(evidence, least), "history": evidence.history} for evidence in known]
     if as_json or form == "json":
         document({"nodes": rows})
     elif form == "prometheus":
@@ -96,7 +136,7 @@ def status(ctx: click.Context, /, *, form: str, as_json: bool) -> None:
     elif not rows:
         click.echo("no node was executed yet")
     else:
-        titles = ("node", "mode", "allowed", "compared", "divergences", "confidence")
+        titles = ("node", "mode", "allowed", "accepted", "successes", "divergences", "confidence")
         table(
             titles,
             [
@@ -122,13 +162,15 @@ def status(ctx: click.Context, /, *, form: str, as_json: bool) -> None:
 @json_option
 @click.pass_context
 def verify(ctx: click.Context, /, *, node: str, count: int | None, seed: int, as_json: bool) -> None:
-    """Compare both paths of NODE on generated inputs, and keep what comes of it as evidence.
+    """Compare both paths of NODE on inputs that are searched for, and keep what comes of it as evidence.
 
-    A node whose differential_tests are not enabled is compared only with -n. The store is opened when all is compared,
-    so that other commands work meanwhile; after Ctrl-C, what was compared so far is kept.
+    Only distinct inputs past the entry checks count. A node with few inputs is tried on all of them. The exit code is
+    1 where the paths differ, where an accepted input breaks the node's own contract, and where the node succeeded with
+    no input. A node whose differential_tests are not enabled is compared only with -n. The store is opened when all is
+    compared, so that other commands work meanwhile; after Ctrl-C, what was compared so far is kept.
     """
-    from lyra.vesper.check.judge import program_of
-    from lyra.vesper.evidence.differential import test
+    from lyra.vesper.evidence.differential import test_node
+    from lyra.vesper.repository.folders import repository_around
     from lyra.vesper.values.json_values import json_shape
 
     loaded = node_named(node)
@@ -136,13 +178,18 @@ def verify(ctx: click.Context, /, *, node: str, count: int | None, seed: int, as
     if count is None and not declared.enabled:
         _say_disabled(loaded.node_id, as_json=as_json)
         return
+    find = repository_around(loaded.file).find
     samples = count or declared.sample_size or SAMPLES_DEFAULT
-    report = test(program_of(loaded), samples, seed, keep_interrupted=True)
-    with runtime_when_free(ctx.ensure_object(Invocation)) as runtime:  # not before: a store has one owner
+    report = test_node(loaded, samples, seed, find=find, keep_interrupted=True)
+    invocation = ctx.ensure_object(Invocation)
+    with runtime_when_free(invocation, loaded) as runtime:  # not before: a store has one owner
         runtime.add_report(loaded, report)
-        data = _data(runtime.evidence(loaded))
+        data = _data(runtime.evidence(loaded), invocation.config.vesper.min_successes)
+    names = ("node", "compared", "distinct", "accepted", "successes", "divergences", "confidence", "unreached")
+    more = ("unreachable", "complete", "mode", "allowed", "blocked")
     told = {
-        **data,
+        **{name: data[name] for name in (*names, *more)},
+        "violations": [violation_data(violation, loaded.node_id) for violation in report.violations],
         "compared_now": report.compared,
         "divergences_now": report.divergences,
         "seconds": round(report.seconds, 3),
@@ -152,15 +199,51 @@ def verify(ctx: click.Context, /, *, node: str, count: int | None, seed: int, as
     if as_json:
         document(told)
     else:
-        click.echo(f"{report.compared} inputs compared in {report.seconds:.1f} s, {report.divergences} divergences")
-        for divergence in report.kept:
-            click.echo(printable(f"  smallest input that shows it: {json_shape(divergence.shrunk)}"))
-            for difference in divergence.differences:
-                click.echo(printable(f"    {difference}"))
-        click.echo(f"confidence {data['confidence']:.5f} after {data['compared']} comparisons")
+        _show_report(report, data, told["violations"])
     if report.interrupted:
         raise KeyboardInterrupt
-    ctx.exit(1 if report.divergences else 0)
+    has_failed = report.divergences or report.violations or (not report.counts.successes and report.compared)
+    ctx.exit(1 if has_failed else 0)
+
+
+def _show_report(report: ComparisonReport, data: Mapping[str, Any], violations: list[dict[str, Any]]) -> None:
+    from lyra.vesper.values.json_values import json_shape
+
+    counts = report.counts
+    click.echo(
+        f"{report.compared} inputs compared in {report.seconds:.1f} s: {len(counts)} distinct, {counts.accepted} "
+        f"accepted, {counts.successes} succeeded, {report.divergences} divergences"
+    )
+    for divergence in report.kept:
+        click.echo(printable(f"  smallest input that shows it: {json_shape(divergence.shrunk)}"))
+        for difference in divergence.differences:
+            click.echo(printable(f"    {difference}"))
+    for row in violations:
+        for line in violation_lines(row):
+            click.echo(printable(line))
+    if not counts.successes:
+        refused = "no input came past the entry checks" if not counts.accepted else "the node succeeded with no input"
+        click.echo(f"error[nothing_shown]: {refused}: add a test case with inputs that it accepts", err=True)
+    for line in _reach_lines(data):
+        click.echo(printable(line))
+    click.echo(f"confidence {data['confidence']:.5f} after {_counts(data)}; the evidence allows {data['allowed']}")
+
+
+def _counts(data: Mapping[str, Any]) -> str:
+    return (
+        f"{data['compared']} comparisons, {data['accepted']} distinct accepted inputs, {data['successes']} successes, "
+        f"{data['divergences']} divergences"
+    )
+
+
+def _reach_lines(data: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what was not reached, and what cannot be."""
+    if data["complete"]:
+        yield "complete: all inputs that the node may accept were compared"
+    if data["unreached"]:
+        yield f"not reached: {', '.join(data['unreached'])}"
+    for name, reason in data["unreachable"].items():
+        yield f"unreachable: {name} ({reason})"
 
 
 def _say_disabled(node_id: str, *, as_json: bool) -> None:

@@ -194,16 +194,24 @@ def runtime_of(
         providers=provider_addresses(providers),
         grant=list(grants) or None,
         results=invocation.config.vesper.results.reveal(),
+        min_successes=invocation.config.vesper.min_successes,
         **more,
     )
 
 
-def runtime_when_free(invocation: Invocation) -> Runtime:
-    """A runtime of the store; where another command has it, as soon as that has ended."""
+def runtime_around(invocation: Invocation, node: Node) -> Runtime:
+    """A runtime of the store that knows the nodes beside one: its evidence depends on those that it calls."""
+    from lyra.vesper.repository.folders import repository_around
+
+    return runtime_of(invocation, None, (), (), nodes=repository_around(node.file))
+
+
+def runtime_when_free(invocation: Invocation, node: Node) -> Runtime:
+    """A runtime of the store, around a node; where another command has it, as soon as that has ended."""
     deadline = SystemClock.monotonic() + STORE_WAIT_S
     while True:
         try:
-            return runtime_of(invocation, None, (), ())
+            return runtime_around(invocation, node)
         except Conflict:
             if SystemClock.monotonic() > deadline:
                 raise

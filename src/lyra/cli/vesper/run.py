@@ -73,7 +73,7 @@ def run(
         program = runtime.program(node)
         divergences = [
             divergence_data(row, program, file)
-            if row["digest"] == program.digest
+            if row["node"] == program.node_id
             else divergence_data(row, runtime.program(runtime.find_node(row["node"]) or node), row["node"])
             for row in diverged
         ]
@@ -121,6 +121,8 @@ def _show(outcome: Outcome) -> None:
 # ---------------------------------------------------------------- tests
 
 PROPERTY_INPUTS = 200
+SEARCHED_FOR_EACH = 10  # inputs of the search, for each of a property test
+NO_TESTS_HINT = "write test_cases or property_tests under `testing`, or say --allow-no-tests"
 NOT_SHOWN_HINT = "it refused them all, which shows nothing: add a test case with inputs that it accepts, or raise -n"
 
 
@@ -154,8 +156,10 @@ class CaseRun(NamedTuple):
     type=click.IntRange(1, 100_000),
     default=PROPERTY_INPUTS,
     show_default=True,
-    help="Inputs that each property test tries.",
+    help=f"Inputs that each property test tries; the search tries {SEARCHED_FOR_EACH} times as many.",
 )
+@click.option("--no-search", is_flag=True, help="Do not search for inputs with which a node breaks its own contract.")
+@click.option("--allow-no-tests", is_flag=True, help="Let a node pass that has no tests.")
 @runtime_options
 @json_option
 @click.pass_context
@@ -165,26 +169,39 @@ def test(
     *,
     files: tuple[str, ...],
     number: int,
+    no_search: bool,
+    allow_no_tests: bool,
     database: str | None,
     providers: tuple[str, ...],
     grants: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Run the test cases and property tests of FILES on both paths.
+    """Run the test cases and property tests of FILES on both paths, and search for inputs with which a node breaks its
+    own contract.
 
-    FILES are .vsp files, or folders of them; this folder by default.
+    FILES are .vsp files, or folders of them; this folder by default. An accepted input that ends with a broken
+    postcondition or invariant, an overflow, a type error or a missing output is a failure, and so is a node that has
+    no tests.
     """
     from lyra.vesper.nodes import load
 
     done: list[CaseRun] = []
+    violations: list[dict[str, Any]] = []
     wrong = 0
     with runtime_of(ctx.ensure_object(Invocation), database, providers, grants) as runtime:
         for file in node_files(files or (".",)):
             try:
                 source_of(file)
                 node = load(file)
+                if not (node.testing.test_cases or node.testing.property_tests):
+                    problem = [] if allow_no_tests else [f"the node has no tests: {NO_TESTS_HINT}"]
+                    done.append(CaseRun(str(file), "no tests", problem))
                 done += _ran(runtime, str(file), node)
                 done += _properties(str(file), node, number)
+                if not no_search:
+                    ran, broken = _search(str(file), node, number * SEARCHED_FOR_EACH)
+                    done += [ran] if ran.problems else []
+                    violations += broken
             except (SourceError, ConfigError) as error:
                 wrong += 1
                 say_problems(error)
@@ -192,7 +209,8 @@ def test(
     passed, failed, unshown = endings["passed"], endings["FAILED"], endings["not shown"]
     if as_json:
         rows = [ran.to_data() for ran in done]
-        document({"passed": passed, "failed": failed, "not_shown": unshown, "tests": rows})
+        counts = {"passed": passed, "failed": failed, "not_shown": unshown}
+        document({**counts, "tests": rows, "violations": violations})
     else:
         for ran in done:
             click.echo(printable(f"{ran.ending}  {ran.file}: {ran.name}"))
@@ -212,6 +230,20 @@ def _ran(runtime: Runtime, file: str, node: Node) -> Iterator[CaseRun]:
             outcomes[path] = runtime.execute(node, case.inputs, mode)
             problems += [f"{path}: {problem}" for problem in problems_of(case.expected_output, outcomes[path])]
         yield CaseRun(file, case.name or f"case {number}", problems + _differences(outcomes))
+
+
+def _search(file: str, node: Node, number: int) -> tuple[CaseRun, list[dict[str, Any]]]:
+    """Return what a search for inputs that break the node's contract came to, and these inputs."""
+    from lyra.cli.vesper.evidence import violation_data, violation_lines
+    from lyra.vesper.evidence.differential import test_node
+    from lyra.vesper.repository.folders import repository_around
+    from lyra.vesper.values.json_values import json_shape
+
+    report = test_node(node, number, find=repository_around(node.file).find)
+    rows = [violation_data(violation, node.node_id) for violation in report.violations]
+    problems = [line for row in rows for line in violation_lines(row)]
+    problems += [f"the paths differ with {json_shape(row.shrunk)}: {row.differences}" for row in report.kept]
+    return CaseRun(file, f"contract, {report.counts.accepted} accepted inputs", problems), rows
 
 
 def _properties(file: str, node: Node, number: int) -> Iterator[CaseRun]:

@@ -46,15 +46,21 @@ def validate(ctx: click.Context, /, *, files: tuple[str, ...], strict: bool, as_
 
 def _issues_of(file: Path, *, strict: bool) -> tuple[str, list[Issue]]:
     """The text of a file and all remarks on it; one remark where it cannot be read."""
-    from lyra.vesper.check.judge import check_text
+    from lyra.vesper.check.judge import check_text, lowered
     from lyra.vesper.loading import ERROR, Issue
+    from lyra.vesper.repository.folders import repository_around
 
     try:
         text, name = source_of(file)
     except LyraError as error:
         line = int(error.fields.get("line") or 1)
         return "", [Issue(severity=ERROR, code="unreadable", message=error.message, line=line)]
-    return text, check_text(text, name, strict=strict)
+
+    def callee(node_id: str) -> NodeProgram | None:
+        node = repository_around(file).find(node_id)
+        return None if node is None else lowered(node)
+
+    return text, check_text(text, name, strict=strict, callees=callee)
 
 
 def _issue_data(issue: Issue) -> dict[str, Any]:

@@ -119,7 +119,7 @@ def read_node(mounted: MountedNodes, node_id: str) -> NodeFacts:
     node = mounted.get(node_id)
     evidence = mounted.runtime.evidence(node)
     step = next_step(evidence)
-    low, high = interval(evidence.compared, evidence.divergences)
+    low, high = interval(max(evidence.accepted, evidence.divergences), evidence.divergences)
     plain = msgspec.to_builtins({"found": evidence.found, "changes": evidence.history}, enc_hook=to_plain)
     return NodeFacts(
         node_id=node_id,

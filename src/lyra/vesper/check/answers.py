@@ -112,6 +112,11 @@ class AnswerReader:
             without_null(expression.type), EnumType
         ):
             self.state.error("type", f"an error code is a string, not {describe(expression.type)}", path, value=True)
+        elif (declared := self.declared_codes()) is not None:
+            kind = without_null(expression.type)
+            if not isinstance(kind, EnumType) or not {*kind.values} <= {*declared, *CODES}:
+                message = "the error code comes from a value, and the node lists the codes that it answers with"
+                self.state.warn("undeclared_error", message, path, value=True)
         return expression
 
     def check_code(self, code: str, path: Path) -> None:

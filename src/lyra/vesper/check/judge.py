@@ -25,7 +25,7 @@ from lyra.vesper.check.effects import EffectLowering
 from lyra.vesper.check.infer import Typing
 from lyra.vesper.check.rules import ErrorRules
 from lyra.vesper.check.semantics import judge_program
-from lyra.vesper.check.state import CheckState, NameScope
+from lyra.vesper.check.state import Callees, CheckState, NameScope
 from lyra.vesper.check.steps import Steps, depth_of, parts_of
 from lyra.vesper.check.transforms import Transforms
 from lyra.vesper.check.types import TypeTable, common, nullable
@@ -37,18 +37,18 @@ from lyra.vesper.values.limits import IR_DEPTH_MAX, MEMORY_MB_DEFAULT, MEMORY_MB
 from lyra.vesper.values.types import ANY, BOOLEAN, STRING, RecordField, RecordType, ValueType
 
 
-def check(node: Node, *, strict: bool = False) -> list[Issue]:
-    """Return all remarks on a node, in order of place."""
-    return _checked(node, strict=strict)[1]
+def check(node: Node, *, strict: bool = False, callees: Callees | None = None) -> list[Issue]:
+    """Return all remarks on a node, in order of place; also on the codes of nodes that `callees` gives."""
+    return _checked(node, strict=strict, callees=callees)[1]
 
 
-def check_text(text: str, file: str = "<text>", *, strict: bool = False) -> list[Issue]:
+def check_text(text: str, file: str = "<text>", *, strict: bool = False, callees: Callees | None = None) -> list[Issue]:
     """Return all remarks on the text of a file; a text that is no YAML has one."""
     try:
         node, issues = read_node(text, file)
     except ParseError as error:
         return [msgspec.convert(problem, Issue) for problem in error.fields["problems"]]
-    return check(node, strict=strict) if node is not None else issues
+    return check(node, strict=strict, callees=callees) if node is not None else issues
 
 
 def program_of(node: Node, *, strict: bool = False) -> ir.NodeProgram:
@@ -68,8 +68,9 @@ def has_errors(issues: Sequence[Issue]) -> bool:
     return any(issue.severity == ERROR for issue in issues)
 
 
-def _checked(node: Node, *, strict: bool) -> tuple[ir.NodeProgram, list[Issue]]:
+def _checked(node: Node, *, strict: bool, callees: Callees | None = None) -> tuple[ir.NodeProgram, list[Issue]]:
     program, state = lower_node(node)
+    state.callees = callees
     judge_program(program, state)
     issues = list(dict.fromkeys((*node.issues, *state.issues.items)))
     if state.issues.left_out:

@@ -14,7 +14,7 @@ import msgspec
 from lyra.core.checking.document import Path
 from lyra.vesper.check.state import CheckState, NameScope
 from lyra.vesper.check.steps import Steps
-from lyra.vesper.ir import Constant, ErrorAnswer, ErrorRule, Step, StepRetry
+from lyra.vesper.ir import ANSWERING, Constant, ErrorAnswer, ErrorRule, Step, StepRetry
 from lyra.vesper.nodes.model import Setting, StepDeclaration
 from lyra.vesper.nodes.reader import close_to
 from lyra.vesper.values.limits import ATTEMPTS_MAX
@@ -58,23 +58,36 @@ class ErrorRules:
 
     def read_node(self, scope: NameScope) -> tuple[ErrorRule, ...]:
         rules = []
+        is_caught = False
         for declared in self.state.node.error_handling:
             compensation = self.steps.block(declared.compensation, scope.changed())
             entry = {key: setting.value for key, setting in declared.settings.items()}
-            rule = self._rule(declared.code, entry, declared.path, scope, compensation)
+            rule = self._rule(any_error(declared.code), entry, declared.path, scope, compensation)
             if rule is not None:
+                is_caught = self._judge_order(rule, declared.path, is_caught=is_caught)
                 rules.append(rule)
         return tuple(rules)
 
     def read_step(self, step: StepDeclaration, scope: NameScope) -> tuple[ErrorRule, ...]:
         """Return the rules of `on_error` in order, `*` last."""
         rules: list[ErrorRule] = []
+        is_caught = False
         for index, (error, entry, path) in enumerate(self._entries(step)):
             compensation = self.steps.block(step.compensations.get(index, ()), scope.changed())
             rule = self._rule(error, entry, path, scope, compensation)
             if rule is not None:
+                is_caught = self._judge_order(rule, path, is_caught=is_caught)
                 rules.append(rule)
         return tuple(sorted(rules, key=lambda rule: rule.error == "*"))
+
+    def _judge_order(self, rule: ErrorRule, path: Path, *, is_caught: bool) -> bool:
+        """Refuse a rule for a named error after one that answers any; return whether any error is answered now."""
+        if rule.action not in ANSWERING:
+            return is_caught
+        if is_caught and rule.error != "*":
+            message = f"the rule for `{rule.error}` is never reached: a rule for any error stands before it"
+            self.state.error("unreachable", message, path, hint='move the rule for "*" to the end')
+        return is_caught or rule.error == "*"
 
     def _entries(self, step: StepDeclaration) -> list[tuple[str, dict[str, Any], Path]]:
         setting = step.settings.get("on_error") or step.settings.get("error_handling")
@@ -85,7 +98,7 @@ class ErrorRules:
             return [(_error_of(value), value, setting.path)]
         if isinstance(value, dict):
             return [
-                (str(code), item if isinstance(item, dict) else {"action": item}, (*setting.path, code))
+                (any_error(str(code)), item if isinstance(item, dict) else {"action": item}, (*setting.path, code))
                 for code, item in value.items()
             ]
         if not isinstance(value, list):
@@ -171,6 +184,10 @@ class ErrorRules:
             self.state.error("wrong_form", "a retry policy is a mapping", path, value=True)
             return None
         attempts = self._count(entry, "max_attempts", path)
+        if attempts == 0:
+            message = "a step is tried at least once: `max_attempts` counts the first attempt"
+            hint = "max_attempts: 1 tries once and never again"
+            self.state.error("bad_value", message, (*path, "max_attempts"), hint=hint, value=True)
         retries = self._count(entry, "max_retries", path)
         count = attempts if attempts is not None else retries + 1 if retries is not None else 3
         backoff = entry.get("backoff", "exponential")
@@ -210,4 +227,9 @@ class ErrorRules:
 
 
 def _error_of(entry: dict[str, Any]) -> str:
-    return str(entry.get("error_type") or entry.get("error") or "*")
+    return any_error(str(entry.get("error_type") or entry.get("error") or "*"))
+
+
+def any_error(name: str) -> str:
+    """Return the name of an error in a rule: `any` is another word for `*`."""
+    return "*" if name == "any" else name

@@ -16,6 +16,7 @@ from typing import Final
 from lyra.core.checking.document import Path
 from lyra.vesper.check.answers import CODE_FIELDS
 from lyra.vesper.check.effects import DANGEROUS, covering, denied_capability, matches, overlap
+from lyra.vesper.check.errors import unmapped_errors, unmet_rules
 from lyra.vesper.check.infer import Typing
 from lyra.vesper.check.satisfiable import judge_contracts
 from lyra.vesper.check.state import CheckState, NameScope
@@ -427,6 +428,8 @@ RULES: Final[tuple[Rule, ...]] = (
     duplicate_steps,
     outputs,
     error_coverage,
+    unmapped_errors,
+    unmet_rules,
     capability_closure,
     dangerous_capabilities,
     audit,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Context, Decimal, Inexact, InvalidOperation
 from typing import Any, Final
@@ -16,7 +17,7 @@ import msgspec
 
 from lyra.core.checking.document import Path
 from lyra.errors import ParseError
-from lyra.vesper.ir import Step, TypedExpression
+from lyra.vesper.ir import NodeProgram, Step, TypedExpression
 from lyra.vesper.loading import ERROR, INFO, WARNING, Issues
 from lyra.vesper.nodes.model import Node
 from lyra.vesper.values.limits import NUMBER_DIGITS_MAX, NUMBER_EXPONENT_MAX
@@ -48,11 +49,15 @@ class TextSite(msgspec.Struct, frozen=True):
     offset: int = 0
 
 
+Callees = Callable[[str], NodeProgram | None]  # gives the node that a step calls, where it is known
+
+
 class CheckState:
     """The state of one check."""
 
     def __init__(self, node: Node) -> None:
         self.node = node
+        self.callees: Callees | None = None
         self.document = node.document
         self.issues = Issues()
         self.olds: list[TypedExpression] = []  # by slot

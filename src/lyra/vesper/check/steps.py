@@ -98,10 +98,15 @@ class Steps:
         return self.operations[step.operation](self, step, scope)
 
     def _inert(self, step: StepDeclaration) -> None:
-        for key in ("on_error", "on_success", "on_result", "timeout", "retry_policy", "error_handling"):
+        for key in ("on_success", "on_result", "timeout", "retry_policy"):
             if key in step.settings and not (key == "on_success" and step.operation == "validation"):
                 path = step.settings[key].path
                 self.state.warn("no_effect", f"`{key}` has no effect on a step that does not act outside", path)
+        for key in ("on_error", "error_handling"):
+            if key in step.settings:
+                message = f"`{key}` answers failed acts, and a step of {step.operation} does not act outside"
+                hint = "remove it; `error_handling` of the node answers errors of all steps"
+                self.state.error("no_effect", message, step.settings[key].path, hint=hint)
 
     # ------------------------------------------------------------ parts of steps
     def guards(self, step: StepDeclaration, scope: NameScope, key: str = "guards") -> tuple[ir.Condition, ...]:

@@ -27,14 +27,14 @@ from lyra.vesper.direct.steps import (
     matching_rules,
     rule_scope,
 )
-from lyra.vesper.direct.transforms import elements_of
+from lyra.vesper.direct.transforms import compile_elements
 from lyra.vesper.effects.request import (
-    TRANSACTION,
     EffectError,
     EffectRequest,
     Effects,
     TransactionBody,
     TransactionEnd,
+    error_names,
     failure_code,
     request_key,
     retry_of,
@@ -53,6 +53,7 @@ class FailedAct(NodeError):
     def __init__(self, error: EffectError, effect: str) -> None:
         super().__init__(failure_code(error.kind, effect), error.message, fields=error.fields)
         self.kind = error.kind
+        self.names = error_names(error, effect)
 
 
 def invariant_failed(text: str) -> NodeError:
@@ -94,11 +95,11 @@ class EffectRun:
     ) -> TransactionEnd:
         effects, index = self._number_request(step)
         key = request_key(self._key, step.name, index)
-        request = EffectRequest(step.name, index, TRANSACTION, step.capability, payload, step.timeout_s, retry, key)
+        request = EffectRequest(step.name, index, ir.TRANSACTION, step.capability, payload, step.timeout_s, retry, key)
         try:
             return await transact(effects, request, body)
         except EffectError as error:
-            raise FailedAct(error, TRANSACTION) from None
+            raise FailedAct(error, ir.TRANSACTION) from None
 
     def _number_request(self, step: ir.Step) -> tuple[Effects, int]:
         """Return who performs the request, and its number."""
@@ -194,12 +195,12 @@ def _branch(step: ir.BranchStep, program: ir.NodeProgram, scope: Scope) -> RunAs
 
 
 def _for_each(step: ir.ForEachStep, program: ir.NodeProgram, scope: Scope) -> RunAsync:
-    collection = compile_expression(step.collection, scope)
-    inner, (slot,) = scope.bind(step.variable)
+    elements = compile_elements(step, scope)
+    inner, (slot,) = scope.for_rounds().bind(step.variable)
     body = compile_async_steps(step.steps, program, inner)
 
     async def iterate(frame: Frame) -> Answer | None:
-        for element in elements_of(collection(frame), frame):
+        for element in elements(frame):
             frame[slot] = element
             answer = await body(frame)
             if answer is not None:
@@ -210,6 +211,7 @@ def _for_each(step: ir.ForEachStep, program: ir.NodeProgram, scope: Scope) -> Ru
 
 
 def _loop(step: ir.LoopStep, program: ir.NodeProgram, scope: Scope) -> RunAsync:
+    is_charged, scope = scope.is_charged(ir.LoopStep), scope.for_rounds()
     goes_on = compile_condition(step.condition, scope)
     body = compile_async_steps(step.steps, program, scope)
 
@@ -219,7 +221,8 @@ def _loop(step: ir.LoopStep, program: ir.NodeProgram, scope: Scope) -> RunAsync:
             if rounds == step.max_iterations:
                 raise loop_limit(step)
             rounds += 1
-            frame[METER].spend(1)
+            if is_charged:
+                frame[METER].spend(1)
             answer = await body(frame)
             if answer is not None:
                 return answer
@@ -285,7 +288,7 @@ def _guarded_by_rules(
         try:
             return await act(frame)
         except NodeError as error:
-            for number in matching_rules(step.rules, (error.code, getattr(error, "kind", error.code))):
+            for number in matching_rules(step.rules, getattr(error, "names", (error.code,))):
                 answer = await rules[number](frame, error)
                 if answer is not None:
                     return answer

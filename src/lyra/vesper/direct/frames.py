@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from lyra.vesper import ir
+from lyra.vesper.charges import is_charged
 from lyra.vesper.values.limits import TEXT_MAX
 from lyra.vesper.values.outcome import Execution, NodeError
 
@@ -45,7 +46,7 @@ class NotSupplied(NodeError):
 
 
 class Meter:
-    """What an execution may still use. Loops and transforms spend one for each element or round."""
+    """What an execution may still use; `charges.CHARGES` says what spends it."""
 
     __slots__ = ("_deadline", "_left", "_monotonic", "_until_clock")
 
@@ -72,10 +73,11 @@ class Meter:
 class Slots:
     """Hands out the numbers of slots, and holds the limits of the program that they belong to."""
 
-    __slots__ = ("count", "memory_max", "text_max", "watch")
+    __slots__ = ("count", "is_metered", "memory_max", "text_max", "watch")
 
     def __init__(self, limits: ir.NodeLimits, watch: StepWatch | None = None) -> None:
         self.count = 3
+        self.is_metered = False  # whether a part is charged
         self.watch = watch
         self.memory_max = limits.memory_mb * 1024 * 1024  # bytes of one value
         self.text_max = min(TEXT_MAX, self.memory_max)
@@ -91,7 +93,7 @@ class Slots:
 class Scope:
     """Names that an expression may use, with their slots."""
 
-    __slots__ = ("_slots", "guarded", "in_compensation", "names")
+    __slots__ = ("_slots", "guarded", "in_compensation", "in_loop", "names")
 
     def __init__(
         self,
@@ -100,11 +102,13 @@ class Scope:
         guarded: frozenset[int] = frozenset(),
         *,
         in_compensation: bool = False,
+        in_loop: bool = False,
     ) -> None:
         self._slots = slots
         self.names = dict(names)
         self.guarded = guarded  # slots that may hold MISSING
         self.in_compensation = in_compensation  # whether the steps compiled here take something back
+        self.in_loop = in_loop  # whether what is compiled here belongs to the rounds of a loop
 
     @property
     def watch(self) -> StepWatch | None:
@@ -133,37 +137,35 @@ class Scope:
     def slot(self, name: str) -> int | None:
         return self.names.get(name)
 
+    def is_charged(self, kind: type[ir.Step | ir.TypedExpression]) -> bool:
+        """Return whether a part of this kind is charged here; an execution then has a meter."""
+        charged = is_charged(kind, in_loop=self.in_loop)
+        self._slots.is_metered |= charged
+        return charged
+
     def bind(self, *names: str) -> tuple[Scope, tuple[int, ...]]:
         """Return a scope in which these names have new slots, which always hold a value when they are read."""
         slots = tuple(self._slots.new() for _ in names)
-        known = {**self.names, **dict(zip(names, slots, strict=True))}
-        return Scope(self._slots, known, self.guarded, in_compensation=self.in_compensation), slots
+        return self._with(names=self.names | dict(zip(names, slots, strict=True))), slots
 
     def with_slot(self, name: str, slot: int) -> Scope:
         """Return a scope in which the name stands for a slot that is there already."""
-        return Scope(self._slots, {**self.names, name: slot}, self.guarded, in_compensation=self.in_compensation)
+        return self._with(names={**self.names, name: slot})
 
     def for_compensation(self) -> Scope:
-        """This scope, for steps that take something back."""
-        return Scope(self._slots, self.names, self.guarded, in_compensation=True)
+        """Return this scope, for steps that take something back."""
+        return self._with(in_compensation=True)
+
+    def for_rounds(self) -> Scope:
+        """Return this scope, for the rounds of a loop."""
+        return self._with(in_loop=True)
+
+    def _with(self, **changes: Any) -> Scope:
+        now = {"names": self.names, "in_compensation": self.in_compensation, "in_loop": self.in_loop}
+        return Scope(self._slots, guarded=self.guarded, **{**now, **changes})
 
 
 # ---------------------------------------------------------------- walk
-
-_ROUNDS: Final = (
-    ir.ForEachStep,
-    ir.LoopStep,
-    ir.Quantifier,
-    ir.MapOver,
-    ir.Filter,
-    ir.Reduce,
-    ir.Aggregate,
-    ir.GroupBy,
-    ir.MatrixProduct,
-    ir.EffectStep,
-    ir.TransitionStep,
-    ir.TransactionStep,
-)
 
 
 def parts_of(node: Any) -> Iterator[Any]:
@@ -181,10 +183,6 @@ def parts_of(node: Any) -> Iterator[Any]:
 def names_in(expression: ir.TypedExpression | None) -> frozenset[str]:
     """Return all names that an expression mentions; none of none."""
     return frozenset(part.name for part in parts_of(expression) if isinstance(part, ir.NodeVariable))
-
-
-def needs_meter(program: Any) -> bool:
-    return any(isinstance(part, _ROUNDS) for part in parts_of(program))
 
 
 def acts_outside(step: ir.Step) -> bool:

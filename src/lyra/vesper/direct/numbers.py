@@ -202,11 +202,12 @@ def _align_exponents(left: Decimal, right: Decimal) -> tuple[tuple[int, int], in
 
 
 def _scaled(coefficient: int, exponent: int) -> Decimal:
-    """coefficient × 10^exponent, with that exponent."""
+    """Return coefficient × 10^exponent, with that exponent where its digits suffice."""
     number = Decimal(coefficient)
-    if number.adjusted() >= DECIMAL_DIGITS_MAX:
-        raise overflow()
     try:
+        if number.adjusted() >= DECIMAL_DIGITS_MAX:  # zeros at the end of a fraction are dropped, as sums drop them
+            sign, digits, _ = number.as_tuple()
+            return EXACT.plus(Decimal((sign, digits, exponent)))
         result = EXACT.scaleb(number, exponent)
     except DecimalException:
         raise overflow() from None

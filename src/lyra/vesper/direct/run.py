@@ -33,7 +33,6 @@ from lyra.vesper.direct.frames import (
     StepWatch,
     assigned_names,
     names_in,
-    needs_meter,
 )
 from lyra.vesper.direct.steps import (
     Answer,
@@ -79,7 +78,6 @@ class DirectProgram:
         slots = Slots(program.limits, watch)
         ambient = slots.for_names(program.ambient)
         inputs = slots.for_names(declared.name for declared in program.inputs)
-        self._needs_meter = needs_meter(program)
         self._ambient = list(ambient.items())
         entry = Scope(slots, {**ambient, **inputs}, frozenset(ambient.values()))
         self._inputs = [InputReader(declared, entry) for declared in program.inputs]
@@ -99,6 +97,7 @@ class DirectProgram:
         self._async_rules = [] if program.pure else [compile_async_rule(rule, program, flow) for rule in program.rules]
         self._steps = compile_steps(program.steps if program.pure else (), program, flow)
         self._async_steps = None if program.pure else compile_async_steps(program.steps, program, flow)
+        self._needs_meter = slots.is_metered or not program.pure
         self._template: Frame = [None] * slots.count
         for slot in self._unwritten:
             self._template[slot] = MISSING
@@ -261,7 +260,7 @@ class DirectProgram:
 
     def _handle(self, error: NodeError, frame: Frame) -> Answer:
         """Return the answer to an error of the flow, by the node's rules."""
-        for number in matching_rules(self.program.rules, (error.code, getattr(error, "kind", error.code))):
+        for number in matching_rules(self.program.rules, getattr(error, "names", (error.code,))):
             try:
                 answer = self._rules[number](frame, error)
             except NodeError as second:
@@ -367,7 +366,7 @@ class DirectProgram:
 
     async def _handle_async(self, error: NodeError, frame: Frame) -> Answer:
         """Like `_handle`, with compensations that may act outside."""
-        for number in matching_rules(self.program.rules, (error.code, getattr(error, "kind", error.code))):
+        for number in matching_rules(self.program.rules, getattr(error, "names", (error.code,))):
             try:
                 answer = await self._async_rules[number](frame, error)
             except NodeError as second:

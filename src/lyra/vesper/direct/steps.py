@@ -21,7 +21,7 @@ from lyra.vesper import ir
 from lyra.vesper.direct.coercion import writer, written
 from lyra.vesper.direct.expressions import compile_condition, compile_expression, text_of
 from lyra.vesper.direct.frames import METER, MISSING, Evaluate, Frame, NotSupplied, Scope, assigned_names, names_in
-from lyra.vesper.direct.transforms import elements_of
+from lyra.vesper.direct.transforms import compile_elements
 from lyra.vesper.values.outcome import NodeError, NodeFailure
 from lyra.vesper.values.types import Nullable
 
@@ -29,7 +29,6 @@ from lyra.vesper.values.types import Nullable
 
 Answer = dict[str, Any] | NodeFailure
 CODE_FIELDS: Final = ("error_code", "code")
-_ANSWERING: Final = ("map_to", "return_error", "compensate")
 
 
 def output_writer(output: ir.NodeOutput) -> Callable[[Any], Any]:
@@ -137,7 +136,7 @@ def matching_rules(rules: tuple[ir.ErrorRule, ...], kinds: tuple[str, ...]) -> l
     return [
         number
         for number, rule in enumerate(rules)
-        if rule.action in _ANSWERING and (rule.error == "*" or rule.error in kinds)
+        if rule.action in ir.ANSWERING and (rule.error == "*" or rule.error in kinds)
     ]
 
 
@@ -217,12 +216,12 @@ def _branch(step: ir.BranchStep, program: ir.NodeProgram, scope: Scope) -> RunSt
 
 
 def _for_each(step: ir.ForEachStep, program: ir.NodeProgram, scope: Scope) -> RunStep:
-    collection = compile_expression(step.collection, scope)
-    inner, (slot,) = scope.bind(step.variable)
+    elements = compile_elements(step, scope)
+    inner, (slot,) = scope.for_rounds().bind(step.variable)
     body = compile_steps(step.steps, program, inner)
 
     def iterate(frame: Frame) -> Answer | None:
-        for element in elements_of(collection(frame), frame):
+        for element in elements(frame):
             frame[slot] = element
             answer = body(frame)
             if answer is not None:
@@ -237,6 +236,7 @@ def loop_limit(step: ir.LoopStep) -> NodeError:
 
 
 def _loop(step: ir.LoopStep, program: ir.NodeProgram, scope: Scope) -> RunStep:
+    is_charged, scope = scope.is_charged(ir.LoopStep), scope.for_rounds()
     goes_on = compile_condition(step.condition, scope)
     body = compile_steps(step.steps, program, scope)
 
@@ -247,7 +247,8 @@ def _loop(step: ir.LoopStep, program: ir.NodeProgram, scope: Scope) -> RunStep:
             if rounds == step.max_iterations:
                 raise loop_limit(step)
             rounds += 1
-            meter.spend(1)
+            if is_charged:
+                meter.spend(1)
             answer = body(frame)
             if answer is not None:
                 return answer

@@ -1,7 +1,7 @@
 """Compiles expressions over collections to closures: quantifiers, aggregates, transforms and matrix products.
 
-All of them take an array, or a set in the order of its elements; null and anything else is a type error. The meter is
-charged for all elements at once, before the first.
+All of them take an array, or a set in the order of its elements; null and anything else is a type error. Where
+`charges.CHARGES` says so, the meter is charged for all elements at once, before the first.
 """
 
 from __future__ import annotations
@@ -13,31 +13,40 @@ from lyra.vesper import ir
 from lyra.vesper.direct.expressions import Compiler, compile_condition, compile_expression
 from lyra.vesper.direct.frames import METER, Evaluate, Frame, Scope
 from lyra.vesper.direct.numbers import ORDERS, add, divide, group_key, in_order, kind_of, least, multiply
+from lyra.vesper.values.limits import ELEMENT_BYTES
 from lyra.vesper.values.outcome import NodeError
 
-_ELEMENT_BYTES: Final = 64  # roughly, of an element of an array; the characters of a text come on top
 
+def compile_elements(
+    part: ir.ForEachStep | ir.Quantifier | ir.MapOver | ir.Filter | ir.Reduce | ir.Aggregate | ir.GroupBy, scope: Scope
+) -> Callable[[Frame], list[Any]]:
+    """Returns the elements of the part's collection in order, paid for."""
+    collection = compile_expression(part.collection, scope)
 
-def elements_of(value: Any, frame: Frame) -> list[Any]:
-    """Return the elements in order, paid for."""
-    if type(value) is list:
-        elements = value
-    elif type(value) is frozenset:
-        elements = in_order(value)
-    else:
+    def elements(frame: Frame) -> list[Any]:
+        value = collection(frame)
+        if type(value) is list:
+            return value
+        if type(value) is frozenset:
+            return in_order(value)
         raise NodeError("type_error", f"{kind_of(value)} is not a collection")
-    frame[METER].spend(len(elements))
-    return elements
+
+    def paid_elements(frame: Frame) -> list[Any]:
+        paid = elements(frame)
+        frame[METER].spend(len(paid))
+        return paid
+
+    return paid_elements if scope.is_charged(type(part)) else elements
 
 
 def _quantifier(expression: ir.Quantifier, scope: Scope) -> Evaluate:
-    collection = compile_expression(expression.collection, scope)
-    inner, (slot,) = scope.bind(expression.name)
+    elements = compile_elements(expression, scope)
+    inner, (slot,) = scope.for_rounds().bind(expression.name)
     holds = compile_condition(expression.body, inner)
     decisive = expression.kind == "exists"  # the value of the body that ends the search
 
     def decide(frame: Frame) -> bool:
-        for element in elements_of(collection(frame), frame):
+        for element in elements(frame):
             frame[slot] = element
             if holds(frame) is decisive:
                 return decisive
@@ -47,19 +56,17 @@ def _quantifier(expression: ir.Quantifier, scope: Scope) -> Evaluate:
 
 
 def _map_over(expression: ir.MapOver, scope: Scope) -> Evaluate:
-    collection = compile_expression(expression.collection, scope)
-    inner, (slot,) = scope.bind(expression.name)
+    elements = compile_elements(expression, scope)
+    inner, (slot,) = scope.for_rounds().bind(expression.name)
     body, memory_max = compile_expression(expression.body, inner), scope.memory_max
 
     def transform(frame: Frame) -> list[Any]:
         results: list[Any] = []
-        elements = elements_of(collection(frame), frame)
-        size = len(elements) * _ELEMENT_BYTES
-        for element in elements:
+        size = 0
+        for element in elements(frame):
             frame[slot] = element
             result = body(frame)
-            if type(result) is str:
-                size += len(result)
+            size += ELEMENT_BYTES + len(result) if type(result) is str else ELEMENT_BYTES
             if size > memory_max:
                 raise NodeError("resource_limit", "the array takes too much memory")
             results.append(result)
@@ -69,13 +76,13 @@ def _map_over(expression: ir.MapOver, scope: Scope) -> Evaluate:
 
 
 def _filter(expression: ir.Filter, scope: Scope) -> Evaluate:
-    collection = compile_expression(expression.collection, scope)
-    inner, (slot,) = scope.bind(expression.name)
+    elements = compile_elements(expression, scope)
+    inner, (slot,) = scope.for_rounds().bind(expression.name)
     holds = compile_condition(expression.body, inner)
 
     def select(frame: Frame) -> list[Any]:
         results: list[Any] = []
-        for element in elements_of(collection(frame), frame):
+        for element in elements(frame):
             frame[slot] = element
             if holds(frame):
                 results.append(element)
@@ -85,15 +92,15 @@ def _filter(expression: ir.Filter, scope: Scope) -> Evaluate:
 
 
 def _reduce(expression: ir.Reduce, scope: Scope) -> Evaluate:
-    collection = compile_expression(expression.collection, scope)
+    elements = compile_elements(expression, scope)
     initial = compile_expression(expression.initial, scope)
-    inner, (slot, accumulator) = scope.bind(expression.name, expression.accumulator)
+    inner, (slot, accumulator) = scope.for_rounds().bind(expression.name, expression.accumulator)
     body = compile_expression(expression.body, inner)
 
     def reduce(frame: Frame) -> Any:
-        elements = elements_of(collection(frame), frame)
+        paid = elements(frame)
         total = initial(frame)
-        for element in elements:
+        for element in paid:
             frame[slot], frame[accumulator] = element, total
             total = body(frame)
         return total
@@ -127,13 +134,13 @@ AGGREGATES: Final[dict[str, Callable[[list[Any]], Any]]] = {
 
 
 def _aggregate(expression: ir.Aggregate, scope: Scope) -> Evaluate:
-    collection, aggregate = compile_expression(expression.collection, scope), AGGREGATES[expression.function]
-    return lambda frame: aggregate(elements_of(collection(frame), frame))
+    elements, aggregate = compile_elements(expression, scope), AGGREGATES[expression.function]
+    return lambda frame: aggregate(elements(frame))
 
 
 def _group_by(expression: ir.GroupBy, scope: Scope) -> Evaluate:
-    collection = compile_expression(expression.collection, scope)
-    inner, (slot,) = scope.bind(expression.name)
+    elements = compile_elements(expression, scope)
+    inner, (slot,) = scope.for_rounds().bind(expression.name)
     keys = [(name, compile_expression(key, inner)) for name, key in expression.keys]
     columns = [
         (
@@ -144,20 +151,20 @@ def _group_by(expression: ir.GroupBy, scope: Scope) -> Evaluate:
         for item in expression.aggregations
     ]
 
-    def row_of(key: list[Any], elements: list[Any], frame: Frame) -> dict[str, Any]:
+    def row_of(key: list[Any], members: list[Any], frame: Frame) -> dict[str, Any]:
         row = {name: value for (name, _), value in zip(keys, key, strict=True)}
         for output, aggregate, operand in columns:
-            row[output] = aggregate(elements if operand is None else _values_of(operand, slot, elements, frame))
+            row[output] = aggregate(members if operand is None else _values_of(operand, slot, members, frame))
         if not columns:
-            row["items"] = elements
+            row["items"] = members
         return row
 
     def group(frame: Frame) -> Any:
-        elements = elements_of(collection(frame), frame)
+        members = elements(frame)
         if not keys:
-            return row_of([], elements, frame)
+            return row_of([], members, frame)
         groups: dict[Any, tuple[list[Any], list[Any]]] = {}
-        for element in elements:
+        for element in members:
             frame[slot] = element
             key = [evaluate(frame) for _, evaluate in keys]
             groups.setdefault(group_key(key), (key, []))[1].append(element)
@@ -189,12 +196,15 @@ def _rows(value: Any) -> list[list[Any]]:
 def _matrix_product(expression: ir.MatrixProduct, scope: Scope) -> Evaluate:
     left, right = compile_expression(expression.left, scope), compile_expression(expression.right, scope)
 
+    is_charged = scope.is_charged(ir.MatrixProduct)
+
     def product(frame: Frame) -> list[list[Any]]:
         first, second = left(frame), right(frame)
         rows, columns = _rows(first), list(zip(*_rows(second), strict=True))
         if rows and len(rows[0]) != len(second):
             raise NodeError("type_error", f"{len(rows[0])} columns cannot meet {len(second)} rows")
-        frame[METER].spend(len(rows) * len(columns) * len(second))
+        if is_charged:
+            frame[METER].spend(len(rows) * len(columns) * len(second))
         return [[_sum(map(multiply, row, column)) for column in columns] for row in rows]
 
     return product

@@ -36,16 +36,15 @@ from lyra.vesper.check.steps import parts_of
 from lyra.vesper.effects.performers import NodeWorld, perform
 from lyra.vesper.effects.replay import EffectLog, ReplayEffects
 from lyra.vesper.effects.request import (
-    TRANSACTION,
     EffectError,
     EffectRequest,
     TransactionBody,
     TransactionEnd,
-    failure_code,
+    error_names,
 )
 from lyra.vesper.effects.sealing import PrivateEffects
 from lyra.vesper.effects.transactions import PathBroke, Transactions
-from lyra.vesper.ir import Constant, EffectStep, ErrorRule, NodeProgram, StepRetry, TransactionStep
+from lyra.vesper.ir import TRANSACTION, Constant, EffectStep, ErrorRule, NodeProgram, StepRetry, TransactionStep
 from lyra.vesper.sql.tables import query_tables
 from lyra.vesper.sql.tokens import SqlRefused
 from lyra.vesper.values.json_values import from_json, to_json
@@ -261,11 +260,11 @@ class ActPolicy(msgspec.Struct, frozen=True):
         if retry is None:
             return False
         names = frozenset(retry.errors)
-        return bool(names & {error.kind, failure_code(error.kind, request.kind)}) or ("*" in names and _passes(error))
+        return not names.isdisjoint(error_names(error, request.kind)) or ("*" in names and _passes(error))
 
     def is_counted(self, request: EffectRequest, error: EffectError) -> bool:
         """Return whether the breaker counts this error."""
-        names = {error.kind, failure_code(error.kind, request.kind), *self._mapped(request, error)}
+        names = {*error_names(error, request.kind), *self._mapped(request, error)}
         return bool(self.counted & names) or ("*" in self.counted and _passes(error))
 
     def _mapped(self, request: EffectRequest, error: EffectError) -> list[str]:
@@ -273,7 +272,7 @@ class ActPolicy(msgspec.Struct, frozen=True):
         4xx say nothing about the server's health."""
         if not _passes(error):
             return []
-        names = ("*", error.kind, failure_code(error.kind, request.kind))
+        names = ("*", *error_names(error, request.kind))
         codes = [rule.answer.code for rule in self.rules if rule.error in names and rule.answer is not None]
         return [str(code.value) for code in codes[:1] if isinstance(code, Constant)]
 

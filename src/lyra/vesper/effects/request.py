@@ -24,7 +24,7 @@ exceptions in their order; without it they run in written order.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -68,7 +68,6 @@ class TransactionEnd(NamedTuple):
     result: Any
 
 
-TRANSACTION: Final = "db.transaction"
 TransactionBody = Callable[[Effects], Awaitable[TransactionEnd]]
 
 
@@ -83,6 +82,16 @@ def failure_code(kind: str, effect: str) -> str:
     """Return the node's error code for an effect that failed and met no rule: a callee's code, a code of Lyra, else
     `effect_failed`."""
     return kind if effect == "node.call" or kind in CODES else "effect_failed"
+
+
+def error_names(error: EffectError, effect: str) -> tuple[str, ...]:
+    """Return what rules may call a failed act: its code, its kind, and the status of a server's answer, as in http_402
+    or http_4xx."""
+    names = (failure_code(error.kind, effect), error.kind)
+    status = error.fields.get("status") if effect == "http.call" else None
+    if type(status) is not int or not 300 <= status <= 599:
+        return names
+    return (*names, f"http_{status}", f"http_{status // 100}xx")
 
 
 def request_key(base: str, step: str, call_index: int) -> str:

@@ -19,12 +19,13 @@ from decimal import Decimal
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
 from lyra.core.clock import SystemClock
 from lyra.vesper import ir
+from lyra.vesper.check.judge import program_of
 from lyra.vesper.confidence import lower_bound
 from lyra.vesper.direct import run as direct_path
 from lyra.vesper.effects.replay import ReplayEffects
@@ -39,6 +40,9 @@ from lyra.vesper.python import run as python_path
 from lyra.vesper.values.json_values import from_json, to_json
 from lyra.vesper.values.outcome import Execution, Outcome
 from lyra.vesper.values.types import EnumType, without_null
+
+if TYPE_CHECKING:
+    from lyra.vesper.nodes.model import Node
 
 # ruff: noqa: PT028 - `test` is not a test of pytest's
 
@@ -82,7 +86,9 @@ class ComparisonReport(msgspec.Struct, frozen=True):
     seconds: float
     interrupted: bool = False  # by Ctrl-C; what was compared before counts
     seen: bytes = b""  # keys of the distinct inputs, see `evidence.seen`
-    unreached: tuple[str, ...] = ()  # steps, branches and declared errors
+    goals: tuple[str, ...] = ()  # steps, branches and declared errors
+    reached: tuple[str, ...] = ()  # of them
+    unreached: tuple[str, ...] = ()
     unreachable: dict[str, str] = {}  # those that no execution can reach, with the reason
     complete: bool = False  # all inputs that the node may accept were compared
     violations: tuple[Violation, ...] = ()
@@ -95,7 +101,7 @@ class ComparisonReport(msgspec.Struct, frozen=True):
     def confidence(self) -> float:
         if self.complete and not self.divergences:
             return 1.0
-        return lower_bound(self.counts.accepted, self.divergences)
+        return lower_bound(max(self.counts.accepted, self.divergences), self.divergences)
 
 
 class Comparison(NamedTuple):
@@ -118,7 +124,7 @@ class PathPair:
         self.program, self._first, self._second = program, first, second
         self._nodes = nodes or CallableNodes()
         self._compiled = (_compiled(first, program), _compiled(second, program)) if program.pure else None
-        self._entry = _compiled(first, _entry_of(program))
+        self._entry = _compiled(python_path.run, _entry_of(program))
 
     def run(self, case: SearchCase, execution: Execution) -> Comparison:
         """Run an execution on both paths. A path that raises always differs."""
@@ -154,10 +160,8 @@ class PathPair:
     def is_accepted(self, inputs: Mapping[str, Any], execution: Execution, outcome: Outcome) -> bool:
         """Return whether an execution came past the entry checks."""
         error = outcome.error
-        if error is None:
-            return True
-        if error.phase in ("input", "precondition"):
-            return False
+        if error is None or error.phase in ("input", "precondition"):
+            return error is None
         return self._entry(inputs, execution).error is None
 
     def _crashes(self, case: SearchCase, execution: Execution) -> list[dict[str, Any]]:
@@ -189,6 +193,16 @@ def _entry_of(program: NodeProgram) -> NodeProgram:
         pure=True,
         digest=f"{program.digest}-entry",
     )
+
+
+def is_past_entry(
+    program: NodeProgram, inputs: Mapping[str, Any], execution: Execution, outcome: Outcome, path: RunPath
+) -> bool:
+    """Return whether an execution came past the entry checks; one that ended with an error is checked again."""
+    error = outcome.error
+    if error is None or error.phase in ("input", "precondition"):
+        return error is None
+    return path(_entry_of(program), inputs, execution).error is None
 
 
 def default_paths() -> tuple[RunPath, RunPath]:
@@ -235,6 +249,7 @@ def test(
     if corpus is not None:
         for divergence in kept:
             Corpus(corpus).add(program.node_id, divergence.shrunk)
+    tried = run.plan.missing(run.reached) if run.is_complete else ()
     return ComparisonReport(
         run.compared,
         run.divergences,
@@ -242,11 +257,26 @@ def test(
         seconds,
         is_interrupted,
         run.seen.data,
-        run.plan.missing(run.reached),
-        run.plan.unreachable,
+        run.plan.goals,
+        tuple(goal for goal in run.plan.goals if goal in run.reached),
+        () if run.is_complete else run.plan.missing(run.reached),
+        {**dict.fromkeys(tried, "all inputs were tried"), **run.plan.unreachable},
         run.is_complete,
         tuple(run.violations.values()),
     )
+
+
+def test_node(
+    node: Node, count: int, seed: int = 1, *, find: Callable[[str], Node | None] | None = None, **options: Any
+) -> ComparisonReport:
+    """Run `test` for a node: around its test cases, with the nodes that it calls, which `find` gives by their ids."""
+
+    def find_program(name: str) -> NodeProgram | None:
+        callee = None if find is None else find(name)
+        return None if callee is None else program_of(callee)
+
+    cases = [case.inputs for case in node.testing.test_cases]
+    return test(program_of(node), count, seed, cases=cases, nodes=CallableNodes(find_program), **options)
 
 
 class _Comparing:

@@ -115,20 +115,41 @@ class Promotion(NamedTuple):
         return not self.reason
 
 
-def highest_mode(evidence: NodeEvidence) -> str:
+SUCCESSES_MIN: Final = 1_000  # distinct inputs with which a node succeeded, before the direct path may answer
+
+
+def highest_mode(evidence: NodeEvidence, min_successes: int = SUCCESSES_MIN) -> str:
     """Return the highest mode that this evidence allows."""
-    return allowed(evidence.compared, evidence.divergences, blocked=evidence.blocked, clean=evidence.clean)
+    if not evidence.blocked and not evidence.divergences and evidence.complete:
+        return ORDER[-1]
+    if lack_of_reach(evidence, min_successes):
+        return "shadow_direct"
+    counted = max(evidence.accepted, evidence.divergences)
+    return allowed(counted, evidence.divergences, blocked=evidence.blocked, clean=evidence.clean)
 
 
-def next_step(evidence: NodeEvidence) -> Promotion:
+def lack_of_reach(evidence: NodeEvidence, min_successes: int = SUCCESSES_MIN) -> str:
+    """Return what the compared executions have not reached, in words; "" where that is enough."""
+    if evidence.complete:
+        return ""
+    if evidence.successes < min_successes:
+        return f"the node succeeded with {evidence.successes} distinct inputs, {min_successes} are needed"
+    if not evidence.goals:
+        return "it is not known which steps were reached: run `vesper verify`"
+    if evidence.unreached:
+        return f"not reached: {', '.join(evidence.unreached)}"
+    return ""
+
+
+def next_step(evidence: NodeEvidence, min_successes: int = SUCCESSES_MIN) -> Promotion:
     """Return the next mode up and whether the evidence allows it."""
     here = ORDER.index(evidence.mode)
     if here + 1 == len(ORDER):
         return Promotion(None, f"{evidence.mode} is the highest mode")
     mode = ORDER[here + 1]
-    if ORDER.index(highest_mode(evidence)) > here:
+    if ORDER.index(highest_mode(evidence, min_successes)) > here or mode == "shadow_direct":
         return Promotion(mode, "")
-    return Promotion(mode, lack_of(evidence, mode))
+    return Promotion(mode, lack_of(evidence, mode, min_successes))
 
 
 def rollback_mode(mode: str) -> str | None:
@@ -138,18 +159,20 @@ def rollback_mode(mode: str) -> str | None:
     return None if mode == ORDER[0] else ORDER[0]
 
 
-def lack_of(evidence: NodeEvidence, mode: str) -> str:
+def lack_of(evidence: NodeEvidence, mode: str, min_successes: int = SUCCESSES_MIN) -> str:
     """Return what the evidence lacks for a mode, in words."""
     if evidence.blocked:
         return "a divergence could be reproduced"
-    counted, divergences, since = evidence.compared, evidence.divergences, ""
+    counted, divergences, since = max(evidence.accepted, evidence.divergences), evidence.divergences, ""
     if divergences and lower_bound(evidence.clean, 0) < lower_bound(counted, divergences):
         counted, divergences, since = evidence.clean, 0, " since the last divergence"
     needed = GATES.get(mode, 0.0)
     if counted < COMPARED_MIN:
-        return f"{counted} compared runs{since}, {COMPARED_MIN} and a confidence of {needed} are needed"
+        return f"{counted} accepted inputs{since}, {COMPARED_MIN} and a confidence of {needed} are needed"
     confidence = lower_bound(counted, divergences)
-    return f"confidence {confidence:.5f} after {counted} compared runs{since}, {needed} are needed"
+    if confidence >= needed:
+        return lack_of_reach(evidence, min_successes)
+    return f"confidence {confidence:.5f} after {counted} accepted inputs{since}, {needed} are needed"
 
 
 # ---------------------------------------------------------------- metrics
@@ -180,7 +203,7 @@ def prometheus(known: Iterable[NodeEvidence]) -> str:
         text.sample("sir_divergences", {"node": entry.node_id}, entry.divergences)
     text.family("sir_confidence", "gauge")
     for entry in entries:
-        text.sample("sir_confidence", {"node": entry.node_id}, lower_bound(entry.compared, entry.divergences))
+        text.sample("sir_confidence", {"node": entry.node_id}, entry.confidence)
     text.family("sir_traffic_split", "gauge")
     for entry in entries:
         for path, share in _split(entry.mode).items():

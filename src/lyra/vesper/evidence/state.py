@@ -1,10 +1,12 @@
 """What is known about each node, kept in the journal: its mode, its comparisons, its divergences, its figures.
 
-Facts belong to the content of a node (its digest): a changed node starts again, and its earlier evidence stays to be
-looked at. Comparisons are counted in batches; those counted since the last batch are lost with a killed process, which
-only makes the evidence smaller than it could be. A divergence is written at once, with the inputs that show it. A
-spread is a plain list, so that it lies in a row of the journal as it is: how many numbers fell into each bucket, how
-many above the last, and their sum. Two spreads with the same buckets add up place by place.
+Facts belong to a key (`evidence.keys`): the content of a node and of all nodes that it calls, the version of Lyra's
+paths and the tier of the direct one. A change of any starts again, and earlier evidence stays to be looked at.
+Confidence counts distinct inputs that came past the entry checks. Comparisons are counted in batches; those counted
+since the last batch are lost with a killed process, which only makes the evidence smaller than it could be. A
+divergence is written at once, with the inputs that show it. A spread is a plain list, so that it lies in a row of the
+journal as it is: how many numbers fell into each bucket, how many above the last, and their sum. Two spreads with the
+same buckets add up place by place.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from typing import Any, ClassVar, Final
 import msgspec
 
 from lyra.vesper.confidence import lower_bound
+from lyra.vesper.evidence.seen import SeenInputs
 
 DIVERGENCES_KEPT: Final = 100
 HISTORY_KEPT: Final = 200
@@ -55,17 +58,32 @@ class NodeEvidence(msgspec.Struct):
     errors: int = 0
     found: list[KeptDivergence] = []
     history: list[dict[str, Any]] = []  # changes of the mode, the newest last
-    clean: int = 0  # compared since the last divergence
+    clean: int = 0  # distinct inputs accepted since the last divergence
     codes: dict[str, int] = {}  # errors by code
     durations: dict[str, list[float]] = {}  # spreads of milliseconds by path
     metrics: dict[str, dict[str, Any]] = {}  # that the node declares, by name: type, buckets, values by labels
     alerts: list[dict[str, Any]] = []  # the newest last
-    timeline: list[tuple[float, int, int]] = []  # time, compared and divergences so far; thinned out where it is long
+    timeline: list[tuple[float, int, int]] = []  # time, accepted and divergences so far; thinned out where it is long
+    distinct: int = 0  # inputs that were compared, each counted once
+    accepted: int = 0  # of them, those past the entry checks
+    successes: int = 0  # of them, those with which the node succeeded
+    seen: bytes = b""  # the keys of the distinct inputs, see `evidence.seen`
+    goals: list[str] = []  # steps, branches and declared errors that may be reached; empty before `vesper verify`
+    reached: list[str] = []  # of them
+    unreachable: dict[str, str] = {}  # parts that no execution can reach, with the reason
+    complete: bool = False  # all inputs that the node may accept were compared
+
+    @property
+    def unreached(self) -> list[str]:
+        """The steps, branches and declared errors that no compared execution has reached."""
+        return [goal for goal in self.goals if goal not in self.reached and goal not in self.unreachable]
 
     @property
     def confidence(self) -> float:
-        """The lowest share of agreement that the comparisons leave likely; not rounded."""
-        return lower_bound(self.compared, self.divergences)
+        """The lowest share of agreement that the accepted inputs leave likely; not rounded."""
+        if self.complete and not self.divergences:
+            return 1.0
+        return lower_bound(max(self.accepted, self.divergences), self.divergences)
 
 
 class EvidenceState:
@@ -74,9 +92,10 @@ class EvidenceState:
     NAME: ClassVar[str] = "vesper"
     KINDS: ClassVar[frozenset[str]] = frozenset({"vesper.mode", "vesper.compared", "vesper.diverged", "vesper.alert"})
 
-    __slots__ = ("by_digest", "latest")
+    __slots__ = ("_seen", "by_digest", "latest")
 
     def __init__(self) -> None:
+        self._seen: dict[str, SeenInputs] = {}  # of the nodes that were counted since the state was loaded
         self.by_digest: dict[str, NodeEvidence] = {}
         self.latest: dict[str, str] = {}  # node id → the digest that was used last
 
@@ -91,6 +110,7 @@ class EvidenceState:
         evidence = self.of(data["node"], data["digest"])
         if kind == "vesper.compared":
             _count(evidence, data)
+            self._note_reach(evidence, data)
             _note_time(evidence, time)
         elif kind == "vesper.diverged":
             evidence.compared += 1
@@ -110,11 +130,30 @@ class EvidenceState:
             evidence.history.append(change)
             del evidence.history[:-HISTORY_KEPT]
 
+    def _note_reach(self, evidence: NodeEvidence, row: dict[str, Any]) -> None:
+        """Count the distinct inputs of a row, and what they reached. Rows of before have neither."""
+        if row.get("seen"):
+            seen = self._seen.get(evidence.digest)
+            if seen is None:
+                seen = self._seen[evidence.digest] = SeenInputs(evidence.seen)
+            before = seen.accepted
+            seen.update(row["seen"])
+            evidence.distinct, evidence.accepted, evidence.successes = len(seen), seen.accepted, seen.successes
+            evidence.clean += seen.accepted - before
+        if row.get("goals"):
+            evidence.goals = row["goals"]
+            evidence.reached = sorted({*evidence.reached, *row["reached"]})
+            evidence.unreachable = {**evidence.unreachable, **row["unreachable"]}
+            evidence.complete = evidence.complete or row["complete"]
+
     def dump(self) -> Any:
+        for digest, seen in self._seen.items():
+            self.by_digest[digest].seen = seen.data
         return [list(self.by_digest.values()), self.latest]
 
     def load(self, data: Any) -> None:
         kept = msgspec.convert(data[0], list[NodeEvidence])
+        self._seen = {}
         self.by_digest = {evidence.digest: evidence for evidence in kept}
         self.latest = {str(node): str(digest) for node, digest in data[1].items()}
 
@@ -122,7 +161,6 @@ class EvidenceState:
 def _count(evidence: NodeEvidence, row: dict[str, Any]) -> None:
     """Add a row of counted executions. Rows of before have no codes, durations and metrics."""
     evidence.compared += row["compared"]
-    evidence.clean += row["compared"]
     evidence.errors += row["errors"]
     _add(evidence.executions, row["executions"])
     _add(evidence.codes, row.get("codes", {}))
@@ -139,9 +177,10 @@ def _count(evidence: NodeEvidence, row: dict[str, Any]) -> None:
 
 def _note_time(evidence: NodeEvidence, time: float) -> None:
     """Add a point to the timeline. A full one keeps every second point, so that it always reaches back to the start."""
-    if evidence.timeline and evidence.timeline[-1][1:] == (evidence.compared, evidence.divergences):
+    counted = max(evidence.accepted, evidence.divergences)
+    if evidence.timeline and evidence.timeline[-1][1:] == (counted, evidence.divergences):
         return
-    evidence.timeline.append((time, evidence.compared, evidence.divergences))
+    evidence.timeline.append((time, counted, evidence.divergences))
     if len(evidence.timeline) > TIMELINE_KEPT:
         evidence.timeline = evidence.timeline[::2]
 

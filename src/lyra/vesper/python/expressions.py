@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from lyra.vesper import ir
+from lyra.vesper.charges import is_charged
 from lyra.vesper.python.kinds import (
     FULL,
     Interval,
@@ -226,7 +227,11 @@ class ExpressionWriter:
             case ir.GroupBy():
                 return self._group_by(node)
             case ir.MatrixProduct():
-                return self.helper("matrix_product", *self.operands(node.left, node.right))
+                operands = self.operands(node.left, node.right)
+                if is_charged(ir.MatrixProduct, in_loop=self.in_loop):
+                    self.uses_run = True
+                    operands.append(attribute(name("run"), "tick"))
+                return self.helper("matrix_product", *operands)
         raise AssertionError(type(node).__name__)
 
     def _name(self, variable: str) -> ast.expr:
@@ -406,12 +411,12 @@ class ExpressionWriter:
         return self.helper(_FUNCTIONS[node.function], *arguments)
 
     # ------------------------------------------------------------ collections
-    def elements(self, collection: ir.TypedExpression) -> ast.expr:
-        """Return what a loop goes over. Inside other loops, the run is charged for the elements."""
+    def elements(self, part: ir.TypedExpression | ir.ForEachStep, collection: ir.TypedExpression) -> ast.expr:
+        """Return what a part goes over; where it is charged, the run spends a step for each element."""
         value = self.value(collection)
         if not isinstance(self.kind(collection), Array):
             value = self.helper("in_order", value)
-        return self.run_method("spend", value) if self.in_loop else value
+        return self.run_method("spend", value) if is_charged(type(part), in_loop=self.in_loop) else value
 
     def bound(self, variable: str, collection: ir.TypedExpression) -> tuple[PythonScope, str]:
         """Return a scope in which the variable is an element of the collection, and its Python name."""
@@ -422,7 +427,7 @@ class ExpressionWriter:
         return [ast.comprehension(ast.Name(python, ast.Store()), elements, list(tests), 0)]
 
     def _quantifier(self, node: ir.Quantifier) -> ast.expr:
-        elements = self.elements(node.collection)
+        elements = self.elements(node, node.collection)
         scope, python = self.bound(node.name, node.collection)
         body = self.lazy(node.body, as_condition=True, scope=scope)
         function = "all" if node.kind == "forall" else "any"
@@ -431,7 +436,7 @@ class ExpressionWriter:
     def _comprehension(
         self, node: ir.MapOver | ir.Filter, body: ir.TypedExpression | None, test: ir.TypedExpression | None
     ) -> ast.expr:
-        elements = self.elements(node.collection)
+        elements = self.elements(node, node.collection)
         scope, python = self.bound(node.name, node.collection)
         if body is None:
             tests = [] if test is None else [self.lazy(test, as_condition=True, scope=scope)]
@@ -444,7 +449,8 @@ class ExpressionWriter:
 
     def _aggregate(self, node: ir.Aggregate) -> ast.expr:
         kind = self.kind(node.collection)
-        value = self.value(node.collection)
+        is_paid = is_charged(ir.Aggregate, in_loop=self.in_loop)
+        value = self.elements(node, node.collection) if is_paid else self.value(node.collection)
         if isinstance(kind, Array) and node.function == "count":
             return call(name("len"), value)
         if isinstance(kind, Array) and node.function == "sum" and kind.item == INTEGER:
@@ -454,7 +460,7 @@ class ExpressionWriter:
         return self.helper(_AGGREGATES[node.function], value)
 
     def _reduce(self, node: ir.Reduce) -> ast.expr:
-        elements = self.elements(node.collection)
+        elements = self.elements(node, node.collection)
         scope, python = self.bound(node.name, node.collection)
         start_kind = self.kind(node)
         accumulator = self.module.names.own(node.accumulator)
@@ -480,7 +486,8 @@ class ExpressionWriter:
         return ast.AnnAssign(ast.Name(variable, ast.Store()), annotation, value, 1)
 
     def _group_by(self, node: ir.GroupBy) -> ast.expr:
-        elements = self.value(node.collection)
+        is_paid = is_charged(ir.GroupBy, in_loop=self.in_loop)
+        elements = self.elements(node, node.collection) if is_paid else self.value(node.collection)
         scope, python = self.bound(node.name, node.collection)
 
         def function(body: ir.TypedExpression) -> ast.expr:

@@ -30,7 +30,7 @@ from lyra.vesper.python.kinds import (
     variable_kinds,
 )
 from lyra.vesper.python.layout import SourceComment
-from lyra.vesper.python.steps import ANSWERING, StepWriter, acts_outside, never_ends, new_function
+from lyra.vesper.python.steps import StepWriter, acts_outside, never_ends, new_function
 from lyra.vesper.python.syntax import assign, attribute, call, if_, name, raise_, store
 from lyra.vesper.values.types import (
     ANY,
@@ -176,7 +176,7 @@ class FlowWriter:
             body += before
             if not (before and isinstance(before[-1], ast.Raise)):
                 body.append(ast.Return(steps.outputs(values)))
-        if any(rule.action in ANSWERING for rule in program.rules):
+        if any(rule.action in ir.ANSWERING for rule in program.rules):
             body = steps.with_rules(body, program.rules, may_act=self.draft.is_async, is_node=True)
         return body
 

@@ -243,7 +243,7 @@ def fitting(elements: list[Any], bytes_max: int = _MEMORY_BYTES) -> Iterable[Any
     """Return the elements of an array, to make an array of as many; an error after so many that it would be too
     large."""
     count_max = bytes_max // ELEMENT_BYTES
-    return elements if len(elements) <= count_max else _until(elements, count_max)
+    return elements if len(elements) <= count_max else _until(elements, count_max + 1)
 
 
 def _until(elements: list[Any], count_max: int) -> Iterator[Any]:
@@ -375,12 +375,13 @@ def _row(
     return row
 
 
-def matrix_product(left: Any, right: Any) -> list[list[Any]]:
-    """Return the product of two arrays of rows."""
+def matrix_product(left: Any, right: Any, tick: Callable[[int], None]) -> list[list[Any]]:
+    """Return the product of two arrays of rows; `tick` counts the products of numbers."""
     rows, others = _matrix(left), _matrix(right)
     if rows and len(rows[0]) != len(others):
         raise NodeError("type_error", "the sizes of the two matrices do not fit together")
     columns = list(zip(*others, strict=True))
+    tick(len(rows) * len(columns) * len(others))
     return [[_dot(row, column) for column in columns] for row in rows]
 
 

@@ -15,16 +15,16 @@ from typing import Any, Final
 
 from lyra.errors import ContractViolation
 from lyra.vesper.effects.request import (
-    TRANSACTION,
     EffectError,
     EffectRequest,
     Effects,
     TransactionEnd,
+    error_names,
     failure_code,
     request_key,
     transact,
 )
-from lyra.vesper.ir import StepRetry
+from lyra.vesper.ir import TRANSACTION, StepRetry
 from lyra.vesper.python.coercion import Coercer, Mismatch, to_any
 from lyra.vesper.python.numbers import arithmetic_error
 from lyra.vesper.python.operators import text_of
@@ -80,11 +80,12 @@ class _BrokenContract(NodeError, ContractViolation):
 
 
 class EffectFailure(NodeError):
-    """An act outside the node failed; `kind` is what rules match besides the code."""
+    """An act outside the node failed; `names` are what rules match."""
 
-    def __init__(self, code: str, kind: str, message: str, fields: dict[str, Any]) -> None:
-        super().__init__(code, message, fields=fields)
-        self.kind = kind
+    def __init__(self, error: EffectError, effect: str) -> None:
+        super().__init__(failure_code(error.kind, effect), error.message, fields=error.fields)
+        self.kind = error.kind
+        self.names = error_names(error, effect)
 
 
 def broken(code: str, text: str, phase: str) -> _BrokenContract:
@@ -315,8 +316,7 @@ class NodeRun:
         try:
             response = await effects.perform(request)
         except EffectError as error:
-            code = failure_code(error.kind, kind)
-            raise EffectFailure(code, error.kind, error.message, error.fields) from None
+            raise EffectFailure(error, kind) from None
         self.check_time()
         try:
             return to_any(response, step)
@@ -349,8 +349,7 @@ class NodeRun:
         try:
             end = await transact(effects, request, attempt)
         except EffectError as error:
-            code = failure_code(error.kind, TRANSACTION)
-            raise EffectFailure(code, error.kind, error.message, error.fields) from None
+            raise EffectFailure(error, TRANSACTION) from None
         inner, result = end.result
         self._calls, self._steps_left, self._clock_in = inner._calls, inner._steps_left, inner._clock_in
         self.unverifiable[:] = inner.unverifiable
@@ -430,5 +429,5 @@ def attempt(compensation: Callable[[], None]) -> None:
 
 def matches(error: NodeError, *rules: str) -> bool:
     """Return whether a rule for one of these errors applies; * applies to any."""
-    kind = error.kind if isinstance(error, EffectFailure) else error.code
-    return any(rule in ("*", kind, error.code) for rule in rules)
+    names = error.names if isinstance(error, EffectFailure) else (error.code,)
+    return any(rule == "*" or rule in names for rule in rules)

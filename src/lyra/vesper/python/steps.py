@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Sequence
-from typing import Final
 
 from lyra.vesper import ir
+from lyra.vesper.charges import is_charged
 from lyra.vesper.effects.request import retry_of
 from lyra.vesper.python.draft import Checks
 from lyra.vesper.python.expressions import ExpressionWriter, PythonScope
@@ -19,8 +19,6 @@ from lyra.vesper.python.kinds import assigned, interval_of, is_decimal, names_in
 from lyra.vesper.python.layout import SourceComment
 from lyra.vesper.python.syntax import ModuleParts, all_of, assign, attribute, call, if_, name, negated, raise_, store
 from lyra.vesper.values.types import ANY, INTEGER, Array, DecimalType, EnumType, Nullable, RecordType, ValueType
-
-ANSWERING: Final = ("map_to", "return_error", "compensate")  # the rules that a path obeys; others are the host's
 
 
 def acts_outside(steps: object) -> bool:
@@ -220,11 +218,9 @@ class StepWriter:
     def _for_each(self, step: ir.ForEachStep) -> list[ast.stmt]:
         statements: list[ast.stmt] = []
         writer = self.writer(statements)
-        elements = writer.elements(step.collection)
+        elements = writer.elements(step, step.collection)
         scope, python = writer.bound(step.variable, step.collection)
         self.done(writer)
-        if not writer.in_loop:
-            elements = self.run_method("spend", elements)
         body = self.inside(scope, step.steps, in_loop=True) or [ast.Pass()]
         return [*statements, ast.For(store(python), elements, body, [], None)]
 
@@ -239,7 +235,7 @@ class StepWriter:
         body: list[ast.stmt] = [
             if_(ast.Compare(name(rounds), [ast.Eq()], [limit]), [stop]),
             ast.AugAssign(store(rounds), ast.Add(), ast.Constant(1)),
-            ast.Expr(self.run_method("tick", ast.Constant(1))),
+            *([ast.Expr(self.run_method("tick", ast.Constant(1)))] if is_charged(ir.LoopStep, in_loop=kept) else []),
             *self.inside(self.scope, step.steps, in_loop=True),
         ]
         self._in_loop = kept
@@ -537,7 +533,7 @@ class StepWriter:
     @staticmethod
     def _answering(rules: Sequence[ir.ErrorRule]) -> list[ir.ErrorRule]:
         """Return the rules that a path obeys; retries and circuit breakers are the host's."""
-        return [rule for rule in rules if rule.action in ANSWERING]
+        return [rule for rule in rules if rule.action in ir.ANSWERING]
 
     def with_rules(
         self, body: list[ast.stmt], rules: Sequence[ir.ErrorRule], *, may_act: bool = True, is_node: bool = False

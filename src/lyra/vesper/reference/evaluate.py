@@ -6,11 +6,13 @@ not supply; it is a type error for everything but contracts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from lyra.core.linear_regex import BadPattern, TooManySteps
 from lyra.vesper import ir
+from lyra.vesper.charges import is_charged
 from lyra.vesper.reference.values import (
     arithmetic,
     equal,
@@ -25,7 +27,7 @@ from lyra.vesper.reference.values import (
     text,
     type_error,
 )
-from lyra.vesper.values.limits import PATTERN_STEPS_MAX, TEXT_MAX
+from lyra.vesper.values.limits import ELEMENT_BYTES, PATTERN_STEPS_MAX, TEXT_MAX
 from lyra.vesper.values.outcome import Execution, NodeError
 from lyra.vesper.values.patterns import compile_pattern
 from lyra.vesper.values.types import ANY
@@ -47,6 +49,20 @@ class StepMeter:
         self.deadline = execution.monotonic() + limits.time_s
         self.memory = limits.memory_mb * 1024 * 1024
         self.olds: list[Any] = []
+        self.is_in_loop = False
+
+    @contextmanager
+    def rounds(self, *, is_in_loop: bool = True) -> Iterator[None]:
+        """Charge what is done inside as the rounds of a loop."""
+        kept, self.is_in_loop = self.is_in_loop, is_in_loop
+        try:
+            yield
+        finally:
+            self.is_in_loop = kept
+
+    def charge(self, part: ir.Step | ir.TypedExpression, count: int) -> None:
+        if is_charged(type(part), in_loop=self.is_in_loop):
+            self.spend(count)
 
     def spend(self, count: int) -> None:
         self.steps -= count
@@ -64,14 +80,18 @@ def is_true(expression: ir.TypedExpression, variables: Variables, budget: StepMe
     raise type_error("not a condition")
 
 
-def _elements(expression: ir.TypedExpression, variables: Variables, budget: StepMeter) -> list[Any]:
-    collection = evaluate(expression, variables, budget)
+def elements_of(part: Any, collection: Any, budget: StepMeter) -> list[Any]:
+    """Return the elements that a part goes over, paid for."""
     if isinstance(collection, frozenset):
         collection = sorted_set(collection)
     if not isinstance(collection, list):
         raise type_error("not a collection")
-    budget.spend(len(collection))
+    budget.charge(part, len(collection))
     return collection
+
+
+def _elements(part: Any, variables: Variables, budget: StepMeter) -> list[Any]:
+    return elements_of(part, evaluate(part.collection, variables, budget), budget)
 
 
 def evaluate(expression: ir.TypedExpression, variables: Variables, budget: StepMeter) -> Any:
@@ -118,7 +138,7 @@ def evaluate(expression: ir.TypedExpression, variables: Variables, budget: StepM
         case ir.Quantifier():
             return _quantifier(expression, variables, budget)
         case ir.Aggregate():
-            return aggregate(expression.function, _elements(expression.collection, variables, budget))
+            return aggregate(expression.function, _elements(expression, variables, budget))
         case ir.FunctionCall():
             return _call(expression.function, [value_of(part) for part in expression.arguments], budget)
         case ir.Host():
@@ -136,21 +156,23 @@ def evaluate(expression: ir.TypedExpression, variables: Variables, budget: StepM
             texts = [part if isinstance(part, str) else text(value_of(part)) for part in expression.parts]
             return _short("".join(texts), budget)
         case ir.MapOver():
-            elements = _elements(expression.collection, variables, budget)
-            return _limited([value_of(expression.body, {expression.name: element}) for element in elements], budget)
+            return _map(expression, variables, budget)
         case ir.Filter():
-            elements = _elements(expression.collection, variables, budget)
-            return [item for item in elements if is_true(expression.body, {**variables, expression.name: item}, budget)]
+            elements = _elements(expression, variables, budget)
+            with budget.rounds():
+                kept = [is_true(expression.body, {**variables, expression.name: item}, budget) for item in elements]
+            return [item for item, is_kept in zip(elements, kept, strict=True) if is_kept]
         case ir.Reduce():
-            elements = _elements(expression.collection, variables, budget)
+            elements = _elements(expression, variables, budget)
             total = value_of(expression.initial)
-            for element in elements:
-                total = value_of(expression.body, {expression.name: element, expression.accumulator: total})
+            with budget.rounds():
+                for element in elements:
+                    total = value_of(expression.body, {expression.name: element, expression.accumulator: total})
             return total
         case ir.GroupBy():
             return _group_by(expression, variables, budget)
         case ir.MatrixProduct():
-            return _matrix_product(value_of(expression.left), value_of(expression.right), budget)
+            return _matrix_product(expression, value_of(expression.left), value_of(expression.right), budget)
     raise AssertionError(expression)
 
 
@@ -160,11 +182,18 @@ def _short(result: str, budget: StepMeter) -> str:
     return result
 
 
-def _limited(results: list[Any], budget: StepMeter) -> list[Any]:
-    """Return the array, if it needs no more memory than allowed: 64 bytes for an element, and the characters of
-    texts."""
-    if sum(64 + (len(result) if isinstance(result, str) else 0) for result in results) > budget.memory:
-        raise NodeError("resource_limit", "the array takes too much memory")
+def _map(expression: ir.MapOver, variables: Variables, budget: StepMeter) -> list[Any]:
+    """Return the array, if it never needs more memory than allowed."""
+    results: list[Any] = []
+    size = 0
+    elements = _elements(expression, variables, budget)
+    with budget.rounds():
+        for element in elements:
+            result = evaluate(expression.body, {**variables, expression.name: element}, budget)
+            size += ELEMENT_BYTES + (len(result) if isinstance(result, str) else 0)
+            if size > budget.memory:
+                raise NodeError("resource_limit", "the array takes too much memory")
+            results.append(result)
     return results
 
 
@@ -257,12 +286,14 @@ def _is_member(item: Any, collection: Any) -> bool:
 
 
 def _quantifier(expression: ir.Quantifier, variables: Variables, budget: StepMeter) -> bool:
-    for element in _elements(expression.collection, variables, budget):
-        holds = is_true(expression.body, {**variables, expression.name: element}, budget)
-        if expression.kind == "forall" and not holds:
-            return False
-        if expression.kind == "exists" and holds:
-            return True
+    elements = _elements(expression, variables, budget)
+    with budget.rounds():
+        for element in elements:
+            holds = is_true(expression.body, {**variables, expression.name: element}, budget)
+            if expression.kind == "forall" and not holds:
+                return False
+            if expression.kind == "exists" and holds:
+                return True
     return expression.kind == "forall"
 
 
@@ -296,9 +327,10 @@ def _extreme(function: str, values: list[Any]) -> Any:
 
 def _group_by(expression: ir.GroupBy, variables: Variables, budget: StepMeter) -> Any:
     def value_of(part: ir.TypedExpression, element: Any) -> Any:
-        return evaluate(part, {**variables, expression.name: element}, budget)
+        with budget.rounds():
+            return evaluate(part, {**variables, expression.name: element}, budget)
 
-    elements = _elements(expression.collection, variables, budget)
+    elements = _elements(expression, variables, budget)
     groups: list[tuple[list[Any], list[Any]]] = [] if expression.keys else [([], elements)]
     if expression.keys:
         for element in elements:
@@ -321,7 +353,7 @@ def _group_by(expression: ir.GroupBy, variables: Variables, budget: StepMeter) -
     return rows if expression.keys else rows[0]
 
 
-def _matrix_product(left: Any, right: Any, budget: StepMeter) -> list[list[Any]]:
+def _matrix_product(part: ir.MatrixProduct, left: Any, right: Any, budget: StepMeter) -> list[list[Any]]:
     for matrix in (left, right):
         if not isinstance(matrix, list) or not all(isinstance(row, list) for row in matrix):
             raise type_error("not a matrix")
@@ -330,7 +362,7 @@ def _matrix_product(left: Any, right: Any, budget: StepMeter) -> list[list[Any]]
     if left and len(left[0]) != len(right):
         raise type_error("unequal sizes")
     width = len(right[0]) if right else 0
-    budget.spend(len(left) * width * len(right))
+    budget.charge(part, len(left) * width * len(right))
     result = []
     for row in left:
         sums: list[Any] = []

@@ -7,8 +7,8 @@ of a replay answer at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from copy import copy, deepcopy
 from functools import cached_property
 from typing import Any
@@ -18,7 +18,6 @@ import msgspec
 from lyra.vesper import ir
 from lyra.vesper.effects.compiled_path import drive
 from lyra.vesper.effects.request import (
-    TRANSACTION,
     EffectError,
     EffectRequest,
     Effects,
@@ -28,8 +27,8 @@ from lyra.vesper.effects.request import (
     retry_of,
     transact,
 )
-from lyra.vesper.reference.evaluate import StepMeter, Unjudged, evaluate, is_true
-from lyra.vesper.reference.values import computed, read, sorted_set, text, type_error
+from lyra.vesper.reference.evaluate import StepMeter, Unjudged, elements_of, evaluate, is_true
+from lyra.vesper.reference.values import computed, read, text, type_error
 from lyra.vesper.values.outcome import Execution, NodeError, NodeFailure, Outcome
 from lyra.vesper.values.types import ANY, Nullable
 
@@ -65,6 +64,7 @@ class _Returned(Exception):
 
 class _EffectFailed(NodeError):
     kind = ""
+    statuses: tuple[str, ...] = ()
 
 
 def _failure(error: NodeError) -> NodeFailure:
@@ -79,6 +79,9 @@ def _error_object(code: str | None, message: str | None) -> dict[str, Any]:
 def _effect_failed(error: EffectError, kind: str) -> _EffectFailed:
     failed = _EffectFailed(failure_code(error.kind, kind), error.message, fields=error.fields)
     failed.kind = error.kind
+    status = error.fields.get("status")
+    if kind == "http.call" and isinstance(status, int) and not isinstance(status, bool) and 300 <= status < 600:
+        failed.statuses = (f"http_{status}", f"http_{str(status)[0]}xx")
     return failed
 
 
@@ -94,7 +97,7 @@ class ReferenceWalk:
         self.inputs: dict[str, Any] = {}
         self.variables: dict[str, Any] = {}
         self.calls: dict[str, int] = {}
-        self.undo: list[tuple[tuple[ir.Step, ...], dict[str, Any], dict[str, Any]]] = []
+        self.undo: list[tuple[tuple[ir.Step, ...], dict[str, Any], dict[str, Any], bool]] = []
         self.is_compensating = False
 
     @cached_property
@@ -339,22 +342,12 @@ class ReferenceWalk:
                 chosen = self.all_true((ir.Condition("", step.condition),), local)
                 await self.steps(step.then if chosen else step.otherwise, local)
             case ir.ForEachStep():
-                collection = self.value(step.collection, local)
-                if isinstance(collection, frozenset):
-                    collection = sorted_set(collection)
-                if not isinstance(collection, list):
-                    raise type_error("not a collection")
-                self.budget.spend(len(collection))
-                for element in collection:
-                    await self.steps(step.steps, {**local, step.variable: element})
+                elements = elements_of(step, self.value(step.collection, local), self.budget)
+                with self.in_rounds():
+                    for element in elements:
+                        await self.steps(step.steps, {**local, step.variable: element})
             case ir.LoopStep():
-                rounds = 0
-                while self.all_true((ir.Condition("", step.condition),), local):
-                    if rounds == step.max_iterations:
-                        raise NodeError("loop_limit", step.name)
-                    rounds += 1
-                    self.budget.spend(1)
-                    await self.steps(step.steps, local)
+                await self.loop(step, local)
             case ir.ParallelStep():
                 await self.parallel(step, local)
             case ir.ReturnStep():
@@ -382,6 +375,27 @@ class ReferenceWalk:
                 first = first or end
         if first is not None:
             raise first
+
+    @contextmanager
+    def in_rounds(self, *, is_in_loop: bool = True) -> Iterator[None]:
+        """Charge the steps inside as the rounds of a loop. A transaction may put another meter in the place of this."""
+        kept, self.budget.is_in_loop = self.budget.is_in_loop, is_in_loop
+        try:
+            yield
+        finally:
+            self.budget.is_in_loop = kept
+
+    async def loop(self, step: ir.LoopStep, local: dict[str, Any]) -> None:
+        rounds = 0
+        is_in_loop = self.budget.is_in_loop
+        with self.in_rounds():
+            while self.all_true((ir.Condition("", step.condition),), local):
+                if rounds == step.max_iterations:
+                    raise NodeError("loop_limit", step.name)
+                rounds += 1
+                with self.in_rounds(is_in_loop=is_in_loop):
+                    self.budget.charge(step, 1)
+                await self.steps(step.steps, local)
 
     # ------------------------------------------------------------ effects and rules
 
@@ -418,7 +432,8 @@ class ReferenceWalk:
                 self.variables[name] = self.value(expression, after)
             for rule in reversed(step.rules):
                 if rule.action == "compensate" and rule.compensation:
-                    self.undo.append((rule.compensation, {**local, "error": None}, dict(self.variables)))
+                    bound, variables = {**local, "error": None}, dict(self.variables)
+                    self.undo.append((rule.compensation, bound, variables, self.budget.is_in_loop))
         except NodeError as error:
             await self.obey_rules(step.rules, error, local)
             raise
@@ -432,11 +447,11 @@ class ReferenceWalk:
             if self.effects is None:
                 raise NodeError("capability_denied", step.name)
             options = {"timeout_s": step.timeout_s, "retry": retry_of(step, self.program)}
-            request = self.request(step, TRANSACTION, step.capability, payload, **options)
+            request = self.request(step, ir.TRANSACTION, step.capability, payload, **options)
             try:
                 end = await transact(self.effects, request, lambda effects: self.attempt(step, local, effects))
             except EffectError as error:
-                raise _effect_failed(error, TRANSACTION) from None
+                raise _effect_failed(error, ir.TRANSACTION) from None
             walk, names, ending = end.result
             self.calls, self.budget, self.unverifiable[:] = walk.calls, walk.budget, walk.unverifiable
             self.budget.spend(0)
@@ -447,7 +462,8 @@ class ReferenceWalk:
                 local.update(names)
                 for rule in reversed(step.rules):
                     if rule.action == "compensate" and rule.compensation:
-                        self.undo.append((rule.compensation, {**local, "error": None}, dict(self.variables)))
+                        bound, variables = {**local, "error": None}, dict(self.variables)
+                        self.undo.append((rule.compensation, bound, variables, self.budget.is_in_loop))
         except NodeError as error:
             await self.obey_rules(step.rules, error, local)
             raise
@@ -491,7 +507,8 @@ class ReferenceWalk:
     def check_invariants(self) -> None:
         if self.is_compensating:  # a broken invariant does not stop what takes its cause back
             return
-        broken = self.broken_invariant(self.fields_known())
+        with self.in_rounds(is_in_loop=False):
+            broken = self.broken_invariant(self.fields_known())
         if broken is not None:
             raise broken
 
@@ -499,13 +516,13 @@ class ReferenceWalk:
         self, rules: tuple[ir.ErrorRule, ...], error: NodeError, local: dict[str, Any], *, may_act: bool = True
     ) -> None:
         """Obey the first rule about the error; its answer, if it has one, ends the node."""
-        names = ("*", error.code, getattr(error, "kind", error.code))
+        names = ("*", error.code, getattr(error, "kind", error.code), *getattr(error, "statuses", ()))
         facts = _error_object(error.code, "")
         if isinstance(error, _EffectFailed):
             facts = _error_object(error.kind, error.message)
         about = {**local, "error": facts}
         for rule in rules:
-            if rule.error in names and rule.action in ("map_to", "return_error", "compensate"):
+            if rule.error in names and rule.action in ir.ANSWERING:
                 if rule.action == "compensate" and may_act:
                     await self.compensate(rule.compensation, about)
                 if rule.answer is not None:
@@ -514,13 +531,13 @@ class ReferenceWalk:
 
     async def compensate(self, first: tuple[ir.Step, ...], local: dict[str, Any] | None = None) -> None:
         """Run these steps, then the registered ones, each with the variables that it was registered with."""
-        pending = [(first, local or {}, self.variables), *reversed(self.undo)]
+        pending = [(first, local or {}, self.variables, self.budget.is_in_loop), *reversed(self.undo)]
         self.undo.clear()
         current, was_compensating = self.variables, self.is_compensating
         self.is_compensating = True
-        for compensation, bound, variables in pending:
+        for compensation, bound, variables, is_in_loop in pending:
             self.variables = variables
-            with suppress(NodeError, _Answered, _Returned):
+            with suppress(NodeError, _Answered, _Returned), self.in_rounds(is_in_loop=is_in_loop):
                 await self.steps(compensation, bound)
         self.variables, self.is_compensating = current, was_compensating
 

@@ -223,9 +223,12 @@ def _read_decimal(value: Any, scale: int | None) -> Decimal:
         raise _no("too many digits")
     fraction, own_scale = parts(number)
     try:
-        return decimal_of(fraction, own_scale if scale is None else scale)
+        result = decimal_of(fraction, own_scale if scale is None else scale)
     except NodeError:
         raise _no("too many digits") from None
+    if scale is not None and result.as_tuple().exponent != -scale:
+        raise _no("too many digits for its scale")
+    return result
 
 
 def _read_any(value: Any, depth: int) -> Any:

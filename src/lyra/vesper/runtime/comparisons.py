@@ -14,13 +14,23 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lyra.errors import ConfigError
 from lyra.vesper.evidence.compare import compare_ends
+from lyra.vesper.evidence.differential import is_past_entry
+from lyra.vesper.evidence.keys import TIER, called_nodes, evidence_key
 from lyra.vesper.evidence.modes import ORDER, RELYING_ON_DIRECT, highest_mode, lack_of, mode_named
+from lyra.vesper.evidence.reach import ReachPlan, watch
+from lyra.vesper.evidence.seen import ACCEPTED, SUCCEEDED, SeenInputs, input_key
 from lyra.vesper.evidence.state import DURATION_BUCKETS_MS, EvidenceState, NodeEvidence, empty_spread, observe
-from lyra.vesper.runtime.privacy import redacted_differences, redacted_fields, redacted_outcome, redaction_of
+from lyra.vesper.runtime.privacy import (
+    redacted_differences,
+    redacted_fields,
+    redacted_outcome,
+    redaction_of,
+    sensitive_inputs,
+)
 from lyra.vesper.runtime.recording import cut_values
 from lyra.vesper.values.outcome import new_execution
 from lyra.vesper.values.redaction import Redaction
@@ -28,22 +38,36 @@ from lyra.vesper.values.redaction import Redaction
 if TYPE_CHECKING:
     from lyra.kernel import Kernel
     from lyra.vesper.evidence.differential import ComparisonReport
+    from lyra.vesper.evidence.keys import FindProgram
     from lyra.vesper.ir import NodeProgram
     from lyra.vesper.runtime.kernel_thread import KernelThread
     from lyra.vesper.runtime.paths import ExecutionPath
+    from lyra.vesper.runtime.privacy import Privacy
     from lyra.vesper.runtime.watch import NodeWatch
     from lyra.vesper.values.outcome import Execution, Outcome
 
 
 _log: Final = logging.getLogger("lyra.vesper")
 COUNTED_AT_ONCE: Final = 1_000  # executions of a node that are written as one row
+_SEEN_ROW: Final = 32 * 1024  # bytes of the keys of distinct inputs in one row
 DIFFERENCES_KEPT: Final = 20  # of one divergence
 
 
 class Comparisons:
     """See the module."""
 
-    def __init__(self, paths: Mapping[str, ExecutionPath], state: EvidenceState, thread: KernelThread) -> None:
+    def __init__(
+        self,
+        paths: Mapping[str, ExecutionPath],
+        state: EvidenceState,
+        thread: KernelThread,
+        find: FindProgram,
+        privacy: Privacy,
+        min_successes: int,
+    ) -> None:
+        self._find, self._privacy, self._min_successes = find, privacy, min_successes
+        self._keys: dict[str, str] = {}  # of evidence, by the digest of a program
+        self._looks: dict[str, _LiveReach] = {}  # by the key of evidence
         self._paths = paths
         self._state = state
         self._thread = thread
@@ -88,11 +112,34 @@ class Comparisons:
         hidden: Collection[str],
     ) -> None:
         if self.agree(program, inputs, execution, mode, "python", outcome, hidden):
-            self.agreed(program)
+            self.agreed(program, inputs, execution, outcome)
 
-    def agreed(self, program: NodeProgram) -> None:
+    def agreed(self, program: NodeProgram, inputs: Mapping[str, Any], execution: Execution, outcome: Outcome) -> None:
         """Count a comparison without a difference."""
-        self._counters.compared(program.node_id, program.digest)
+        self._counters.compared(program.node_id, self.key(program), self._mark(program, inputs, execution, outcome))
+
+    def _mark(self, program: NodeProgram, inputs: Mapping[str, Any], execution: Execution, outcome: Outcome) -> _Mark:
+        """Return by what an input is counted once, and what its execution reached."""
+        is_private = bool(sensitive_inputs(program))
+        secret = self._privacy.sealer.digest("inputs").encode() if is_private else b""
+        number = input_key(inputs, execution.ambient or None, secret)
+        is_accepted = is_past_entry(program, inputs, execution, outcome, self._paths["python"].run)
+        marks = (ACCEPTED if is_accepted else 0) | (SUCCEEDED if outcome.error is None else 0)
+        key = self.key(program)
+        look = self._looks.get(key)
+        if look is None:
+            look = self._looks[key] = _LiveReach(program, self._state.by_digest.get(key))
+        return _Mark(number | marks, look.row(inputs, execution) if program.pure else {})
+
+    def key(self, program: NodeProgram) -> str:
+        """Return the key of the evidence for a program as it is now, with the nodes that it calls as they are now."""
+        key = self._keys.get(program.digest)
+        if key is None:
+            tier = getattr(self._paths["direct"], "tier", TIER)
+            key = evidence_key(program, self._find, tier)
+            if not called_nodes(program):
+                self._keys[program.digest] = key
+        return key
 
     def diverged(
         self,
@@ -111,7 +158,7 @@ class Comparisons:
         differences = [*compare_ends(python, direct), *mismatches]
         row = {
             "node": program.node_id,
-            "digest": program.digest,
+            "digest": self.key(program),
             "mode": mode,
             "inputs": redacted_fields(program, inputs, redaction, hidden),
             "differences": redacted_differences(program, differences[:DIFFERENCES_KEPT], redaction),
@@ -156,9 +203,15 @@ class Comparisons:
 
     def add_report(self, program: NodeProgram, report: ComparisonReport) -> None:
         """Take what a differential test came to as evidence. What it found can be reproduced."""
-        head = {"node": program.node_id, "digest": program.digest}
+        head = {"node": program.node_id, "digest": self.key(program)}
         clean = report.compared - report.divergences
-        self._write("vesper.compared", {**head, "compared": clean, "errors": 0, "executions": {}})
+        row = {**head, "compared": clean, "errors": 0, "executions": {}, "seen": report.seen[:_SEEN_ROW]}
+        row |= {"goals": list(report.goals), "reached": list(report.reached)}
+        row |= {"unreachable": report.unreachable, "complete": report.complete}
+        self._write("vesper.compared", row)
+        for start in range(_SEEN_ROW, len(report.seen), _SEEN_ROW):
+            more = {**head, "compared": 0, "errors": 0, "executions": {}}
+            self._write("vesper.compared", {**more, "seen": report.seen[start : start + _SEEN_ROW]})
         execution = new_execution()
         for number in range(report.divergences):
             shown = report.kept[number] if number < len(report.kept) else None
@@ -185,21 +238,22 @@ class Comparisons:
         inputs: Mapping[str, Any],
         milliseconds: float,
         *,
-        compared: bool = False,
+        compared: Execution | None = None,
         watch: NodeWatch | None = None,
     ) -> None:
-        """Count an execution that has ended."""
+        """Count an execution that has ended; `compared` is the one on which both paths agreed."""
+        key = self.key(program)
         waiting = self._counters.executed(
             program.node_id,
-            program.digest,
+            key,
             outcome.path,
             milliseconds,
-            compared=compared,
+            mark=None if compared is None else self._mark(program, inputs, compared, outcome),
             code="" if outcome.error is None else outcome.error.code,
             count=None if watch is None else partial(watch.count, outcome, inputs, milliseconds),
         )
         if waiting >= COUNTED_AT_ONCE:
-            for row in self._counters.take(program.digest):
+            for row in self._counters.take(key):
                 self._thread.post(partial(self._write_count, row))
 
     def _write_count(self, row: dict[str, Any], kernel: Kernel) -> None:
@@ -212,21 +266,23 @@ class Comparisons:
 
     # ------------------------------------------------------------------ modes
     def evidence(self, program: NodeProgram) -> NodeEvidence:
-        return self._state.by_digest.get(program.digest) or NodeEvidence(program.node_id, program.digest)
+        key = self.key(program)
+        return self._state.by_digest.get(key) or NodeEvidence(program.node_id, key)
 
     def mode(self, program: NodeProgram) -> str:
-        evidence = self._state.by_digest.get(program.digest)
+        evidence = self._state.by_digest.get(self.key(program))
         return "python_only" if evidence is None else evidence.mode
 
     def set_mode(self, program: NodeProgram, mode: str, *, force: bool) -> None:
         """Change the mode of a node; a promotion needs the evidence for it, unless it is forced."""
         mode_named(mode)
         evidence = self.evidence(program)
-        best = highest_mode(evidence)
+        best = highest_mode(evidence, self._min_successes)
         enough = ORDER.index(mode) <= max(ORDER.index(best), ORDER.index("shadow_direct"))
         if not enough and not force:
+            lack = lack_of(evidence, mode, self._min_successes)
             raise ConfigError(
-                f"the evidence for {program.node_id} allows {best}, not {mode}: {lack_of(evidence, mode)}",
+                f"the evidence for {program.node_id} allows {best}, not {mode}: {lack}",
                 hint="compare more (`vesper verify`), or say --force",
                 key="mode",
             )
@@ -236,11 +292,11 @@ class Comparisons:
         """Move a node one mode up, if its evidence allows that."""
         evidence = self.evidence(program)
         here = ORDER.index(evidence.mode)
-        if ORDER.index(highest_mode(evidence)) > here:
+        if ORDER.index(highest_mode(evidence, self._min_successes)) > here:
             self._change_mode(program, ORDER[here + 1], why="the evidence", forced=False)
 
     def _change_mode(self, program: NodeProgram, mode: str, *, why: str, forced: bool) -> None:
-        row = {"node": program.node_id, "digest": program.digest, "to": mode, "why": why, "forced": forced}
+        row = {"node": program.node_id, "digest": self.key(program), "to": mode, "why": why, "forced": forced}
         self._write("vesper.mode", row)
 
     def _write(self, kind: str, row: dict[str, Any]) -> None:
@@ -287,6 +343,44 @@ class ComparisonQueue:
             self._thread = None
 
 
+# ---------------------------------------------------------------- reach
+
+_LOOKS_MAX: Final = 500  # executions of a node that are watched, as long as something is not reached
+
+
+class _Mark(NamedTuple):
+    """What is counted of a comparison: the key of its input with its marks, and what was reached, if that is new."""
+
+    number: int
+    reach: dict[str, Any]
+
+
+class _LiveReach:
+    """What the executions of one node reach, for as long as something is missing."""
+
+    def __init__(self, program: NodeProgram, evidence: NodeEvidence | None) -> None:
+        self._plan = ReachPlan(program)
+        self._reached = set(() if evidence is None else evidence.reached)
+        self._left = _LOOKS_MAX if self._plan.missing(self._reached) or evidence is None else 0
+
+    def row(self, inputs: Mapping[str, Any], execution: Execution) -> dict[str, Any]:
+        """Return what is reached by now, as a row has it; nothing where an execution reached nothing new."""
+        if self._left <= 0:
+            return {}
+        self._left -= 1
+        try:
+            names = watch(self._plan, inputs, execution).names - self._reached
+        except Exception:  # noqa: BLE001 - what breaks the reference evaluator is no matter of this execution
+            return {}
+        if not names:
+            return {}
+        self._reached |= names
+        if not self._plan.missing(self._reached):
+            self._left = 0
+        goals, reached = list(self._plan.goals), sorted(self._reached.intersection(self._plan.goals))
+        return {"goals": goals, "reached": reached, "unreachable": self._plan.unreachable, "complete": False}
+
+
 # ---------------------------------------------------------------- counters
 
 
@@ -297,10 +391,10 @@ class Counters:
         self._lock = threading.Lock()
         self._by_digest: dict[str, _NodeCount] = {}
 
-    def compared(self, node_id: str, digest: str) -> None:
+    def compared(self, node_id: str, digest: str, mark: _Mark) -> None:
         """Count a comparison without a difference."""
         with self._lock:
-            self._count(node_id, digest).compared += 1
+            self._count(node_id, digest).add(mark)
 
     def executed(
         self,
@@ -309,7 +403,7 @@ class Counters:
         path: str,
         milliseconds: float,
         *,
-        compared: bool = False,
+        mark: _Mark | None = None,
         code: str = "",
         count: Callable[[dict[str, Any]], None] | None = None,
     ) -> int:
@@ -321,7 +415,8 @@ class Counters:
             if spread is None:
                 spread = known.durations[path] = empty_spread(DURATION_BUCKETS_MS)
             observe(spread, DURATION_BUCKETS_MS, milliseconds)
-            known.compared += compared
+            if mark is not None:
+                known.add(mark)
             if code:
                 known.codes[code] = known.codes.get(code, 0) + 1
             if count is not None:
@@ -349,7 +444,7 @@ class Counters:
 class _NodeCount:
     """What happened to one content of one node."""
 
-    __slots__ = ("codes", "compared", "digest", "durations", "metrics", "node_id", "waiting")
+    __slots__ = ("codes", "compared", "digest", "durations", "metrics", "node_id", "reach", "seen", "waiting")
 
     def __init__(self, node_id: str, digest: str) -> None:
         self.node_id = node_id
@@ -359,6 +454,14 @@ class _NodeCount:
         self.codes: dict[str, int] = {}
         self.durations: dict[str, list[float]] = {}
         self.metrics: dict[str, Any] = {}
+        self.seen = SeenInputs()
+        self.reach: dict[str, Any] = {}
+
+    def add(self, mark: _Mark) -> None:
+        self.compared += 1
+        self.seen.add(mark.number & ~(ACCEPTED | SUCCEEDED), mark.number & (ACCEPTED | SUCCEEDED))
+        if mark.reach:
+            self.reach = mark.reach
 
     def row(self) -> dict[str, Any]:
         return {
@@ -370,4 +473,6 @@ class _NodeCount:
             "codes": self.codes,
             "durations": self.durations,
             "metrics": self.metrics,
+            "seen": self.seen.data,
+            **self.reach,
         }

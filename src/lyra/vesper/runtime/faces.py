@@ -31,6 +31,7 @@ from lyra.core.rights.capability import Capability
 from lyra.core.tool import Tool
 from lyra.errors import CheckError, LyraError, ToolError
 from lyra.vesper.check.judge import program_of
+from lyra.vesper.evidence.keys import evidence_key
 from lyra.vesper.nodes.sections import read_node
 from lyra.vesper.repository.folders import Repository, repository_around
 from lyra.vesper.runtime.runtime import NodeCaller, Runtime
@@ -211,7 +212,11 @@ class ImportableNodes:
     def _mode(self, program: NodeProgram) -> str | None:
         if self._modes is None:
             self._modes = {} if self._modes_of is None else _read_modes(str(self._modes_of))
-        return self._modes.get(program.digest)
+        return self._modes.get(evidence_key(program, self._find_program)) if self._modes else None
+
+    def _find_program(self, name: str) -> NodeProgram | None:
+        node = self._repository.find(name)
+        return None if node is None else program_of(node)
 
     def close(self) -> None:
         with self._lock:
@@ -303,7 +308,7 @@ def _short(key: str) -> str:
 
 
 def _read_modes(store: str) -> dict[str, str]:
-    """Return the modes that a store has, by the digest of the node; none where there is no such store."""
+    """Return the modes that a store has, by the key of their evidence; none where there is no such store."""
     from lyra.store.space import Space
     from lyra.store.standing import refuse_foreign, vouch
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from lyra.errors import ConfigError, ContractViolation
 from lyra.vesper.check.judge import program_of
+from lyra.vesper.evidence.keys import TIER
 from lyra.vesper.runtime.privacy import redacted_outcome
 from lyra.vesper.values.outcome import failed, new_execution
 from lyra.vesper.values.plain import UnreadableInputs, to_plain_inputs
@@ -38,6 +39,8 @@ class PythonPath:
 
 
 class DirectPath:
+    tier = TIER  # evidence for one tier says nothing about another
+
     def __init__(self) -> None:
         from lyra.vesper.direct.run import run, start
 

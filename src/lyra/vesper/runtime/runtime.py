@@ -37,7 +37,7 @@ from lyra.vesper.effects.database import open_database
 from lyra.vesper.effects.performers import Machines, MachineState, NodeWorld, without_denied
 from lyra.vesper.effects.request import EffectError
 from lyra.vesper.evidence.compare import compare_ends
-from lyra.vesper.evidence.modes import Route, mode_named, route
+from lyra.vesper.evidence.modes import SUCCESSES_MIN, Route, mode_named, route
 from lyra.vesper.evidence.state import EvidenceState, NodeEvidence
 from lyra.vesper.nodes import Node, load
 from lyra.vesper.repository.folders import Repository, StoredNodes
@@ -89,6 +89,7 @@ class Runtime:
         nodes: Iterable[Node] | Repository = (),
         results: str | ResultStore = "memory",
         handlers: Iterable[Node] = (),
+        min_successes: int = SUCCESSES_MIN,
     ) -> None:
         self._store = store if store is not None else "memory"
         self.grant = Grant.none() if grant is None else Grant.of(grant)
@@ -106,6 +107,7 @@ class Runtime:
         self._results = open_results(results)
         self.privacy = Privacy(is_durable=self._store != "memory")
         self._programs: dict[str, NodeProgram] = {}  # by the text of the node
+        self._callees: dict[str, NodeProgram] = {}  # likewise, of nodes that were looked at and not loaded
         self._watches: dict[str, NodeWatch | None] = {}  # likewise
         self._nodes = nodes if isinstance(nodes, Repository) else Repository(nodes=nodes)  # that `call_node` finds
         self._numbers = count(1)
@@ -115,7 +117,9 @@ class Runtime:
         self.events = EventEntry(self, self._thread)
         self.schedule_state = ScheduleState()
         self._records = ExecutionRecords(self.privacy, self._thread.write)
-        self._comparisons = Comparisons(self.paths, self.state, self._thread)
+        self._comparisons = Comparisons(
+            self.paths, self.state, self._thread, self.find_program, self.privacy, min_successes
+        )
         self._handlers = tuple(handlers)  # of events, subscribed before interrupted executions go on
         for node in self._handlers:
             self.program(node)  # a node with mistakes handles nothing
@@ -188,7 +192,8 @@ class Runtime:
         force_setattr(outcome, "path", outcome.path or way.live)  # refused before it began: where it would have run
         if watch is not None:
             milliseconds = (SystemClock.monotonic() - started) * 1_000
-            watch.ended(outcome, milliseconds, self.state.of(program.node_id, program.digest), self._tell)
+            evidence = self.state.of(program.node_id, self._comparisons.key(program))
+            watch.ended(outcome, milliseconds, evidence, self._tell)
         if result_key:
             self._results.keep(result_key, program, outcome)
         return outcome
@@ -269,7 +274,7 @@ class Runtime:
     ) -> Outcome:
         """Run a node without effects, here and now."""
         path = way.live
-        compared = False
+        compared: Execution | None = None
         started = SystemClock.monotonic()
         try:
             outcome = self.paths[path].run(program, inputs, execution)
@@ -282,7 +287,8 @@ class Runtime:
         else:
             milliseconds = (SystemClock.monotonic() - started) * 1_000
             if way.compare == "now":
-                compared = self._comparisons.agree(program, inputs, execution, mode, path, outcome, hidden)
+                is_equal = self._comparisons.agree(program, inputs, execution, mode, path, outcome, hidden)
+                compared = execution if is_equal else None
             elif way.compare == "shadow":
                 self._comparisons.waiting.add(program, inputs, execution, mode, outcome, hidden)
         if way is not WATCHED:
@@ -343,11 +349,11 @@ class Runtime:
         mismatches: list[dict[str, Any]],
     ) -> None:
         """Note that the process of a node ran both paths, and how they ended."""
-        if mismatches or compare_ends(python, direct):
-            inputs = self.opened(order)[0]
+        inputs = self.opened(order)[0]
+        if isinstance(python, Exception) or mismatches or compare_ends(python, direct):
             self._comparisons.diverged(program, inputs, execution, order.mode, python, direct, mismatches, order.hidden)
         else:
-            self._comparisons.agreed(program)
+            self._comparisons.agreed(program, inputs, execution, python)
 
     def ended(self, program: NodeProgram, order: ExecutionOrder, outcome: Outcome, effects: list[EffectRecord]) -> None:
         """Write the audit row and the trace of a process that is about to end."""
@@ -415,6 +421,17 @@ class Runtime:
     def find_node(self, name: str) -> Node | None:
         """Return a node that other nodes may call, by its id."""
         return self._nodes.find(name) or self.stored_nodes().find(name)
+
+    def find_program(self, name: str) -> NodeProgram | None:
+        """Return the program of a node that other nodes may call, by its id."""
+        node = self.find_node(name)
+        if node is None:
+            return None
+        text = node.document.text
+        program = self._programs.get(text) or self._callees.get(text)
+        if program is None:
+            program = self._callees[text] = program_of(node)
+        return program
 
     def program_of_source(self, source: str) -> NodeProgram:
         program = self._programs.get(source)

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lyra.core.trace_context import enclosing_span
 from lyra.vesper.check.semantics import alert_conditions, rate_of
-from lyra.vesper.confidence import lower_bound
 from lyra.vesper.evidence.state import DURATION_BUCKETS_MS, SERIES_MAX, LatestExecutions, empty_spread, observe
 from lyra.vesper.reference.evaluate import StepMeter, is_true
 from lyra.vesper.runtime.privacy import user_of
@@ -123,14 +122,14 @@ class NodeWatch:
     def _look(self, evidence: NodeEvidence, tell: Tell) -> None:
         figures = self._latest.figures()
         figures["divergences"] = evidence.divergences
-        figures["confidence"] = Decimal(repr(lower_bound(evidence.compared, evidence.divergences)))
+        figures["confidence"] = Decimal(repr(evidence.confidence))
         for index, (condition, head) in enumerate(self._alerts):
             if not self._holds(condition, figures):
                 self._firing.discard(index)
             elif index not in self._firing:
                 self._firing.add(index)
                 shown = {name: str(value) for name, value in figures.items()}
-                row = {"node": self._program.node_id, "digest": self._program.digest}
+                row = {"node": self._program.node_id, "digest": evidence.digest}
                 tell("vesper.alert", {**row, **head, "figures": shown})
 
     def _holds(self, condition: TypedExpression | tuple[str, Decimal], figures: Mapping[str, Any]) -> bool:

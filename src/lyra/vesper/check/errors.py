@@ -1,0 +1,136 @@
+"""Which errors a node answers with: that each is declared, and that rules about errors are ever met.
+
+A node that lists its error codes (an enum as `error_code`) promises its callers that there are no others. Codes of Lyra
+that any node may answer with (`invalid_input`, `overflow`, `timeout` …) are not counted; what an act of the node brings
+in is: `effect_failed` where no rule maps the failure of a call, `timeout` of a server, the codes of a node that it
+calls. A rule maps an error where it answers: on the step, on the transaction around it, or in the node's
+`error_handling`. What a database can fail with is known; a server, a function and an agent may give any code.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from lyra.core.checking.document import Path
+from lyra.vesper import ir
+from lyra.vesper.check.answers import CODE_FIELDS
+from lyra.vesper.check.state import CheckState
+from lyra.vesper.check.steps import parts_of
+from lyra.vesper.values.outcome import CODES
+from lyra.vesper.values.types import EnumType, without_null
+
+Act = ir.EffectStep | ir.TransactionStep
+_STATUS: Final = re.compile(r"http_([0-9]{3}|[0-9]xx)\Z")
+_OF_ALL_ACTS: Final = frozenset({*CODES, "*", "circuit_open", "in_doubt"})
+_OF_DATABASES: Final = _OF_ALL_ACTS | {"database_unavailable", "database_error"}
+_KINDS: Final = {  # what an act can fail with, where that is known
+    "db.query": _OF_DATABASES | {"too_many_rows"},
+    "db.write": _OF_DATABASES | {"integrity_error"},
+    "db.update": _OF_DATABASES | {"integrity_error"},
+    "db.delete": _OF_DATABASES | {"integrity_error"},
+    ir.TRANSACTION: _OF_DATABASES | {"too_many_rows", "integrity_error", "conflict"},
+}
+_HINT: Final = "map it: `on_error: [{error_type: any, return_error: CODE}]`, or declare it in outputs.error"
+
+
+def unmapped_errors(program: ir.NodeProgram, state: CheckState) -> None:
+    """Remark on acts that fail with a code which the node does not declare."""
+    declared = declared_codes(program)
+    if declared is None or state.is_broken:
+        return
+    known = {*declared, *_answered(program.rules)}
+    paths = {step.name: step.path for step in state.node.all_steps()}
+    statements = {
+        part.name
+        for step in parts_of(program.steps)
+        if isinstance(step, ir.TransactionStep)
+        for part in parts_of(step.steps)
+        if isinstance(part, ir.EffectStep)
+    }
+    for step, caught in _acts_of(program.steps, frozenset(known)):
+        if step.name in statements:
+            continue  # what its transaction does not map is told there
+        path = paths.get(step.name, ("flow",))
+        if isinstance(step, ir.EffectStep) and step.kind == "node.call":
+            _judge_callee(step, caught, path, state)
+            continue
+        codes = ["effect_failed"]
+        if isinstance(step, ir.EffectStep) and step.kind == "http.call":
+            codes.append("timeout")
+        left = [f"`{code}`" for code in codes if code not in caught]
+        if left and "*" not in caught:
+            message = f"step `{step.name}` can fail with {' or '.join(left)}, which the node does not declare"
+            state.warn("undeclared_error", message, path, hint=_HINT)
+
+
+def _judge_callee(step: ir.EffectStep, caught: frozenset[str], path: Path, state: CheckState) -> None:
+    if "*" in caught:
+        return
+    request = step.request
+    called = (
+        next(
+            (str(value.value) for key, value in request.entries if key == "node_id" and isinstance(value, ir.Constant)),
+            "",
+        )
+        if isinstance(request, ir.MapOf)
+        else ""
+    )
+    callee = state.callees(called) if state.callees is not None else None
+    if callee is None:
+        return
+    codes = declared_codes(callee)
+    if codes is None:
+        message = f"`{called}` lists no error codes, and any code of it is an answer of this node"
+        state.warn("undeclared_error", message, path, hint=_HINT)
+    elif left := [f"`{code}`" for code in codes if code not in caught and code not in CODES]:
+        message = f"`{called}` can answer with {', '.join(left)}, which this node does not declare"
+        state.warn("undeclared_error", message, path, hint=_HINT)
+
+
+def unmet_rules(program: ir.NodeProgram, state: CheckState) -> None:
+    """Remark on rules about errors that never happen at their step."""
+    paths = {step.name: step.path for step in state.node.all_steps()}
+    for step, _ in _acts_of(program.steps, frozenset()):
+        kind = step.kind if isinstance(step, ir.EffectStep) else ir.TRANSACTION
+        for rule in step.rules:
+            path = paths.get(step.name, ("flow",))
+            status = _STATUS.match(rule.error)
+            if kind in _KINDS and rule.error not in _KINDS[kind]:
+                known = ", ".join(sorted(_KINDS[kind] - _OF_ALL_ACTS))
+                message = f"`{rule.error}` never happens at step `{step.name}`, which can fail with {known}"
+                state.warn("unreachable", message, path)
+            elif kind == "http.call" and status is not None and status[1][0] not in "345":
+                message = f"`{rule.error}` is no error: an answer of a server is one from 300 to 599"
+                state.warn("unreachable", message, path)
+
+
+def declared_codes(program: ir.NodeProgram) -> tuple[str, ...] | None:
+    """Return the error codes that a node lists; None where it lists none."""
+    for output in program.error:
+        kind = without_null(output.type)
+        if output.name in CODE_FIELDS and isinstance(kind, EnumType):
+            return kind.values
+    return None
+
+
+def _answered(rules: Sequence[ir.ErrorRule]) -> set[str]:
+    return {rule.error for rule in rules if rule.answer is not None}
+
+
+def _acts_of(steps: Sequence[ir.Step], caught: frozenset[str]) -> Iterator[tuple[Act, frozenset[str]]]:
+    """Yield each act with the errors that rules about it map; errors of compensations are passed over."""
+    for step in steps:
+        match step:
+            case ir.EffectStep():
+                yield step, caught | _answered(step.rules)
+                yield from _acts_of((*step.found, *step.empty), caught)
+            case ir.TransactionStep():
+                inside = caught | _answered(step.rules)
+                yield step, inside
+                yield from _acts_of(step.steps, inside)
+            case ir.BranchStep():
+                yield from _acts_of((*step.then, *step.otherwise), caught)
+            case ir.ForEachStep() | ir.LoopStep() | ir.ParallelStep():
+                yield from _acts_of(step.steps, caught)
