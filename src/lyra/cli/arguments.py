@@ -85,6 +85,17 @@ def check_folder(target: str, option: str) -> None:
         )
 
 
+def dollars(text: str) -> Any:
+    """The amount of `--budget`: `$0.50` or `0.50`."""
+    from lyra.core.budgets.money import Money
+
+    try:
+        return Money.parse(text)
+    except ConfigError as mistake:
+        hint = "write dollars, such as '$0.50' (in quotes, or the shell takes the $)"
+        raise ConfigError(f"--budget: {mistake.message}", hint=hint, key="--budget") from None
+
+
 # ---------------------------------------------------------------- provider addresses
 
 

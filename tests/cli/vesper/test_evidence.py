@@ -220,3 +220,14 @@ def test_an_interrupted_verify_keeps_what_was_compared(vesper, monkeypatch):
     assert "interrupted" in done.stderr
     assert (told(done)["compared_now"], told(done)["interrupted"]) == (30, True)
     assert told(vesper("confidence", "discount.vsp", "--json"))["compared"] == 30
+
+
+def test_status_tells_a_node_that_became_slower(vesper, monkeypatch):
+    from lyra.vesper.evidence import speed
+
+    vesper("run", "discount.vsp", "-i", "price=1", "-i", "percent=1")
+    (row,) = told(vesper("status", "--json"))["nodes"]
+    assert row["speed"] == {"python": {"latest_ms": 0.0, "usual_ms": 0.0, "is_slower": False}}
+    assert "slower" not in vesper("status").stdout
+    monkeypatch.setattr(speed.PathSpeed, "is_slow", True)
+    assert "discount_v1 is slower than its own past on the python path" in vesper("status").stdout

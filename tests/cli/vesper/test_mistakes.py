@@ -144,7 +144,7 @@ intent: add a fee
 inputs: {amount: integer}
 outputs: {success: {fee: integer}, error: {error_code: "enum[too_small]"}}
 flow:
-  - {step: ask, operation: call_node, node_id: fee_v1, amount: "{amount}"}
+  - {step: ask, operation: call_node, node_id: fee_v1, inputs: {amount: "{amount}"}}
   - {operation: return, return_success: {fee: "{ask.fee}"}}
 """
 

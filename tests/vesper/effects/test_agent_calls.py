@@ -17,7 +17,11 @@ from tests.real_models import Answer, FakeVendor, Vendor
 
 async def _answer(vendor: Vendor) -> Any:
     async with Kernel() as kernel:
-        world: Any = SimpleNamespace(kernel=kernel, agents={"teller": Agent("teller", model=vendor.model)})
+
+        async def ask(agent: Any, prompt: str, pid: str, grant: Grant) -> Any:
+            return await kernel.spawn(agent, pid=pid, grant=grant).send(prompt)
+
+        world: Any = SimpleNamespace(ask_agent=ask, agents={"teller": Agent("teller", model=vendor.model)})
         request: Any = SimpleNamespace(kind="agent.call", payload={"agent": "teller", "prompt": "A story"})
         return await _PERFORMERS["agent.call"](world, request, Grant(), "k")
 

@@ -241,3 +241,19 @@ def test_rules_are_met_by_code_and_by_status(path: RunPath, kind: str, status: i
     assert code(outcome) == ("mapped" if is_met else unmapped)
     outcome = path(acting(act("pay", kind=kind), give(result=1), rules=rules), {}, EXECUTION, Answers(pay=error))
     assert code(outcome) == ("mapped" if is_met else unmapped)
+
+
+@pytest.mark.parametrize(
+    ("kind", "answer", "result"),
+    [(INTEGER, 5, 5), (INTEGER, "5", "type_error"), (STRING, "5", "5"), (STRING, 5, "type_error"), (ANY, "5", "5")],
+)
+def test_an_answer_of_an_agent_is_of_its_type(path: RunPath, kind: Any, answer: Any, result: Any) -> None:
+    """A rule about type_error is met by an answer that is not."""
+    ask = act("ask", kind="agent.call", output_type=kind)
+    outcome = path(acting(ask, give(result=name("ask"))), {}, EXECUTION, Answers(ask=answer))
+    assert (outcome.outputs.get("result") if outcome.error is None else code(outcome)) == result
+    mapped = act("ask", kind="agent.call", output_type=kind, rules=(ErrorRule("type_error", "map_to", fails("odd")),))
+    outcome = path(acting(mapped, give(result=name("ask"))), {}, EXECUTION, Answers(ask=answer))
+    assert (outcome.outputs.get("result") if outcome.error is None else code(outcome)) == (
+        "odd" if result == "type_error" else result
+    )

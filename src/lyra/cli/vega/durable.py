@@ -322,17 +322,6 @@ def print_lines(lines: list[str]) -> None:
 # ---------------------------------------------------------------- setup
 
 
-def dollars(text: str) -> Any:
-    """The amount of `--budget`: `$0.50` or `0.50`."""
-    from lyra.core.budgets.money import Money
-
-    try:
-        return Money.parse(text)
-    except ConfigError as mistake:
-        hint = "write dollars, such as '$0.50' (in quotes, or the shell takes the $)"
-        raise ConfigError(f"--budget: {mistake.message}", hint=hint, key="--budget") from None
-
-
 def kernel_of(invocation: Invocation) -> Kernel:
     """A kernel with the settings of a run, for a command that listens to its Events."""
     from lyra.kernel.kernel import Kernel

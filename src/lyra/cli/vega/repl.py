@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from lyra.cli.app import CliCommand, Invocation
+from lyra.cli.arguments import dollars
 from lyra.cli.command_lines import with_history
-from lyra.cli.vega.durable import dollars, kernel_of
+from lyra.cli.vega.durable import kernel_of
 from lyra.cli.vega.files import Files, say_problem, say_problems
 from lyra.errors import LyraError, SourceError
 

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lyra.cli.app import CliCommand, Invocation, json_option
-from lyra.cli.arguments import check_folder
+from lyra.cli.arguments import check_folder, dollars
 from lyra.cli.commands.trust import ask_for_trust
 from lyra.cli.vega.durable import (
     db_option,
-    dollars,
     kernel_of,
     node_options,
     project_store,

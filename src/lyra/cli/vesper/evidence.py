@@ -125,8 +125,15 @@ def status(ctx: click.Context, /, *, form: str, as_json: bool) -> None:
     with Runtime(store_of(invocation)) as runtime:
         runtime.settle()
         known = [runtime.state.by_digest[digest] for _, digest in sorted(runtime.state.latest.items())]
+        speeds = {
+            node_id: {path: speed.to_data() for path, speed in paths.items()}
+            for node_id, paths in runtime.state.speeds.items()
+        }
     least = invocation.config.vesper.min_successes
-    rows = [{**_data(evidence, least), "history": evidence.history} for evidence in known]
+    rows = [
+        {**_data(evidence, least), "history": evidence.history, "speed": speeds.get(evidence.node_id, {})}
+        for evidence in known
+    ]
     if as_json or form == "json":
         document({"nodes": rows})
     elif form == "prometheus":
@@ -147,6 +154,11 @@ def status(ctx: click.Context, /, *, form: str, as_json: bool) -> None:
                 for row in rows
             ],
         )
+        for row in rows:
+            for path, speed in row["speed"].items():
+                if speed["is_slower"]:
+                    times = f"{speed['latest_ms']:.3f} ms, usually {speed['usual_ms']:.3f} ms"
+                    click.echo(printable(f"{row['node']} is slower than its own past on the {path} path: {times}"))
 
 
 @click.command(cls=CliCommand, name="verify")
@@ -170,6 +182,7 @@ def verify(ctx: click.Context, /, *, node: str, count: int | None, seed: int, as
     compared, so that other commands work meanwhile; after Ctrl-C, what was compared so far is kept.
     """
     from lyra.vesper.evidence.differential import test_node
+    from lyra.vesper.prove.prover import join_evidence
     from lyra.vesper.repository.folders import repository_around
     from lyra.vesper.values.json_values import json_shape
 
@@ -180,6 +193,7 @@ def verify(ctx: click.Context, /, *, node: str, count: int | None, seed: int, as
         return
     find = repository_around(loaded.file).find
     samples = count or declared.sample_size or SAMPLES_DEFAULT
+    join_evidence()
     report = test_node(loaded, samples, seed, find=find, keep_interrupted=True)
     invocation = ctx.ensure_object(Invocation)
     with runtime_when_free(invocation, loaded) as runtime:  # not before: a store has one owner

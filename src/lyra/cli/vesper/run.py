@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from lyra.cli.app import CliCommand, Invocation, json_option
+from lyra.cli.arguments import dollars
 from lyra.cli.render import document, printable
 from lyra.cli.render import document as print_document
 from lyra.cli.vesper.divergences import divergence_data, divergence_lines
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from lyra.vesper.nodes import Node
+    from lyra.vesper.repository.folders import Repository
+    from lyra.vesper.runtime.debugger import ProfiledPath
     from lyra.vesper.runtime.runtime import Runtime
     from lyra.vesper.values.outcome import Outcome
 
@@ -39,7 +42,10 @@ _MODE_OF_PATH: Final = {"python": "python_only", "direct": "direct_only", "both"
 @input_options
 @click.option("--path", "path_name", type=click.Choice(list(_MODE_OF_PATH)), help="Run on this path, or on both.")
 @click.option("--mode", metavar="MODE", help="The mode for this one run.")
+@click.option("--profile", "is_profiled", is_flag=True, help="Also show how long each step took, on one path.")
 @runtime_options
+@click.option("--model", metavar="NAME", help="The model of the agents that the node asks.")
+@click.option("--budget", metavar="$X", help="Stop before the agents spend more dollars than this.")
 @json_option
 @click.pass_context
 def run(
@@ -51,24 +57,33 @@ def run(
     document: str | None,
     path_name: str | None,
     mode: str | None,
+    is_profiled: bool,
     database: str | None,
     providers: tuple[str, ...],
     grants: tuple[str, ...],
+    model: str | None,
+    budget: str | None,
     as_json: bool,
 ) -> None:
     """Execute the node of FILE (or an id) and print its outputs. It can call the nodes beside FILE, those of
     `nodes/` and those of the store. Where both paths run and differ, that is told and the exit code is 1."""
     from lyra.vesper.repository.folders import repository_around
 
+    if is_profiled and (mode or path_name == "both"):
+        raise ConfigError("--profile measures one path", hint="say --path python or --path direct", key="--profile")
     node = node_named(file)
     inputs = inputs_of(node, pairs, document)
+    profiled = _profiled_path(path_name or "python") if is_profiled else None
     chosen = mode or (_MODE_OF_PATH[path_name] if path_name else None)
     nodes = repository_around(node.file)
     diverged: list[Mapping[str, Any]] = []  # divergences of the node, and of those that it calls
-    with runtime_of(ctx.ensure_object(Invocation), database, providers, grants, nodes=nodes) as runtime:
+    more: dict[str, Any] = {"nodes": nodes, "budget": None if budget is None else dollars(budget)}
+    if model is not None:
+        more["agents"] = agents_of(node, nodes, model)
+    with runtime_of(ctx.ensure_object(Invocation), database, providers, grants, **more) as runtime:
         runtime.on_event(lambda event: diverged.append(event.data), ["vesper.diverged"])
         used = chosen or runtime.mode(node)
-        outcome = runtime.execute(node, inputs, chosen, trace=True)
+        outcome = runtime.execute(node, inputs, chosen, trace=True, watched=profiled)
         runtime.settle()
         program = runtime.program(node)
         divergences = [
@@ -77,15 +92,49 @@ def run(
             else divergence_data(row, runtime.program(runtime.find_node(row["node"]) or node), row["node"])
             for row in diverged
         ]
+    profile = [] if profiled is None else profiled.rows()
     if as_json:
-        print_document({**_data(outcome, path_name, used), "divergences": divergences})
+        told = {"profile": profile} if is_profiled else {}
+        print_document({**_data(outcome, path_name, used), "divergences": divergences, **told})
     else:
         _show(outcome)
+        for row in profile:
+            times = f"{row['milliseconds']:10.3f} ms {row['share']:7.1%} {row['count']:8}×"
+            click.echo(printable(f"{times}  {row['step']}"), err=True)
     for row in divergences:
         click.echo("error[divergence]: the two paths of the node gave different answers", err=True)
         for line in divergence_lines(row):
             click.echo(printable(f"  {line}"), err=True)
     ctx.exit(0 if outcome.status == "success" and not divergences else 1)
+
+
+def _profiled_path(name: str) -> ProfiledPath:
+    from lyra.vesper.runtime.debugger import ProfiledPath
+
+    return ProfiledPath(name)
+
+
+def agents_of(node: Node, nodes: Repository, model: str) -> dict[str, Any]:
+    """Return an agent of this model for each name that the node, or one that it calls, asks by."""
+    from lyra.agents.agent import Agent
+    from lyra.vesper.check.judge import lowered
+    from lyra.vesper.check.steps import parts_of
+    from lyra.vesper.ir import Constant, EffectStep, MapOf
+
+    names: set[str] = set()
+    seen, waiting = {node.node_id}, [node]
+    while waiting:
+        acts = [part for part in parts_of(lowered(waiting.pop())) if isinstance(part, EffectStep)]
+        requests = [dict(act.request.entries) for act in acts if isinstance(act.request, MapOf)]
+        for request in requests:
+            agent, called = request.get("agent"), request.get("node_id")
+            if isinstance(agent, Constant):
+                names.add(str(agent.value))
+            callee = nodes.find(str(called.value)) if isinstance(called, Constant) else None
+            if callee is not None and callee.node_id not in seen:
+                seen.add(callee.node_id)
+                waiting.append(callee)
+    return {name: Agent(name, model=model) for name in sorted(names)}
 
 
 def _data(outcome: Outcome, path_name: str | None, mode: str) -> dict[str, Any]:

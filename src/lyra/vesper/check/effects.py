@@ -10,7 +10,7 @@ The request of each kind is a map:
     event.publish    event_type, data
     event.subscribe  event_type, handler
     node.call        node_id, parameters
-    agent.call       agent, prompt, parameters
+    agent.call       agent, prompt, parameters, format (json, where the answer is not read as a text)
     custom.A.B       the step's parameters
     db.transaction   rights, values (of the variables that its steps read)
 
@@ -39,6 +39,7 @@ from lyra.vesper.check.rules import ErrorRules
 from lyra.vesper.check.sql import Sql, mentions_column
 from lyra.vesper.check.state import CheckState, NameScope, TextSite
 from lyra.vesper.check.steps import Steps, always_returns, merge, names_in, parts_of
+from lyra.vesper.check.types import TypeTable
 from lyra.vesper.expressions.parser import has_placeholder, parse_expression
 from lyra.vesper.expressions.terms import IndexTerm, MemberTerm, NameTerm, Term
 from lyra.vesper.nodes.model import Setting, StepDeclaration
@@ -49,7 +50,7 @@ from lyra.vesper.sql.tokens import SqlRefused
 from lyra.vesper.values.limits import SQL_CHARS_MAX
 from lyra.vesper.values.names import bare_id, is_node_id
 from lyra.vesper.values.triggers import seconds_of
-from lyra.vesper.values.types import ANY, STRING, Array, ValueType
+from lyra.vesper.values.types import ANY, BYTES, STRING, TIMESTAMP, Array, EnumType, ValueType
 
 # What can be rolled back, and what has no effect.
 _IN_TRANSACTIONS: Final = frozenset({"database_query", "database_write", "database_update", "database_delete"})
@@ -70,8 +71,16 @@ _KINDS: Final = {
 class EffectLowering:
     """Lowers the effect steps of one node."""
 
-    def __init__(self, state: CheckState, steps: Steps, rules: ErrorRules, machines: dict[str, ir.Machine]) -> None:
+    def __init__(
+        self,
+        state: CheckState,
+        steps: Steps,
+        rules: ErrorRules,
+        machines: dict[str, ir.Machine],
+        types: TypeTable,
+    ) -> None:
         self.state = state
+        self.types = types
         self.steps = steps
         self.typing = steps.typing
         self.rules = rules
@@ -256,7 +265,20 @@ class EffectLowering:
         if step.parameters:
             values["parameters"] = map_of({key: self._value(item, scope) for key, item in step.parameters.items()})
         name = agent.value if isinstance(agent.value, str) and not has_placeholder(agent.value) else "*"
-        return map_of(values), [f"agents.call.{name}"], ANY
+        kind = self._answer_type(step)
+        if kind not in (ANY, STRING, TIMESTAMP, BYTES) and not isinstance(kind, EnumType):
+            values["format"] = ir.Constant(type=STRING, value="json")
+        return map_of(values), [f"agents.call.{name}"], kind
+
+    def _answer_type(self, step: StepDeclaration) -> ValueType:
+        """Return the type that an agent's answer must have."""
+        setting = step.settings.get("output_type")
+        if setting is None or setting.value is None:
+            return ANY
+        if not isinstance(setting.value, str):
+            self.state.error("wrong_form", "`output_type` is the name of a type", setting.path, value=True)
+            return ANY
+        return self.types.read(setting.value, setting.path)
 
     # ------------------------------------------------------------ transitions
     def _transition(self, step: StepDeclaration, scope: NameScope) -> Sequence[ir.Step]:

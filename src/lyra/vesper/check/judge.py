@@ -130,7 +130,7 @@ class _Lowering:
         machines = tuple(
             machine_of(self.state, self.contracts, declared, names) for declared in self.node.state_machines
         )
-        effects = EffectLowering(self.state, steps, rules, {machine.name: machine for machine in machines})
+        effects = EffectLowering(self.state, steps, rules, {machine.name: machine for machine in machines}, self.types)
         steps.lower_effect = effects.lower
         scope = NameScope(names=dict(names), inputs=names)
         flow = steps.block(self.node.flow, scope)

@@ -318,7 +318,8 @@ def _compensations(step: ir.EffectStep | ir.TransactionStep, program: ir.NodePro
 
 
 def _effect(step: ir.EffectStep, program: ir.NodeProgram, scope: Scope) -> RunAsync:
-    request, read = compile_expression(step.request, scope), reader(ANY)
+    request = compile_expression(step.request, scope)
+    read = reader(step.output_type if step.kind == "agent.call" else ANY)
     retry = retry_of(step, program)
     inner, slots = _response_scope(step, scope)
     extracts = [(scope.names[name], compile_expression(value, inner)) for name, value in step.extract]

@@ -79,6 +79,7 @@ class NodeWorld:
         self.agents = dict(agents or {})
         self.kernel: Kernel  # set when the runtime has started
         self.machines: Machines
+        self.ask_agent: Callable[[Any, str, str, Grant], Awaitable[Any]]
         self.call_node: Callable[[str, Mapping[str, Any], str, Grant, frozenset[str]], Awaitable[Any]]
 
     def may_repeat(self, request: EffectRequest) -> bool:
@@ -146,17 +147,23 @@ async def _call_node(world: NodeWorld, request: EffectRequest, grant: Grant, key
     return await world.call_node(str(payload["node_id"]), payload.get("parameters") or {}, key, grant, frozenset())
 
 
-async def _agent(world: NodeWorld, request: EffectRequest, grant: Grant, key: str) -> Any:  # noqa: ARG001
+async def _agent(world: NodeWorld, request: EffectRequest, grant: Grant, key: str) -> Any:
     payload = request.payload
     name = str(payload.get("agent") or "")
     agent = world.agents.get(name)
     if agent is None:
-        raise EffectError("unknown_agent", f"no agent {name!r} was handed in")
-    handle = world.kernel.spawn(agent, pid=f"vesper-agent-{key}")
-    reply = await handle.send(str(payload.get("prompt") or ""))
+        raise EffectError("unknown_agent", f"no agent {name!r} was handed in: give Runtime(agents=…), or --model")
+    reply = await world.ask_agent(agent, str(payload.get("prompt") or ""), f"vesper-agent-{key}", agent_grant(grant))
     if isinstance(reply, Reply) and reply.status != "success":
         raise EffectError(reply.status, f"the answer of agent {name!r} was cut off at its longest")
-    return str(reply) if isinstance(reply, str) else msgspec.to_builtins(reply, enc_hook=to_plain)
+    if not isinstance(reply, str):
+        return msgspec.to_builtins(reply, enc_hook=to_plain)
+    if payload.get("format") != "json":
+        return str(reply)
+    try:
+        return json.loads(reply, parse_float=Decimal, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise EffectError("bad_response", f"the answer of agent {name!r} is no JSON") from error
 
 
 async def _custom(world: NodeWorld, request: EffectRequest, grant: Grant, key: str) -> Any:  # noqa: ARG001
@@ -393,6 +400,15 @@ def without_denied(grant: Grant, denied: Iterable[str]) -> Grant:
     """Return the rights without those that a node denies itself."""
     rules = [rule for rule in map(denied_capability, denied) if rule is not None]
     return grant.narrow(Grant(allow=[ANY_NAME], deny=rules)) if rules else grant
+
+
+def agent_grant(grant: Grant) -> Grant:
+    """Return the rights of an agent that a node may ask: those of the node, and the use of its model and its tools.
+    What the tools need besides, the node needs, too."""
+    if grant.is_all:
+        return grant
+    layers = [[*layer, "model.use", "tool.use"] for layer in grant.layers]
+    return Grant.from_data({"layers": layers or [[ANY_NAME]], "deny": list(grant.deny)})
 
 
 def check_address(grant: Grant, address: str) -> None:

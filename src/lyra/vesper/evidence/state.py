@@ -22,6 +22,7 @@ import msgspec
 
 from lyra.vesper.confidence import lower_bound
 from lyra.vesper.evidence.seen import SeenInputs
+from lyra.vesper.evidence.speed import WINDOW, PathSpeed
 
 DIVERGENCES_KEPT: Final = 100
 HISTORY_KEPT: Final = 200
@@ -92,12 +93,13 @@ class EvidenceState:
     NAME: ClassVar[str] = "vesper"
     KINDS: ClassVar[frozenset[str]] = frozenset({"vesper.mode", "vesper.compared", "vesper.diverged", "vesper.alert"})
 
-    __slots__ = ("_seen", "by_digest", "latest")
+    __slots__ = ("_seen", "by_digest", "latest", "speeds")
 
     def __init__(self) -> None:
         self._seen: dict[str, SeenInputs] = {}  # of the nodes that were counted since the state was loaded
         self.by_digest: dict[str, NodeEvidence] = {}
         self.latest: dict[str, str] = {}  # node id → the digest that was used last
+        self.speeds: dict[str, dict[str, PathSpeed]] = {}  # node id → path; a changed node keeps its past
 
     def of(self, node_id: str, digest: str) -> NodeEvidence:
         evidence = self.by_digest.get(digest)
@@ -110,6 +112,8 @@ class EvidenceState:
         evidence = self.of(data["node"], data["digest"])
         if kind == "vesper.compared":
             _count(evidence, data)
+            for path, durations in data.get("times", {}).items():
+                self.speeds.setdefault(evidence.node_id, {}).setdefault(path, PathSpeed()).add(durations)
             self._note_reach(evidence, data)
             _note_time(evidence, time)
         elif kind == "vesper.diverged":
@@ -149,13 +153,19 @@ class EvidenceState:
     def dump(self) -> Any:
         for digest, seen in self._seen.items():
             self.by_digest[digest].seen = seen.data
-        return [list(self.by_digest.values()), self.latest]
+        return [list(self.by_digest.values()), self.latest, self.speeds]
+
+    def slow_paths(self, node_id: str) -> set[str]:
+        """Return the paths on which a node is slower than its own past."""
+        return {path for path, speed in self.speeds.get(node_id, {}).items() if speed.is_slow}
 
     def load(self, data: Any) -> None:
         kept = msgspec.convert(data[0], list[NodeEvidence])
         self._seen = {}
         self.by_digest = {evidence.digest: evidence for evidence in kept}
         self.latest = {str(node): str(digest) for node, digest in data[1].items()}
+        # A snapshot of before has no speeds.
+        self.speeds = msgspec.convert(data[2], dict[str, dict[str, PathSpeed]]) if len(data) > 2 else {}
 
 
 def _count(evidence: NodeEvidence, row: dict[str, Any]) -> None:
@@ -205,7 +215,6 @@ def _add(totals: dict[str, Any], more: dict[str, Any]) -> None:
 # ---------------------------------------------------------------- figures
 
 DURATION_BUCKETS_MS: Final = (0.01, 0.1, 1.0, 10.0, 100.0, 1_000.0, 10_000.0)
-WINDOW: Final = 100  # executions that alerts look at
 
 
 def empty_spread(buckets: Sequence[float]) -> list[float]:

@@ -387,7 +387,10 @@ class StepWriter:
         if step.timeout_s is not None:
             keywords["timeout_s"] = ast.Constant(step.timeout_s)
         keywords.update(self._retry(step))
-        act = ast.Await(self.run_method("perform", *arguments, **keywords))
+        act: ast.expr = ast.Await(self.run_method("perform", *arguments, **keywords))
+        if step.kind == "agent.call" and step.output_type != ANY:
+            coercer = self.module.coercer(step.output_type)
+            act = call(self.module.runtime("written"), coercer, act, ast.Constant(step.name))
         statements.append(assign(python, act) if step.output or is_used else ast.Expr(act))
         scope = self.scope if step.output == usual else self.scope.bind(usual, python, ANY)
         for variable, node in step.extract:

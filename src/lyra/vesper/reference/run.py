@@ -425,6 +425,11 @@ class ReferenceWalk:
             payload = self.value(step.request, local)
             options = {"timeout_s": step.timeout_s, "retry": retry_of(step, self.program)}
             response = await self.perform(step, step.kind, step.capability, payload, **options)
+            if step.kind == "agent.call":
+                try:
+                    response = read(step.output_type, response)
+                except NodeError:
+                    raise type_error(f"the answer of {step.name} has another type") from None
             if step.output:
                 self.variables[step.output] = response
             after = local if step.output == usual else {**local, usual: response}

@@ -23,6 +23,7 @@ from lyra.vesper.evidence.keys import TIER, called_nodes, evidence_key
 from lyra.vesper.evidence.modes import ORDER, RELYING_ON_DIRECT, highest_mode, lack_of, mode_named
 from lyra.vesper.evidence.reach import ReachPlan, watch
 from lyra.vesper.evidence.seen import ACCEPTED, SUCCEEDED, SeenInputs, input_key
+from lyra.vesper.evidence.speed import WINDOW, slow_alert
 from lyra.vesper.evidence.state import DURATION_BUCKETS_MS, EvidenceState, NodeEvidence, empty_spread, observe
 from lyra.vesper.runtime.privacy import (
     redacted_differences,
@@ -257,12 +258,20 @@ class Comparisons:
                 self._thread.post(partial(self._write_count, row))
 
     def _write_count(self, row: dict[str, Any], kernel: Kernel) -> None:
-        kernel.core.fact(self._state, "", "vesper.compared", row)
+        self._count_and_watch(row, partial(kernel.core.fact, self._state, ""))
+
+    def _count_and_watch(self, row: dict[str, Any], write: Callable[[str, dict[str, Any]], object]) -> None:
+        """Write a row, and an alert for each path on which the node has just become slower than its own past."""
+        node_id = row["node"]
+        known = self._state.slow_paths(node_id)
+        write("vesper.compared", row)
+        for path in sorted(self._state.slow_paths(node_id) - known):
+            write("vesper.alert", slow_alert(node_id, row["digest"], path, self._state.speeds[node_id][path]))
 
     def flush(self) -> None:
         """Write what was counted, and wait until it is durable."""
         for row in self._counters.take():
-            self._write("vesper.compared", row)
+            self._count_and_watch(row, self._write)
 
     # ------------------------------------------------------------------ modes
     def evidence(self, program: NodeProgram) -> NodeEvidence:
@@ -417,6 +426,9 @@ class Counters:
             observe(spread, DURATION_BUCKETS_MS, milliseconds)
             if mark is not None:
                 known.add(mark)
+            times = known.times.setdefault(path, [])
+            if not code and len(times) < WINDOW:
+                times.append(round(milliseconds, 4))
             if code:
                 known.codes[code] = known.codes.get(code, 0) + 1
             if count is not None:
@@ -444,7 +456,18 @@ class Counters:
 class _NodeCount:
     """What happened to one content of one node."""
 
-    __slots__ = ("codes", "compared", "digest", "durations", "metrics", "node_id", "reach", "seen", "waiting")
+    __slots__ = (
+        "codes",
+        "compared",
+        "digest",
+        "durations",
+        "metrics",
+        "node_id",
+        "reach",
+        "seen",
+        "times",
+        "waiting",
+    )
 
     def __init__(self, node_id: str, digest: str) -> None:
         self.node_id = node_id
@@ -453,6 +476,7 @@ class _NodeCount:
         self.waiting = 0  # executions
         self.codes: dict[str, int] = {}
         self.durations: dict[str, list[float]] = {}
+        self.times: dict[str, list[float]] = {}  # milliseconds of successes, a sample
         self.metrics: dict[str, Any] = {}
         self.seen = SeenInputs()
         self.reach: dict[str, Any] = {}
@@ -472,6 +496,7 @@ class _NodeCount:
             "executions": {path: int(sum(spread[:-1])) for path, spread in self.durations.items()},
             "codes": self.codes,
             "durations": self.durations,
+            "times": {path: times for path, times in self.times.items() if times},
             "metrics": self.metrics,
             "seen": self.seen.data,
             **self.reach,

@@ -19,12 +19,14 @@ checker like a contract, and judged by the reference path; while a name in it ha
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from lyra.core.clock import SystemClock
 from lyra.errors import ConfigError
 from lyra.vesper.check.contracts import ContractReader
 from lyra.vesper.check.infer import Typing
@@ -348,3 +350,57 @@ def _follow(trail: _Trail) -> Watch:
         return {}
 
     return follow
+
+
+# ---------------------------------------------------------------- profile
+
+ENTRY: Final = "(entry)"  # what is done before the first step: inputs, constraints, preconditions
+
+
+class ProfiledPath:
+    """A path that measures how long each step takes: from its beginning to that of the next step that runs. The last
+    step has the contracts about the answer too, and steps of a `parallel` share their time."""
+
+    def __init__(self, name: str) -> None:
+        self._path = WatchedPath(name, self._before)
+        self._clock: Callable[[], float] = SystemClock.monotonic
+        self._current, self._since = ENTRY, 0.0
+        self.seconds: dict[str, float] = {}  # by step, in the order in which they first ran
+        self.counts: Counter[str] = Counter()
+
+    def run(self, program: NodeProgram, inputs: Mapping[str, Any], execution: Execution) -> Outcome:
+        self._begin(ENTRY)
+        try:
+            return self._path.run(program, inputs, execution)
+        finally:
+            self._end()
+
+    async def start(
+        self, program: NodeProgram, inputs: Mapping[str, Any], execution: Execution, effects: Effects
+    ) -> Outcome:
+        self._begin(ENTRY)
+        try:
+            return await self._path.start(program, inputs, execution, effects)
+        finally:
+            self._end()
+
+    def _before(self, step: Step, _: dict[str, Any]) -> Mapping[str, Any]:
+        self._end()
+        self._begin(step.name)
+        return {}
+
+    def _begin(self, step: str) -> None:
+        self.counts[step] += 1
+        self._current, self._since = step, self._clock()
+
+    def _end(self) -> None:
+        spent = self._clock() - self._since
+        self.seconds[self._current] = self.seconds.get(self._current, 0.0) + spent
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the steps with how often they ran, their milliseconds, and their share of the whole."""
+        whole = sum(self.seconds.values()) or 1.0
+        return [
+            {"step": step, "count": self.counts[step], "milliseconds": 1_000 * spent, "share": spent / whole}
+            for step, spent in self.seconds.items()
+        ]

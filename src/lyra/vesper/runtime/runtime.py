@@ -89,9 +89,11 @@ class Runtime:
         nodes: Iterable[Node] | Repository = (),
         results: str | ResultStore = "memory",
         handlers: Iterable[Node] = (),
+        budget: Any = None,
         min_successes: int = SUCCESSES_MIN,
     ) -> None:
         self._store = store if store is not None else "memory"
+        self._budget = budget  # of all that its agents spend
         self.grant = Grant.none() if grant is None else Grant.of(grant)
         self.paths: dict[str, ExecutionPath] = {"python": PythonPath(), "direct": direct or DirectPath()}
         self.predicates = {name: wrap_plain_answers(predicate) for name, predicate in (predicates or {}).items()}
@@ -486,14 +488,19 @@ class Runtime:
 
     def _make_kernel(self) -> Kernel:
         seams = Seams(states=(self.state, self._machines, self._stored, self.schedule_state, *self._records.states))
-        kernel = Kernel(_space(self._store), programs=[node_process], seams=seams)
+        kernel = Kernel(_space(self._store), programs=[node_process], seams=seams, budget=self._budget)
         kernel.parts[PART] = _Part(self)
         self.world.kernel = kernel
         self.world.machines = Machines(kernel.core, self._machines)
         self.world.call_node = as_registered(self._call_node)  # the runtime spawns, not the node that calls
+        self.world.ask_agent = as_registered(self._ask_agent)
         self.events.add_first(kernel, self._handlers)
         export_as_configured(kernel)
         return kernel
+
+    async def _ask_agent(self, agent: Any, prompt: str, pid: str, grant: Grant) -> Any:
+        """Return what an agent answers to a node that may call it; the agent's process has rights of its own."""
+        return await self.world.kernel.spawn(agent, pid=pid, grant=grant).send(prompt)
 
     async def _call_node(
         self, node_id: str, inputs: Mapping[str, Any], key: str, grant: Grant, hidden: frozenset[str]

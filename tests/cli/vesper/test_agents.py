@@ -1,0 +1,61 @@
+"""`vesper run` of a node that asks agents: the model, the rights and the budget stand on the command line."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.vesper.command import VesperCommand
+from tests.real_models import Answer, FakeVendor, Vendor, write_settings
+from tests.vesper.runtime.test_real_models import GRANT, NODE
+
+CALLER = """\
+node_id: caller_v1
+type: function
+intent: have another node ask
+inputs: {question: string}
+outputs: {success: {answer: any}}
+security: {capabilities_required: [agents.call.adder]}
+flow:
+  - {step: asked, operation: call_node, node_id: ask_v1, inputs: {question: "{question}"}}
+  - {operation: return, return_success: {answer: "{asked.answer}"}}
+"""
+
+
+@pytest.fixture
+def vesper(lyra, vendor: Vendor, provider: FakeVendor):
+    lyra.env.update(vendor.variables(provider.url))
+    write_settings(vendor, lyra.folder / "home")
+    (lyra.folder / "ask.vsp").write_text(NODE, encoding="utf-8")
+    (lyra.folder / "caller.vsp").write_text(CALLER, encoding="utf-8")
+    return VesperCommand(lyra)
+
+
+def arguments(vendor: Vendor, file: str = "ask.vsp") -> list[str]:
+    return ["run", file, "-i", "question=2 + 3?", "--model", vendor.model, "--grant", GRANT[0]]
+
+
+def test_a_node_is_run_with_a_model(vesper, vendor: Vendor, provider: FakeVendor) -> None:
+    """Also the second time on the same store, and where a node that it calls asks the agent."""
+    provider.say(Answer("It is 5."), Answer("It is five."), Answer("Five."))
+    assert vesper.json(*arguments(vendor))["outputs"] == {"answer": "It is 5."}
+    assert vesper.json(*arguments(vendor))["outputs"] == {"answer": "It is five."}
+    assert vesper.json(*arguments(vendor, "caller.vsp"))["outputs"] == {"answer": "Five."}
+    assert [request.texts[-1] for request in provider.requests] == ["Please: 2 + 3?"] * 3
+
+
+def test_a_budget_stops_the_agents(vesper, vendor: Vendor, provider: FakeVendor) -> None:
+    """The model is not asked for more than that; a text that is no amount is refused."""
+    provider.say(Answer("It is 5."))
+    done = vesper(*arguments(vendor), "--budget", "$0.000001")
+    assert (done.returncode, provider.requests) == (1, [])
+    assert "budget" in done.stderr
+    done = vesper(*arguments(vendor), "--budget", "much")
+    assert done.returncode == 2
+    assert "write dollars" in done.stderr
+
+
+def test_without_a_model_the_error_says_what_to_do(vesper, vendor: Vendor, provider: FakeVendor) -> None:
+    done = vesper("run", "ask.vsp", "-i", "question=2 + 3?", "--grant", GRANT[0])
+    assert done.returncode == 1
+    assert "--model" in done.stderr
+    assert provider.requests == []
