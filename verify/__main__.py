@@ -238,15 +238,13 @@ def _vesper_nodes(options: argparse.Namespace) -> int:
     comparisons = vesper_nodes.run(options.n, options.seed, progress=_progress)
     for row in comparisons:
         print(
-            f"vesper-nodes: {row.node}: {row.compared} compared, {row.divergences} divergences, "
-            f"{row.cpu_s:.1f} s of CPU time, {row.per_second:.0f} compared a second"
+            f"vesper-nodes: {row.node}: {row.compared} compared, {row.accepted} accepted, {row.successes} succeeded, "
+            f"{row.divergences} divergences, {row.cpu_s:.1f} s of CPU time, {row.per_second:.0f} accepted a second"
         )
-    failures = [
-        f"{row.node}: {row.divergences} divergences, first {row.first}" for row in comparisons if row.divergences
-    ]
+    failures = [f"{row.node}: {row.problem}" for row in comparisons if row.problem]
     _show(failures, f"python -m verify vesper-nodes --seed {options.seed} --n {options.n}")
     return _verdict(
-        f"vesper-nodes: {len(comparisons)} nodes, {options.n} inputs each, seed {options.seed}", len(failures)
+        f"vesper-nodes: {len(comparisons)} nodes, {options.n} accepted inputs each, seed {options.seed}", len(failures)
     )
 
 
@@ -517,7 +515,7 @@ _LONG_TESTS: Final[dict[str, _LongTest]] = {
         _vega_tiers, 100_000, "functions", "compare pure Vega functions interpreted and as generated code"
     ),
     "vesper-nodes": _LongTest(
-        _vesper_nodes, 110_000, "inputs", "compare the two paths of each example node on generated inputs"
+        _vesper_nodes, 110_000, "inputs", "compare the two paths of each example node on inputs that it accepts"
     ),
     "vega-faults": _LongTest(
         _vega_faults, 1_000, "seeds", "run Vega programs on a model that crashes, refuses and hangs"

@@ -39,6 +39,7 @@ from lyra.vesper.values.types import (
     BOOLEAN,
     BYTES,
     DECIMAL,
+    DURATION,
     INTEGER,
     STRING,
     TIMESTAMP,
@@ -80,19 +81,74 @@ INPUT_TYPES: list[ValueType] = [
     Nullable(STRING),
     Array(Array(INTEGER)),
     ANY,
+    DURATION,
+    MapType(INTEGER, INTEGER),
+    MapType(BOOLEAN, STRING),
+    MapType(TIMESTAMP, INTEGER),
+    MapType(DECIMAL, INTEGER),
 ]
 SCALARS: list[ValueType] = [INTEGER, DECIMAL, STRING, BOOLEAN, TIMESTAMP]
 MACHINE = Machine("order", "new", ("new", "paid", "sent"), (("new", "paid", None), ("paid", "sent", None)))
 PATTERNS = ["^a", "b+", "[0-9]{2,}$", "(x|y)z?", "^$", ".", "("]
+ZONES = [
+    "UTC",
+    "Europe/Berlin",
+    "America/New_York",
+    "Australia/Lord_Howe",
+    "Asia/Kathmandu",
+    "Pacific/Apia",
+    "No/Where",
+]
+FORMATS = [
+    "%Y-%m-%d",
+    "%d.%m.%Y %H:%M:%S.%f",
+    "%a %A %b %B %j %u %%",
+    "%H%M%z",
+    "%Y-%m-%dT%H:%M:%S%z",
+    "%d %b %Y",
+    "%B %d",
+    "",
+    "x",
+    "%Q",
+    "50%",
+]
+TIMES = [
+    "2024-03-31T00:59:59.999999Z",
+    "2024-03-31T01:30:00Z",
+    "2024-10-27T00:30:00Z",
+    "2024-10-27T01:30:00Z",
+    "2024-02-29T12:00:00Z",
+    "2023-12-31T23:59:59Z",
+    "0001-01-01T00:00:00Z",
+    "9999-12-31T23:59:59.999999Z",
+    "1900-01-31T10:11:12.000013Z",
+    "2011-12-29T20:00:00Z",
+]
+TEXT_TIMES = [
+    *TIMES,
+    "2024-02-30",
+    "29.02.2024 01:02:03.000004",
+    "2024-02-29",
+    "29 Feb 2024",
+    "February 29",
+    "0530+0130",
+    "2024-03-31T02:30:00+0200",
+    "2024-03-31T02:30:00-9900",
+    "",
+]
+MODES = ["half_even", "half_up", "half_down", "up", "down", "ceiling", "floor", "sideways"]
+UNITS = ["year", "month", "week", "day", "hour", "minute", "fortnight"]
+KEY_KINDS = ["integer", "decimal", "boolean", "timestamp"]
 STRANGE = 0.04  # how often an operand has another type than the operator wants
 
 
 class ProgramMaker:
     """Makes random programs; names in scope are a map from name to type."""
 
-    def __init__(self, rng: Random, *, effects: bool = False) -> None:
+    def __init__(self, rng: Random, *, effects: bool = False, functions: float = 0.25) -> None:
         self.rng = rng
         self.effects = effects
+        self.functions = functions  # how often an expression is a conditional or a call of a function
         self.names: dict[str, ValueType] = {}
         self.fresh = 0
 
@@ -114,7 +170,10 @@ class ProgramMaker:
         elif kind == BOOLEAN:
             value = rng.random() < 0.5
         elif kind == TIMESTAMP:
-            return ir.FunctionCall(type=TIMESTAMP, function="current_timestamp", arguments=())
+            if rng.random() < 0.3:
+                return ir.FunctionCall(type=TIMESTAMP, function="current_timestamp", arguments=())
+            text = ir.Constant(type=STRING, value=rng.choice(TIMES))
+            return ir.FunctionCall(type=TIMESTAMP, function="timestamp", arguments=(text,))
         return ir.Constant(type=kind, value=value)
 
     def leaf(self, kind: ValueType) -> ir.TypedExpression:
@@ -142,6 +201,10 @@ class ProgramMaker:
             kind = self.rng.choice([*SCALARS, Nullable(INTEGER), Array(INTEGER), ANY])
         if depth <= 0 or self.rng.random() < 0.1:
             return self.leaf(kind)
+        if self.rng.random() < self.functions:
+            chosen = self.function(kind, depth - 1)
+            if chosen is not None:
+                return chosen
         match kind:
             case DecimalType():
                 return self.number(DECIMAL, depth)
@@ -156,6 +219,158 @@ class ProgramMaker:
         if kind == STRING:
             return self.text(depth)
         return self.leaf(kind)
+
+    # ------------------------------------------------------------ functions
+
+    def call(self, kind: ValueType, function: str, *arguments: ir.TypedExpression) -> ir.TypedExpression:
+        return ir.FunctionCall(type=kind, function=function, arguments=arguments)
+
+    def one_of(self, values: list[str]) -> ir.TypedExpression:
+        return ir.Constant(type=STRING, value=self.rng.choice(values))
+
+    def zone(self) -> tuple[ir.TypedExpression, ...]:
+        return (self.one_of(ZONES),) if self.rng.random() < 0.7 else ()
+
+    def function(self, kind: ValueType, depth: int) -> ir.TypedExpression | None:
+        """A conditional, or a call of a function that gives such a value; None where there is none."""
+        rng = self.rng
+        if rng.random() < 0.25:
+            values = tuple(self.expression(kind, depth) for _ in range(2))
+            if rng.random() < 0.5:
+                condition = self.expression(BOOLEAN, depth)
+                return ir.Conditional(type=kind, condition=condition, then=values[0], otherwise=values[1])
+            first = self.leaf(Nullable(kind)) if rng.random() < 0.5 else self.leaf(ANY)
+            return ir.Coalesce(type=kind, operands=(first, *values)[: rng.randrange(1, 4)])
+        if rng.random() < 0.15:
+            return self.looked_up(kind, depth)
+        makers = {INTEGER: self.integer_call, STRING: self.text_call, TIMESTAMP: self.time_call}
+        if isinstance(kind, DecimalType):
+            return self.decimal_call(depth)
+        if isinstance(kind, Array):
+            return self.list_call(kind, depth)
+        return makers[kind](depth) if kind in makers else None
+
+    def looked_up(self, kind: ValueType, depth: int) -> ir.TypedExpression:
+        """An element of a list, or of a map whose keys may be no texts, with a default."""
+        rng, default = self.rng, self.expression(kind, depth)
+        if rng.random() < 0.4:
+            return self.call(kind, "get", self.leaf(Array(kind)), self.expression(INTEGER, depth), default)
+        word = rng.choice(KEY_KINDS)
+        own: dict[str, ValueType] = {
+            "integer": INTEGER, "decimal": DECIMAL, "boolean": BOOLEAN, "timestamp": TIMESTAMP
+        }  # fmt: skip
+        of = ir.Constant(type=STRING, value=word)
+
+        def key() -> ir.TypedExpression:
+            return self.call(STRING, "map_key", self.expression(own[word], depth), of)
+
+        keys = ir.ListOf(type=Array(STRING), items=(key(), key()))
+        values = ir.ListOf(type=Array(kind), items=(self.leaf(kind), self.leaf(kind)))
+        entries = self.call(MapType(own[word], kind), "map_of", keys, values)
+        entries = self.call(entries.type, "put", entries, key(), self.leaf(kind)) if rng.random() < 0.5 else entries
+        if rng.random() < 0.3:
+            everything = self.call(Array(own[word]), "keys", entries, of)
+            return ir.MapOf(type=ANY, entries=(("keys", everything), ("values", self.call(ANY, "values", entries))))
+        return self.call(kind, "get", entries, key(), default)
+
+    def integer_call(self, depth: int) -> ir.TypedExpression:
+        rng = self.rng
+        match rng.randrange(0, 5):
+            case 0:
+                return self.call(INTEGER, rng.choice(["floor", "ceil", "round"]), self.any_number(depth))
+            case 1:
+                return self.call(INTEGER, "div", self.any_number(depth), self.any_number(depth))
+            case 2:
+                parts = ["year", "month", "day", "hour", "minute", "second", "microsecond", "weekday", "day_of_year"]
+                return self.call(INTEGER, rng.choice(parts), self.expression(TIMESTAMP, depth), *self.zone())
+            case 3:
+                numbers = [self.expression(INTEGER, depth) for _ in range(rng.randrange(2, 4))]
+                return self.call(INTEGER, rng.choice(["min", "max"]), *numbers)
+        return self.call(INTEGER, "clamp", *(self.expression(INTEGER, depth) for _ in range(3)))
+
+    def decimal_call(self, depth: int) -> ir.TypedExpression:
+        rng = self.rng
+        match rng.randrange(0, 4):
+            case 0:
+                digits = ir.Constant(type=INTEGER, value=rng.randrange(-1, 5))
+                return self.call(DECIMAL, "round", self.any_number(depth), digits, self.one_of(MODES))
+            case 1:
+                units = ["milliseconds", "seconds", "minutes", "hours", "days", "weeks"]
+                return self.call(DECIMAL, rng.choice(units), self.any_number(depth))
+            case 2:
+                times = self.expression(TIMESTAMP, depth), self.expression(TIMESTAMP, depth)
+                return ir.Arithmetic(type=DECIMAL, operator="-", left=times[0], right=times[1])
+        numbers = [self.any_number(depth) for _ in range(3)]
+        return self.call(DECIMAL, rng.choice(["min", "max", "clamp"]), *numbers)
+
+    def text_call(self, depth: int) -> ir.TypedExpression:
+        rng = self.rng
+
+        def text() -> ir.TypedExpression:
+            return self.expression(STRING, depth)
+
+        match rng.randrange(0, 6):
+            case 0:
+                bounds = [self.leaf(INTEGER) for _ in range(rng.randrange(1, 3))]
+                return self.call(STRING, "slice", text(), *bounds)
+            case 1:
+                return self.call(STRING, "replace", text(), self.leaf(STRING), self.leaf(STRING))
+            case 2:
+                return self.call(STRING, "join", self.expression(Array(STRING), depth), self.leaf(STRING))
+            case 3:
+                width = ir.Constant(type=INTEGER, value=rng.choice([-1, 0, 1, 5, 2**62]))
+                fill = (self.one_of([" ", "0", "é", "", "ab"]),) if rng.random() < 0.7 else ()
+                return self.call(STRING, rng.choice(["pad_left", "pad_right"]), text(), width, *fill)
+            case 4:
+                time = self.expression(TIMESTAMP, depth)
+                return self.call(STRING, "format_timestamp", time, self.one_of(FORMATS), *self.zone())
+        smallest = rng.choice(["min", "max", "clamp"])
+        return self.call(STRING, smallest, text(), self.leaf(STRING), self.leaf(STRING))
+
+    def time_call(self, depth: int) -> ir.TypedExpression:
+        rng, time = self.rng, self.expression(TIMESTAMP, depth)
+        count = ir.Constant(type=INTEGER, value=rng.choice([0, 1, -1, 12, 29, -13, 365, 40_000, 2**62]))
+        match rng.randrange(0, 5):
+            case 0:
+                seconds = self.decimal_call(depth)
+                operator = rng.choice("+-")
+                return ir.Arithmetic(type=TIMESTAMP, operator=operator, left=time, right=seconds)
+            case 1:
+                calendar = rng.choice(["add_days", "add_months", "add_years"])
+                return self.call(TIMESTAMP, calendar, time, count, *self.zone())
+            case 2:
+                return self.call(TIMESTAMP, "start_of", time, self.one_of(UNITS), *self.zone())
+            case 3:
+                return self.call(TIMESTAMP, "timestamp", self.one_of(TEXT_TIMES))
+        text = self.one_of(TEXT_TIMES) if rng.random() < 0.5 else self.expression(STRING, depth)
+        return self.call(TIMESTAMP, "parse_timestamp", text, self.one_of(FORMATS), *self.zone())
+
+    def list_call(self, kind: Array, depth: int) -> ir.TypedExpression:
+        rng = self.rng
+
+        def items() -> ir.TypedExpression:
+            return self.expression(kind, depth)
+
+        match rng.randrange(0, 8):
+            case 0:
+                return self.call(kind, "append", items(), self.expression(kind.item, depth))
+            case 1:
+                return self.call(kind, "concat", *(items() for _ in range(rng.randrange(1, 4))))
+            case 2 | 3:
+                lists = [items(), self.leaf(Array(Nullable(INTEGER))), self.leaf(SetType(INTEGER)), self.leaf(ANY)]
+                lines = self.leaf(Array(LINE)), self.one_of(["price", "count", "note", "none"])
+                chosen = lines if rng.random() < 0.3 else (rng.choice(lists),)
+                return self.call(kind, "sort", *chosen)
+            case 4:
+                chosen = (rng.choice([items(), self.leaf(Array(Array(INTEGER))), self.leaf(ANY)]),)
+                return self.call(kind, rng.choice(["distinct", "reverse"]), *chosen)
+            case 5:
+                return self.call(kind, "take", items(), self.leaf(INTEGER))
+            case 6:
+                if kind.item == STRING:
+                    return self.call(kind, "split", self.expression(STRING, depth), self.leaf(STRING))
+                return self.call(Array(kind), "zip", items(), self.leaf(Array(STRING)))
+        return self.call(kind, "slice", items(), self.leaf(INTEGER), self.leaf(INTEGER))
 
     def any_number(self, depth: int) -> ir.TypedExpression:
         return self.expression(self.rng.choice([INTEGER, DECIMAL]), depth)
@@ -338,7 +553,7 @@ class ProgramMaker:
             matrix = Array(Array(INTEGER))
             product = ir.MatrixProduct(type=matrix, left=self.leaf(matrix), right=self.leaf(matrix))
             return product, matrix
-        kind = self.rng.choice([*SCALARS, Array(INTEGER), Nullable(INTEGER), Array(DECIMAL)])
+        kind = self.rng.choice([*SCALARS, Array(INTEGER), Nullable(INTEGER), Array(DECIMAL), Array(STRING)])
         return self.expression(kind, depth), kind
 
     # ------------------------------------------------------------ programs
@@ -575,5 +790,25 @@ def _fits(declared: ValueType, wanted: ValueType) -> bool:
     return isinstance(declared, DecimalType) and isinstance(wanted, DecimalType)
 
 
-def random_program(rng: Random, *, effects: bool = False) -> NodeProgram:
-    return ProgramMaker(rng, effects=effects).program()
+def random_program(rng: Random, *, effects: bool = False, functions: float = 0.25) -> NodeProgram:
+    return ProgramMaker(rng, effects=effects, functions=functions).program()
+
+
+def random_call(rng: Random) -> NodeProgram:
+    """A program that only computes values by conditionals and functions."""
+    maker = ProgramMaker(rng, functions=0.9)
+    inputs = tuple(NodeInput(f"i{number}", rng.choice(INPUT_TYPES)) for number in range(rng.randrange(1, 4)))
+    maker.names = {declared.name: declared.type for declared in inputs}
+    kinds = [*SCALARS, Array(INTEGER), Array(STRING), Nullable(INTEGER)]
+    fields = tuple((f"f{number}", maker.expression(rng.choice(kinds), 2)) for number in range(2))
+    program = NodeProgram(
+        node_id="calls_v1",
+        kind="function",
+        intent="call functions",
+        digest="",
+        inputs=inputs,
+        success=(NodeOutput("f0", ANY), NodeOutput("f1", ANY)),
+        error=(),
+        steps=(ReturnStep(name="end", success=fields),),
+    )
+    return msgspec.structs.replace(program, digest=f"calls-{hash(repr(program))}")

@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 
 from lyra.vesper.ir import NodeProgram
 from lyra.vesper.values.types import (
+    ANY,
     INTEGER_MAX,
     INTEGER_MIN,
+    STRING,
     Array,
     DecimalType,
     EnumType,
@@ -36,6 +38,7 @@ def _scalar(name: str) -> st.SearchStrategy[Any]:
         "boolean": st.booleans(),
         "bytes": st.binary(max_size=8) | st.binary(max_size=8).map(lambda data: base64.b64encode(data).decode()),
         "timestamp": times | times.map(datetime.isoformat),
+        "duration": _decimals(None) | st.sampled_from(["30d", "1.5h", "5 ms", "-2w"]),
         "null": st.none(),
     }
     if name in scalars:
@@ -66,7 +69,7 @@ def values_of(kind: ValueType) -> st.SearchStrategy[Any]:
         case SetType():
             return st.lists(values_of(kind.item), max_size=5, unique_by=repr)
         case MapType():
-            keys = values_of(kind.key) if isinstance(kind.key, EnumType) else st.text(max_size=5)
+            keys = values_of(kind.key).map(str) if kind.key not in (STRING, ANY) else st.text(max_size=5)
             return st.dictionaries(keys, values_of(kind.value), max_size=4)
         case RecordType():
             return _record(kind.fields)

@@ -25,6 +25,7 @@ TWO = [[1, 2, 3], [4, 5, 6]]  # lists of three
 IN_LOOPS = {
     ir.Quantifier: ("FORALL x IN l: x > 0", 2 * 3),
     ir.Aggregate: ("SUM(l)", 2 * 3),
+    ir.FunctionCall: ("concat(reverse(l), l)", 2 * (3 + 6)),
     ir.MapOver: ("{operation: data_transform, transform: map, input: l, as: x, function: 'x + 1'}", 2 * 3),
     ir.Filter: ("{operation: data_transform, transform: filter, input: l, as: x, condition: 'x > 1'}", 2 * 3),
     ir.Reduce: (

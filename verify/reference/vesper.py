@@ -19,7 +19,7 @@ import lyra.vesper.nodes
 from lyra.vesper.check.rules import ACTIONS
 from lyra.vesper.check.semantics import NODE_TYPES
 from lyra.vesper.expressions import parser
-from lyra.vesper.expressions.terms import AGGREGATES, FORMS, FUNCTIONS
+from lyra.vesper.expressions.functions import AGGREGATES, CHARS_A_STEP, DIRECTIVES, FORMS, FUNCTIONS
 from lyra.vesper.format.layout import KEY_ORDER
 from lyra.vesper.nodes.steps import CUSTOM, OPERATIONS, STEP_KEYS, Operation
 from lyra.vesper.values.outcome import CODES
@@ -83,9 +83,36 @@ Keywords are upper case. Operators, those that bind weakest first:
 {operators}
 
 Besides: `NOT` (weaker than comparisons, stronger than `AND`), `IS NOT NULL`, `FORALL x IN list: condition`,
-`EXISTS x IN list: condition`, `list.field` (the field of each element), `text.length`, `[1, 2]`.
+`EXISTS x IN list: condition`, `list.field` (the field of each element), `text.length`. Comparisons do not chain:
+`1 < x AND x < 5`. `{{expression}}` stands for its value, as in a template.
 {forms} have forms of their own:
 `old(x)` is the value before the first step, `all(…)` and `any(…)` judge each element.
+
+`a % b` has the sign of `a`: `-7 % 3` is `-1`. `/` of two integers is an integer where it leaves nothing over, else a
+decimal of at most 28 digits; `div` cuts it off.
+
+**Lists, records and maps** are written `[1, 2]`, `{{name: 'Ada', age: 36}}` and `{{1: 'one', 2: 'two'}}`. A bare name
+before the colon is a text; any other expression there stands in parentheses, `{{(id): 1}}`. Constant texts as keys make
+a record, whose fields are `person.name`; the elements of a map are `map[key]` and `get(map, key, default)`. The keys of
+a map are all of one type: string, integer, decimal, boolean or timestamp. In JSON, and wherever a value has no declared
+type, a key that is no text is the text that stands for it (`{{"1": "one"}}`).
+
+**Times.** `timestamp - timestamp` is a duration, `timestamp + duration` and `timestamp - duration` are timestamps.
+A duration is an exact number of seconds, also in JSON; an input of type `duration` may also be a text such as `30d`,
+`1.5h` or `500ms`. Durations are added, compared, multiplied and divided by numbers; `duration / days(1)` is a number of
+days. A timestamp is kept to the microsecond and lies in the years 1 to 9999, else the result is an `overflow`. Zones go
+by their names in the tz database, such as `Europe/Berlin`. A local time that the zone skips (its clocks go forward) is
+read by the offset before the gap: 02:30 becomes 03:30. One that it has twice (its clocks go back) is the first of the
+two. Directives of formats:
+
+{directives}
+
+**Functions.** Null is a type error (`type_error`) where the signature has no `?` at the kind, and so is a value of
+another kind; the errors besides are in the table. `number` is an integer or a decimal, `T` and other letters are any
+type, `O` is one that has an order, `N` a number or a duration, `list<T>` an array, or a set in the order of its
+elements. Texts are counted in characters (code points). A result that takes more memory than the node may is a
+`resource_limit`. In the rounds of loops, calls that go through a list or text are charged one step for each element,
+and for each {chars} characters.
 
 {functions}
 
@@ -115,13 +142,14 @@ _TYPE_TEXTS: Final = {
     "boolean": "true or false",
     "bytes": "bytes; base64 in JSON",
     "timestamp": "a moment; ISO 8601 in JSON, in UTC with Z on the way out",
+    "duration": "an exact number of seconds; on the way in also a text such as `30d`, `1.5h` or `500ms`",
     "any": "whatever an execution brings",
 }
 _GENERIC_TYPES: Final = (
     ("`enum[a, b]`", "one of some texts; also a list, or `type: enum` with `values`"),
     ("`array<T>`", "a list"),
     ("`set<T>`", "a list without duplicates, of scalars"),
-    ("`map<string, T>`", "values by text"),
+    ("`map<K, T>`", "values by keys: strings, integers, decimals, booleans or timestamps; texts in JSON"),
 )
 _CODE_TEXTS: Final = {
     "invalid_input": "an input is missing, unknown, of the wrong type or breaks a constraint",
@@ -157,7 +185,9 @@ def pages(written: str, table: Table) -> dict[str, str]:
         actions=_listed(ACTIONS),
         operators=table(("strength", "operators"), _operators()),
         forms=_listed(FORMS),
-        functions=table(("function", "gives", "is"), _functions()),
+        directives=table(("directive", "is"), [(f"`%{letter}`", _directive(letter)) for letter in DIRECTIVES]),
+        chars=f"{CHARS_A_STEP:,}",
+        functions=_functions(table),
         aggregates=_listed(AGGREGATES),
         codes=table(("code", "means"), [(f"`{code}`", _CODE_TEXTS[code]) for code in CODES]),
         remarks=table(("code", "severity"), _remarks()),
@@ -233,15 +263,21 @@ def _operators() -> list[tuple[str, str]]:
     return [(str(number), _listed(levels[level])) for number, level in enumerate(sorted(levels), 1)]
 
 
-def _functions() -> list[tuple[str, str, str]]:
-    return [
-        (
-            f"`{function.name}({', '.join(function.parameters)})`",
-            "as its argument" if function.result is None else describe(function.result),
-            function.text,
-        )
-        for function in FUNCTIONS.values()
-    ]
+def _functions(table: Table) -> str:
+    """One table for each group of functions."""
+    groups: dict[str, list[tuple[str, ...]]] = {}
+    for function in FUNCTIONS.values():
+        if function.is_public:
+            example = f"`{function.example}` is `{function.value}`"
+            row = f"`{function.signature}`", function.text, example, ", ".join(f"`{code}`" for code in function.errors)
+            groups.setdefault(function.group, []).append(row)
+    heads = "function", "is", "example", "errors"
+    return "\n\n".join(f"### {group}\n\n{table(heads, rows)}" for group, rows in groups.items())
+
+
+def _directive(letter: str) -> str:
+    text, is_read = DIRECTIVES[letter]
+    return text if is_read else f"{text}; not for `parse_timestamp`"
 
 
 # ------------------------------------------------------------------ remarks

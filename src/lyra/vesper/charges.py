@@ -32,6 +32,8 @@ CHARGES: Final[dict[type[ir.Step | ir.TypedExpression], Charge]] = {
     ir.Filter: Charge("an element", is_always=False),
     ir.Reduce: Charge("an element", is_always=False),
     ir.GroupBy: Charge("an element", is_always=False),
+    # those of which the table of functions says so
+    ir.FunctionCall: Charge("an element, or so many characters, of an argument", is_always=False),
 }
 
 

@@ -72,7 +72,7 @@ class Not(TypedExpression, frozen=True, tag="not", kw_only=True):
 
 
 class Arithmetic(TypedExpression, frozen=True, tag="arithmetic", kw_only=True):
-    """`+ - * / %` of numbers; `+` of two strings."""
+    """`+ - * / %` of numbers; `+` of two strings; `+ -` of a timestamp and a number of seconds, `-` of timestamps."""
 
     operator: str
     left: TypedExpression
@@ -131,8 +131,23 @@ class Aggregate(TypedExpression, frozen=True, tag="aggregate", kw_only=True):
     collection: TypedExpression
 
 
+class Conditional(TypedExpression, frozen=True, tag="conditional", kw_only=True):
+    """`then` where the condition is true, else `otherwise`; only that one is evaluated. Null counts as false."""
+
+    condition: TypedExpression
+    then: TypedExpression
+    otherwise: TypedExpression
+
+
+class Coalesce(TypedExpression, frozen=True, tag="coalesce", kw_only=True):
+    """The first operand that is not null; those after it are not evaluated. Null where all are."""
+
+    operands: tuple[TypedExpression, ...]
+
+
 class FunctionCall(TypedExpression, frozen=True, tag="call", kw_only=True):
-    """A built-in function: see `FUNCTIONS` in expressions.functions."""
+    """A built-in function: see `FUNCTIONS` in expressions.functions. Arguments left out at the end have their
+    defaults."""
 
     function: str
     arguments: tuple[TypedExpression, ...]

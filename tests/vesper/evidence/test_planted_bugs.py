@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from lyra.vesper import ir
-from lyra.vesper.direct import coercion, expressions, numbers, steps, transforms
+from lyra.vesper.direct import coercion, expressions, functions, numbers, steps, transforms
 from lyra.vesper.direct import run as direct_program
 from lyra.vesper.direct.run import DirectProgram
 from lyra.vesper.evidence import differential
@@ -197,7 +197,7 @@ BUGS: dict[str, Bug] = {
         16,
     ),
     "lower folds": Bug(
-        replaces_entry(expressions.FUNCTIONS_OF_VALUES, "lower", str.casefold), pure(call("lower", text), TEXT), 16
+        replaces_entry(functions.FUNCTIONS_OF_VALUES, "lower", str.casefold), pure(call("lower", text), TEXT), 16
     ),
     "negative numbers count from the end": Bug(
         replaces_entry(expressions.COMPILERS, ir.ItemOf, negative_indexes),

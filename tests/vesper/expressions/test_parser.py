@@ -11,11 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lyra.errors import ParseError
+from lyra.vesper.expressions.functions import AGGREGATES, FORMS, FUNCTIONS
 from lyra.vesper.expressions.parser import has_placeholder, parse_expression, parse_template
 from lyra.vesper.expressions.terms import (
-    AGGREGATES,
-    FORMS,
-    FUNCTIONS,
     BinaryTerm,
     CallTerm,
     IndexTerm,

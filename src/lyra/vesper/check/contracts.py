@@ -21,7 +21,8 @@ import msgspec
 from lyra.core.checking.document import Path
 from lyra.errors import ParseError
 from lyra.vesper import ir
-from lyra.vesper.check.infer import Typing, pattern_problem
+from lyra.vesper.check.functions import pattern_problem
+from lyra.vesper.check.infer import Typing
 from lyra.vesper.check.state import AMBIENT, CheckState, Element, NameScope, TextSite, UndefinedName
 from lyra.vesper.check.types import TypeTable, element_of, field_type, is_ordered, is_text
 from lyra.vesper.expressions.parser import KEYWORDS, parse_expression

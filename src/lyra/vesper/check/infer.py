@@ -7,14 +7,13 @@ undefined name raises UndefinedName: the contract is then unverifiable, not wron
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, Final
 
 from lyra.core.checking.document import Path
-from lyra.core.linear_regex import BadPattern
 from lyra.errors import ParseError
 from lyra.vesper import ir
+from lyra.vesper.check.functions import FunctionTyping, as_key
 from lyra.vesper.check.state import AMBIENT, CheckState, NameScope, TextSite, UndefinedName
 from lyra.vesper.check.types import (
     aggregate_type,
@@ -23,20 +22,21 @@ from lyra.vesper.check.types import (
     constant_type,
     element_of,
     field_type,
+    is_key,
     is_ordered,
     is_text,
     may_equal,
     nullable,
 )
+from lyra.vesper.expressions.functions import AGGREGATES, FUNCTIONS, OTHER_FUNCTIONS, OTHER_NAMES
 from lyra.vesper.expressions.parser import parse_expression, parse_template
 from lyra.vesper.expressions.terms import (
-    AGGREGATES,
-    FUNCTIONS,
     BinaryTerm,
     CallTerm,
     IndexTerm,
     ListTerm,
     LiteralTerm,
+    MapTerm,
     MemberTerm,
     NameTerm,
     NullTestTerm,
@@ -50,19 +50,19 @@ from lyra.vesper.expressions.terms import (
 )
 from lyra.vesper.loading import ERROR, WARNING
 from lyra.vesper.nodes.reader import close_to
-from lyra.vesper.values.limits import SCALE_MAX, TERMS_MAX
-from lyra.vesper.values.patterns import compile_pattern
+from lyra.vesper.values.limits import TERMS_MAX
 from lyra.vesper.values.types import (
     ANY,
     BOOLEAN,
     BYTES,
+    DURATION,
     INTEGER,
     INTEGER_MAX,
     INTEGER_MIN,
     NULL,
     STRING,
+    TIMESTAMP,
     Array,
-    DecimalType,
     EnumType,
     MapType,
     Nullable,
@@ -72,10 +72,12 @@ from lyra.vesper.values.types import (
     ValueType,
     describe,
     is_numeric,
+    key_kind,
     without_null,
 )
 
 QUERY_RESULT: Final = "query_result"
+_DURATION_HINT: Final = "a duration is written days(n), hours(n), minutes(n) or seconds(n)"
 _LOGIC: Final = {"AND": "and", "OR": "or", "=>": "implies"}
 _ORDERS: Final = ("<", "<=", ">", ">=")
 
@@ -86,6 +88,7 @@ class Typing:
     def __init__(self, state: CheckState) -> None:
         self.state = state
         self._terms = 0
+        self._functions = FunctionTyping(self)
         self._projects = False  # inside the argument of an aggregate or the collection of a quantifier
 
     # ------------------------------------------------------------ texts
@@ -127,7 +130,7 @@ class Typing:
         expression = self.term(term, scope, site)
         kind = without_null(expression.type)
         if kind == BYTES or isinstance(kind, (Array, SetType, MapType, RecordType)):
-            self._wrong("type", f"a value of type {describe(kind)} has no text", site, term.start)
+            self.wrong("type", f"a value of type {describe(kind)} has no text", site, term.start)
         return expression
 
     def value(self, value: Any, path: Path, scope: NameScope) -> ir.TypedExpression:
@@ -156,7 +159,7 @@ class Typing:
         self._terms += 1
         if self._terms > TERMS_MAX:
             if self._terms == TERMS_MAX + 1:
-                self._wrong("limit", f"the expressions of the node have more than {TERMS_MAX} parts", site, term.start)
+                self.wrong("limit", f"the expressions of the node have more than {TERMS_MAX} parts", site, term.start)
             return _nothing()
         match term:
             case LiteralTerm():
@@ -172,6 +175,8 @@ class Typing:
             case ListTerm():
                 items = tuple(self.term(item, scope, site) for item in term.items)
                 return ir.ListOf(type=Array(_common_type(items)), items=items, place=self.state.place(site, term.start))
+            case MapTerm():
+                return self._map(term, scope, site)
             case UnaryTerm():
                 return self._unary(term, scope, site)
             case BinaryTerm():
@@ -186,17 +191,17 @@ class Typing:
             case CallTerm():
                 return self._call(term, scope, site)
             case StarTerm():
-                return self._wrong("type", "* stands only in COUNT(*) of an aggregation", site, term.start)
+                return self.wrong("type", "* stands only in COUNT(*) of an aggregation", site, term.start)
         raise AssertionError(term)
 
-    def _wrong(self, code: str, message: str, site: TextSite, offset: int, *, hint: str = "") -> ir.TypedExpression:
+    def wrong(self, code: str, message: str, site: TextSite, offset: int, *, hint: str = "") -> ir.TypedExpression:
         self.state.mark(ERROR, code, message, site, offset, hint=hint)
         return _nothing(self.state.place(site, offset))
 
     def _constant(self, value: Any, site: TextSite, offset: int) -> ir.TypedExpression:
         place = self.state.place(site, offset)
         if isinstance(value, int) and not isinstance(value, bool) and not INTEGER_MIN <= value <= INTEGER_MAX:
-            return self._wrong("overflow", "the integer does not fit in 64 bits", site, offset)
+            return self.wrong("overflow", "the integer does not fit in 64 bits", site, offset)
         return ir.Constant(type=constant_type(value), value=value, place=place)
 
     # ------------------------------------------------------------ names and paths
@@ -223,10 +228,13 @@ class Typing:
         return ir.FieldOf(type=field_type(element.type, name) or ANY, target=target, name=name, place=place)
 
     def _undefined(self, name: str, scope: NameScope, site: TextSite, offset: int) -> ir.TypedExpression:
+        if name in OTHER_NAMES:
+            hint = f"write {OTHER_NAMES[name]}"
+            return self.wrong("undefined_name", f"`{name}` is not defined here", site, offset, hint=hint)
         if scope.is_contract:
             raise UndefinedName(name, offset)
         hint = close_to(name, {*scope.names, *scope.aliases})
-        return self._wrong("undefined_name", f"`{name}` is not defined here", site, offset, hint=hint)
+        return self.wrong("undefined_name", f"`{name}` is not defined here", site, offset, hint=hint)
 
     def _member(self, term: MemberTerm, scope: NameScope, site: TextSite) -> ir.TypedExpression:
         direct = self._prefixed(term, scope, site)
@@ -249,8 +257,11 @@ class Typing:
             return self._record_field(term, target, kind, site, has_null=has_null)
         if term.name == "length":
             if kind != ANY and not (is_text(kind) or kind == BYTES or isinstance(kind, (Array, SetType, MapType))):
-                return self._wrong("type", f"a value of type {describe(kind)} has no length", site, term.end - 6)
+                return self.wrong("type", f"a value of type {describe(kind)} has no length", site, term.end - 6)
             return ir.Length(type=nullable(INTEGER) if has_null else INTEGER, target=target, place=place)
+        if isinstance(kind, MapType) and key_kind(kind.key) not in ("string", "any"):
+            message = f"a value of type {describe(kind)} has no fields"
+            return self.wrong("unknown_field", message, site, term.end - len(term.name), hint="write map[key]")
         if isinstance(kind, MapType):
             return ir.FieldOf(type=nullable(kind.value), target=target, name=term.name, place=place)
         if isinstance(kind, (Array, SetType)):
@@ -258,7 +269,7 @@ class Typing:
         if kind == ANY:
             return ir.FieldOf(type=ANY, target=target, name=term.name, place=place)
         offset = term.end - len(term.name)
-        return self._wrong("unknown_field", f"a value of type {describe(kind)} has no fields", site, offset)
+        return self.wrong("unknown_field", f"a value of type {describe(kind)} has no fields", site, offset)
 
     def _prefixed(self, term: MemberTerm, scope: NameScope, site: TextSite) -> ir.TypedExpression | None:
         """`inputs.NAME`, and in postconditions `outputs.NAME`, where no variable has that name."""
@@ -274,7 +285,7 @@ class Typing:
         if term.name in names:
             return ir.NodeVariable(type=names[term.name], name=term.name, place=place)
         offset = term.end - len(term.name)
-        return self._wrong("unknown_field", f"there is no `{group}.{term.name}`", site, offset)
+        return self.wrong("unknown_field", f"there is no `{group}.{term.name}`", site, offset)
 
     def _record_field(
         self, term: MemberTerm, target: ir.TypedExpression, kind: RecordType, site: TextSite, *, has_null: bool
@@ -285,7 +296,7 @@ class Typing:
             names = [known.name for known in kind.fields]
             offset = term.end - len(term.name)
             hint = close_to(term.name, names)
-            return self._wrong("unknown_field", f"{describe(kind)} has no field `{term.name}`", site, offset, hint=hint)
+            return self.wrong("unknown_field", f"{describe(kind)} has no field `{term.name}`", site, offset, hint=hint)
         return ir.FieldOf(
             type=nullable(field.type) if has_null else field.type, target=target, name=term.name, place=place
         )
@@ -305,27 +316,61 @@ class Typing:
         if kind is None:
             offset = term.end - len(term.name)
             message = f"the elements, of type {describe(inner)}, have no field `{term.name}`"
-            return self._wrong("unknown_field", message, site, offset)
+            return self.wrong("unknown_field", message, site, offset)
         kind = nullable(kind) if isinstance(item, Nullable) else kind
         return ir.Projection(type=Array(kind), target=target, name=term.name, place=self.state.place(site, term.start))
 
     def _index(self, term: IndexTerm, scope: NameScope, site: TextSite) -> ir.TypedExpression:
-        target, index = self.term(term.target, scope, site), self.term(term.index, scope, site)
+        return self.item(self.term(term.target, scope, site), self.term(term.index, scope, site), site, term)
+
+    def item(
+        self, target: ir.TypedExpression, index: ir.TypedExpression, site: TextSite, term: IndexTerm | CallTerm
+    ) -> ir.TypedExpression:
+        """Return the element of a list or map by its number or key."""
         kind, key = without_null(target.type), without_null(index.type)
         place = self.state.place(site, term.start)
+        whole, place_of_key = (term.target, term.index) if isinstance(term, IndexTerm) else term.arguments[:2]
         if isinstance(kind, Array):
             if key not in (ANY, INTEGER):
-                return self._wrong("type", f"an index is an integer, not {describe(key)}", site, term.index.start)
+                return self.wrong("type", f"an index is an integer, not {describe(key)}", site, place_of_key.start)
             return ir.ItemOf(type=nullable(kind.item), target=target, index=index, place=place)
         if isinstance(kind, (MapType, RecordType)):
-            if key != ANY and not is_text(key):
-                return self._wrong("type", f"a key is a string, not {describe(key)}", site, term.index.start)
-            return ir.ItemOf(
-                type=nullable(kind.value) if isinstance(kind, MapType) else ANY, target=target, index=index, place=place
-            )
+            wanted = kind.key if isinstance(kind, MapType) else STRING
+            if key == NULL or not may_equal(key, wanted):
+                message = f"a key is {key_kind(wanted)}, not {describe(key)}"
+                return self.wrong("type", message, site, place_of_key.start)
+            own = nullable(kind.value) if isinstance(kind, MapType) else ANY
+            return ir.ItemOf(type=own, target=target, index=as_key(index, wanted), place=place)
         if kind == ANY:
             return ir.ItemOf(type=ANY, target=target, index=index, place=place)
-        return self._wrong("type", f"a value of type {describe(kind)} has no elements", site, term.target.end)
+        return self.wrong("type", f"a value of type {describe(kind)} has no elements", site, whole.end)
+
+    def _map(self, term: MapTerm, scope: NameScope, site: TextSite) -> ir.TypedExpression:
+        """Return a map that is written out: with constant texts as keys a record, else a map."""
+        place = self.state.place(site, term.start)
+        values = tuple(self.term(value, scope, site) for value in term.values)
+        constants = [key.value for key in term.keys if isinstance(key, LiteralTerm)]
+        twice = next((key for index, key in enumerate(constants) if key in constants[:index]), None)
+        if twice is not None:
+            return self.wrong("duplicate", f"the key `{twice}` is there twice", site, term.start)
+        if not term.keys:
+            return ir.MapOf(type=MapType(ANY, ANY), entries=(), place=place)
+        if len(constants) == len(values) and all(isinstance(key, str) for key in constants):
+            return map_of(dict(zip(constants, values, strict=True)), place=place)
+        keys = tuple(self.term(key, scope, site) for key in term.keys)
+        kind = _common_type(keys)
+        if not all(is_key(without_null(key.type)) or key.type == ANY for key in keys) or kind == NULL:
+            return self.wrong("type", "a key is a string, integer, decimal, boolean or timestamp", site, term.start)
+        if kind == ANY and any(key.type != ANY for key in keys):
+            return self.wrong("type", "the keys of a map are of one type", site, term.start)
+        kind = without_null(kind)
+        lists = (
+            ir.ListOf(type=Array(STRING), items=tuple(as_key(key, kind) for key in keys), place=place),
+            ir.ListOf(type=Array(_common_type(values)), items=values, place=place),
+        )
+        return ir.FunctionCall(
+            type=MapType(kind, _common_type(values)), function="map_of", arguments=lists, place=place
+        )
 
     # ------------------------------------------------------------ operators
     def _unary(self, term: UnaryTerm, scope: NameScope, site: TextSite) -> ir.TypedExpression:
@@ -339,14 +384,14 @@ class Typing:
             self._boolean(operand, site, inner.start)
             return ir.Not(type=BOOLEAN, operand=operand, place=place)
         kind = without_null(operand.type)
-        if kind != ANY and not is_numeric(kind):
-            return self._wrong("type", f"a value of type {describe(kind)} has no sign", site, term.start)
+        if kind not in (ANY, DURATION) and not is_numeric(kind):
+            return self.wrong("type", f"a value of type {describe(kind)} has no sign", site, term.start)
         return ir.Negate(type=kind, operand=operand, place=place)
 
     def _boolean(self, expression: ir.TypedExpression, site: TextSite, offset: int) -> None:
         kind = without_null(expression.type)
         if kind not in (ANY, BOOLEAN, NULL):
-            self._wrong("not_boolean", f"a condition is a boolean, not {describe(kind)}", site, offset)
+            self.wrong("not_boolean", f"a condition is a boolean, not {describe(kind)}", site, offset)
 
     def _binary(self, term: BinaryTerm, scope: NameScope, site: TextSite) -> ir.TypedExpression:
         place = self.state.place(site, term.start)
@@ -357,19 +402,22 @@ class Typing:
             return ir.Logic(type=BOOLEAN, operator=_LOGIC[term.operator], left=left, right=right, place=place)
         if term.operator in ("IN", "CONTAINS"):
             pair = (left, right) if term.operator == "IN" else (right, left)
-            return self._membership(term, *pair, site)
+            return self.membership(*pair, site, term.sign, term.start)
         if term.operator in ("==", "!="):
             self._check_equal(left, right, site, term.sign)
             return ir.Compare(type=BOOLEAN, operator=term.operator, left=left, right=right, place=place)
         if term.operator in _ORDERS:
             if NULL in (left.type, right.type) or not is_ordered(left.type, right.type):
                 kinds = f"{describe(without_null(left.type))} and {describe(without_null(right.type))}"
-                return self._wrong("type", f"{kinds} have no order", site, term.sign)
+                hint = _DURATION_HINT if DURATION in (without_null(left.type), without_null(right.type)) else ""
+                return self.wrong("type", f"{kinds} have no order", site, term.sign, hint=hint)
             return ir.Compare(type=BOOLEAN, operator=term.operator, left=left, right=right, place=place)
         kind = arithmetic_type(term.operator, left.type, right.type)
         if kind is None:
             kinds = f"{describe(without_null(left.type))} and {describe(without_null(right.type))}"
-            return self._wrong("type", f"`{term.operator}` does not take {kinds}", site, term.sign)
+            is_of_time = {TIMESTAMP, DURATION} & {without_null(left.type), without_null(right.type)}
+            hint = _DURATION_HINT if is_of_time else ""
+            return self.wrong("type", f"`{term.operator}` does not take {kinds}", site, term.sign, hint=hint)
         return ir.Arithmetic(type=kind, operator=term.operator, left=left, right=right, place=place)
 
     def _check_equal(self, left: ir.TypedExpression, right: ir.TypedExpression, site: TextSite, offset: int) -> None:
@@ -385,21 +433,26 @@ class Typing:
                 message = f"{other.value!r} is no value of {describe(kind)}"
                 self.state.mark(WARNING, "never_equal", message, site, offset, hint=hint)
 
-    def _membership(
-        self, term: BinaryTerm, item: ir.TypedExpression, collection: ir.TypedExpression, site: TextSite
+    def membership(
+        self, item: ir.TypedExpression, collection: ir.TypedExpression, site: TextSite, sign: int, start: int
     ) -> ir.TypedExpression:
-        kind, place = without_null(collection.type), self.state.place(site, term.start)
+        """Return whether the item is in the collection; remarks stand at the sign."""
+        kind, place = without_null(collection.type), self.state.place(site, start)
         inner: ValueType | None = None
         if isinstance(kind, (Array, SetType)):
             inner = kind.item
-        elif is_text(kind) or isinstance(kind, (MapType, RecordType)):
+        elif is_text(kind) or isinstance(kind, RecordType):
             inner = STRING
+        elif isinstance(kind, MapType):
+            inner = kind.key
         elif kind not in (ANY, NULL):
-            return self._wrong("type", f"a value of type {describe(kind)} contains nothing", site, term.sign)
+            return self.wrong("type", f"a value of type {describe(kind)} contains nothing", site, sign)
         if inner is not None and not may_equal(item.type, inner):
             kinds = f"{describe(without_null(item.type))} in {describe(kind)}"
-            return self._wrong("type", f"there is never {kinds}", site, term.sign)
-        self._check_enum_members(item, collection, site, term.sign)
+            return self.wrong("type", f"there is never {kinds}", site, sign)
+        self._check_enum_members(item, collection, site, sign)
+        if isinstance(kind, MapType):
+            item = as_key(item, kind.key)
         return ir.Membership(type=BOOLEAN, item=item, collection=collection, place=place)
 
     def _check_enum_members(
@@ -434,7 +487,7 @@ class Typing:
         item = element_of(collection.type)
         if item is None:
             what = describe(without_null(collection.type))
-            return self._wrong("type", f"a value of type {what} has no elements to go through", site, offset)
+            return self.wrong("type", f"a value of type {what} has no elements to go through", site, offset)
         inner = self.term(body, scope.with_name(name, item), site)
         self._boolean(inner, site, body.start)
         place = self.state.place(site, offset)
@@ -452,7 +505,7 @@ class Typing:
         """`all(user.balance >= 0)` is FORALL user IN users; of an array of booleans, all of it."""
         kind = "forall" if term.function == "all" else "exists"
         if len(term.arguments) != 1:
-            return self._wrong("arity", f"`{term.function}` takes one argument", site, term.start)
+            return self.wrong("arity", f"`{term.function}` takes one argument", site, term.start)
         body = term.arguments[0]
         name = _plural_root(body, scope)
         if name is not None:
@@ -468,7 +521,7 @@ class Typing:
             if scope.is_contract:
                 raise UndefinedName(f"{_first_name(body)}s", body.start)
             message = f"`{term.function}` takes an array of booleans, or a condition on the singular of one"
-            return self._wrong("type", message, site, body.start)
+            return self.wrong("type", message, site, body.start)
         place = self.state.place(site, term.start)
         element = ir.NodeVariable(type=item, name="item", place=place)
         return ir.Quantifier(type=BOOLEAN, kind=kind, name="item", collection=inner, body=element, place=place)
@@ -480,23 +533,30 @@ class Typing:
             return self._old(term, scope, site)
         if name in ("all", "any"):
             return self._all_or_any(term, scope, site)
-        if name.upper() in AGGREGATES and name in (name.upper(), name.lower()):
+        is_aggregate = name.upper() in AGGREGATES and name in (name.upper(), name.lower())
+        if is_aggregate and not (name in FUNCTIONS and len(term.arguments) > 1):
             return self._aggregate(term, scope, site)
-        if name in FUNCTIONS:
-            return self._built_in(term, scope, site)
+        if name in FUNCTIONS and FUNCTIONS[name].is_public:
+            return self._functions.call(term, scope, site)
+        hint = f"write {OTHER_FUNCTIONS[name]}" if name in OTHER_FUNCTIONS else ""
         if scope.allows_hosts:
+            if hint:
+                message = (
+                    f"`{name}` is no function; unless the host program has a predicate of that name, nothing checks"
+                )
+                self.state.mark(WARNING, "unknown_function", message, site, term.start, hint=hint)
             arguments = tuple(self.term(argument, scope, site) for argument in term.arguments)
             return ir.Host(type=BOOLEAN, name=name, arguments=arguments, place=self.state.place(site, term.start))
-        hint = close_to(name, (*FUNCTIONS, *AGGREGATES))
-        return self._wrong("unknown_function", f"there is no function `{name}`", site, term.start, hint=hint)
+        hint = hint or close_to(name, (*FUNCTIONS, *AGGREGATES))
+        return self.wrong("unknown_function", f"there is no function `{name}`", site, term.start, hint=hint)
 
     def _old(self, term: CallTerm, scope: NameScope, site: TextSite) -> ir.TypedExpression:
         if len(term.arguments) != 1:
-            return self._wrong("arity", "`old` takes one argument", site, term.start)
+            return self.wrong("arity", "`old` takes one argument", site, term.start)
         if scope.in_old:
-            return self._wrong("old", "`old` stands inside another `old`", site, term.start)
+            return self.wrong("old", "`old` stands inside another `old`", site, term.start)
         if scope.entry is None:
-            return self._wrong("old", "`old` stands only in postconditions", site, term.start)
+            return self.wrong("old", "`old` stands only in postconditions", site, term.start)
         inner = scope.changed(names=dict(scope.entry), in_old=True, outputs={})
         operand = self.term(term.arguments[0], inner, site)
         text = printed(term.arguments[0])
@@ -509,77 +569,23 @@ class Typing:
     def _aggregate(self, term: CallTerm, scope: NameScope, site: TextSite) -> ir.TypedExpression:
         function = term.function.lower()
         if len(term.arguments) != 1 or isinstance(term.arguments[0], StarTerm):
-            return self._wrong("arity", f"`{term.function}` takes one collection", site, term.start)
+            return self.wrong("arity", f"`{term.function}` takes one collection", site, term.start)
         argument = term.arguments[0]
         collection = self._collection(argument, scope, site)
         item = element_of(collection.type)
         if item is None:
             what = describe(without_null(collection.type))
-            return self._wrong("type", f"`{term.function}` takes a collection, not {what}", site, argument.start)
+            return self.wrong("type", f"`{term.function}` takes a collection, not {what}", site, argument.start)
         kind = aggregate_type(function, item)
         if kind is None:
             what = describe(without_null(item))
-            return self._wrong("type", f"`{term.function}` does not take elements of type {what}", site, argument.start)
+            return self.wrong("type", f"`{term.function}` does not take elements of type {what}", site, argument.start)
         return ir.Aggregate(
             type=kind, function=function, collection=collection, place=self.state.place(site, term.start)
         )
 
-    def _built_in(self, term: CallTerm, scope: NameScope, site: TextSite) -> ir.TypedExpression:
-        function = FUNCTIONS[term.function]
-        place = self.state.place(site, term.start)
-        if len(term.arguments) != len(function.parameters):
-            count = len(function.parameters)
-            words = f"{count} argument{'' if count == 1 else 's'}"
-            return self._wrong("arity", f"`{term.function}` takes {words}", site, term.start)
-        arguments = tuple(self.term(argument, scope, site) for argument in term.arguments)
-        for parameter, argument, source in zip(function.parameters, arguments, term.arguments, strict=True):
-            kind = without_null(argument.type)
-            if kind != ANY and not _PARAMETERS[parameter](kind):
-                message = f"`{term.function}` does not take a value of type {describe(kind)} here"
-                return self._wrong("type", message, site, source.start)
-        if term.function == "len":
-            kind = nullable(INTEGER) if isinstance(arguments[0].type, Nullable) else INTEGER
-            return ir.Length(type=kind, target=arguments[0], place=place)
-        result = function.result or without_null(arguments[0].type)
-        if term.function == "round":
-            result = self._round_type(arguments[1], result, site, term.arguments[1].start)
-        if term.function == "matches":
-            self._check_pattern(arguments[1], site, term.arguments[1].start)
-        return ir.FunctionCall(type=result, function=term.function, arguments=arguments, place=place)
-
-    def _round_type(self, scale: ir.TypedExpression, result: ValueType, site: TextSite, offset: int) -> ValueType:
-        if not isinstance(scale, ir.Constant) or not isinstance(scale.value, int):
-            return result
-        if not 0 <= scale.value <= SCALE_MAX:
-            self._wrong("limit", f"a scale is from 0 to {SCALE_MAX}", site, offset)
-            return result
-        return DecimalType(scale.value)
-
-    def _check_pattern(self, pattern: ir.TypedExpression, site: TextSite, offset: int) -> None:
-        if isinstance(pattern, ir.Constant) and isinstance(pattern.value, str):
-            reason = pattern_problem(pattern.value)
-            if reason:
-                self._wrong("bad_pattern", f"the pattern cannot be used: {reason}", site, offset)
-
 
 # ------------------------------------------------------------------ helpers
-_PARAMETERS: Final[dict[str, Callable[[ValueType], bool]]] = {
-    "number": is_numeric,
-    "text": is_text,
-    "integer": lambda kind: kind == INTEGER,
-    "sized": lambda kind: is_text(kind) or kind == BYTES or isinstance(kind, (Array, SetType, MapType, RecordType)),
-}
-
-
-def pattern_problem(pattern: str) -> str:
-    """Return why a regular expression cannot be used; empty where it can."""
-    try:
-        compile_pattern(pattern)
-    except BadPattern as error:
-        return str(error)
-    return ""
-
-
 def map_of(entries: dict[str, ir.TypedExpression], *, place: tuple[int, int] = (0, 0)) -> ir.MapOf:
     """Return a map of expressions; its type is a record without a name."""
     kind = RecordType("", tuple(RecordField(name, value.type) for name, value in entries.items()))

@@ -22,8 +22,8 @@ from lyra.vesper.check.satisfiable import judge_contracts
 from lyra.vesper.check.state import CheckState, NameScope
 from lyra.vesper.check.steps import always_returns
 from lyra.vesper.check.types import misfit, nullable
+from lyra.vesper.expressions.functions import FORMS
 from lyra.vesper.expressions.parser import KEYWORDS
-from lyra.vesper.expressions.terms import FORMS
 from lyra.vesper.ir import NodeInput, NodeOutput, NodeProgram, TypedExpression
 from lyra.vesper.nodes.model import DeclaredMetric, FieldDeclaration, Node, StepDeclaration
 from lyra.vesper.nodes.reader import close_to

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Context, Decimal, Inexact, InvalidOperation
@@ -25,6 +26,7 @@ from lyra.vesper.values.types import (
     ANY,
     BOOLEAN,
     BYTES,
+    DURATION,
     INTEGER,
     INTEGER_MAX,
     INTEGER_MIN,
@@ -39,6 +41,7 @@ from lyra.vesper.values.types import (
     SetType,
     ValueType,
     describe,
+    key_kind,
 )
 
 
@@ -147,6 +150,8 @@ def _scalar(value: Any, kind: ValueType) -> Any:
         return _decimal(value, kind.scale)
     if kind == TIMESTAMP:
         return _timestamp(value)
+    if kind == DURATION:
+        return _duration(value)
     if kind == BYTES:
         return _bytes(value)
     return None
@@ -167,6 +172,22 @@ def _decimal(value: Any, scale: int | None) -> Decimal | None:
         return number.quantize(Decimal((0, (1,), -scale)), context=_EXACT)
     except (Inexact, InvalidOperation):
         raise ValueError(f"it has more than {scale} digits after the point") from None
+
+
+_DURATION: Final = re.compile(r"([+-]?[0-9]{1,9}(?:\.[0-9]{1,9})?) ?(ms|s|m|h|d|w)\Z")
+_SECONDS: Final[dict[str, Decimal | int]] = {
+    "ms": Decimal("0.001"),
+    "s": 1,
+    "m": 60,
+    "h": 3600,
+    "d": 86_400,
+    "w": 604_800,
+}
+
+
+def _duration(value: Any) -> Decimal | None:
+    match = _DURATION.match(value) if isinstance(value, str) else None
+    return _EXACT.multiply(Decimal(match[1]), _SECONDS[match[2]]) if match else _decimal(value, None)
 
 
 def _timestamp(value: Any) -> datetime | None:
@@ -200,10 +221,30 @@ def _many(value: Any, kind: ValueType) -> Any:
         case MapType():
             if not isinstance(value, dict):
                 return None
-            return {str(key): literal_value(item, kind.value) for key, item in value.items()}
+            return {_key_literal(key, kind.key): literal_value(item, kind.value) for key, item in value.items()}
         case RecordType():
             return _record(value, kind)
     return None
+
+
+def _key_literal(key: Any, kind: ValueType) -> str:
+    """Return the text that stands for a key of a map."""
+    word = key_kind(kind)
+    if word in ("string", "any"):
+        return str(key)
+    text = str(key).lower() if isinstance(key, bool) else str(key)
+    if word == "boolean" and text in ("true", "false"):
+        return text
+    if word == "integer" and re.fullmatch(r"-?[0-9]{1,19}", text) and INTEGER_MIN <= int(text) <= INTEGER_MAX:
+        return str(int(text))
+    number = _decimal(text, None) if word == "decimal" else None
+    if number is not None:
+        shown = format(number or abs(number), "f")
+        return shown.rstrip("0").rstrip(".") if "." in shown else shown
+    moment = _timestamp(text) if word == "timestamp" else None
+    if moment is None:
+        raise ValueError(f"the key {text[:40]!r} is no {word}")
+    return moment.replace(tzinfo=None).isoformat() + "Z"
 
 
 def _record(value: Any, kind: RecordType) -> dict[str, Any] | None:

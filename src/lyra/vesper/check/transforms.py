@@ -15,8 +15,9 @@ from lyra.vesper import ir
 from lyra.vesper.check.infer import Typing, map_of
 from lyra.vesper.check.state import CheckState, Element, NameScope, TextSite
 from lyra.vesper.check.types import aggregate_type, common, element_of
+from lyra.vesper.expressions.functions import AGGREGATES
 from lyra.vesper.expressions.parser import has_placeholder, parse_expression
-from lyra.vesper.expressions.terms import AGGREGATES, BinaryTerm, CallTerm, NameTerm, StarTerm, Term
+from lyra.vesper.expressions.terms import BinaryTerm, CallTerm, NameTerm, StarTerm, Term
 from lyra.vesper.nodes.model import Setting, StepDeclaration
 from lyra.vesper.nodes.reader import close_to
 from lyra.vesper.values.names import is_identifier

@@ -24,6 +24,7 @@ from lyra.vesper.values.types import (
     BOOLEAN,
     BYTES,
     DECIMAL,
+    DURATION,
     INTEGER,
     NULL,
     SCALARS,
@@ -54,6 +55,8 @@ _OTHER_NAMES: Final = {
     "bool": "boolean",
     "datetime": "timestamp",
     "date": "timestamp",
+    "timedelta": "duration",
+    "interval": "duration",
     "list": "array",
     "object": "map",
     "dict": "map",
@@ -155,9 +158,11 @@ class TypeTable:
             second, rest = self._type(rest[1:], path, depth + 1)
             if second is None or rest[:1] != [">"]:
                 return None, rest
-            if first != STRING and not isinstance(first, EnumType):
-                self.state.error("bad_type", "the keys of a map are strings", path)
-            return MapType(STRING, second), rest[1:]
+            if not is_key(first):
+                message = "the keys of a map are strings, integers, decimals, booleans or timestamps"
+                self.state.error("bad_type", message, path)
+                first = STRING
+            return MapType(STRING if is_text(first) else first, second), rest[1:]
         if rest[:1] != [">"]:
             return None, rest
         if name == "set" and isinstance(first, (Array, SetType, MapType, RecordType)):
@@ -248,6 +253,11 @@ def is_text(kind: ValueType) -> bool:
     return kind == STRING or isinstance(kind, EnumType)
 
 
+def is_key(kind: ValueType) -> bool:
+    """Return whether a map can have keys of the type."""
+    return is_text(kind) or kind in (INTEGER, BOOLEAN, TIMESTAMP) or isinstance(kind, DecimalType)
+
+
 def element_of(kind: ValueType) -> ValueType | None:
     """Return the type of a collection's elements; None where it is no array or set."""
     kind = without_null(kind)
@@ -278,10 +288,10 @@ def is_ordered(left: ValueType, right: ValueType) -> bool:
     left, right = without_null(left), without_null(right)
     if ANY in (left, right):
         other = right if left == ANY else left
-        return other in (ANY, TIMESTAMP) or is_numeric(other) or is_text(other)
+        return other in (ANY, TIMESTAMP, DURATION) or is_numeric(other) or is_text(other)
     if is_numeric(left) and is_numeric(right):
         return True
-    return (is_text(left) and is_text(right)) or (left == right == TIMESTAMP)
+    return (is_text(left) and is_text(right)) or (left == right and left in (TIMESTAMP, DURATION))
 
 
 def may_equal(left: ValueType, right: ValueType) -> bool:
@@ -309,8 +319,11 @@ def arithmetic_type(operator: str, left: ValueType, right: ValueType) -> ValueTy
         return STRING
     if ANY in (left, right):
         other = right if left == ANY else left
-        fits = other == ANY or is_numeric(other) or (operator == "+" and is_text(other))
+        is_time = operator in "+-" and other == TIMESTAMP
+        fits = other in (ANY, DURATION) or is_numeric(other) or is_time or (operator == "+" and is_text(other))
         return ANY if fits else None
+    if TIMESTAMP in (left, right) or DURATION in (left, right):
+        return _time_type(operator, left, right)
     if not (is_numeric(left) and is_numeric(right)):
         return None
     if left == INTEGER and right == INTEGER:
@@ -319,6 +332,22 @@ def arithmetic_type(operator: str, left: ValueType, right: ValueType) -> ValueTy
     if operator == "/" or scales[0] is None or scales[1] is None:
         return DECIMAL
     return DecimalType(scales[0] + scales[1] if operator == "*" else max(scales[0], scales[1]))
+
+
+def _time_type(operator: str, left: ValueType, right: ValueType) -> ValueType | None:
+    """Return the type of an operation with a timestamp or a duration; None where there is none."""
+    sides = left, right
+    if sides == (TIMESTAMP, TIMESTAMP):
+        return DURATION if operator == "-" else None
+    if sides == (TIMESTAMP, DURATION):
+        return TIMESTAMP if operator in "+-" else None
+    if sides == (DURATION, TIMESTAMP):
+        return TIMESTAMP if operator == "+" else None
+    if sides == (DURATION, DURATION):
+        return {"+": DURATION, "-": DURATION, "%": DURATION, "/": DECIMAL}.get(operator)
+    if left == DURATION and is_numeric(right):
+        return DURATION if operator in "*/" else None
+    return DURATION if operator == "*" and right == DURATION and is_numeric(left) else None
 
 
 def misfit(actual: ValueType, declared: ValueType) -> str:
@@ -337,6 +366,8 @@ def misfit(actual: ValueType, declared: ValueType) -> str:
         return misfit(actual.item, declared.item)
     if isinstance(actual, RecordType) and isinstance(declared, RecordType):
         return _record_misfit(actual, declared)
+    if isinstance(actual, MapType) and isinstance(declared, MapType):
+        return "" if may_equal(actual.key, declared.key) else _unlike(actual, declared)
     if isinstance(actual, (RecordType, MapType)) and isinstance(declared, (RecordType, MapType)):
         return ""
     return _unlike(actual, declared)
@@ -365,9 +396,9 @@ def aggregate_type(function: str, item: ValueType) -> ValueType | None:
         return INTEGER
     if function in ("min", "max"):
         return nullable(inner) if inner == ANY or is_ordered(inner, inner) else None
-    if inner != ANY and not is_numeric(inner):
+    if inner != ANY and inner != DURATION and not is_numeric(inner):
         return None
-    return inner if function == "sum" else nullable(DecimalType())
+    return inner if function == "sum" else nullable(inner if inner == DURATION else DecimalType())
 
 
 def constant_type(value: Any) -> ValueType:

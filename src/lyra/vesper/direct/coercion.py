@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
-from lyra.vesper.direct.numbers import EXACT, checked_decimal, kind_of
+from lyra.vesper.direct.numbers import EXACT, checked_decimal, key_text, kind_of
 from lyra.vesper.values.limits import DECIMAL_DIGITS_MAX, DECIMAL_EXPONENT_MAX, VALUE_DEPTH_MAX
 from lyra.vesper.values.outcome import NodeError
 from lyra.vesper.values.types import (
@@ -34,6 +34,7 @@ from lyra.vesper.values.types import (
     SetType,
     ValueType,
     describe,
+    key_kind,
 )
 
 Coerce = Callable[[Any], Any]
@@ -88,9 +89,11 @@ def _bytes(value: Any) -> bytes:
         return value
     if isinstance(value, str):
         try:
-            return base64.b64decode(value, validate=True)
+            if len(value) % 4 == 0:  # the library accepts a needless = after whole groups
+                return base64.b64decode(value, validate=True)
         except (binascii.Error, ValueError):
-            raise Misfit("the text is not base64") from None
+            pass
+        raise Misfit("the text is not base64")
     raise _misfit(value, "bytes")
 
 
@@ -153,6 +156,18 @@ def _at_scale(scale: int, coerce: Coerce) -> Coerce:
             raise Misfit(f"the number does not fit {scale} digits after the point") from None
 
     return fit
+
+
+_SPAN: Final = re.compile(r"(?P<count>[+-]?\d{1,9}(\.\d{1,9})?) ?(?P<unit>ms|[smhdw])", re.ASCII)
+_SECONDS: Final = {"s": "1", "m": "60", "h": "3600", "d": "86400", "w": "604800", "ms": "0.001"}
+
+
+def _duration(value: Any) -> Decimal:
+    """Return a number of seconds; a text may have a unit."""
+    match = _SPAN.fullmatch(value) if type(value) is str else None
+    if match is None:
+        return _decimal(value)
+    return EXACT.multiply(_decimal(match["count"]), Decimal(_SECONDS[match["unit"]]))
 
 
 def _null(value: Any) -> None:
@@ -229,12 +244,31 @@ def _map(key: Coerce, item: Coerce) -> Coerce:
             raise _misfit(value, "a map")
         result: dict[str, Any] = {}
         for name, element in value.items():
-            text = key(_string(name))
+            text = key(name)
+            if text in result:
+                raise Misfit(f"the key {text} is there twice")
             try:
                 result[text] = item(element)
             except Misfit as misfit:
                 raise Misfit(f"{name}: {misfit}") from None
         return result
+
+    return fit
+
+
+def _key(kind: ValueType) -> Coerce:
+    """Return the coercion of a map's keys: to texts, or to the texts that stand for them."""
+    word = key_kind(kind)
+    if word in ("string", "any"):
+        return _enum(kind.values) if isinstance(kind, EnumType) else _string
+    read = {"boolean": _boolean, "integer": _integer, "decimal": _decimal, "timestamp": _timestamp}[word]
+
+    def fit(key: Any) -> str:
+        if type(key) is str and word == "integer" and re.fullmatch(r"-?[0-9]{1,19}", key):
+            key = int(key)
+        if word == "boolean" and key in ("true", "false"):
+            key = key == "true"
+        return key_text(read(key), word)
 
     return fit
 
@@ -301,6 +335,7 @@ _READERS: Final[dict[str, Coerce]] = {
     "boolean": _boolean,
     "bytes": _bytes,
     "timestamp": _timestamp,
+    "duration": _duration,
     "any": _anything,
     "null": _null,
 }
@@ -326,8 +361,7 @@ def _build(
         case SetType():
             return _set(build(kind.item))
         case MapType():
-            key = build(kind.key) if isinstance(kind.key, EnumType) else _string
-            return _map(key, build(kind.value))
+            return _map(_key(kind.key), build(kind.value))
         case RecordType():
             return _record(kind, build)
         case Nullable():
@@ -378,6 +412,7 @@ _WRITERS: Final[dict[str, Coerce]] = {
     "boolean": _boolean,
     "bytes": _computed_bytes,
     "timestamp": _computed_timestamp,
+    "duration": _computed_decimal,
     "any": _computed,
     "null": _null,
 }

@@ -3,8 +3,8 @@
 `compile_expression(expression, scope)` gives a function that takes a frame and returns the value, or raises a
 NodeError. Each kind of expression has one compiler in a table; transforms of collections are in `transforms`. Operands
 that are plain integers or decimals take a short way through the operators; all other cases are left to `numbers`. The
-built-in `matches` searches with `core.linear_regex`, whose time grows with the text; a pattern is compiled once. The
-current time is the execution's, so a node sees one time from its first step to its last.
+built-in functions are in `functions` and `times`. The current time is the execution's, so a node sees one time from its
+first step to its last.
 """
 
 from __future__ import annotations
@@ -14,14 +14,13 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Final
 
-from lyra.core.linear_regex import BadPattern, TooManySteps
 from lyra.vesper import ir
 from lyra.vesper.direct.coercion import reader
 from lyra.vesper.direct.frames import EXECUTION, MISSING, Evaluate, Frame, NotSupplied, Scope
+from lyra.vesper.direct.functions import compile_call, length_of
 from lyra.vesper.direct.numbers import (
     OPERATIONS,
     ORDERS,
-    absolute,
     contains,
     equal,
     kind_of,
@@ -32,9 +31,7 @@ from lyra.vesper.direct.numbers import (
     round_number,
     round_quotient,
 )
-from lyra.vesper.values.limits import PATTERN_STEPS_MAX
 from lyra.vesper.values.outcome import NodeError
-from lyra.vesper.values.patterns import compile_pattern
 from lyra.vesper.values.types import ANY, INTEGER_MAX, INTEGER_MIN
 
 Compiler = Callable[[Any, Scope], Evaluate]
@@ -144,14 +141,6 @@ def _item(expression: ir.ItemOf, scope: Scope) -> Evaluate:
         raise NodeError("type_error", f"{kind_of(value)} has no element of {kind_of(key)}")
 
     return item
-
-
-def length_of(value: Any) -> Any:
-    if value is None:
-        return None
-    if isinstance(value, str | bytes | list | frozenset | dict):
-        return len(value)
-    raise NodeError("type_error", f"{kind_of(value)} has no length")
 
 
 def _length(expression: ir.Length, scope: Scope) -> Evaluate:
@@ -412,66 +401,32 @@ COMPILERS: Final[dict[type[ir.TypedExpression], Compiler]] = {
 # ---------------------------------------------------------------- functions
 
 
-def _texts(function: str, *values: Any) -> None:
-    for value in values:
-        if type(value) is not str:
-            raise NodeError("type_error", f"{function} cannot take {kind_of(value)}")
+def _conditional(expression: ir.Conditional, scope: Scope) -> Evaluate:
+    decide = compile_condition(expression.condition, scope)
+    then, otherwise = compile_expression(expression.then, scope), compile_expression(expression.otherwise, scope)
+    return lambda frame: then(frame) if decide(frame) else otherwise(frame)
 
 
-def _round(value: Any, scale: Any) -> Any:
-    if type(scale) is not int:
-        raise NodeError("type_error", f"round cannot take {kind_of(scale)} digits")
-    return round_number(value, scale, "half_even")
+def _coalesce(expression: ir.Coalesce, scope: Scope) -> Evaluate:
+    operands = [compile_expression(operand, scope) for operand in expression.operands]
 
+    def choose(frame: Frame) -> Any:
+        for operand in operands:
+            value = operand(frame)
+            if value is not None:
+                return value
+        return None
 
-def _require_texts(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function, for texts only."""
-
-    def call(*values: Any) -> Any:
-        _texts(name, *values)
-        return function(*values)
-
-    return call
-
-
-def _matches(text: str, pattern: str) -> bool:
-    try:
-        groups, _ = compile_pattern(pattern).search(text, 0, PATTERN_STEPS_MAX)
-    except BadPattern as error:
-        raise NodeError("type_error", f"bad pattern: {error}") from None
-    except TooManySteps:
-        raise NodeError("resource_limit", "the pattern needs too many steps") from None
-    return groups is not None
-
-
-FUNCTIONS_OF_VALUES: Final[dict[str, Callable[..., Any]]] = {
-    "len": length_of,
-    "round": _round,
-    "abs": absolute,
-    "lower": _require_texts("lower", str.lower),
-    "upper": _require_texts("upper", str.upper),
-    "trim": _require_texts("trim", str.strip),
-    "starts_with": _require_texts("starts_with", str.startswith),
-    "ends_with": _require_texts("ends_with", str.endswith),
-    "matches": _require_texts("matches", _matches),
-}
+    return choose
 
 
 def _call(expression: ir.FunctionCall, scope: Scope) -> Evaluate:
-    if expression.function == "current_timestamp":
-        return lambda frame: frame[EXECUTION].now
-    if expression.function == "current_year":
-        return lambda frame: frame[EXECUTION].now.year
-    function = FUNCTIONS_OF_VALUES[expression.function]
     arguments = [compile_expression(argument, scope) for argument in expression.arguments]
-    if len(arguments) == 1:
-        argument = arguments[0]
-        return lambda frame: function(argument(frame))
-
-    def call(frame: Frame) -> Any:
-        return function(*[argument(frame) for argument in arguments])
-
-    return call
+    return compile_call(expression.function, arguments, scope)
 
 
-FUNCTIONS: Final[dict[type[ir.TypedExpression], Compiler]] = {ir.FunctionCall: _call}
+FUNCTIONS: Final[dict[type[ir.TypedExpression], Compiler]] = {
+    ir.FunctionCall: _call,
+    ir.Conditional: _conditional,
+    ir.Coalesce: _coalesce,
+}

@@ -14,8 +14,9 @@ is a type error.
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Callable, Iterable
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from decimal import (
     ROUND_HALF_EVEN,
     Context,
@@ -110,6 +111,10 @@ def add(left: Any, right: Any) -> Any:
             return EXACT.add(left, right)
         except DecimalException:
             raise overflow() from None
+    if isinstance(left, datetime) and type(right) in _NUMBERS:
+        return shift(left, right, 1)
+    if type(left) in _NUMBERS and isinstance(right, datetime):
+        return shift(right, left, 1)
     raise wrong_operands("+", left, right)
 
 
@@ -124,7 +129,29 @@ def subtract(left: Any, right: Any) -> Any:
             return EXACT.subtract(left, right)
         except DecimalException:
             raise overflow() from None
+    if isinstance(left, datetime):
+        if isinstance(right, datetime):
+            return seconds_between(left, right)
+        if type(right) in _NUMBERS:
+            return shift(left, right, -1)
     raise wrong_operands("-", left, right)
+
+
+def shift(time: datetime, seconds: Any, sign: int) -> datetime:
+    """Return the time so many seconds later or earlier, to the nearest microsecond."""
+    numerator, denominator = seconds.as_integer_ratio()
+    micros = _rounded_ratio(numerator * 10**6, denominator, "half_even")
+    try:
+        return time + sign * timedelta(microseconds=micros)
+    except OverflowError:
+        raise overflow() from None
+
+
+def seconds_between(later: datetime, earlier: datetime) -> int | Decimal:
+    """Return the seconds between two times: an integer where they are whole, else six digits after the point."""
+    span = later - earlier
+    seconds = span.days * 86_400 + span.seconds
+    return _scaled(seconds * 10**6 + span.microseconds, -6) if span.microseconds else seconds
 
 
 def multiply(left: Any, right: Any) -> Any:
@@ -220,12 +247,18 @@ def _rounded_ratio(numerator: int, denominator: int, rounding: str) -> int:
         numerator, denominator = -numerator, -denominator
     whole, rest = divmod(abs(numerator), denominator)
     twice = 2 * rest
-    if rounding == "half_even":
-        is_up = twice > denominator or (twice == denominator and whole % 2 == 1)
-    elif rounding == "half_up":
-        is_up = twice >= denominator
-    else:
-        is_up = False
+    match rounding:
+        case "half_even":
+            is_up = twice > denominator or (twice == denominator and whole % 2 == 1)
+        case "half_up":
+            is_up = twice >= denominator
+        case "half_down":
+            is_up = twice > denominator
+        case "down":
+            is_up = False
+        case _:
+            is_away = rounding == "up" or (rounding == "floor") is (numerator < 0)
+            is_up = rest > 0 and is_away
     whole += is_up
     return -whole if numerator < 0 else whole
 
@@ -254,6 +287,21 @@ def number_text(value: Any) -> str:
     if type(value) is int:
         return str(value)
     return format(checked_decimal(value), "f")
+
+
+def key_text(value: Any, kind: str) -> str:
+    """Return the text that stands for a key in a map of keys of the kind."""
+    match kind, value:
+        case "boolean", bool():
+            return str(value).lower()
+        case "integer", int() if type(value) is int:
+            return str(value)
+        case "decimal", int() | Decimal() if is_number(value):
+            number = number_text(value)
+            return re.sub(r"\.?0*\Z", "", number) if "." in number else number
+        case "timestamp", datetime():
+            return value.astimezone(UTC).replace(tzinfo=None).isoformat() + "Z"
+    raise NodeError("type_error", f"a map of keys of type {kind} cannot take {kind_of(value)}")
 
 
 OPERATIONS: Final[dict[str, Callable[[Any, Any], Any]]] = {

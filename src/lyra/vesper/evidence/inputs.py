@@ -20,8 +20,10 @@ import msgspec
 from lyra.core.ids import seeded
 from lyra.vesper import ir
 from lyra.vesper.values.types import (
+    ANY,
     INTEGER_MAX,
     INTEGER_MIN,
+    STRING,
     Array,
     DecimalType,
     EnumType,
@@ -61,8 +63,8 @@ def drawer(kind: ValueType, boundaries: Boundaries, depth: int = 0) -> Draw:
         case SetType():
             return _distinct(_list(drawer(kind.item, boundaries, depth + 1), boundaries))
         case MapType():
-            keys = drawer(kind.key, boundaries) if isinstance(kind.key, EnumType) else _text(boundaries)
-            return _map(keys, drawer(kind.value, boundaries, depth + 1))
+            keys = drawer(STRING if kind.key == ANY else kind.key, boundaries)
+            return _map(lambda rng: _key_text(keys(rng)), drawer(kind.value, boundaries, depth + 1))
         case RecordType():
             return _record(kind.fields, boundaries, depth)
         case Nullable():
@@ -83,6 +85,8 @@ def _scalar(name: str, boundaries: Boundaries, depth: int) -> Draw:
             return _bytes
         case "timestamp":
             return _timestamp
+        case "duration":
+            return _duration(boundaries)
         case "null":
             return lambda _: None
     return _anything(boundaries, depth)
@@ -161,6 +165,25 @@ def _timestamp(rng: Random) -> Any:
         case 2:
             return time.replace(tzinfo=None).isoformat()
     return time
+
+
+def _duration(boundaries: Boundaries) -> Draw:
+    """Draws durations as texts with a unit, and as numbers of seconds."""
+    seconds = _decimal(None, boundaries)
+
+    def draw(rng: Random) -> Any:
+        if rng.random() < 0.3:
+            return seconds(rng)
+        return f"{rng.choice(('0', '1', '1.5', '7', '30', '365', '-2'))}{rng.choice(('ms', 's', 'm', 'h', 'd', 'w'))}"
+
+    return draw
+
+
+def _key_text(key: Any) -> str:
+    """Return a key as JSON has it."""
+    if isinstance(key, datetime):
+        return key.isoformat()
+    return str(key).lower() if isinstance(key, bool) else str(key)
 
 
 def _list(item: Draw, boundaries: Boundaries) -> Draw:

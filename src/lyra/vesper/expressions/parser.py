@@ -19,12 +19,14 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from lyra.errors import ParseError
+from lyra.vesper.expressions.functions import FUNCTIONS, OTHER_FUNCTIONS
 from lyra.vesper.expressions.terms import (
     BinaryTerm,
     CallTerm,
     IndexTerm,
     ListTerm,
     LiteralTerm,
+    MapTerm,
     MemberTerm,
     NameTerm,
     NullTestTerm,
@@ -33,6 +35,7 @@ from lyra.vesper.expressions.terms import (
     StarTerm,
     Term,
     UnaryTerm,
+    printed,
 )
 from lyra.vesper.values.limits import (
     EXPRESSION_CHARS_MAX,
@@ -106,7 +109,7 @@ class _Parser:
     def expect(self, value: str) -> ExpressionToken:
         token = self.take()
         if token.kind != "symbol" or token.value != value:
-            raise syntax_error(f"`{value}` is expected instead of {token}", token.start, token.end)
+            raise self.unexpected(token, f"`{value}` is expected instead of {token}")
         return token
 
     def expect_name(self, what: str) -> ExpressionToken:
@@ -115,16 +118,18 @@ class _Parser:
             raise syntax_error(f"the name of a {what} is expected instead of {token}", token.start, token.end)
         return token
 
-    def unexpected(self, token: ExpressionToken) -> ParseError:
+    def unexpected(self, token: ExpressionToken, message: str = "") -> ParseError:
+        index = self.tokens.index(token)
+        previous = self.tokens[index - 1] if index else None
         hint = ""
         if token.kind == "name" and token.value.upper() in KEYWORDS:
             hint = f"keywords are written in upper case: {token.value.upper()}"
-        elif token.value == "=":
-            hint = "equality is written =="
-        elif self.index and token.kind == "symbol" and _BINARY.get(token.value) == _COMPARE:
-            hint = "comparisons do not chain: join two of them by AND"
-        previous = self.tokens[self.index - 1] if self.index else None
-        error = syntax_error(f"unexpected {token}", token.start, token.end, hint=hint)
+        elif token.kind == "symbol" or (token.kind == "name" and token.value in ("if", "else")):
+            both = str(previous.value) + str(token.value) if previous and previous.end == token.start else ""
+            hint = _OTHER_SIGNS.get(both) or _OTHER_SIGNS.get(str(token.value), "")
+        elif previous and previous.kind == "name" and previous.value.upper() in KEYWORDS:
+            hint = f"keywords are written in upper case: {previous.value.upper()}"
+        error = syntax_error(message or f"unexpected {token}", token.start, token.end, hint=hint)
         error.fields["after_name"] = token.kind == "name" and previous is not None and previous.kind == "name"
         return error
 
@@ -138,11 +143,18 @@ class _Parser:
             elif own == _COMPARE:
                 left = self.comparison(left)
                 if self.operator_level() == _COMPARE:
-                    raise self.unexpected(self.peek())
+                    raise self.chained(left)
             else:
                 sign = self.take()
                 left = self.binary(str(sign.value), left, self.expression(own + 1), sign)
         return left
+
+    def chained(self, left: Term) -> ParseError:
+        """Return the error of a comparison after another: what is meant is both of them."""
+        token = self.peek()
+        middle = printed(left.right) if isinstance(left, BinaryTerm) else "…"
+        hint = f"comparisons do not chain: write {printed(left)} AND {middle} {token.value} …"
+        return syntax_error(f"unexpected {token}", token.start, token.end, hint=hint)
 
     def operator_level(self) -> int:
         token = self.peek()
@@ -224,6 +236,7 @@ class _Parser:
         while True:
             if self.takes("symbol", "."):
                 name = self.expect_name("field")
+                self.refuse_method(term, name)
                 word = (
                     {True: "true", False: "false", None: "null"}.get(name.value) if name.kind == "word" else name.value
                 )
@@ -234,6 +247,15 @@ class _Parser:
                 term = self.keep(IndexTerm(target=term, index=index, start=term.start, end=end), term, index)
             else:
                 return term
+
+    def refuse_method(self, target: Term, name: ExpressionToken) -> None:
+        """Raise an error where a field is called as other languages call methods."""
+        after = self.peek()
+        if after.kind == "symbol" and after.value == "(":
+            known = name.value if name.value in FUNCTIONS else ""
+            written = f"{known}({printed(target)})" if known else OTHER_FUNCTIONS.get(str(name.value), "")
+            hint = f"write {written}" if written else "write the function before its argument: upper(text)"
+            raise syntax_error("values have no methods", name.start, after.end, hint=hint)
 
     def atom(self) -> Term:
         token = self.take()
@@ -253,10 +275,33 @@ class _Parser:
             self.expect(")")
             return term
         if token.kind == "symbol" and token.value == "{":
-            operand = self.expression(_IMPLIES)
-            end = self.expect("}").end
-            return self.keep(PlaceholderTerm(operand=operand, start=token.start, end=end), operand)
-        raise syntax_error(f"an expression is expected instead of {token}", token.start, token.end)
+            return self.braces(token)
+        raise self.unexpected(token, f"an expression is expected instead of {token}")
+
+    def braces(self, opening: ExpressionToken) -> Term:
+        """Return a map that is written out, or a placeholder."""
+        keys: list[Term] = []
+        values: list[Term] = []
+        while not self.takes("symbol", "}"):
+            if keys:
+                self.expect(",")
+            key = self.map_key()
+            if not keys and not (self.peek().kind == "symbol" and self.peek().value == ":"):
+                end = self.expect("}").end
+                return self.keep(PlaceholderTerm(operand=key, start=opening.start, end=end), key)
+            self.expect(":")
+            keys.append(key)
+            values.append(self.expression(_IMPLIES))
+        end = self.tokens[self.index - 1].end
+        term = MapTerm(keys=tuple(keys), values=tuple(values), start=opening.start, end=end)
+        return self.keep(term, *keys, *values)
+
+    def map_key(self) -> Term:
+        token, after = self.peek(), self.tokens[min(self.index + 1, len(self.tokens) - 1)]
+        if token.kind in ("name", "keyword") and after.kind == "symbol" and after.value == ":":
+            self.take()
+            return self.keep(LiteralTerm(value=str(token.value), start=token.start, end=token.end))
+        return self.expression(_IMPLIES)
 
     def call(self, name: ExpressionToken) -> Term:
         star = self.peek()
@@ -306,7 +351,31 @@ _TOKEN: Final = re.compile(
 )
 _ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPES: Final = {"n": "\n", "t": "\t", "\\": "\\", "'": "'", '"': '"'}
-_OTHER_SPELLINGS: Final = {"&": "AND", "|": "OR", "!": "NOT", "≤": "<=", "≥": ">=", "≠": "!=", "∧": "AND", "∨": "OR"}
+_OTHER_SPELLINGS: Final = {
+    "&": "AND",
+    "|": "OR",
+    "!": "NOT",
+    "≤": "<=",
+    "≥": ">=",
+    "≠": "!=",
+    "∧": "AND",
+    "∨": "OR",
+    "?": "if(condition, a, b), or coalesce(a, b) for a value that may be null",
+    ";": ", or a step of its own",
+    "^": "the product x * x",
+    "`": "a text in single or double quotes",
+}
+# Signs and words of other languages, by the token that the parser stops at, alone or with the one before it.
+_OTHER_SIGNS: Final = {
+    "=": "equality is written ==",
+    "===": "equality is written ==",
+    "//": "integer division is div(a, b)",
+    "**": "write the product: x * x",
+    "<>": "write !=",
+    "if": "write if(condition, a, b)",
+    "else": "write if(condition, a, b)",
+    ":": "part of a text or list is slice(x, start, end); one of two values is if(condition, a, b)",
+}
 
 
 class ExpressionToken(NamedTuple):
@@ -376,6 +445,8 @@ def _unreadable(text: str, position: int) -> ParseError:
         return syntax_error("the text has no closing quote", position, len(text))
     spelling = _OTHER_SPELLINGS.get(char)
     hint = f"write {spelling}" if spelling else ""
+    if char == "!" and text[position : position + 3] == "!==":
+        hint = "write !="
     return syntax_error(f"unexpected character {char!r}", position, position + 1, hint=hint)
 
 

@@ -1,9 +1,7 @@
-"""The syntax tree of an expression, before anything is known about types, and the table of built-in functions.
+"""The syntax tree of an expression, before anything is known about types.
 
 Each term has the offsets of its text. `printed` writes a term so that it parses to the same tree; `is_same` compares
-two trees and passes over offsets. `FUNCTIONS` has the functions that take values and give a value; `AGGREGATES` those
-over a collection; `old`, `all` and `any` are forms of the language. Kinds of parameters: `number`, `text`, `integer`,
-`sized` (text, bytes or a collection). The paths have the code; here is what the checker must know.
+two trees and passes over offsets. The built-in functions that calls may name are in `expressions.functions`.
 """
 
 from __future__ import annotations
@@ -13,8 +11,6 @@ from decimal import Decimal
 from typing import Any, Final
 
 import msgspec
-
-from lyra.vesper.values.types import BOOLEAN, DECIMAL, INTEGER, STRING, TIMESTAMP, ValueType
 
 
 class Term(msgspec.Struct, frozen=True, tag=True, kw_only=True):
@@ -53,6 +49,13 @@ class StarTerm(Term, frozen=True, tag="star", kw_only=True):
 
 class ListTerm(Term, frozen=True, tag="list", kw_only=True):
     items: tuple[Term, ...]
+
+
+class MapTerm(Term, frozen=True, tag="map", kw_only=True):
+    """`{name: value, 'text': value, 1: value, (expression): value}`; a bare name is a text."""
+
+    keys: tuple[Term, ...]
+    values: tuple[Term, ...]
 
 
 class UnaryTerm(Term, frozen=True, tag="unary", kw_only=True):
@@ -118,6 +121,10 @@ def _printed(term: Term, level: int) -> str:
             return f"{term.function}({', '.join(_printed(argument, 0) for argument in term.arguments)})"
         case ListTerm():
             return f"[{', '.join(_printed(item, 0) for item in term.items)}]"
+        case MapTerm():
+            keys = [_printed(key, 0) if isinstance(key, LiteralTerm) else f"({_printed(key, 0)})" for key in term.keys]
+            entries = [f"{key}: {_printed(value, 0)}" for key, value in zip(keys, term.values, strict=True)]
+            return "{" + ", ".join(entries) + "}"
         case PlaceholderTerm():
             return "{" + _printed(term.operand, 0) + "}"
     text, own = _operator_text(term)
@@ -183,38 +190,3 @@ def is_same(left: Any, right: Any) -> bool:
     if isinstance(left, tuple) and isinstance(right, tuple):
         return len(left) == len(right) and all(map(is_same, left, right))
     return type(left) is type(right) and bool(left == right) and str(left) == str(right)
-
-
-# ---------------------------------------------------------------- functions
-
-
-class BuiltIn(msgspec.Struct, frozen=True):
-    """A function: the kinds of its parameters, and its type (None: that of its first argument)."""
-
-    name: str
-    parameters: tuple[str, ...]
-    result: ValueType | None
-    text: str
-
-
-_TABLE: Final = (
-    BuiltIn("len", ("sized",), INTEGER, "how many characters, bytes, elements or entries"),
-    BuiltIn("round", ("number", "integer"), DECIMAL, "the number with so many digits after the point, half to even"),
-    BuiltIn("abs", ("number",), None, "the number without its sign"),
-    BuiltIn("lower", ("text",), STRING, "the text in lower case"),
-    BuiltIn("upper", ("text",), STRING, "the text in upper case"),
-    BuiltIn("trim", ("text",), STRING, "the text without blanks at its ends"),
-    BuiltIn("starts_with", ("text", "text"), BOOLEAN, "whether the text begins with the second one"),
-    BuiltIn("ends_with", ("text", "text"), BOOLEAN, "whether the text ends with the second one"),
-    BuiltIn(
-        "matches",
-        ("text", "text"),
-        BOOLEAN,
-        "whether the regular expression matches a part of the text; `$` is its very end",
-    ),
-    BuiltIn("current_timestamp", (), TIMESTAMP, "the time of the execution, the same for all its steps"),
-    BuiltIn("current_year", (), INTEGER, "its year, in UTC"),
-)
-FUNCTIONS: Final[dict[str, BuiltIn]] = {function.name: function for function in _TABLE}
-AGGREGATES: Final = ("SUM", "COUNT", "AVG", "MIN", "MAX")
-FORMS: Final = ("old", "all", "any")

@@ -17,6 +17,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from lyra.vesper.python.numbers import EXACT, kind_of
+from lyra.vesper.python.operators import key_text
 from lyra.vesper.values.limits import DECIMAL_DIGITS_MAX, DECIMAL_EXPONENT_MAX, VALUE_DEPTH_MAX
 from lyra.vesper.values.outcome import NodeError
 from lyra.vesper.values.types import INTEGER_MAX, INTEGER_MIN
@@ -107,9 +108,11 @@ def to_bytes(value: Any, where: str) -> bytes:
     if not isinstance(value, str):
         raise _mismatch(where, "bytes, or their base64 text", value)
     try:
-        return base64.b64decode(value, validate=True)
+        if len(value) % 4 == 0:  # the library accepts a needless = after whole groups
+            return base64.b64decode(value, validate=True)
     except (binascii.Error, ValueError):
-        raise Mismatch(f"{where} must be base64 text") from None
+        pass
+    raise Mismatch(f"{where} must be base64 text")
 
 
 def to_timestamp(value: Any, where: str) -> datetime:
@@ -124,6 +127,25 @@ def to_timestamp(value: Any, where: str) -> datetime:
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
     except (OverflowError, ValueError):
         raise Mismatch(f"{where} is a timestamp out of range") from None
+
+
+_DURATION: Final = re.compile(r"([+-]?[0-9]{1,9}(?:\.[0-9]{1,9})?) ?(ms|s|m|h|d|w)")
+_UNITS: Final[dict[str, Decimal | int]] = {
+    "ms": Decimal("0.001"),
+    "s": 1,
+    "m": 60,
+    "h": 3600,
+    "d": 86_400,
+    "w": 604_800,
+}
+
+
+def to_duration(value: Any, where: str) -> Decimal:
+    """Return a number of seconds, also of a text such as 30d or 1.5h."""
+    match = _DURATION.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        return to_decimal(value, where)
+    return EXACT.multiply(to_decimal(match[1], where), _UNITS[match[2]])
 
 
 def to_null(value: Any, where: str) -> None:
@@ -255,12 +277,33 @@ def map_of(key: Coercer, value: Coercer) -> Coercer:
     def to_map(entries: Any, where: str) -> dict[str, Any]:
         if not isinstance(entries, dict):
             raise _mismatch(where, "a map", entries)
-        return {
-            key(to_string(name, f"a key of {where}"), f"a key of {where}"): value(element, f"{where}.{name}")
-            for name, element in entries.items()
+        result = {
+            key(name, f"a key of {where}"): value(element, f"{where}.{name}") for name, element in entries.items()
         }
+        if len(result) != len(entries):
+            raise Mismatch(f"{where} has a key twice")
+        return result
 
     return to_map
+
+
+def key_of(kind: str) -> Coercer:
+    """Return a coercer of keys that are no texts: to the text that stands for the key."""
+    coerce: Coercer = {"boolean": to_boolean, "integer": to_integer, "decimal": to_decimal, "timestamp": to_timestamp}[
+        kind
+    ]
+
+    def to_key(key: Any, where: str) -> str:
+        if isinstance(key, str) and kind == "boolean":
+            key = {"true": True, "false": False}.get(key, key)
+        elif isinstance(key, str) and kind == "integer" and _INTEGER.fullmatch(key):
+            key = int(key)
+        return key_text(coerce(key, where), kind)
+
+    return to_key
+
+
+_INTEGER: Final = re.compile(r"-?[0-9]{1,19}")
 
 
 # Name, coercer, whether it is required, the value where it is absent.

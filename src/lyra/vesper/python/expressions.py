@@ -12,8 +12,11 @@ import ast
 from collections.abc import Mapping
 from typing import Final
 
+import msgspec
+
 from lyra.vesper import ir
 from lyra.vesper.charges import is_charged
+from lyra.vesper.expressions.functions import FUNCTIONS
 from lyra.vesper.python.kinds import (
     FULL,
     Interval,
@@ -56,16 +59,59 @@ _ARITHMETIC: Final[dict[str, tuple[type[ast.operator], str]]] = {
 }
 _AGGREGATES: Final = {"count": "count", "avg": "average", "min": "smallest", "max": "largest", "sum": "total"}
 _FUNCTIONS: Final = {
-    "len": "size",
-    "round": "round_number",
     "abs": "absolute",
+    "floor": "floor",
+    "ceil": "ceil",
+    "round": "round_number",
+    "div": "divide_whole",
+    "min": "smallest_of",
+    "max": "largest_of",
+    "clamp": "clamp",
+    "len": "size",
     "lower": "to_lower",
     "upper": "to_upper",
     "trim": "trimmed",
     "starts_with": "starts_with",
     "ends_with": "ends_with",
     "matches": "regex_matches",
+    "slice": "part_of",
+    "replace": "replaced",
+    "split": "split_text",
+    "join": "join_texts",
+    "pad_left": "pad_left",
+    "pad_right": "pad_right",
+    "append": "appended",
+    "concat": "concatenated",
+    "sort": "sorted_list",
+    "reverse": "reversed_list",
+    "distinct": "distinct",
+    "take": "first_of",
+    "zip": "pairs",
+    "get": "item_or",
+    "keys": "keys_of",
+    "values": "values_of",
+    "put": "with_entry",
+    "map_of": "map_from",
+    "map_key": "map_key",
+    "timestamp": "parse_iso",
+    "milliseconds": "milliseconds_in",
+    "year": "year_of",
+    "month": "month_of",
+    "day": "day_of",
+    "hour": "hour_of",
+    "minute": "minute_of",
+    "second": "second_of",
+    "microsecond": "microsecond_of",
+    "weekday": "weekday_of",
+    "day_of_year": "day_of_year",
+    "format_timestamp": "format_timestamp",
+    "parse_timestamp": "parse_timestamp",
+    "add_days": "add_days",
+    "add_months": "add_months",
+    "add_years": "add_years",
+    "start_of": "start_of",
 }
+_SECONDS: Final = {"seconds": 1, "minutes": 60, "hours": 3600, "days": 86_400, "weeks": 604_800}
 
 
 class PythonScope:
@@ -193,6 +239,11 @@ class ExpressionWriter:
                 return self._text(node)
             case ir.FunctionCall():
                 return self._call(node)
+            case ir.Conditional():
+                condition = self.condition(node.condition)
+                return ast.IfExp(condition, self.lazy(node.then), self.lazy(node.otherwise))
+            case ir.Coalesce():
+                return self._coalesce(node)
             case ir.Old():
                 return self._old(node)
             case ir.Host():
@@ -408,7 +459,39 @@ class ExpressionWriter:
         arguments = self.operands(*node.arguments)
         if all(_is_text(kind) for kind in kinds) and node.function in _TEXT_METHODS:
             return call(attribute(arguments[0], _TEXT_METHODS[node.function]), *arguments[1:])
-        return self.helper(_FUNCTIONS[node.function], *arguments)
+        if node.function in _SECONDS:
+            return self.helper("seconds_in", arguments[0], ast.Constant(_SECONDS[node.function]))
+        if node.function == "round" and len(arguments) == 1:
+            return self.helper("round_whole", arguments[0])
+        row = FUNCTIONS[node.function]
+        result = self.helper(_FUNCTIONS[node.function], *arguments)
+        limits = {"text": ("chars_max", self.module.text_limit), "array": ("bytes_max", self.module.array_limit)}
+        if row.bound:
+            keyword, limit = limits[row.bound]
+            result.keywords = [ast.keyword(keyword, value) for value in limit()]
+        if row.charge and is_charged(ir.FunctionCall, in_loop=self.in_loop):
+            result = self.run_method("charged", result.func, *arguments)
+            result.keywords = [ast.keyword(keyword, value) for value in limit()] if row.bound else []
+        return result
+
+    def _coalesce(self, node: ir.Coalesce) -> ast.expr:
+        """Return the first operand that is not null. A name can be looked at twice, and nothing that raises or reads
+        the run is behind it."""
+        first, *others = node.operands
+        value = self.value(first)
+        if not others or (isinstance(value, ast.Constant) and value.value is not None):
+            return value
+        if isinstance(value, ast.Constant):
+            return self._coalesce(msgspec.structs.replace(node, operands=tuple(others)))
+        if not isinstance(value, ast.Name):
+            if self.sink is None:
+                lazy = [self.lazy(operand) for operand in others]
+                return self.helper("first_value", *(_thunk(operand) for operand in (value, *lazy)))
+            variable = self.module.names.fresh("value")
+            self.sink.append(assign(variable, value))
+            value = name(variable)
+        rest = self.lazy(others[0] if len(others) == 1 else msgspec.structs.replace(node, operands=tuple(others)))
+        return ast.IfExp(compare(value, ast.IsNot(), ast.Constant(None)), value, rest)
 
     # ------------------------------------------------------------ collections
     def elements(self, part: ir.TypedExpression | ir.ForEachStep, collection: ir.TypedExpression) -> ast.expr:
@@ -509,6 +592,10 @@ _TEXT_METHODS: Final = {
     "starts_with": "startswith",
     "ends_with": "endswith",
 }
+
+
+def _thunk(value: ast.expr) -> ast.expr:
+    return ast.Lambda(ast.arguments([], [], None, [], [], None, []), value)
 
 
 def _is(left: ast.expr, right: ast.expr) -> ast.expr:

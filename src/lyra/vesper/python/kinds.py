@@ -16,6 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from lyra.vesper import ir
+from lyra.vesper.expressions.functions import FUNCTIONS
 from lyra.vesper.values.types import (
     ANY,
     BOOLEAN,
@@ -115,16 +116,12 @@ _CONSTANTS: Final[dict[type, ValueType]] = {
     datetime: TIMESTAMP,
     type(None): NULL,
 }
-_CALLS: Final[dict[str, ValueType]] = {
-    "round": DECIMAL,
-    "lower": STRING,
-    "upper": STRING,
-    "trim": STRING,
-    "starts_with": BOOLEAN,
-    "ends_with": BOOLEAN,
-    "matches": BOOLEAN,
-    "current_timestamp": TIMESTAMP,
-    "current_year": INTEGER,
+_RESULTS: Final[dict[str, ValueType]] = {
+    "integer": INTEGER,
+    "decimal": DECIMAL,
+    "string": STRING,
+    "boolean": BOOLEAN,
+    "timestamp": TIMESTAMP,
 }
 _CONDITIONS: Final = (ir.Not, ir.Compare, ir.Membership, ir.IsNull, ir.Logic, ir.Quantifier)
 
@@ -156,6 +153,10 @@ def kind_of(node: ir.TypedExpression, known: Known) -> ValueType:
             return STRING
         case ir.FunctionCall():
             return _call_kind(node, known)
+        case ir.Conditional():
+            return joined(kind_of(node.then, known), kind_of(node.otherwise, known))
+        case ir.Coalesce():
+            return _coalesce_kind(node, known)
         case ir.Old():
             return known.get(f"old({node.slot})", ANY)
         case ir.Aggregate():
@@ -201,6 +202,8 @@ def _arithmetic_kind(node: ir.Arithmetic, known: Known) -> ValueType:
     left, right = kind_of(node.left, known), kind_of(node.right, known)
     if node.operator == "+" and _is_text(left) and _is_text(right):
         return STRING
+    if TIMESTAMP in (left, right) and node.operator in "+-":
+        return NUMBER if left == right and node.operator == "-" else TIMESTAMP
     if not (is_number(left) and is_number(right)):
         return ANY
     if is_decimal(left) or is_decimal(right):
@@ -209,12 +212,42 @@ def _arithmetic_kind(node: ir.Arithmetic, known: Known) -> ValueType:
 
 
 def _call_kind(node: ir.FunctionCall, known: Known) -> ValueType:
-    if node.function == "len":
-        return _length_kind(kind_of(node.arguments[0], known))
-    if node.function == "abs":
-        kind = kind_of(node.arguments[0], known)
-        return kind if is_number(kind) else ANY
-    return _CALLS.get(node.function, ANY)
+    """Return the kind of a call: by the signature, or by the kinds of the arguments where it is theirs."""
+    kinds = [kind_of(argument, known) for argument in node.arguments]
+    match node.function:
+        case "len":
+            return _length_kind(kinds[0])
+        case "round" if len(kinds) == 1:
+            return INTEGER
+        case "split":
+            return Array(STRING)
+        case "slice" if _is_text(kinds[0]):
+            return STRING
+        case "slice" | "sort" | "reverse" | "distinct" | "take" if isinstance(kinds[0], Array):
+            return kinds[0]
+        case "append" if isinstance(kinds[0], Array):
+            return Array(joined(kinds[0].item, kinds[1]))
+        case "abs" | "min" | "max" | "clamp" | "seconds" | "minutes" | "hours" | "days" | "weeks":
+            result = joined_all(kinds)
+            return result if is_number(result) or result in (STRING, TIMESTAMP) else ANY
+    row = FUNCTIONS[node.function].result
+    result = _RESULTS.get(row.name, ANY)
+    return Nullable(result) if row.is_nullable and result != ANY else result
+
+
+def _coalesce_kind(node: ir.Coalesce, known: Known) -> ValueType:
+    kinds = [kind for kind in (kind_of(operand, known) for operand in node.operands) if kind != NULL]
+    inner = joined_all([kind.type if isinstance(kind, Nullable) else kind for kind in kinds])
+    is_sure = any(kind != ANY and not isinstance(kind, Nullable) for kind in kinds)
+    return inner if is_sure or inner == ANY else Nullable(inner)
+
+
+def joined_all(kinds: list[ValueType]) -> ValueType:
+    """Return a type that values of all of them have."""
+    result: ValueType | None = None
+    for kind in kinds:
+        result = joined(result, kind)
+    return ANY if result is None else result
 
 
 def _aggregate_kind(node: ir.Aggregate, known: Known) -> ValueType:

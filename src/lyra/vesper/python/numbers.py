@@ -8,6 +8,7 @@ values whose kind only a run knows; generated code with known kinds uses Python'
 from __future__ import annotations
 
 import decimal
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final, NoReturn
 
@@ -37,7 +38,11 @@ _WIDE_DIGITS: Final = 4 * DECIMAL_DIGITS_MAX
 _ROUNDING: Final = {
     "half_even": decimal.ROUND_HALF_EVEN,
     "half_up": decimal.ROUND_HALF_UP,
+    "half_down": decimal.ROUND_HALF_DOWN,
+    "up": decimal.ROUND_UP,
     "down": decimal.ROUND_DOWN,
+    "ceiling": decimal.ROUND_CEILING,
+    "floor": decimal.ROUND_FLOOR,
 }
 # A quotient rounded by 05UP keeps a trace of the digits it lost, so that rounding it again equals rounding once.
 _STICKY: Final = decimal.Context(prec=64, rounding=decimal.ROUND_05UP, traps=_TRAPS[1:])
@@ -83,6 +88,7 @@ _KINDS: Final[dict[type, str]] = {
     Decimal: "decimal",
     str: "string",
     bytes: "bytes",
+    datetime: "timestamp",
     list: "array",
     dict: "map",
     frozenset: "set",
@@ -103,6 +109,10 @@ def add(left: Any, right: Any, chars_max: int = TEXT_MAX) -> Any:
         return _exactly(EXACT.add, left, right)
     if isinstance(left, str) and isinstance(right, str):
         return joined(left, right, chars_max)
+    if isinstance(left, datetime) and is_number(right):
+        return moved(left, right, 1)
+    if is_number(left) and isinstance(right, datetime):
+        return moved(right, left, 1)
     _mismatch("+", left, right)
 
 
@@ -111,7 +121,36 @@ def subtract(left: Any, right: Any) -> Any:
         return checked(left - right)
     if is_number(left) and is_number(right):
         return _exactly(EXACT.subtract, left, right)
+    if isinstance(left, datetime) and is_number(right):
+        return moved(left, right, -1)
+    if isinstance(left, datetime) and isinstance(right, datetime):
+        return seconds_between(left, right)
     _mismatch("-", left, right)
+
+
+_MICROSECOND: Final = Decimal("0.000001")
+_SECONDS_MAX: Final = 400_000_000_000  # more than from the year 1 to 9999
+
+
+def moved(time: datetime, seconds: int | Decimal, sign: int) -> datetime:
+    """Return the time so many seconds later or earlier, to the nearest microsecond."""
+    if not -_SECONDS_MAX <= seconds <= _SECONDS_MAX:
+        raise overflow()
+    if isinstance(seconds, Decimal):
+        rounded = seconds.quantize(_MICROSECOND, decimal.ROUND_HALF_EVEN, wide(64))
+        micros = int(EXACT.scaleb(rounded, 6))
+    else:
+        micros = seconds * 10**6
+    try:
+        return time + timedelta(microseconds=sign * micros)
+    except OverflowError:
+        raise overflow() from None
+
+
+def seconds_between(later: datetime, earlier: datetime) -> int | Decimal:
+    """Return the exact number of seconds: an integer, or a decimal with six digits."""
+    micros = (later - earlier) // timedelta(microseconds=1)
+    return EXACT.scaleb(Decimal(micros), -6) if micros % 10**6 else micros // 10**6
 
 
 def multiply(left: Any, right: Any) -> Any:
@@ -154,10 +193,11 @@ def remainder(left: Any, right: Any) -> Any:
     digits = max(Decimal(left).adjusted() - Decimal(right).adjusted(), 0) + 2
     if digits <= DECIMAL_DIGITS_MAX:
         return _exactly(EXACT.remainder, left, right)
-    return _exactly(EXACT.plus, _exactly(_wide(digits + _WIDE_DIGITS).remainder, left, right))
+    return _exactly(EXACT.plus, _exactly(wide(digits + _WIDE_DIGITS).remainder, left, right))
 
 
-def _wide(digits: int, rounding: str = decimal.ROUND_HALF_EVEN) -> decimal.Context:
+def wide(digits: int, rounding: str = decimal.ROUND_HALF_EVEN) -> decimal.Context:
+    """Return a context for so many digits, in which a result may be rounded."""
     return decimal.Context(
         prec=digits, Emin=-4 * DECIMAL_EXPONENT_MAX, Emax=4 * DECIMAL_EXPONENT_MAX, rounding=rounding, traps=_TRAPS[1:]
     )
@@ -183,10 +223,12 @@ def _unit(scale: int) -> Decimal:
     return _UNITS[scale] if 0 <= scale < len(_UNITS) else Decimal((0, (1,), -scale))
 
 
-def round_number(value: Any, scale: Any, rounding: str = "half_even") -> Decimal:
+def round_number(value: Any, scale: Any, rounding: Any = "half_even") -> Decimal:
     """Return the number with exactly `scale` digits after the point."""
     if not is_number(value) or type(scale) is not int:
         raise NodeError("type_error", "round takes a number and how many digits to keep after the point")
+    if type(rounding) is not str or rounding not in _ROUNDING:
+        raise NodeError("type_error", f"the mode of round is one of {', '.join(_ROUNDING)}")
     if not 0 <= scale <= DECIMAL_DIGITS_MAX:
         raise NodeError("type_error", f"a number cannot have {scale} digits after the point")
     return _quantized(Decimal(value), scale, rounding)
@@ -199,7 +241,7 @@ def _quantized(value: Decimal, scale: int, rounding: str) -> Decimal:
         pass  # more digits than that context has
     try:
         digits = max(value.adjusted() + scale, 0) + 2
-        context = _wide(min(digits, _WIDE_DIGITS))
+        context = wide(min(digits, _WIDE_DIGITS))
         return EXACT.plus(value.quantize(_unit(scale), rounding=_ROUNDING[rounding], context=context))
     except ArithmeticError:
         raise overflow() from None
@@ -213,5 +255,5 @@ def round_quotient(left: Any, right: Any, scale: int, rounding: str) -> Decimal:
         raise NodeError("division_by_zero", "division by zero")
     left, right = Decimal(left), Decimal(right)
     digits = max(left.adjusted() - right.adjusted() + 1 + scale, 1) + 2
-    context = _STICKY if digits <= _STICKY.prec else _wide(digits, decimal.ROUND_05UP)
+    context = _STICKY if digits <= _STICKY.prec else wide(digits, decimal.ROUND_05UP)
     return _quantized(_exactly(context.divide, left, right), scale, rounding)

@@ -8,7 +8,7 @@ timestamps in UTC with Z. Aggregates, groups and matrix products are here too.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Final
 
@@ -164,6 +164,20 @@ def timestamp_text(value: datetime) -> str:
     return f"{value.year:04d}-{value.month:02d}-{value.day:02d}T{value.strftime(form)}Z"
 
 
+def key_text(value: Any, kind: str) -> str:
+    """Return the text that stands for a key in a map of keys of the kind."""
+    if kind == "boolean" and isinstance(value, bool):
+        return "true" if value else "false"
+    if kind == "integer" and type(value) is int:
+        return str(value)
+    if kind == "decimal" and is_number(value):
+        text = decimal_text(Decimal(value))
+        return text.rstrip("0").rstrip(".") if "." in text else text
+    if kind == "timestamp" and isinstance(value, datetime):
+        return timestamp_text(value.astimezone(UTC))
+    raise NodeError("type_error", f"a map of keys of type {kind} does not take {kind_of(value)}")
+
+
 def text_of(*parts: Any, chars_max: int = TEXT_MAX) -> str:
     """Return a template's text: the parts in a row."""
     return short_text("".join([part if type(part) is str else _text(part) for part in parts]), chars_max)
@@ -192,35 +206,36 @@ def _text(value: Any) -> str:
     raise NodeError("type_error", f"{kind_of(value)} has no text in a template")
 
 
-def _string(value: Any, function: str) -> str:
+def string_argument(value: Any, function: str) -> str:
+    """Return an argument that is a text."""
     if isinstance(value, str):
         return value
     raise NodeError("type_error", f"{function} takes a string, not {kind_of(value)}")
 
 
 def to_lower(value: Any) -> str:
-    return _string(value, "lower").lower()
+    return string_argument(value, "lower").lower()
 
 
 def to_upper(value: Any) -> str:
-    return _string(value, "upper").upper()
+    return string_argument(value, "upper").upper()
 
 
 def trimmed(value: Any) -> str:
-    return _string(value, "trim").strip()
+    return string_argument(value, "trim").strip()
 
 
 def starts_with(value: Any, start: Any) -> bool:
-    return _string(value, "starts_with").startswith(_string(start, "starts_with"))
+    return string_argument(value, "starts_with").startswith(string_argument(start, "starts_with"))
 
 
 def ends_with(value: Any, end: Any) -> bool:
-    return _string(value, "ends_with").endswith(_string(end, "ends_with"))
+    return string_argument(value, "ends_with").endswith(string_argument(end, "ends_with"))
 
 
 def regex_matches(value: Any, pattern: Any) -> bool:
     """Return whether the pattern occurs in the text; its time grows with the text only."""
-    value, pattern = _string(value, "matches"), _string(pattern, "matches")
+    value, pattern = string_argument(value, "matches"), string_argument(pattern, "matches")
     try:
         match, _ = compile_pattern(pattern).search(value, 0, PATTERN_STEPS_MAX)
     except BadPattern as error:
@@ -232,14 +247,15 @@ def regex_matches(value: Any, pattern: Any) -> bool:
 
 # ---------------------------------------------------------------- transforms
 
-_MEMORY_BYTES: Final = MEMORY_MB_DEFAULT * 1024 * 1024
+MEMORY_BYTES: Final = MEMORY_MB_DEFAULT * 1024 * 1024
 
 
-def _too_large() -> NodeError:
+def too_large() -> NodeError:
+    """Return the error of an array that takes too much memory."""
     return NodeError("resource_limit", "the array takes more memory than the node may")
 
 
-def fitting(elements: list[Any], bytes_max: int = _MEMORY_BYTES) -> Iterable[Any]:
+def fitting(elements: list[Any], bytes_max: int = MEMORY_BYTES) -> Iterable[Any]:
     """Return the elements of an array, to make an array of as many; an error after so many that it would be too
     large."""
     count_max = bytes_max // ELEMENT_BYTES
@@ -248,17 +264,17 @@ def fitting(elements: list[Any], bytes_max: int = _MEMORY_BYTES) -> Iterable[Any
 
 def _until(elements: list[Any], count_max: int) -> Iterator[Any]:
     yield from elements[:count_max]
-    raise _too_large()
+    raise too_large()
 
 
-def collected(values: Iterable[Any], bytes_max: int = _MEMORY_BYTES) -> list[Any]:
+def collected(values: Iterable[Any], bytes_max: int = MEMORY_BYTES) -> list[Any]:
     """Return an array of values among which there may be texts, if it is not too large."""
     result: list[Any] = []
     left = bytes_max
     for value in values:
         left -= ELEMENT_BYTES + (len(value) if type(value) is str else 0)
         if left < 0:
-            raise _too_large()
+            raise too_large()
         result.append(value)
     return result
 
@@ -329,16 +345,16 @@ _FUNCTIONS: Final[dict[str, Callable[[Any], Any]]] = {
 }
 
 
-def _token(value: Any) -> Any:
+def value_token(value: Any) -> Any:
     """Return a hashable stand-in: equal for values that are equal by the language's rule."""
     if isinstance(value, bool):
         return ("boolean", value)
     if isinstance(value, list):
-        return ("array", tuple(map(_token, value)))
+        return ("array", tuple(map(value_token, value)))
     if isinstance(value, dict):
-        return ("map", frozenset((key, _token(element)) for key, element in value.items()))
+        return ("map", frozenset((key, value_token(element)) for key, element in value.items()))
     if isinstance(value, frozenset):
-        return ("set", frozenset(map(_token, value)))
+        return ("set", frozenset(map(value_token, value)))
     return ("number", value) if isinstance(value, int | Decimal) else (type(value).__name__, value)
 
 
@@ -352,7 +368,7 @@ def grouped(
     groups: dict[Any, tuple[list[Any], list[Any]]] = {}
     for element in in_order(collection):
         values = [key(element) for _, key in keys]
-        groups.setdefault(tuple(map(_token, values)), (values, []))[1].append(element)
+        groups.setdefault(tuple(map(value_token, values)), (values, []))[1].append(element)
     if not keys:
         members = groups[()][1] if groups else []
         return _row((), [], members, aggregations)

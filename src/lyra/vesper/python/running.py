@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from copy import copy
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from lyra.errors import ContractViolation
 from lyra.vesper.effects.request import (
@@ -26,6 +26,7 @@ from lyra.vesper.effects.request import (
 )
 from lyra.vesper.ir import TRANSACTION, StepRetry
 from lyra.vesper.python.coercion import Coercer, Mismatch, to_any
+from lyra.vesper.python.functions import size_of
 from lyra.vesper.python.numbers import arithmetic_error
 from lyra.vesper.python.operators import text_of
 from lyra.vesper.values.outcome import Execution, NodeError, new_execution
@@ -58,6 +59,7 @@ __all__ = [
     "written_if_present",
 ]
 
+T = TypeVar("T")
 _STEPS_BETWEEN_CLOCKS: Final = 256
 
 
@@ -256,6 +258,11 @@ class NodeRun:
         """Count the elements that a loop goes over."""
         self.tick(len(elements))
         return elements
+
+    def charged(self, function: Callable[..., T], *arguments: Any, **limits: int) -> T:
+        """Return the value of a function, after its arguments are counted as steps."""
+        self.tick(size_of(arguments))
+        return function(*arguments, **limits)
 
     def unverified(self, text: str) -> bool:
         """Note a contract that cannot be judged. It stops nothing, so this is true."""

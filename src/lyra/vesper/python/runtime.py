@@ -1,4 +1,4 @@
-"""What a generated module imports: coercion, numbers, operators, transforms and the state of a run.
+"""What a generated module imports: coercion, numbers, operators, functions, transforms and the state of a run.
 
 A generated file runs on its own where `lyra-agents` is installed. It needs this module and nothing else of Lyra, so all
 that is imported here is meant for others.
@@ -17,6 +17,7 @@ from lyra.vesper.python.coercion import (
     exact_decimal,
     exact_scaled,
     exact_timestamp,
+    key_of,
     map_of,
     nullable,
     record_of,
@@ -26,10 +27,40 @@ from lyra.vesper.python.coercion import (
     to_boolean,
     to_bytes,
     to_decimal,
+    to_duration,
     to_integer,
     to_null,
     to_string,
     to_timestamp,
+)
+from lyra.vesper.python.functions import (
+    appended,
+    ceil,
+    clamp,
+    concatenated,
+    distinct,
+    divide_whole,
+    first_of,
+    first_value,
+    floor,
+    item_or,
+    join_texts,
+    keys_of,
+    largest_of,
+    map_from,
+    map_key,
+    pad_left,
+    pad_right,
+    pairs,
+    part_of,
+    replaced,
+    reversed_list,
+    round_whole,
+    smallest_of,
+    sorted_list,
+    split_text,
+    values_of,
+    with_entry,
 )
 from lyra.vesper.python.numbers import (
     EXACT,
@@ -108,6 +139,26 @@ from lyra.vesper.python.running import (
     without_absent,
     written,
     written_if_present,
+)
+from lyra.vesper.python.times import (
+    add_days,
+    add_months,
+    add_years,
+    day_of,
+    day_of_year,
+    format_timestamp,
+    hour_of,
+    microsecond_of,
+    milliseconds_in,
+    minute_of,
+    month_of,
+    parse_iso,
+    parse_timestamp,
+    second_of,
+    seconds_in,
+    start_of,
+    weekday_of,
+    year_of,
 )
 from lyra.vesper.values.outcome import NodeError
 from lyra.vesper.values.types import INTEGER_MAX, INTEGER_MIN

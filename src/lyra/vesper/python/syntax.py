@@ -20,6 +20,7 @@ from lyra.vesper.values.limits import MEMORY_MB_DEFAULT, TEXT_MAX
 from lyra.vesper.values.types import (
     BOOLEAN,
     BYTES,
+    DURATION,
     INTEGER,
     STRING,
     TIMESTAMP,
@@ -31,6 +32,7 @@ from lyra.vesper.values.types import (
     RecordType,
     SetType,
     ValueType,
+    key_kind,
 )
 
 
@@ -181,6 +183,8 @@ class ModuleParts:
                 inner = self.annotation(kind.type)
                 is_any = isinstance(inner, ast.Name) and inner.id == "Any"
                 return inner if is_any else ast.BinOp(inner, ast.BitOr(), ast.Constant(None))
+        if kind == DURATION:
+            return self.imported("decimal", "Decimal")
         if kind == TIMESTAMP:
             return self.imported("datetime", "datetime")
         return name(plain[kind]) if kind in plain else self.any()
@@ -202,6 +206,8 @@ class ModuleParts:
         simple = {STRING: "to_string", INTEGER: "to_integer", BOOLEAN: "to_boolean"}
         exact = {BYTES: "bytes", TIMESTAMP: "timestamp"}
         prefix = "exact" if is_output else "to"
+        if kind == DURATION:
+            return self.runtime("exact_decimal" if is_output else "to_duration")
         if kind in simple:
             return self.runtime(simple[kind])
         if kind in exact:
@@ -221,12 +227,17 @@ class ModuleParts:
                 maker = self.runtime("array_of" if isinstance(kind, Array) else "set_of")
                 return self._coercer_constant("items", call(maker, self.coercer(kind.item, is_output=is_output)))
             case MapType():
-                key = kind.key if isinstance(kind.key, EnumType) else STRING
-                entry = [self.coercer(part, is_output=is_output) for part in (key, kind.value)]
+                entry = [self._key_coercer(kind.key), self.coercer(kind.value, is_output=is_output)]
                 return self._coercer_constant("map", call(self.runtime("map_of"), *entry))
             case RecordType():
                 return self._record_coercer(kind, is_output=is_output)
         return self.runtime("to_null" if getattr(kind, "kind", "") == "null" else f"{prefix}_any")
+
+    def _key_coercer(self, kind: ValueType) -> ast.expr:
+        word = key_kind(kind)
+        if word in ("string", "any"):
+            return self.coercer(kind if isinstance(kind, EnumType) else STRING)
+        return self._coercer_constant("key", call(self.runtime("key_of"), ast.Constant(word)))
 
     def _coercer_constant(self, hint: str, value: ast.expr) -> ast.expr:
         return self.constant(f"to_{hint}", value)

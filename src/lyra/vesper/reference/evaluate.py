@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from lyra.core.linear_regex import BadPattern, TooManySteps
 from lyra.vesper import ir
 from lyra.vesper.charges import is_charged
+from lyra.vesper.reference.functions import call_function, length, round_to
 from lyra.vesper.reference.values import (
     arithmetic,
     equal,
@@ -27,9 +27,8 @@ from lyra.vesper.reference.values import (
     text,
     type_error,
 )
-from lyra.vesper.values.limits import ELEMENT_BYTES, PATTERN_STEPS_MAX, TEXT_MAX
+from lyra.vesper.values.limits import ELEMENT_BYTES, TEXT_MAX
 from lyra.vesper.values.outcome import Execution, NodeError
-from lyra.vesper.values.patterns import compile_pattern
 from lyra.vesper.values.types import ANY
 
 Variables = Mapping[str, Any]
@@ -113,7 +112,7 @@ def evaluate(expression: ir.TypedExpression, variables: Variables, budget: StepM
         case ir.ItemOf():
             return _item(value_of(expression.target), value_of(expression.index))
         case ir.Length():
-            return _length(value_of(expression.target))
+            return length(value_of(expression.target))
         case ir.Negate():
             return negated(value_of(expression.operand))
         case ir.Not():
@@ -129,25 +128,25 @@ def evaluate(expression: ir.TypedExpression, variables: Variables, budget: StepM
             return _is_member(value_of(expression.item), value_of(expression.collection))
         case ir.IsNull():
             return value_of(expression.operand) is None
-        case ir.Logic(operator="and"):
-            return is_true(expression.left, variables, budget) and is_true(expression.right, variables, budget)
-        case ir.Logic(operator="or"):
-            return is_true(expression.left, variables, budget) or is_true(expression.right, variables, budget)
-        case ir.Logic(operator="implies"):
-            return not is_true(expression.left, variables, budget) or is_true(expression.right, variables, budget)
+        case ir.Logic():
+            is_left = is_true(expression.left, variables, budget)
+            is_decided = is_left if expression.operator == "or" else not is_left
+            return expression.operator != "and" if is_decided else is_true(expression.right, variables, budget)
         case ir.Quantifier():
             return _quantifier(expression, variables, budget)
         case ir.Aggregate():
             return aggregate(expression.function, _elements(expression, variables, budget))
         case ir.FunctionCall():
-            return _call(expression.function, [value_of(part) for part in expression.arguments], budget)
+            return call_function(expression, [value_of(part) for part in expression.arguments], budget)
+        case ir.Conditional():
+            is_then = is_true(expression.condition, variables, budget)
+            return value_of(expression.then if is_then else expression.otherwise)
+        case ir.Coalesce():
+            return next((value for part in expression.operands if (value := value_of(part)) is not None), None)
         case ir.Host():
             return _ask(expression.name, expression.arguments, variables, budget)
         case ir.Old():
-            old = budget.olds[expression.slot]
-            if isinstance(old, NodeError):
-                raise old
-            return old
+            return _recall(budget.olds[expression.slot])
         case ir.ListOf():
             return [value_of(item) for item in expression.items]
         case ir.MapOf():
@@ -200,9 +199,14 @@ def _map(expression: ir.MapOver, variables: Variables, budget: StepMeter) -> lis
 def _name(name: str, variables: Variables) -> Any:
     if name not in variables:
         raise Unjudged(f"no {name}")
-    if isinstance(variables[name], NodeError):
-        raise variables[name]
-    return variables[name]
+    return _recall(variables[name])
+
+
+def _recall(value: Any) -> Any:
+    """Return a value that was kept, or raise the error that was kept in its place."""
+    if isinstance(value, NodeError):
+        raise value
+    return value
 
 
 def _field(target: Any, name: str) -> Any:
@@ -226,14 +230,6 @@ def _item(target: Any, index: Any) -> Any:
     raise type_error("no such element")
 
 
-def _length(target: Any) -> int | None:
-    if target is None:
-        return None
-    if kind(target) in ("string", "bytes", "list", "set", "map"):
-        return len(target)
-    raise type_error("no length")
-
-
 def _rounded(expression: ir.Rounded, variables: Variables, budget: StepMeter) -> Any:
     operand = expression.operand
     if isinstance(operand, ir.Arithmetic) and operand.operator == "/":
@@ -243,13 +239,7 @@ def _rounded(expression: ir.Rounded, variables: Variables, budget: StepMeter) ->
         if right == 0:
             raise NodeError("division_by_zero", "division by zero")
         return rounded(parts(left)[0] / parts(right)[0], expression.scale, expression.rounding)
-    return _round(evaluate(operand, variables, budget), expression.scale, expression.rounding)
-
-
-def _round(value: Any, scale: Any, rounding: str) -> Any:
-    if not is_number(value) or not isinstance(scale, int) or isinstance(scale, bool):
-        raise type_error("round needs numbers")
-    return rounded(parts(value)[0], scale, rounding)
+    return round_to(evaluate(operand, variables, budget), expression.scale, expression.rounding)
 
 
 def _compare(operator: str, left: Any, right: Any) -> bool:
@@ -373,48 +363,6 @@ def _matrix_product(part: ir.MatrixProduct, left: Any, right: Any, budget: StepM
             sums.append(total)
         result.append(sums)
     return result
-
-
-def _call(function: str, values: list[Any], budget: StepMeter) -> Any:
-    match function:
-        case "current_timestamp":
-            return budget.execution.now
-        case "current_year":
-            return budget.execution.now.year
-        case "len":
-            return _length(values[0])
-        case "round":
-            return _round(values[0], values[1], "half_even")
-        case "abs":
-            if not is_number(values[0]):
-                raise type_error("abs needs a number")
-            return negated(values[0]) if parts(values[0])[0] < 0 else values[0]
-    if not all(isinstance(value, str) for value in values):
-        raise type_error(f"{function} needs texts")
-    match function:
-        case "lower":
-            return values[0].lower()
-        case "upper":
-            return values[0].upper()
-        case "trim":
-            return values[0].strip()
-        case "starts_with":
-            return values[0][: len(values[1])] == values[1]
-        case "ends_with":
-            return values[0][max(0, len(values[0]) - len(values[1])) :] == values[1]
-        case "matches":
-            return _matches(values[0], values[1])
-    raise AssertionError(function)
-
-
-def _matches(subject: str, pattern: str) -> bool:
-    try:
-        groups, _ = compile_pattern(pattern).search(subject, 0, PATTERN_STEPS_MAX)
-    except BadPattern:
-        raise type_error("a bad pattern") from None
-    except TooManySteps:
-        raise NodeError("resource_limit", "too many steps of a pattern") from None
-    return groups is not None
 
 
 def _ask(name: str, arguments: tuple[ir.TypedExpression, ...], variables: Variables, budget: StepMeter) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import math
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -16,8 +16,10 @@ from lyra.vesper.values.limits import DECIMAL_DIGITS_MAX, DECIMAL_EXPONENT_MAX, 
 from lyra.vesper.values.outcome import NodeError
 from lyra.vesper.values.types import (
     ANY,
+    DECIMAL,
     INTEGER_MAX,
     INTEGER_MIN,
+    STRING,
     Array,
     DecimalType,
     EnumType,
@@ -27,6 +29,7 @@ from lyra.vesper.values.types import (
     Scalar,
     SetType,
     ValueType,
+    key_kind,
 )
 
 
@@ -126,14 +129,39 @@ def read(declared: ValueType, value: Any, depth: int = VALUE_DEPTH_MAX) -> Any:
                 raise _no("not a set")
             return _read_set([read(declared.item, item, depth) for item in value])
         case MapType():
-            if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
+            if not isinstance(value, dict):
                 raise _no("not a map")
-            if isinstance(declared.key, EnumType) and not set(value) <= set(declared.key.values):
-                raise _no("a key that is not one of the texts")
-            return {key: read(declared.value, item, depth) for key, item in value.items()}
+            keys = [_read_key(declared.key, key) for key in value]
+            if len(set(keys)) < len(keys):
+                raise _no("a key twice")
+            return {key: read(declared.value, item, depth) for key, item in zip(keys, value.values(), strict=True)}
         case RecordType():
             return _read_record(declared, value, depth)
     raise AssertionError(declared)
+
+
+def _read_key(declared: ValueType, key: Any) -> str:
+    """Return the text that stands for a key of a map."""
+    of = key_kind(declared)
+    if of in ("string", "any"):
+        return str(read(declared if of == "string" else STRING, key))
+    if of == "boolean" and isinstance(key, str):
+        key = {"true": True, "false": False}.get(key, key)
+    if of == "integer" and isinstance(key, str) and re.fullmatch(r"-?[0-9]{1,19}", key):
+        key = int(key)
+    return key_text(read(DECIMAL if of == "decimal" else declared, key), of)
+
+
+def key_text(key: Any, of: str) -> str:
+    """Return the text that stands for a key in a map of keys of that type."""
+    own = kind(key)
+    is_number_key = own == "number" and (of == "decimal" or (of == "integer" and isinstance(key, int)))
+    if not is_number_key and (own != of or own not in ("boolean", "timestamp")):
+        raise type_error("a key of another type")
+    shown = text(key)
+    while own == "number" and "." in shown and shown[-1] in "0.":
+        shown = shown[:-1]
+    return shown
 
 
 def _read_set(items: list[Any]) -> frozenset[Any]:
@@ -180,11 +208,24 @@ def _read_scalar(name: str, value: Any, depth: int) -> Any:
             return _read_base64(value)
         case "timestamp" if isinstance(value, str | datetime):
             return _read_time(value)
+        case "duration":
+            return _read_duration(value)
         case "null" if value is None:
             return None
         case "any":
             return _read_any(value, depth)
     raise _no(f"not {name}")
+
+
+def _read_duration(value: Any) -> Decimal:
+    match = (
+        re.fullmatch(r"([+-]?[0-9]{1,9}(?:\.[0-9]{1,9})?) ?(ms|s|m|h|d|w)", value) if isinstance(value, str) else None
+    )
+    if match is None:
+        return _read_decimal(value, None)
+    units: dict[str, Fraction | int] = {"ms": Fraction(1, 1000), "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+    count, scale = parts(Decimal(match[1]))
+    return decimal_of(count * Fraction(units[match[2]]), scale + (3 if match[2] == "ms" else 0))
 
 
 def _read_base64(value: str) -> bytes:
@@ -261,10 +302,11 @@ def computed(declared: ValueType, value: Any) -> Any:
     match declared:
         case Nullable():
             return None if value is None else computed(declared.type, value)
-        case DecimalType() if is_number(value):
+        case DecimalType() | Scalar(kind="duration") if is_number(value):
             fraction, scale = parts(value)
+            own = declared.scale if isinstance(declared, DecimalType) else None
             try:
-                return decimal_of(fraction, scale if declared.scale is None else declared.scale)
+                return decimal_of(fraction, scale if own is None else own)
             except NodeError:
                 raise type_error("not exact at its scale") from None
         case Array() if isinstance(value, list):
@@ -275,9 +317,13 @@ def computed(declared: ValueType, value: Any) -> Any:
                 raise type_error("not a set")
             return frozenset(items)
         case MapType() if isinstance(value, dict):
-            if isinstance(declared.key, EnumType) and not set(value) <= set(declared.key.values):
-                raise type_error("a key that is not one of the texts")
-            return {key: computed(declared.value, item) for key, item in value.items()}
+            try:
+                keys = [_read_key(declared.key, key) for key in value]
+            except NodeError:
+                raise type_error("a key of another type") from None
+            if len(set(keys)) < len(keys):
+                raise type_error("a key twice")
+            return {key: computed(declared.value, item) for key, item in zip(keys, value.values(), strict=True)}
         case RecordType() if isinstance(value, dict):
             return _computed_record(declared, value)
         case EnumType() if isinstance(value, str) and value in declared.values:
@@ -381,6 +427,8 @@ def integer(number: int) -> int:
 def arithmetic(operator: str, left: Any, right: Any) -> Any:
     if operator == "+" and isinstance(left, str) and isinstance(right, str):
         return left + right
+    if operator in "+-" and "timestamp" in (kind(left), kind(right)):
+        return _time_arithmetic(operator, left, right)
     if not is_number(left) or not is_number(right):
         raise type_error(f"{operator} needs numbers")
     (first, first_scale), (second, second_scale) = parts(left), parts(right)
@@ -404,6 +452,23 @@ def arithmetic(operator: str, left: Any, right: Any) -> Any:
         case _:
             raise AssertionError(operator)
     return integer(result.numerator) if whole else decimal_of(result, scale)
+
+
+def _time_arithmetic(operator: str, left: Any, right: Any) -> Any:
+    if kind(left) == kind(right) == "timestamp" and operator == "-":
+        span = left - right
+        micros = (span.days * 86_400 + span.seconds) * 10**6 + span.microseconds
+        return micros // 10**6 if micros % 10**6 == 0 else decimal_of(Fraction(micros, 10**6), 6)
+    if operator == "+" and is_number(left):
+        left, right = right, left
+    if kind(left) != "timestamp" or not is_number(right):
+        raise type_error(f"{operator} needs a timestamp and a duration")
+    micros = round(parts(right)[0] * 10**6)  # half-even
+    span = timedelta(days=min(abs(micros) // (86_400 * 10**6), 10**8), microseconds=abs(micros) % (86_400 * 10**6))
+    try:
+        return left + span if (micros >= 0) is (operator == "+") else left - span
+    except OverflowError:
+        raise NodeError("overflow", "no such year") from None
 
 
 def _quotient(value: Fraction, scale: int) -> Decimal:
@@ -444,10 +509,13 @@ def rounded(value: Fraction, scale: int, rounding: str) -> Decimal:
     rest = abs(scaled - down)
     away = down + (1 if scaled > 0 else -1)
     half = Fraction(1, 2)
-    if rounding == "half_even":
-        is_away = rest > half or (rest == half and down % 2 != 0)
-    elif rounding == "half_up":
-        is_away = rest >= half
-    else:
-        is_away = False
+    is_away = {
+        "half_even": rest > half or (rest == half and down % 2 != 0),
+        "half_up": rest >= half,
+        "half_down": rest > half,
+        "down": False,
+        "up": rest > 0,
+        "floor": rest > 0 and scaled < 0,
+        "ceiling": rest > 0 and scaled > 0,
+    }[rounding]
     return decimal_of(Fraction(away if is_away else down, 10**scale), scale)

@@ -55,6 +55,7 @@ QUOTIENT_DIGITS: Final = 28  # of a quotient that is not exact
 TEXT_MAX: Final = 64 * 1024 * 1024  # characters of a text that a step builds
 ELEMENT_BYTES: Final = 64  # what an element of an array counts for, besides the characters of a text
 VALUE_DEPTH_MAX: Final = 64  # lists and maps inside each other in an input
+FORMAT_CHARS_MAX: Final = 1_000  # of a format of times
 PATTERN_STEPS_MAX: Final = 5_000_000  # of one match
 
 SAMPLES_MAX: Final = 10_000_000  # inputs of one differential test

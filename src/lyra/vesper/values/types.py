@@ -1,7 +1,8 @@
 """Types of a node's values, as data: what a `.vsp` file declares and what the checker infers.
 
 Values are plain Python: `str`, `int`, `Decimal`, `bool`, `bytes`, an aware UTC `datetime`, `None`, `list` (array),
-`frozenset` (set, of scalars), `dict` (map and record). `any` stands for values that only a run knows: rows of a query,
+`frozenset` (set, of scalars), `dict` (map and record). A duration is a number of seconds. The keys of a map are texts;
+of a map with other keys, the texts that stand for them. `any` stands for values that only a run knows: rows of a query,
 answers of a server, ambient objects. Nothing here evaluates or coerces.
 """
 
@@ -20,7 +21,7 @@ class ValueType(msgspec.Struct, frozen=True, tag=True, tag_field="is_a"):
 
 
 class Scalar(ValueType, frozen=True, tag="scalar"):
-    """string, integer, boolean, bytes, timestamp, any or null."""
+    """string, integer, boolean, bytes, timestamp, duration, any or null."""
 
     kind: str
 
@@ -80,6 +81,7 @@ INTEGER: Final = Scalar("integer")
 BOOLEAN: Final = Scalar("boolean")
 BYTES: Final = Scalar("bytes")
 TIMESTAMP: Final = Scalar("timestamp")
+DURATION: Final = Scalar("duration")
 ANY: Final = Scalar("any")
 NULL: Final = Scalar("null")
 DECIMAL: Final = DecimalType()
@@ -90,6 +92,7 @@ SCALARS: Final[dict[str, ValueType]] = {
     "boolean": BOOLEAN,
     "bytes": BYTES,
     "timestamp": TIMESTAMP,
+    "duration": DURATION,
     "any": ANY,
 }
 
@@ -123,3 +126,11 @@ def without_null(kind: ValueType) -> ValueType:
 def is_numeric(kind: ValueType) -> bool:
     kind = without_null(kind)
     return isinstance(kind, DecimalType) or kind == INTEGER
+
+
+def key_kind(kind: ValueType) -> str:
+    """Return the word for the keys of a map: string, integer, decimal, boolean, timestamp, or any."""
+    kind = without_null(kind)
+    if isinstance(kind, DecimalType):
+        return "decimal"
+    return "string" if isinstance(kind, EnumType) else describe(kind)
