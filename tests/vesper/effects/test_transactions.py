@@ -15,7 +15,9 @@ from typing import Any
 import pytest
 
 from lyra import vesper
+from lyra.vesper.check.judge import program_of
 from lyra.vesper.effects.database import open_database
+from lyra.vesper.evidence import differential
 from lyra.vesper.evidence.modes import ORDER
 from lyra.vesper.runtime.recording import trace_data
 from tests.vesper.effects.shop import GRANT, NODE, make_tables, rows, runtime
@@ -174,3 +176,11 @@ def test_a_killed_transaction_is_done_once_or_not_at_all(url: str, tmp_path: Pat
     output, errors = second.communicate(timeout=60)
     assert json.loads(output or "{}") == {"status": "success", "outputs": {"left": 4}, "code": ""}, errors
     assert state(url) == (4, 1)
+
+
+def test_generated_inputs_get_through_a_transaction() -> None:
+    """The simulated database answers with numbers where the steps compute with them, so that both ends are compared."""
+    path = Path(__file__).parents[2] / "language" / "vesper" / "transaction" / "take_if_enough.vsp"
+    report = differential.test(program_of(vesper.load(path)), 400, seed=3)
+    assert report.divergences == 0
+    assert report.counts.successes > 5

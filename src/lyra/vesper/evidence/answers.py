@@ -16,7 +16,7 @@ from typing import Any, Final
 from lyra.vesper import ir
 from lyra.vesper.evidence.inputs import Boundaries, Draw, drawer, parts_of
 from lyra.vesper.evidence.likely_inputs import fitting_drawer
-from lyra.vesper.values.types import ANY, BOOLEAN, DECIMAL, STRING, Array, ValueType, without_null
+from lyra.vesper.values.types import ANY, BOOLEAN, DECIMAL, INTEGER, STRING, Array, ValueType, without_null
 
 _CHANGES: Final = ("db.write", "db.update", "db.delete")
 _EMPTY_SHARE: Final = 0.4  # of queries that have no rows
@@ -194,8 +194,9 @@ class _Reading:
                 self._element(part.name, part.collection)
             case ir.Arithmetic():
                 is_text = STRING in (without_null(part.left.type), without_null(part.right.type))
-                for side in (part.left, part.right):
-                    self._use(side, STRING if is_text and part.operator == "+" else DECIMAL)
+                for side, other in ((part.left, part.right), (part.right, part.left)):
+                    number = INTEGER if without_null(other.type) == INTEGER else DECIMAL
+                    self._use(side, STRING if is_text and part.operator == "+" else number)
             case ir.Rounded() | ir.Negate():
                 self._use(part.operand, DECIMAL)
             case ir.Aggregate():
