@@ -218,7 +218,9 @@ def _laid_out(prefix: str, node: ast.expr, suffix: str, indent: str, *, is_brack
             return [f"{indent}{prefix}{{", *_dict_lines(node, indent + _INDENT), f"{indent}}}{suffix}"]
         case ast.ListComp():
             return [f"{indent}{prefix}[", *_comprehension_lines(node, indent + _INDENT), f"{indent}]{suffix}"]
-        case ast.BoolOp() | ast.BinOp() | ast.Compare():
+        case ast.IfExp() if not is_bracketed:
+            return _bracketed(f"{prefix}(", node, ")" + suffix, indent)
+        case ast.BoolOp() | ast.BinOp() | ast.Compare() | ast.IfExp():
             if is_bracketed:
                 return _operator_lines(prefix, node, suffix, indent)
             return _last_operand_lines(prefix, node, suffix, indent) or _bracketed(
@@ -264,6 +266,18 @@ def _operands_of(node: ast.expr) -> list[_Operand]:
             is_chain = isinstance(node.left, ast.BinOp) and _binding(node.left) == binding
             first = _operands_of(node.left) if is_chain else [("", node.left, _binding(node.left) < binding)]
             return [*first, (_OPERATORS[type(node.op)], node.right, _binding(node.right) <= binding)]
+        case ast.IfExp():
+            (_, value, is_inside), *rest = (
+                _operands_of(node.orelse)
+                if isinstance(node.orelse, ast.IfExp)
+                else [("", node.orelse, _binding(node.orelse) < _TERNARY)]
+            )
+            parts = [("", node.body), ("if", node.test)]
+            return [
+                *((word, part, _binding(part) < _OR) for word, part in parts),
+                ("else", value, is_inside),
+                *rest,
+            ]
         case _:
             return [("", node, False)]
     return [(word, value, _binding(value) < binding) for word, value in zip(words, values, strict=True)]
