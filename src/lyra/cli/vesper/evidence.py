@@ -182,6 +182,7 @@ def verify(ctx: click.Context, /, *, node: str, count: int | None, seed: int, as
     compared, so that other commands work meanwhile; after Ctrl-C, what was compared so far is kept.
     """
     from lyra.vesper.evidence.differential import test_node
+    from lyra.vesper.prove.prover import join_evidence
     from lyra.vesper.repository.folders import repository_around
     from lyra.vesper.values.json_values import json_shape
 
@@ -192,6 +193,7 @@ def verify(ctx: click.Context, /, *, node: str, count: int | None, seed: int, as
         return
     find = repository_around(loaded.file).find
     samples = count or declared.sample_size or SAMPLES_DEFAULT
+    join_evidence()
     report = test_node(loaded, samples, seed, find=find, keep_interrupted=True)
     invocation = ctx.ensure_object(Invocation)
     with runtime_when_free(invocation, loaded) as runtime:  # not before: a store has one owner

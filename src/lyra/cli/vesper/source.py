@@ -21,15 +21,18 @@ if TYPE_CHECKING:
 @click.command(cls=CliCommand, name="validate")
 @click.argument("files", nargs=-1, required=True)
 @click.option("--strict", is_flag=True, help="Count warnings as errors.")
+@click.option("--prove", "is_proved", is_flag=True, help="Prove the contracts of valid nodes, too, as `vesper prove`.")
 @json_option
 @click.pass_context
-def validate(ctx: click.Context, /, *, files: tuple[str, ...], strict: bool, as_json: bool) -> None:
+def validate(ctx: click.Context, /, *, files: tuple[str, ...], strict: bool, is_proved: bool, as_json: bool) -> None:
     """Find all mistakes in FILES (.vsp files, or folders of them) without running them."""
+    from lyra.cli.vesper.prove import print_results, prove_node, results_data
     from lyra.vesper.check.judge import has_errors
     from lyra.vesper.loading import render_issue
 
-    valid = True
+    valid, refuted = True, False
     told: list[dict[str, Any]] = []
+    proofs: list[dict[str, Any]] = []
     for file in node_files(files):
         text, issues = _issues_of(file, strict=strict)
         valid = valid and not has_errors(issues)
@@ -37,11 +40,17 @@ def validate(ctx: click.Context, /, *, files: tuple[str, ...], strict: bool, as_
         if not as_json:
             for issue in issues:
                 click.echo(printable(render_issue(issue, str(file), text)), err=True)
+        if is_proved and not has_errors(issues):
+            results = prove_node(node_named(str(file)))
+            refuted = refuted or any(result.verdict == "refuted" for result in results)
+            proofs += results_data(str(file), results)
+            if not as_json:
+                print_results(str(file), results)
     if as_json:
-        document({"valid": valid, "issues": told})
+        document({"valid": valid, "issues": told, **({"results": proofs} if is_proved else {})})
     elif valid:
         click.echo("valid")
-    ctx.exit(0 if valid else 2)
+    ctx.exit(2 if not valid else 1 if refuted else 0)
 
 
 def _issues_of(file: Path, *, strict: bool) -> tuple[str, list[Issue]]:

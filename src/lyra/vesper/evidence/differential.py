@@ -51,6 +51,8 @@ RunPath = Callable[..., Outcome]  # (program, inputs, execution, effects)
 _COMPILERS: Final[dict[RunPath, Callable[[NodeProgram], Any]]] = {
     path.run: path.compile_program for path in (python_path, direct_path)
 }
+# Functions that take a program and give inputs to begin with; see prove.prover.join_evidence.
+INPUT_MAKERS: Final[list[Callable[[NodeProgram], list[dict[str, Any]]]]] = []
 KEPT_MAX: Final = 10
 _WATCHED_FIRST: Final = 2_000  # executions that are watched
 _WATCHED_OF: Final = 16  # of later ones, one in so many is
@@ -275,8 +277,10 @@ def test_node(
         callee = None if find is None else find(name)
         return None if callee is None else program_of(callee)
 
+    program = program_of(node)
     cases = [case.inputs for case in node.testing.test_cases]
-    return test(program_of(node), count, seed, cases=cases, nodes=CallableNodes(find_program), **options)
+    cases += [inputs for make in INPUT_MAKERS for inputs in make(program)]
+    return test(program, count, seed, cases=cases, nodes=CallableNodes(find_program), **options)
 
 
 class _Comparing:

@@ -1,0 +1,207 @@
+"""Executions on the reference evaluator: what an input leads to, and inputs that are tried without a solver.
+
+An input is plain JSON, as `vesper run --input-json` takes it. `InputRun` says how its execution ended, which steps were
+reached and where an operation failed, so that a counterexample counts only where the failure is the one in question.
+`candidates` gives the inputs of the node's tests, likely ones, very large and very small decimals, and long lists.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
+from random import Random  # noqa: TID251 - the type; generators come from core.ids
+from typing import Any, Final
+
+import msgspec
+
+from lyra.core.ids import seeded
+from lyra.vesper import ir
+from lyra.vesper.effects.compiled_path import drive
+from lyra.vesper.effects.request import Effects
+from lyra.vesper.evidence.answers import AnswerForms
+from lyra.vesper.evidence.inputs import parts_of
+from lyra.vesper.evidence.likely_inputs import LikelyInputs
+from lyra.vesper.evidence.worlds import RememberingWorld
+from lyra.vesper.reference.run import ReferenceWalk
+from lyra.vesper.values.json_values import json_shape
+from lyra.vesper.values.outcome import Execution, NodeError, Outcome, new_execution
+from lyra.vesper.values.types import Array, DecimalType, Nullable, RecordType, Scalar, ValueType
+
+_SEED: Final = 20_251_101
+_LIKELY: Final = 150
+_NEAR: Final = 60
+_EXTREMES: Final = ("1e9999", "-1e9999", "1e-9999", "0.00", "1e28")
+_MIXED: Final = 80  # inputs with several extremes at once
+_LIST_ITEMS_MAX: Final = 300
+_WORLDS: Final = 4  # simulated surroundings that an input of a node that acts is tried in
+_BASES: Final = 8  # accepted inputs that extremes are put into, each with another way through the node
+_REFUSED: Final = ("input", "precondition")
+
+
+class InputRun(msgspec.Struct, frozen=True):
+    """What an input led to. `failed` holds each failure of an operation, as step and code."""
+
+    outcome: Outcome
+    reached: frozenset[str]
+    failed: frozenset[tuple[str, str]]
+
+    @property
+    def is_accepted(self) -> bool:
+        failure = self.outcome.error
+        return failure is None or failure.phase not in _REFUSED
+
+    @property
+    def code(self) -> str:
+        return "" if self.outcome.error is None else self.outcome.error.code
+
+
+class _ReplayWalk(ReferenceWalk):
+    """An execution of which the steps and their failures are noted."""
+
+    def __init__(
+        self, program: ir.NodeProgram, execution: Execution, effects: Effects | None, assigned: set[str]
+    ) -> None:
+        super().__init__(program, execution, effects)
+        self.assigned = assigned
+        self.reached: set[str] = set()
+        self.failed: set[tuple[str, str]] = set()
+
+    async def step(self, step: ir.Step, local: dict[str, Any]) -> None:
+        before = len(self.failed)
+        try:
+            if isinstance(step, ir.ValidateStep) or not step.guards or self.all_true(step.guards, local):
+                self.reached.add(step.name)
+            await super().step(step, local)
+        except NodeError as error:
+            if len(self.failed) == before:  # the innermost step
+                self.failed.add((step.name, error.code))
+            raise
+
+    def success(self, values: dict[str, Any]) -> dict[str, Any]:
+        try:
+            return super().success(values)
+        except NodeError as error:
+            self.failed.add(("output", error.code if error.code != "incomplete_output" else error.message))
+            raise
+
+
+class InputReplayer:
+    """Replays inputs of one program; one that acts, in some simulated surroundings."""
+
+    def __init__(self, program: ir.NodeProgram) -> None:
+        self.program = program
+        self._assigned = ReferenceWalk(program, new_execution(), None).assigned
+        self._forms = None if program.pure else AnswerForms(program)
+
+    def run(self, inputs: Mapping[str, Any]) -> list[InputRun]:
+        """Return what an input of plain JSON leads to, in each of the surroundings."""
+        if self._forms is None:
+            return [self.run_in(inputs, None)]
+        worlds = [RememberingWorld(self.program, self._forms, seed) for seed in range(_WORLDS)]
+        return [self.run_in(inputs, world) for world in worlds]
+
+    def run_in(self, inputs: Mapping[str, Any], effects: Effects | None) -> InputRun:
+        walk = _ReplayWalk(self.program, new_execution(trace_id="prove"), effects, self._assigned)
+        outcome = drive(walk.outcome(read_json(inputs)))
+        return InputRun(outcome, frozenset(walk.reached), frozenset(walk.failed))
+
+
+def read_json(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return inputs as the command line reads them."""
+    value: dict[str, Any] = json.loads(json.dumps(inputs), parse_float=Decimal)
+    return value
+
+
+# ---------------------------------------------------------------- candidates
+
+
+def candidates(replayer: InputReplayer, cases: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield inputs that may show something, as plain JSON."""
+    rng, program = seeded(_SEED), replayer.program
+    likely = LikelyInputs(program, cases, rng)
+    bases: dict[frozenset[str], dict[str, Any]] = {}
+    rows = [*map(dict, cases), *(likely.row() for _ in range(_LIKELY)), *(likely.near_case() for _ in range(_NEAR))]
+    for row in rows:
+        plain = to_plain_json(row)
+        if plain is None:
+            continue
+        yield plain
+        if len(bases) < _BASES:
+            for seen in replayer.run(plain)[:1]:
+                if seen.is_accepted:
+                    bases.setdefault(seen.reached, plain)
+    for base in bases.values():
+        for item in program.inputs:
+            yield from ({**base, item.name: value} for value in _extremes(item.type, base.get(item.name)))
+    for number in range(_MIXED if bases else 0):
+        base = list(bases.values())[number % len(bases)]
+        yield {item.name: _mixed(item.type, base[item.name], rng) for item in program.inputs if item.name in base}
+    lengths = sorted({length for length in _lengths(program) if len(_EXTREMES) < length <= _LIST_ITEMS_MAX})
+    for base in list(bases.values())[-1:]:
+        for item in program.inputs:
+            items = base.get(item.name)
+            if isinstance(item.type, Array) and isinstance(items, list) and items:
+                yield from ({**base, item.name: [items[0]] * length} for length in lengths)
+
+
+def to_plain_json(inputs: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return inputs as plain JSON; None where they hold something that JSON has no form for."""
+    try:
+        return {name: json.loads(json.dumps(_shape(value), allow_nan=False)) for name, value in inputs.items()}
+    except (TypeError, ValueError, OverflowError, AttributeError):
+        return None
+
+
+def _shape(value: Any) -> Any:
+    if isinstance(value, float):
+        return str(Decimal(repr(value)))
+    if isinstance(value, Decimal):
+        return str(value)
+    if isinstance(value, list):
+        return [_shape(item) for item in value]
+    if isinstance(value, dict):
+        return {name: _shape(item) for name, item in value.items()}
+    return json_shape(value)
+
+
+def _lengths(program: ir.NodeProgram) -> Iterator[int]:
+    """Yield lengths around the numbers of a program."""
+    for part in parts_of(program):
+        number = part.value if isinstance(part, ir.Constant) else getattr(part, "max_iterations", None)
+        if isinstance(number, int) and not isinstance(number, bool):
+            yield from (number, number + 1, number + 2)
+
+
+def _plain_type(kind: ValueType) -> ValueType:
+    return kind.type if isinstance(kind, Nullable) else kind
+
+
+def _extremes(kind: ValueType, base: Any) -> Iterator[Any]:
+    """Yield values of a type with an extreme decimal in each place that takes one."""
+    match _plain_type(kind):
+        case DecimalType():
+            yield from _EXTREMES
+        case Array() as array if isinstance(base, list) and base:
+            for value in _extremes(array.item, base[0]):
+                yield [value]
+                yield [value, value]
+                yield [value, *base[:2]]
+        case RecordType() as record if isinstance(base, dict):
+            for field in record.fields:
+                yield from ({**base, field.name: value} for value in _extremes(field.type, base.get(field.name)))
+
+
+def _mixed(kind: ValueType, base: Any, rng: Random) -> Any:
+    """Return a value with extremes in some places."""
+    match _plain_type(kind):
+        case DecimalType():
+            return rng.choice((base, "1e9999", "1e-9999", "0.01", "100", "1", "1e9000"))
+        case Array() as array if isinstance(base, list) and base:
+            return [_mixed(array.item, rng.choice(base), rng) for _ in range(rng.randrange(1, 4))]
+        case RecordType() as record if isinstance(base, dict):
+            fields = [field for field in record.fields if field.name in base]
+            return {**base, **{field.name: _mixed(field.type, base[field.name], rng) for field in fields}}
+        case Scalar(kind="integer"):
+            return rng.choice((base, 0, 1, 2))
+    return base

@@ -1,0 +1,168 @@
+"""Questions to the solver about one walk, and its answers as inputs.
+
+Every question has a limit of the solver's own steps (`rlimit`), not of time: the same node has the same verdict on
+every machine. An answer is proved (`unsat`), inputs that may show the opposite, or nothing within the limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from decimal import ROUND_HALF_EVEN, Context, Decimal
+from fractions import Fraction
+from typing import Any, Final
+
+import z3
+
+from lyra.vesper.prove.flow import NodeWalk
+from lyra.vesper.prove.numbers import RealEncoding
+from lyra.vesper.prove.texts import text_of
+from lyra.vesper.prove.typed_values import EPOCH
+from lyra.vesper.prove.values import (
+    ListItems,
+    NullValue,
+    NumberValue,
+    OpaqueValue,
+    RecordValue,
+    SymbolicValue,
+    Term,
+    TextValue,
+    TimeValue,
+    TruthValue,
+    ValueChoice,
+    conj,
+)
+
+_UNSCALED_DIGITS: Final = 6  # after the point, of a decimal without a scale
+
+
+class NoModelInput(Exception):
+    """The model has a value of which nothing is known; the message names it."""
+
+
+def ask(flow: NodeWalk, *conditions: Term, rlimit: int) -> tuple[str, Any]:
+    """Return `unsat`, `sat` with a model, or `unknown`, for accepted inputs with these conditions."""
+    condition = z3.simplify(conj(flow.assumed, *conditions))
+    if z3.is_false(condition):
+        return "unsat", None
+    solver = z3.Solver()
+    solver.set("rlimit", rlimit)
+    first = flow.numbers.axioms[: flow.input_axioms]
+    solver.add(*first, *relevant(flow, z3.And(condition, *first)), condition)
+    answer = solver.check()
+    return str(answer), solver.model() if answer == z3.sat else None
+
+
+def relevant(flow: NodeWalk, condition: Term) -> list[Term]:
+    """Return the axioms that share a variable with the condition, or with such an axiom."""
+    axioms, known_variables = flow.numbers.axioms, flow.axiom_variables
+    known_variables += [_variables(axiom) for axiom in axioms[len(known_variables) :]]
+    left = list(range(flow.input_axioms, len(axioms)))
+    known = _variables(condition)
+    chosen: list[Term] = []
+    while True:
+        near = [index for index in left if known_variables[index] & known]
+        if not near:
+            return chosen
+        left = [index for index in left if not known_variables[index] & known]
+        chosen += [axioms[index] for index in near]
+        known = known.union(*(known_variables[index] for index in near))
+
+
+def _variables(term: Term) -> frozenset[int]:
+    variables, todo, seen = set(), [term], set()
+    while todo:
+        part = todo.pop()
+        key = part.get_id()
+        if key in seen:
+            continue
+        seen.add(key)
+        if z3.is_const(part) and part.decl().kind() == z3.Z3_OP_UNINTERPRETED:
+            variables.add(key)
+        todo.extend(part.children())
+    return frozenset(variables)
+
+
+def input_of(flow: NodeWalk, model: Any, defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the inputs of a model as plain JSON; `defaults` gives those of which a model says nothing."""
+    inputs = {}
+    for name, value in flow.inputs.items():
+        try:
+            inputs[name] = _plain(flow, value, model)
+        except NoModelInput:
+            if name not in defaults:
+                raise
+            inputs[name] = defaults[name]
+    return inputs
+
+
+def _plain(flow: NodeWalk, value: SymbolicValue, model: Any) -> Any:
+    match value:
+        case ValueChoice():
+            for guard, part in value.options:
+                if z3.is_true(model.eval(guard, model_completion=True)):
+                    return _plain(flow, part, model)
+            raise NoModelInput("a value of no kind")
+        case NullValue():
+            return None
+        case TruthValue():
+            return z3.is_true(model.eval(value.term, model_completion=True))
+        case NumberValue():
+            return _number(flow, value, model)
+        case TextValue():
+            return text_of(model.eval(value.term, model_completion=True))
+        case TimeValue():
+            number = _fraction(model.eval(value.number.term, model_completion=True))
+            time = EPOCH + timedelta(microseconds=round(number))
+            return time.isoformat().replace("+00:00", "Z")
+        case RecordValue():
+            return {name: _plain(flow, part, model) for name, part in value.fields.items()}
+        case ListItems():
+            present = [part for here, part in value.items if z3.is_true(model.eval(here, model_completion=True))]
+            return [_plain(flow, part, model) for part in present]
+        case OpaqueValue():
+            raise NoModelInput(value.why)
+    raise NoModelInput("a list of any length")
+
+
+def _fraction(term: Term) -> Fraction:
+    if z3.is_algebraic_value(term):
+        term = term.approx(20)
+    if z3.is_int_value(term):
+        return Fraction(term.as_long())
+    return Fraction(term.numerator_as_long(), term.denominator_as_long())
+
+
+def _number(flow: NodeWalk, value: NumberValue, model: Any) -> Any:
+    number = _fraction(model.eval(value.term, model_completion=True))
+    if value.whole:
+        return round(number)
+    if not isinstance(flow.numbers, RealEncoding):
+        assert value.scale is not None
+        return str(Decimal(number.numerator).scaleb(-value.scale, Context(prec=100)))
+    digits = _UNSCALED_DIGITS if value.scale is None else value.scale
+    context = Context(prec=200, rounding=ROUND_HALF_EVEN)
+    exact = context.divide(Decimal(number.numerator), Decimal(number.denominator))
+    return format(exact.quantize(Decimal(1).scaleb(-digits), context=context), "f")
+
+
+def block(flow: NodeWalk, model: Any) -> Term:
+    """Return the condition that some input differs from that of a model."""
+    terms = [term for value in flow.inputs.values() for term in _terms(value)]
+    parts = [term != model.eval(term, model_completion=True) for term in terms]
+    return z3.Or(*parts) if parts else z3.BoolVal(False)
+
+
+def _terms(value: SymbolicValue) -> list[Term]:
+    match value:
+        case ValueChoice():
+            return [term for guard, part in value.options for term in (guard, *_terms(part))]
+        case TruthValue() | NumberValue() | TextValue():
+            return [value.term]
+        case TimeValue():
+            return [value.number.term]
+        case RecordValue():
+            return [term for part in value.fields.values() for term in _terms(part)]
+        case ListItems():
+            return [term for here, part in value.items for term in (here, *_terms(part))]
+    return []

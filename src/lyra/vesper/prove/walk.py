@@ -1,0 +1,607 @@
+"""The walk over expressions with symbolic values, shaped like the reference evaluator.
+
+`here` is the condition under which the walk is where it is. What can fail is noted in `raised` with its condition, code
+and site, and `here` excludes it from then on. A function that is not in the table, a text in an order and the like give
+an `OpaqueValue` value, or an open truth value, and `approximations` says so: such a value may be anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import product
+from typing import Any, Final
+
+import z3
+
+from lyra.vesper import ir
+from lyra.vesper.prove.numbers import NumberEncoding, constant_parts
+from lyra.vesper.prove.texts import pattern_condition, text_constant
+from lyra.vesper.prove.values import (
+    FALSE,
+    NULL,
+    TRUE,
+    ListComprehension,
+    ListItems,
+    NullValue,
+    NumberValue,
+    OpaqueValue,
+    RecordValue,
+    SymbolicValue,
+    Term,
+    TextValue,
+    TimeValue,
+    TruthValue,
+    UnsetValue,
+    UnsupportedNode,
+    ValueChoice,
+    choose,
+    conj,
+    disj,
+    ite,
+    negate,
+    options,
+)
+from lyra.vesper.values.limits import DECIMAL_DIGITS_MAX
+
+Env = Mapping[str, SymbolicValue]
+UNJUDGED: Final = "unjudged"  # a name that the host did not supply
+UNKNOWN: Final = "unknown"  # any failure
+_EVALUATIONS_MAX: Final = 40_000
+_OPTIONS_MAX: Final = 64
+_COMPARISONS_MAX: Final = 60
+
+
+class ExpressionWalk:
+    """Evaluates expressions; `lists.ListWalk` and `flow.NodeWalk` are built on it."""
+
+    def __init__(self, numbers: NumberEncoding) -> None:
+        self.numbers = numbers
+        self.here: Term = TRUE
+        self.raised: list[tuple[Term, str, str]] = []  # failures: condition, code and site
+        self.ends: list[Any] = []  # answers of the node, see flow
+        self.reached: list[tuple[str, Term]] = []  # steps, and when they are reached
+        self.comparisons: list[
+            tuple[Term, NumberValue, NumberValue]
+        ] = []  # orders of numbers, and where they are asked for
+        self.site = ""
+        self.olds: list[tuple[SymbolicValue, list[tuple[Term, str, str]]]] = []
+        self.approximations: set[str] = set()
+        self._evaluations = 0
+        self._texts: dict[Any, tuple[Term, Any]] = {}  # with what must be kept, so that its id stays its own
+        self.now = numbers.fresh("now", whole=True)
+
+    # ------------------------------------------------------------ conditions and failures
+
+    def fail(self, code: str, guard: Term = TRUE) -> None:
+        """Note that the execution fails here where `guard` holds, and go on where it does not."""
+        condition = conj(self.here, guard)
+        if not z3.is_false(condition):
+            self.raised.append((condition, code, self.site))
+            self.here = conj(self.here, negate(guard))
+
+    def open_condition(self, why: str) -> Term:
+        self.approximations.add(why)
+        return self.numbers.fresh_bool("open")
+
+    def choose(self, pairs: Any) -> SymbolicValue:
+        value = choose(pairs, self.numbers.align)
+        if isinstance(value, ValueChoice) and len(value.options) > _OPTIONS_MAX:
+            raise UnsupportedNode("a value of too many kinds")
+        return value
+
+    def per_kind(self, function: Callable[..., SymbolicValue], *values: SymbolicValue) -> SymbolicValue:
+        """Return the function of plain values, for each combination of what the values may be."""
+        if not any(isinstance(value, ValueChoice) for value in values):
+            return function(*values)
+        entry, ends, results, has_failed = self.here, [], [], False
+        for combination in product(*map(options, values)):
+            guard = z3.simplify(conj(*(condition for condition, _ in combination)))
+            self.here = conj(entry, guard)
+            if z3.is_false(self.here):
+                continue
+            before = self.here
+            results.append((guard, function(*(value for _, value in combination))))
+            has_failed = has_failed or self.here is not before
+            ends.append(self.here)
+        self.here = disj(*ends) if has_failed else entry
+        return self.choose(results)
+
+    def branch(
+        self, condition: Term, then: Callable[[], SymbolicValue], otherwise: Callable[[], SymbolicValue]
+    ) -> SymbolicValue:
+        """Return the value of the branch that the condition chooses."""
+        if z3.is_true(condition) or z3.is_false(condition):
+            return then() if z3.is_true(condition) else otherwise()
+        entry = self.here
+        self.here = start = conj(entry, condition)
+        first = then()
+        first_end, is_plain = self.here, self.here is start
+        self.here = start = conj(entry, negate(condition))
+        second = otherwise()
+        self.here = entry if is_plain and self.here is start else disj(first_end, self.here)
+        return self.choose(((condition, first), (negate(condition), second)))
+
+    def under(self, condition: Term, function: Callable[[], Any]) -> Any:
+        """Return what the function gives; its failures are possible where the condition holds only."""
+        entry = self.here
+        self.here = start = conj(entry, condition)
+        result = function()
+        self.here = entry if self.here is start else disj(conj(entry, negate(condition)), self.here)
+        return result
+
+    def truth(self, value: SymbolicValue) -> Term:
+        """Return the condition that a value is true; null is false, other values are type errors."""
+
+        def plain(part: SymbolicValue) -> SymbolicValue:
+            match part:
+                case TruthValue():
+                    return part
+                case NullValue() | UnsetValue():
+                    return TruthValue(FALSE)
+                case OpaqueValue(kind=""):
+                    self.fail("type_error", self.open_condition(part.why))
+                    return TruthValue(self.open_condition(part.why))
+            self.fail("type_error")
+            return TruthValue(FALSE)
+
+        result = self.per_kind(plain, value)
+        assert isinstance(result, TruthValue) or result is NULL
+        return z3.simplify(result.term) if isinstance(result, TruthValue) else FALSE
+
+    def is_true(self, expression: ir.TypedExpression, env: Env) -> Term:
+        return self.truth(self.evaluate(expression, env))
+
+    def quietly(self, function: Callable[[], Any], here: Term = TRUE) -> tuple[Any, Term, list[tuple[Term, str, str]]]:
+        """Return what the function gives, the condition that it did not fail, and its failures; the walk stays."""
+        kept = self.here, self.raised, self.ends, self.reached
+        self.here, self.raised, self.ends, self.reached = here, [], [], []
+        try:
+            return function(), self.here, self.raised
+        finally:
+            self.here, self.raised, self.ends, self.reached = kept
+
+    # ------------------------------------------------------------ expressions
+
+    def evaluate(self, expression: ir.TypedExpression, env: Env) -> SymbolicValue:
+        self._evaluations += 1
+        if self._evaluations > _EVALUATIONS_MAX:
+            raise UnsupportedNode("the node has too many parts")
+        match expression:
+            case ir.Constant():
+                return self.constant(expression.value)
+            case ir.NodeVariable():
+                return self.lookup(expression.name, env)
+            case ir.FieldOf() | ir.Projection():
+                is_projection = isinstance(expression, ir.Projection)
+                target = self.evaluate(expression.target, env)
+                return self.per_kind(
+                    lambda part: self.field(part, expression.name, is_projection=is_projection), target
+                )
+            case ir.ItemOf():
+                target, index = self.evaluate(expression.target, env), self.evaluate(expression.index, env)
+                return self.per_kind(self.item, target, index)
+            case ir.Length():
+                return self.per_kind(self.length, self.evaluate(expression.target, env))
+            case ir.Negate():
+                return self.per_kind(self.negated, self.evaluate(expression.operand, env))
+            case ir.Not():
+                return TruthValue(negate(self.is_true(expression.operand, env)))
+            case ir.Arithmetic():
+                left, right = self.evaluate(expression.left, env), self.evaluate(expression.right, env)
+                return self.per_kind(lambda a, b: self.arithmetic(expression.operator, a, b), left, right)
+            case ir.Rounded():
+                return self._rounded(expression, env)
+            case ir.Compare():
+                left, right = self.evaluate(expression.left, env), self.evaluate(expression.right, env)
+                return self.per_kind(lambda a, b: TruthValue(self.compare(expression.operator, a, b)), left, right)
+            case ir.Membership():
+                item, collection = self.evaluate(expression.item, env), self.evaluate(expression.collection, env)
+                return self.per_kind(lambda a, b: TruthValue(self.is_member(a, b)), item, collection)
+            case ir.IsNull():
+                return self.per_kind(self._is_null, self.evaluate(expression.operand, env))
+            case ir.Logic():
+                return self._logic(expression, env)
+            case ir.Old():
+                value, raised = self.olds[expression.slot]
+                for condition, code, _ in raised:
+                    self.fail(code, condition)
+                return value
+            case ir.MapOf():
+                return RecordValue({name: self.evaluate(part, env) for name, part in expression.entries})
+            case ir.ListOf():
+                return ListItems(tuple((TRUE, self.evaluate(item, env)) for item in expression.items))
+            case ir.TemplateText():
+                return self._template(expression, env)
+            case ir.FunctionCall():
+                return self._call(expression, env)
+            case ir.Host():
+                self.fail(UNJUDGED, self.open_condition(f"the predicate {expression.name} of the embedding program"))
+                self.fail(UNKNOWN, self.numbers.fresh_bool())
+                return OpaqueValue(f"the predicate {expression.name} of the embedding program")
+        return self.collection(expression, env)
+
+    def collection(self, expression: ir.TypedExpression, env: Env) -> SymbolicValue:
+        """Return the value of an expression over the elements of a list; lists.ListWalk has them."""
+        raise NotImplementedError
+
+    def constant(self, value: Any) -> SymbolicValue:
+        match value:
+            case None:
+                return NULL
+            case bool():
+                return TruthValue(z3.BoolVal(value))
+            case str():
+                term = text_constant(value)
+                return OpaqueValue("a text with rare characters", "string") if term is None else TextValue(term)
+        try:
+            constant_parts(value)
+        except (AttributeError, TypeError, ValueError):
+            return OpaqueValue("a constant that is no number and no text")
+        return self.numbers.constant(value)
+
+    def lookup(self, name: str, env: Env) -> SymbolicValue:
+        if name not in env:
+            self.fail(UNJUDGED)
+            return NULL
+        value = env[name]
+        if isinstance(value, OpaqueValue) and value.why.startswith("`"):  # what the caller supplies may be missing
+            self.fail(UNJUDGED, self.open_condition(value.why))
+        return self.per_kind(lambda part: NULL if isinstance(part, UnsetValue) else part, value)
+
+    def any_of(self, why: str, *, may_fail: bool = True) -> OpaqueValue:
+        if may_fail:
+            self.fail(UNKNOWN, self.open_condition(why))
+        self.approximations.add(why)
+        return OpaqueValue(why)
+
+    def field(self, target: SymbolicValue, name: str, *, is_projection: bool = False) -> SymbolicValue:
+        match target:
+            case NullValue():
+                return NULL
+            case RecordValue() if not is_projection:
+                return target.fields.get(name, NULL)
+            case ListItems() | ListComprehension():
+                return self.mapped(target, lambda part: self.per_kind(lambda plain: self.field(plain, name), part))
+            case OpaqueValue(kind=kind) if kind in ("", "map", "list"):
+                return self.any_of(target.why)
+        self.fail("type_error")
+        return NULL
+
+    def mapped(
+        self, values: ListItems | ListComprehension, function: Callable[[SymbolicValue], SymbolicValue]
+    ) -> SymbolicValue:
+        raise NotImplementedError
+
+    def item(self, target: SymbolicValue, index: SymbolicValue) -> SymbolicValue:
+        raise NotImplementedError
+
+    def length(self, target: SymbolicValue) -> SymbolicValue:
+        match target:
+            case NullValue():
+                return NULL
+            case TextValue():
+                return self.numbers.of_length(z3.Length(target.term))
+            case RecordValue():
+                return self.numbers.constant(len(target.fields))
+            case ListItems():
+                return self.count(target)
+            case ListComprehension():
+                return self.count(target)
+            case OpaqueValue(kind="" as kind) | OpaqueValue(kind=kind):
+                if not kind:
+                    return self.any_of(target.why)
+                self.approximations.add(target.why)
+                number = self.numbers.fresh("length", whole=True)
+                self.numbers.axioms.append(self.numbers.at_most(self.numbers.constant(0), number))
+                return number
+        self.fail("type_error")
+        return NULL
+
+    def count(self, target: ListItems | ListComprehension) -> NumberValue:
+        raise NotImplementedError
+
+    # ------------------------------------------------------------ numbers
+
+    def negated(self, value: SymbolicValue) -> SymbolicValue:
+        return self.arithmetic("-", self.numbers.constant(0), value)
+
+    def checked(self, number: NumberValue) -> NumberValue:
+        """Return the result of an operation, which fails where it overflows."""
+        self.fail("overflow", self.numbers.overflow(number))
+        return number
+
+    def arithmetic(self, operator: str, left: SymbolicValue, right: SymbolicValue) -> SymbolicValue:
+        if operator == "+" and isinstance(left, TextValue) and isinstance(right, TextValue):
+            return TextValue(z3.Concat(left.term, right.term))
+        texts = [
+            isinstance(part, TextValue) or (isinstance(part, OpaqueValue) and part.kind == "string")
+            for part in (left, right)
+        ]
+        if operator == "+" and all(texts):
+            return OpaqueValue("a text that is not modelled", "string")
+        for part in (left, right):
+            if not isinstance(part, NumberValue | OpaqueValue) or (isinstance(part, OpaqueValue) and part.kind):
+                self.fail("type_error")
+                return NULL
+        if not isinstance(left, NumberValue) or not isinstance(right, NumberValue):
+            return self.any_of(next(part.why for part in (left, right) if isinstance(part, OpaqueValue)))
+        match operator:
+            case "+":
+                return self.checked(self.numbers.add(left, right))
+            case "-":
+                return self.checked(self.numbers.subtract(left, right))
+            case "*":
+                return self.checked(self.numbers.multiply(left, right))
+        self.fail("division_by_zero", self.numbers.is_zero(right))
+        if z3.is_false(self.here):
+            return NULL
+        if operator == "%":
+            return self.checked(self.numbers.remainder(left, right))
+        results = self.numbers.divide(left, right)
+        return self.per_kind(self.checked, self.choose(results)) if results else NULL
+
+    def _rounded(self, expression: ir.Rounded, env: Env) -> SymbolicValue:
+        operand = expression.operand
+        scale = self.numbers.constant(expression.scale)
+        if not (isinstance(operand, ir.Arithmetic) and operand.operator == "/"):
+            value = self.evaluate(operand, env)
+            return self.per_kind(lambda part: self.round(part, scale, expression.rounding), value)
+
+        def divided(left: SymbolicValue, right: SymbolicValue) -> SymbolicValue:
+            if not isinstance(left, NumberValue) or not isinstance(right, NumberValue):
+                return self.arithmetic("/", left, right)  # the same failures
+            self.fail("division_by_zero", self.numbers.is_zero(right))
+            if z3.is_false(self.here):
+                return NULL
+            return self.checked(self.numbers.round_quotient(left, right, expression.scale, expression.rounding))
+
+        return self.per_kind(divided, self.evaluate(operand.left, env), self.evaluate(operand.right, env))
+
+    def round(self, value: SymbolicValue, scale: SymbolicValue, rounding: str) -> SymbolicValue:
+        if isinstance(value, OpaqueValue) and not value.kind:
+            return self.any_of(value.why)
+        if not isinstance(value, NumberValue) or not isinstance(scale, NumberValue) or not scale.whole:
+            self.fail("type_error")
+            return NULL
+        term = z3.simplify(scale.term)
+        if not (z3.is_int_value(term) or z3.is_rational_value(term)):
+            return self.any_of("a scale that is not constant")
+        digits = int(term.as_long() if z3.is_int_value(term) else term.as_fraction())
+        if not 0 <= digits <= DECIMAL_DIGITS_MAX:
+            self.fail("type_error")
+            return NULL
+        return self.checked(self.numbers.round_quotient(value, None, digits, rounding))
+
+    # ------------------------------------------------------------ comparisons
+
+    def _is_null(self, value: SymbolicValue) -> SymbolicValue:
+        if isinstance(value, OpaqueValue) and not value.kind:
+            return TruthValue(self.open_condition(value.why))
+        return TruthValue(z3.BoolVal(isinstance(value, NullValue)))
+
+    def compare(self, operator: str, left: SymbolicValue, right: SymbolicValue) -> Term:
+        match operator:
+            case "==":
+                return self.equal(left, right)
+            case "!=":
+                return negate(self.equal(left, right))
+        if isinstance(left, NullValue) or isinstance(right, NullValue):
+            return FALSE
+        if (
+            isinstance(left, NumberValue)
+            and isinstance(right, NumberValue)
+            and len(self.comparisons) < _COMPARISONS_MAX
+        ):
+            self.comparisons.append((self.here, left, right))
+        if operator in ("<=", ">="):
+            return negate(self.less(*((right, left) if operator == "<=" else (left, right))))
+        return self.less(*((left, right) if operator == "<" else (right, left)))
+
+    def less(self, left: SymbolicValue, right: SymbolicValue) -> Term:
+        match left, right:
+            case NumberValue(), NumberValue():
+                return self.numbers.less(left, right)
+            case TimeValue(), TimeValue():
+                return self.numbers.less(left.number, right.number)
+        is_text = [
+            isinstance(part, TextValue) or (isinstance(part, OpaqueValue) and part.kind == "string")
+            for part in (left, right)
+        ]
+        if all(is_text):
+            return self.open_condition("the order of texts")
+        unknown = [part for part in (left, right) if isinstance(part, OpaqueValue) and not part.kind]
+        others = [part for part in (left, right) if part not in unknown]
+        if not unknown or any(
+            not isinstance(part, NumberValue | TimeValue | TextValue | OpaqueValue) for part in others
+        ):
+            self.fail("type_error")
+            return FALSE
+        self.fail("type_error", self.open_condition(unknown[0].why))
+        return self.open_condition(unknown[0].why)
+
+    def equal(self, left: SymbolicValue, right: SymbolicValue) -> Term:
+        if left is right:
+            return TRUE
+        match left, right:
+            case ValueChoice(), _:
+                return disj(*(conj(guard, self.equal(part, right)) for guard, part in left.options))
+            case _, ValueChoice():
+                return disj(*(conj(guard, self.equal(left, part)) for guard, part in right.options))
+            case NullValue(), NullValue():
+                return TRUE
+            case TruthValue(), TruthValue():
+                return z3.simplify(left.term == right.term)
+            case NumberValue(), NumberValue():
+                return self.numbers.equal(left, right)
+            case TextValue(), TextValue():
+                return z3.simplify(left.term == right.term)
+            case TimeValue(), TimeValue():
+                return self.numbers.equal(left.number, right.number)
+            case RecordValue(), RecordValue():
+                if set(left.fields) != set(right.fields):
+                    return FALSE
+                return conj(*(self.equal(left.fields[name], right.fields[name]) for name in left.fields))
+        kinds = {_kind(left), _kind(right)}
+        if len(kinds) > 1 and "" not in kinds:
+            return FALSE
+        return self.open_condition("the equality of lists, maps or values of any kind")
+
+    def is_member(self, item: SymbolicValue, collection: SymbolicValue) -> Term:
+        match collection:
+            case NullValue():
+                return FALSE
+            case RecordValue():
+                return disj(*(self.equal(item, self.constant(name)) for name in collection.fields))
+            case ListItems():
+                return disj(*(conj(here, self.equal(item, part)) for here, part in collection.items))
+            case ListComprehension():
+                return self.exists(collection, lambda part: self.equal(item, part))
+            case TextValue() if isinstance(item, TextValue):
+                return z3.simplify(z3.Contains(collection.term, item.term))
+            case TextValue() if isinstance(item, OpaqueValue) and item.kind == "string":
+                return self.open_condition(item.why)
+            case TextValue() if isinstance(item, OpaqueValue) and not item.kind:
+                self.fail("type_error", self.open_condition(item.why))
+                return self.open_condition(item.why)
+            case OpaqueValue(kind=kind) if kind in ("list", "set", "map"):
+                return self.open_condition(collection.why)
+            case OpaqueValue(kind=kind) if kind in ("", "string"):
+                self.fail("type_error", self.open_condition(collection.why))
+                return self.open_condition(collection.why)
+        self.fail("type_error")
+        return FALSE
+
+    def exists(self, values: ListComprehension, condition: Callable[[SymbolicValue], Term]) -> Term:
+        raise NotImplementedError
+
+    def _logic(self, expression: ir.Logic, env: Env) -> SymbolicValue:
+        left = self.is_true(expression.left, env)
+
+        def right() -> SymbolicValue:
+            return TruthValue(self.is_true(expression.right, env))
+
+        match expression.operator:
+            case "and":
+                return self.branch(left, right, lambda: TruthValue(FALSE))
+            case "or":
+                return self.branch(left, lambda: TruthValue(TRUE), right)
+        return self.branch(left, right, lambda: TruthValue(TRUE))
+
+    # ------------------------------------------------------------ texts and functions
+
+    def _template(self, expression: ir.TemplateText, env: Env) -> SymbolicValue:
+        parts = [
+            self.constant(part) if isinstance(part, str) else self.evaluate(part, env) for part in expression.parts
+        ]
+        texts = [self.per_kind(self.shown, part) for part in parts]
+        if not all(isinstance(text, TextValue) for text in texts):
+            return OpaqueValue("a text that is not modelled", "string")
+        terms = [text.term for text in texts if isinstance(text, TextValue)]
+        return TextValue(terms[0] if len(terms) == 1 else z3.Concat(*terms)) if terms else TextValue(z3.StringVal(""))
+
+    def shown(self, value: SymbolicValue) -> SymbolicValue:
+        """Return a value as the text that a template makes of it."""
+        match value:
+            case NullValue() | UnsetValue():
+                return TextValue(z3.StringVal(""))
+            case TextValue():
+                return value
+            case TruthValue():
+                return TextValue(ite(value.term, z3.StringVal("true"), z3.StringVal("false")))
+            case NumberValue():
+                # The text of a decimal depends on its digits, too: each has one of its own here.
+                key = ("number", value.term.get_id() if value.whole else self.numbers.name("decimal"))
+                return TextValue(self._open_text(key, value.term, "numbers in texts"))
+            case TimeValue():
+                return TextValue(
+                    self._open_text(("time", value.number.term.get_id()), value.number.term, "times in texts")
+                )
+            case OpaqueValue(kind="string"):
+                return value
+            case OpaqueValue(kind=""):
+                self.fail("type_error", self.open_condition(value.why))
+                return OpaqueValue(value.why, "string")
+        self.fail("type_error")
+        return TextValue(z3.StringVal(""))
+
+    def _open_text(self, key: Any, kept: Any, why: str) -> Term:
+        """Return a text of which only its origin is known: the same for the same key."""
+        self.approximations.add(why)
+        if key not in self._texts:
+            self._texts[key] = self.numbers.fresh_text(), kept
+        return self._texts[key][0]
+
+    def _call(self, expression: ir.FunctionCall, env: Env) -> SymbolicValue:
+        function = expression.function
+        values = [self.evaluate(part, env) for part in expression.arguments]
+        if function == "current_timestamp":
+            return TimeValue(self.now)
+        if function == "current_year":
+            self.approximations.add("the present year")
+            return self.numbers.fresh("year", whole=True)
+        known = _FUNCTIONS.get(function)
+        if known is None:
+            return self.any_of(f"the function {function}, which the prover does not know")
+        return self.per_kind(lambda *parts: known(self, parts), *values)
+
+    def absolute(self, parts: tuple[SymbolicValue, ...]) -> SymbolicValue:
+        (value,) = parts
+        if isinstance(value, OpaqueValue) and not value.kind:
+            return self.any_of(value.why)
+        if not isinstance(value, NumberValue):
+            self.fail("type_error")
+            return NULL
+        number = value
+        below = self.numbers.less(number, self.numbers.constant(0))
+        return self.branch(below, lambda: self.negated(number), lambda: number)
+
+    def of_texts(self, function: str, parts: tuple[SymbolicValue, ...]) -> SymbolicValue:
+        """Return the value of a function that takes texts only."""
+        for part in parts:
+            if isinstance(part, OpaqueValue) and not part.kind:
+                self.fail("type_error", self.open_condition(part.why))
+            elif not isinstance(part, TextValue) and not (isinstance(part, OpaqueValue) and part.kind == "string"):
+                self.fail("type_error")
+                return NULL
+        terms = [part.term for part in parts if isinstance(part, TextValue)]
+        is_plain = len(terms) == len(parts)
+        if is_plain and function == "starts_with":
+            return TruthValue(z3.simplify(z3.PrefixOf(terms[1], terms[0])))
+        if is_plain and function == "ends_with":
+            return TruthValue(z3.simplify(z3.SuffixOf(terms[1], terms[0])))
+        if function == "matches":
+            key = ("matches", *(term.get_id() for term in terms))
+            if is_plain and key not in self._texts:
+                self._texts[key] = pattern_condition(terms[0], z3.simplify(terms[1])), terms
+            if is_plain and self._texts[key][0] is not None:
+                return TruthValue(self._texts[key][0])
+            self.fail("type_error", self.open_condition("a pattern that is not modelled"))
+        if function in ("lower", "upper", "trim"):
+            if not is_plain:
+                return OpaqueValue(f"the function {function}", "string")
+            return TextValue(self._open_text((function, terms[0].get_id()), terms[0], f"the function {function}"))
+        return TruthValue(self.open_condition(f"the function {function}"))
+
+
+def _kind(value: SymbolicValue) -> str:
+    match value:
+        case OpaqueValue():
+            return value.kind
+        case RecordValue():
+            return "map"
+        case ListItems() | ListComprehension():
+            return "list"
+        case TextValue():
+            return "string"
+    return type(value).__name__
+
+
+_FUNCTIONS: Final[dict[str, Callable[[ExpressionWalk, tuple[SymbolicValue, ...]], SymbolicValue]]] = {
+    "len": lambda walk, parts: walk.length(parts[0]),
+    "abs": ExpressionWalk.absolute,
+    "round": lambda walk, parts: walk.round(parts[0], parts[1], "half_even"),
+    **{
+        name: lambda walk, parts, name=name: walk.of_texts(name, parts)  # type: ignore[misc]
+        for name in ("lower", "upper", "trim", "starts_with", "ends_with", "matches")
+    },
+}
