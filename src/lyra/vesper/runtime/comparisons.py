@@ -426,9 +426,10 @@ class Counters:
             observe(spread, DURATION_BUCKETS_MS, milliseconds)
             if mark is not None:
                 known.add(mark)
-            times = known.times.setdefault(path, [])
-            if not code and len(times) < WINDOW:
-                times.append(round(milliseconds, 4))
+            if not code:
+                times = known.times.get(path) or known.times.setdefault(path, [])
+                if len(times) < WINDOW:
+                    times.append(round(milliseconds, 4))
             if code:
                 known.codes[code] = known.codes.get(code, 0) + 1
             if count is not None:
