@@ -243,7 +243,7 @@ class Comparisons:
         watch: NodeWatch | None = None,
     ) -> None:
         """Count an execution that has ended; `compared` is the one on which both paths agreed."""
-        key = self._keys.get(program.digest) or self.key(program)
+        key = self._keys.get(program.digest) or self.key(program)  # without a call, as every execution asks
         waiting = self._counters.executed(
             program.node_id,
             key,
