@@ -185,7 +185,7 @@ def test_the_defaults_are_the_table(place):
             "tls_key": None,
             "token_file": None,
         },
-        "vesper": {"results": "memory"},
+        "vesper": {"results": "memory", "min_successes": 1000},
         "providers": {},
         "prices": {},
         "limits": {},

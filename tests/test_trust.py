@@ -224,7 +224,7 @@ def test_without_trust_a_file_only_tightens(place):
         "audit.file",
         "providers.here.base_url",
     ]
-    assert "passed over: kernel.store, kernel.lease_s" in config.passed_over_sentence()
+    assert "passed over: kernel.store, kernel.lease_s" in config.describe_passed_over()
 
 
 def test_with_trust_the_same_file_counts(place):
@@ -236,7 +236,7 @@ def test_with_trust_the_same_file_counts(place):
         assert (config.kernel.lease_s, config.kernel.retention_s) == (9, 1)
         assert (config.agent.model, config.audit.file) == ("openai/gpt-4o", str(place.work / "log"))
         assert config.providers["here"]["base_url"] == "http://localhost:1"
-        assert (config.passed_over, config.passed_over_sentence()) == ([], "")
+        assert (config.passed_over, config.describe_passed_over()) == ([], "")
     assert place.load(trust=False).kernel.lease_s == 3
 
 
@@ -355,7 +355,7 @@ def test_a_mistake_in_a_file_without_trust_stops_nothing(place, what):
     place.write("lyra.toml", MISTAKES[what] + tight)
     config = place.load(trust=False, lenient=True)
     assert config.passed_over
-    assert config.passed_over_sentence()
+    assert config.describe_passed_over()
     if what not in ("no TOML", "no text"):
         assert config.budget.seconds == 7
     with pytest.raises(ConfigError):

@@ -1,4 +1,5 @@
-"""What an operation does, in counts that no machine changes: calls of Lyra's functions, rows, commits, bytes, files.
+"""What an operation does, in counts that no machine changes: calls of Lyra's functions, source files that they are in,
+rows, commits, bytes, files that are opened.
 
 `work_budgets.toml` holds the figures. A figure that rises by more than 2 % fails here, and so does one that falls by
 more than 5 %: the new number is then written there, a higher one with its reason in a comment. Timings are in
@@ -53,16 +54,21 @@ class Operation(NamedTuple):
 
 
 class CallCounter:
-    """A profile function that counts calls of Lyra's functions."""
+    """A profile function that counts calls of Lyra's functions, and the source files that they are in."""
 
     def __init__(self) -> None:
         self.calls = 0
+        self.files: set[str] = set()
+
+    def figures(self) -> Figures:
+        return {"python_calls": self.calls, "source_files": len(self.files)}
 
     def __call__(self, frame: Any, event: str, _: Any) -> None:
         if event == "call":
             code = frame.f_code
             if code.co_filename.startswith(SOURCE) and code.co_name not in WITHOUT_FRAME:
                 self.calls += 1
+                self.files.add(code.co_filename)
 
 
 async def finish(result: Any) -> None:
@@ -90,7 +96,7 @@ async def once(operation: Operation) -> Figures:
         await finish(operation.step())
     finally:
         sys.setprofile(None)
-    figures = {"python_calls": counter.calls}
+    figures = counter.figures()
     if operation.kernel is not None and journal is not None:
         await operation.kernel.durable()
         figures["journal_rows"] = journal.seq - rows
@@ -334,7 +340,7 @@ def measure_lyra_run() -> Figures:
     agent = echo()
     for _ in range(WARM):
         lyra.run(agent, "hello")
-    counts = []
+    counts: list[Figures] = []
     for _ in range(TIMES):
         counter = CallCounter()
         sys.setprofile(counter)
@@ -342,13 +348,13 @@ def measure_lyra_run() -> Figures:
             lyra.run(agent, "hello")
         finally:
             sys.setprofile(None)
-        counts.append(counter.calls)
+        counts.append(counter.figures())
     blocks = []
     for _ in range(TIMES):
         with counting() as allocated:
             lyra.run(agent, "hello")
         blocks.append(allocated.number)
-    return {"python_calls": min(counts), "allocations": min(blocks)}
+    return {name: min(count[name] for count in counts) for name in counts[0]} | {"allocations": min(blocks)}
 
 
 def measure_all() -> dict[str, Figures]:

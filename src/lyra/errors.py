@@ -437,7 +437,7 @@ def _classes(root: type[LyraError]) -> dict[str, type[LyraError]]:
     by_code = {root.code: root}
     for sub in root.__subclasses__():
         for code, cls in _classes(sub).items():
-            by_code.setdefault(code, cls)  # a class elsewhere that borrows a code does not stand for it
+            by_code.setdefault(code, cls)  # a class elsewhere that borrows a code does not represent it
     return by_code
 
 

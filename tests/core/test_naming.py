@@ -32,7 +32,7 @@ def test_names():
 def test_a_script_has_the_name_it_would_be_imported_by(tmp_path: Path):
     """`python shop.py`, `python -m shop` and `import shop` agree."""
     (tmp_path / "shop.py").write_text(
-        "from lyra.core.naming import get_qualified_name\nasync def main(ctx): pass\nprint(qualified_name(main))\n"
+        "from lyra.core.naming import get_qualified_name\nasync def main(ctx): pass\nprint(get_qualified_name(main))\n"
     )
     names = {
         subprocess.run(

@@ -4,7 +4,7 @@
 
     writer = await a2a.connect("https://agents.example.org/a2a/writer", token=token)
     lead = Agent("lead", model=…, tools=[writer])          # a tool of an agent
-    kernel.supervise([Child("writer", writer)])            # a process of its own
+    kernel.supervise([Child("writer", writer)])            # its own process
 
 Start with `remote_agent`. `calls` has the effects of one call, `connection` reaches the other side, `content` turns
 parts into content, `sdk` imports the SDK, which comes with the `a2a` extra. The other direction, Lyra's agents for the

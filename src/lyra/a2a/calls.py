@@ -1,6 +1,6 @@
 """A call of a remote agent from a process: a message is sent once, and its task awaited, also across restarts.
 
-    send     not idempotent. The message has an id and a context of its own, which are journaled before it is sent.
+    send     not idempotent. The message has an id and its own context, which are journaled before it is sent.
              After a kill in the middle the remote agent is asked for the tasks of that context: a task that is there is
              taken up. Where there is none, the same message is sent under the same id to a server that declares that
              it takes such a message once (`IDEMPOTENT_MESSAGES`); of any other, a person is asked.

@@ -137,7 +137,7 @@ def parts_of_content(content: Any) -> list[Any]:
 
 
 # ---------------------------------------------------------------- answer
-# RemoteAnswer: what came of a message to a remote agent so far, as plain data that a journal can hold.
+# RemoteAnswer: the outcome of a message to a remote agent so far, as plain data that a journal can hold.
 
 # The state of the protocol → the word here.
 STATES: Final[dict[str, str]] = {

@@ -7,7 +7,7 @@
     kernel.supervise([Child("writer", writer)], max_restarts=3, window_s=60)
 
 `connect` reads the agent's card; a RemoteAgent that is made with its name needs no network before its first call, as a
-program does that goes on after a restart. Nothing is kept open between two calls.
+program does that continues after a restart. Nothing is kept open between two calls.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ CHECK_EVERY_S: Final = 30.0
 
 class RemoteAgent:
     """`token` is the bearer token, or `env:NAME`. `inside` names addresses (`host:port`) of this network that may be
-    reached. `timeout_s` is for one task, `max_cost` the most that one is charged with. A process that stands for the
+    reached. `timeout_s` is for one task, `max_cost` the most that one is charged with. A process that represents the
     agent looks every `check_every_s` seconds whether it is there; None: only when it is asked."""
 
     __slots__ = ("__weakref__", "_calls", "_connection", "_program", "description", "name", "url")
@@ -165,7 +165,7 @@ def _content(output: Any) -> Any:
 
 
 # ---------------------------------------------------------------- program
-# The program of a remote agent's process: it stands for the agent, passes messages on, and dies with it.
+# The program of a remote agent's process: it represents the agent, passes messages on, and dies with it.
 
 
 def remote_program(name: str, calls: RemoteCalls, check_every_s: float | None) -> Callable[..., Any]:
@@ -183,7 +183,7 @@ def remote_program(name: str, calls: RemoteCalls, check_every_s: float | None) -
 
 
 class _RemoteProcess:
-    """One process that stands for a remote agent."""
+    """One process that represents a remote agent."""
 
     def __init__(self, ctx: Context, name: str, calls: RemoteCalls) -> None:
         self._ctx = ctx

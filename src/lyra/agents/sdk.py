@@ -231,7 +231,7 @@ def stream(
 
 
 class _OwnStream(Stream):
-    """A Stream with a kernel of its own, which is closed when the stream ends."""
+    """A Stream with its own kernel, which is closed when the stream ends."""
 
     def __init__(
         self,

@@ -41,7 +41,7 @@ def setup_of(file: str, argument: str) -> Callable[[Any], Any]:
 
 
 def object_of(reference: str) -> Any:
-    """Return what FILE:NAME stands for: the file is run, as a program of yours is."""
+    """Return what FILE:NAME represents: the file is run, as a program of yours is."""
     import importlib.util
     import os
 

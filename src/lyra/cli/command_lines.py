@@ -63,7 +63,7 @@ class CommandPrompt:
         return result
 
     def command_of(self, word: str) -> str:
-        """Return the command that a word stands for; ConfigError where there is none."""
+        """Return the command that a word represents; ConfigError where there is none."""
         names = {other: name for name, row in self.commands.items() for other in (name, *row.other)}
         name = names.get(word.lower())
         if name is None:
@@ -74,7 +74,7 @@ class CommandPrompt:
         return name
 
     def words(self, text: str) -> list[str]:
-        """Return what a line may go on with, for the tabulator."""
+        """Return what a line may continue with, for the tabulator."""
         word, space, rest = text.partition(" ")
         choices: Iterable[str] = () if space else [row.usage.partition(" ")[0] for row in self.commands.values()]
         with suppress(ConfigError):

@@ -24,7 +24,7 @@ def main(arguments: "Sequence[str] | None" = None) -> int:
 
 
 def vega(arguments: "Sequence[str] | None" = None) -> int:
-    """Run `vega`, which is `lyra vega` under a name of its own."""
+    """Run `vega`, which is `lyra vega` under its own name."""
     return _main("vega", arguments)
 
 

@@ -2,8 +2,8 @@
 
 A project's files come with a repository. Without trust they can only tighten: deny, lower limits, narrow grants. A
 `FolderTrust` says whether the content of one file is trusted; each reader of such a file asks it with the very bytes
-that it goes on to use (`covers`), so that a file that is changed after the question is not trusted. Trust comes from an
-answer that a person gave for exactly this content (`TrustAnswers`, kept in their own folder), or from a word for the
+that it continues to use (`covers`), so that a file that is changed after the question is not trusted. Trust comes from
+an answer that a person gave for exactly this content (`TrustAnswers`, kept in their own folder), or from a word for the
 whole folder and one run (`--trust-folder`, `Config.load(trust=True)`).
 
 `trust_for` is how every entry point learns of it: the trust of the command that is running (`using`), else the kept

@@ -44,7 +44,7 @@ class SystemClock:
 
 
 def counts_suspension(clock: Clock) -> Callable[[], float]:
-    """A reading that grows like `monotonic()` and goes on while the machine sleeps, where it has such a clock."""
+    """A reading that grows like `monotonic()` and continues while the machine sleeps, where it has such a clock."""
     if not isinstance(clock, SystemClock):
         return clock.monotonic
     number = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))  # the second is macOS's name

@@ -90,7 +90,7 @@ class Charged(msgspec.Struct, Generic[Result_co], frozen=True):
 
 
 class PerformedOutside(Protocol):
-    """What an effect adds that another program performs: the kernel may restart while that program goes on.
+    """What an effect adds that another program performs: the kernel may restart while that program continues.
 
     Its function takes a keyword `begin`. It awaits `begin()` right before the other program gets the work, or
     `begin(True)` where the work may be given to another one: until then a restart simply calls the function again. Each

@@ -3,7 +3,7 @@
 Owns everything that travels with the work: the user, the input, the output of each stage, the current stage,
 the counters and their bounds, the remaining goals, and the end; plus a trust label and trace ids.
 It keeps its own records (`start_stage`, `complete_stage`, `fail_stage`, `advance_goals`) and answers whether
-it may go on (`check_bounds`); the orchestrator chooses the next stage. A bound is reached at
+it may continue (`check_bounds`); the orchestrator chooses the next stage. A bound is reached at
 `>=`, unlike a quota, which is exceeded at `>`. Lists and mappings are replaced, not changed in place, so that a
 `snapshot` is cheap.
 
@@ -143,7 +143,7 @@ class StageRecord(msgspec.Struct, frozen=True):
 
 
 class BoundsResult(NamedTuple):
-    """Whether the work may go on, why not, and what is left (never below 0; None without a bound)."""
+    """Whether the work may continue, why not, and what is left (never below 0; None without a bound)."""
 
     can_continue: bool
     terminal_reason: TerminalReason | None
@@ -295,7 +295,7 @@ class Envelope(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         return None
 
     def check_bounds(self) -> BoundsResult:
-        """Whether the work may go on; bounds are checked in the order iteration, model calls, hops, tokens."""
+        """Whether the work may continue; bounds are checked in the order iteration, model calls, hops, tokens."""
         reason = self.terminal_reason if self.terminated else self.find_reached_bound()
         return BoundsResult(
             can_continue=reason is None and not self.terminated and not self.interrupt_pending,
@@ -359,8 +359,8 @@ class Envelope(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         llm_calls: int = 0,
         duration_ms: int = 0,
     ) -> None:
-        """The stage went wrong; the work itself goes on or ends as the orchestrator decides. It took `duration_ms`, or
-        where that is 0, the time since its start."""
+        """The stage went wrong; the work itself continues or ends as the orchestrator decides. It took `duration_ms`,
+        or where that is 0, the time since its start."""
         self._end_stage(
             agent or stage, StageStatus.ERROR, now, llm_calls=llm_calls, duration_ms=duration_ms, error=error
         )

@@ -72,6 +72,6 @@ class NodeHost(Protocol):
     def read(self, file: str, text: str) -> NodeFile: ...
 
     async def call(self, file: str, text: str, inputs: Mapping[str, Any], *, key: str, grant: Grant) -> NodeAnswer:
-        """Execute a node with no rights but the grant's. A call that is repeated with its key after a crash goes on
+        """Execute a node with no rights but the grant's. A call that is repeated with its key after a crash continues
         with the execution that began, and repeats no finished effect."""
         ...

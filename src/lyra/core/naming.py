@@ -64,6 +64,7 @@ OLD_NAMES: Final[dict[str, tuple[str, ...]]] = {
     "lyra:CommBus.query": ("lyra.kernel.bus:CommBus.query",),
     # exceptions that are no LyraErrors, which go by their code
     "lyra:vega.Fault": ("lyra.vega.values:Fault", "vega:Fault"),
+    "lyra:vesper.PathBroke": (),
     "lyra:mcp.Failed": ("lyra.mcp.state:Failed",),
     "lyra:mcp.AuthRequired": ("lyra.mcp.state:AuthRequired",),
     "lyra:demo.ServiceError": ("lyra.cli.demo_service:ServiceError",),

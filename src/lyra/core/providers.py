@@ -47,7 +47,7 @@ class Usual(NamedTuple):
     key. `prices`, `telemetry`: its name in genai-prices and in OpenTelemetry's conventions, where it is another.
     `ids`: how ids begin that are known without the provider's name. `models`: those that genai-prices does not list.
     `example`: a model for the first screen, which leaves out providers without. `mock`: the path on the mock server
-    that stands for its base URL; None where that server does not speak its format."""
+    that represents its base URL; None where that server does not speak its format."""
 
     client: str
     key: tuple[str, ...] = ()

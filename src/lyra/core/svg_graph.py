@@ -90,7 +90,7 @@ class Canvas:
         self._boxes.append(f'<text{_kind(kind)} x="{x:.1f}" y="{y:.1f}">{title}{escape(short)}</text>')
 
     def label(self, x: float, y: float, text: str) -> None:
-        """A label of an edge, on a background of its own."""
+        """A label of an edge, on its own background."""
         short, title = _shorten(text, _LABEL_LENGTH_MAX)
         width = len(short) * 5.8 + 6
         corner = f'x="{x - width / 2:.1f}" y="{y - 10:.1f}"'

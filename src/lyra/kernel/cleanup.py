@@ -4,7 +4,7 @@
 pipelines that no worker drives and no question holds up, envelopes that were not changed, usage of pids that are gone,
 empty rate windows. `Rounds`
 repeats it on the kernel's clock, where a caller asks for that. `shut_down` takes nothing new and closes: what a store
-keeps goes on when it is opened again, entries, their questions and their pipelines among it; without a store entries
+keeps continues when it is opened again, entries, their questions and their pipelines among it; without a store entries
 end. Nothing alive is ever cleaned up.
 """
 

@@ -1,6 +1,6 @@
 """Forks: a run once more from one of its steps, as processes of their own in the same store.
 
-`start_fork` writes the rows with which the fork begins (`journal.fork_rows`) and has it go on from there, as after a
+`start_fork` writes the rows with which the fork begins (`journal.fork_rows`) and has it continue from there, as after a
 restart: what the journal has is answered from it, what comes then goes through the door. The rows are written together,
 so that a crash leaves the whole fork or nothing of it. The run that is forked is read and never changed; nothing of it
 is performed again, and its budget is not touched.

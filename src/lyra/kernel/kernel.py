@@ -266,7 +266,7 @@ class Kernel(KernelParts):
 
         Without a `snapshot` the next opening takes longer; right where there will be none.
 
-        With a store, processes do not end here: they go on when it is opened again. Without one they end as
+        With a store, processes do not end here: they continue when it is opened again. Without one they end as
         `shutdown`.
         """
         require_signal("kernel")
@@ -302,7 +302,7 @@ class Kernel(KernelParts):
         A process that has ended is forgotten `retention_s` later (7 days by default; a live parent that may still ask
         for it keeps it), and its pid with it: from then on the same `pid` starts the program again.
 
-        With `supervision`, crashes are met as it says, and the handle stands for the process across its restarts.
+        With `supervision`, crashes are met as it says, and the handle represents the process across its restarts.
         `recovery_attempts` is how often a call that crashes of the kernel cut off is made again before the process
         stops; processes that it starts have the same, unless they say otherwise.
         """
@@ -491,7 +491,7 @@ class Kernel(KernelParts):
             answer = callback(Down("", handle.pid, ended.reason, message))
             if inspect.isawaitable(answer):
                 await answer
-        except Exception as error:  # noqa: BLE001 - the mistake of a callback is its own; the kernel goes on
+        except Exception as error:  # noqa: BLE001 - the mistake of a callback is its own; the kernel continues
             if self.core.stopping and isinstance(error, ProcessExit):
                 return  # the watch ends with its kernel
             context = {"message": f"the monitor of process {handle.pid} failed", "exception": error}
@@ -536,18 +536,18 @@ class Kernel(KernelParts):
     # ------------------------------------------------------------------ what the other modules need
 
     def register(self, program: Any) -> None:
-        """Make a program known by name; processes that waited for it go on."""
+        """Make a program known by name; processes that waited for it continue."""
         self.core.raise_if_elsewhere()
         self.programs.name(program)
 
     def missing_program(self, process: Process) -> str | None:
-        """The program that a process cannot go on without and that this kernel does not know; a guard's is that of the
-        process it stands for."""
+        """The program that a process cannot continue without and that this kernel does not know; a guard's is that of
+        the process it represents."""
         return self._dormant.missing_program(process)
 
     async def until_known(self, process: Process) -> None:
-        """Return when the process can go on; ConfigError if it is dormant. While other processes replay, the spawn that
-        registers its program may still come, so this waits for them, for a limited time."""
+        """Return when the process can continue; ConfigError if it is dormant. While other processes replay, the spawn
+        that registers its program may still come, so this waits for them, for a limited time."""
         await self._dormant.until_known(process)
 
     def may_become_known(self, program: str) -> bool:
@@ -555,7 +555,7 @@ class Kernel(KernelParts):
         return self._dormant.may_become_known(program)
 
     def graft(self, states: dict[str, ProcessState]) -> None:
-        """Have processes whose rows were just written go on from there, as after a restart: see `forks`."""
+        """Have processes whose rows were just written continue from there, as after a restart: see `forks`."""
         self.core.raise_if_elsewhere()
         if self.journal is None or not self.open:
             raise ProcessError("the kernel is not open", hint="use `async with Kernel(…) as kernel:`")

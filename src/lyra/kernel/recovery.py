@@ -78,13 +78,13 @@ class Recovery:
         self._links = links
         self._interrupts = interrupts
         self._supervisors = supervisors
-        self._wakes = None if wakes is None else set(wakes)  # pids that go on, with all below them; None: all
+        self._wakes = None if wakes is None else set(wakes)  # pids that continue, with all below them; None: all
         core.find_replayed = self.rebuilt
         self._store: Store  # that `load` reads
         self._named_since = 0  # the last row from before the store had an id
         self._crashed = False  # the last kernel left calls in flight, and did not close in order
         self._rebuilt: dict[str, Process] = {}
-        self._early: dict[str, ProcessState] = {}  # early calls that go on when their program comes to them again
+        self._early: dict[str, ProcessState] = {}  # early calls that continue when their program comes to them again
 
     async def load(self, store: Store, check: Callable[[Fold, Store], object] | None = None) -> None:
         """Bring back all that the store holds, unless `check` refuses it; the core has its journal already."""
@@ -149,8 +149,8 @@ class Recovery:
                 self._go_on(process, state)
 
     def rebuilt(self, pid: str) -> Process | None:
-        """Return a process from before the restart that a replay asks for again. An early call goes on from here: only
-        now is it known beside which others it has to find room."""
+        """Return a process from before the restart that a replay asks for again. An early call continues from here:
+        only now is it known beside which others it has to find room."""
         process = self._rebuilt.get(pid)
         state = self._early.pop(pid, None)
         if process is not None and state is not None and process.exit is None:
@@ -356,8 +356,9 @@ def _restore_early(scope: JoinableBudget, parent: Process | None, state: Process
 
 
 # ---------------------------------------------------------------- dormant
-# Processes that came back from the store and whose program this kernel does not know. They go on when it is registered,
-# unless they are held back until all programs are there. `supervision.handle` keeps guards that wait for theirs.
+# Processes that came back from the store and whose program this kernel does not know. They continue when it is
+# registered, unless they are held back until all programs are there. `supervision.handle` keeps guards that wait for
+# theirs.
 
 _log: Final = logging.getLogger("lyra.kernel")
 _REPLAY_LOOK_S: Final = 0.01  # between two looks whether a replay has registered a program
@@ -375,7 +376,7 @@ class DormantProcesses:
         # Filled in when they are made: the first two are given callbacks of this object.
         self.programs: Programs
         self.supervisors: Supervisors
-        # Recovery: has a process go on whose program is known. None until a store is read.
+        # Recovery: has a process continue whose program is known. None until a store is read.
         self.resume: Callable[[Process, ProcessState], None] | None = None
 
     def add(self, process: Process, state: ProcessState) -> None:
@@ -387,8 +388,8 @@ class DormantProcesses:
     # ------------------------------------------------------------------ programs that are not known
 
     def missing_program(self, process: Process) -> str | None:
-        """The program that a process cannot go on without and that this kernel does not know; a guard's is that of the
-        process it stands for."""
+        """The program that a process cannot continue without and that this kernel does not know; a guard's is that of
+        the process it represents."""
         if self.resume is None or not (self._by_program or self.supervisors.waiting):
             return None
         run = process.stands_for or process
@@ -396,8 +397,8 @@ class DormantProcesses:
         return name if name is not None and self.programs.get(name) is None else None
 
     async def until_known(self, process: Process) -> None:
-        """Return when the process can go on; ConfigError if it is dormant. While other processes replay, the spawn that
-        registers its program may still come, so this waits for them, for a limited time."""
+        """Return when the process can continue; ConfigError if it is dormant. While other processes replay, the spawn
+        that registers its program may still come, so this waits for them, for a limited time."""
         for _ in range(_REPLAY_LOOKS):
             program = self.missing_program(process)
             if program is None:
@@ -420,7 +421,7 @@ class DormantProcesses:
         )
 
     def became_known(self, program: str) -> None:
-        """A program has a name for the first time: what waited for it goes on."""
+        """A program has a name for the first time: what waited for it continues."""
         self.supervisors.on_registered(program)
         if self.resume is not None:
             for process, state in self._by_program.pop(program, ()):

@@ -33,6 +33,6 @@ class Seams(NamedTuple):
     programs: Callable[[Callable[[str], None], Iterable[Any]], Programs] = Programs
     pids: Pids | None = None  # how children are numbered; None counts the rows of the journal
     states: tuple[State, ...] = ()  # what the layers above remember in the journal, beside the subsystems
-    # The pids that go on when the kernel opens, with all below them; None: all. The others stand still.
+    # The pids that continue when the kernel opens, with all below them; None: all. The others stand still.
     wakes: Collection[str] | None = None
-    kills: bool = True  # whether `kernel.kill` ends a process: a replay lets it go on to where its record ends
+    kills: bool = True  # whether `kernel.kill` ends a process: a replay lets it continue to where its record ends

@@ -43,7 +43,7 @@ class ChildRights(msgspec.Struct):
 
 
 class ProcessRights(msgspec.Struct):
-    """A process that goes on; without a `grant` it has the rights of its parent, or those of the kernel."""
+    """A process that continues; without a `grant` it has the rights of its parent, or those of the kernel."""
 
     pid: str
     name: str
@@ -57,7 +57,7 @@ class ProcessRights(msgspec.Struct):
 
 
 class StoredRights(msgspec.Struct):
-    """What goes on when a kernel opens the store."""
+    """What continues when a kernel opens the store."""
 
     processes: list[ProcessRights]
     ended: int

@@ -137,7 +137,7 @@ class WorkerApi:
         self._rounds.begin(real(seconds, "seconds", above=0.0))
 
     async def shutdown(self, reason: str = "shutdown", *, drain_s: float = DRAIN_S) -> None:
-        """Take nothing new, let what is in flight finish, close. What a store keeps goes on when it is opened again:
+        """Take nothing new, let what is in flight finish, close. What a store keeps continues when it is opened again:
         entries that run are put back in line, those that wait keep their questions. Without a store entries end. A
         second call changes nothing."""
         require_signal("kernel")
@@ -174,7 +174,7 @@ class WorkerApi:
     def report_agent_result(
         self, pid: str, result: Mapping[str, Any], worker: str | None = None, lease_s: float | None = None
     ) -> Instruction:
-        """Return what came of a run, and what comes next, with a lease for a worker with a name; a run reported again
+        """Return the outcome of a run, and what comes next, with a lease for a worker with a name; a run reported again
         changes nothing."""
         return durable_value(self._core, self._orchestrator.report_agent_result(pid, result, worker, lease_s))
 
@@ -187,8 +187,8 @@ class WorkerApi:
         return self._orchestrator.release_lease(pid, worker)
 
     def store_envelope(self, pid: str, envelope: Any) -> Envelope:
-        """Put another envelope in the place of a pipeline's; an envelope, a mapping or text. The pipeline goes on with
-        its inputs, outputs and counts."""
+        """Put another envelope in the place of a pipeline's; an envelope, a mapping or text. The pipeline continues
+        with its inputs, outputs and counts."""
         self._core.raise_if_closed()
         return self._orchestrator.store_envelope(pid, envelope)
 
@@ -247,7 +247,7 @@ class WorkerApi:
     ) -> AgentRun:
         """Run one registered agent as a durable process, with the settings of a stage in `config` and a `quota`. An
         agent that fails is a result without `success`, not an error; a known pid gives the result of that run. Where
-        the call is cancelled, a run without a pid of the caller's ends, and one with a pid goes on."""
+        the call is cancelled, a run without a pid of the caller's ends, and one with a pid continues."""
         self._lifecycle.raise_if_closing("agent")
         given = {"user_id": user_id, "request_id": request_id, "session_id": session_id}
         work = with_ids(self._orchestrator.envelope_of(envelope), given)

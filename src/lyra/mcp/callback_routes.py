@@ -65,7 +65,7 @@ class _Running(NamedTuple):
 
 
 class CallbackRoutes:
-    """The calls that one server works on; `key` stands for it in the names of tools."""
+    """The calls that one server works on; `key` represents it in the names of tools."""
 
     def __init__(self, server: str, key: str, shared: SharedContext) -> None:
         self._server = server

@@ -1,6 +1,6 @@
 """One server, from the first start to its last restart.
 
-Only a task of its own opens and closes the connection. When a server dies every call that waits for it fails at once,
+Only its own task opens and closes the connection. When a server dies every call that waits for it fails at once,
 and the task starts it again, after a pause that grows, as often as its `Supervision`
 allows within the window. Then the server is `connection_error`, until `start` is called again. A call finds the
 connection that is there, or an error that says why there is none; it never waits for a start.
@@ -122,7 +122,7 @@ _CLOSED: Final = "Session terminated"
 
 
 class Connection:
-    """A handle on one server; `key` stands for it in the names of its tools."""
+    """A handle on one server; `key` represents it in the names of its tools."""
 
     def __init__(self, settings: ServerSettings, key: str, shared: SharedContext) -> None:
         self.settings = settings
@@ -220,7 +220,7 @@ class Connection:
                     self._settled.clear()
                 self._put("connecting", failed.failure)
                 if not was_connected:
-                    self._settled.set()  # `start` tells the failure at once; the next try goes on without a waiter
+                    self._settled.set()  # `start` tells the failure at once; the next try continues without a waiter
                 backoff = self._shared.supervision.backoff or Backoff(initial_s=0.0)
                 await asyncio.sleep(backoff.delay(tries, lambda: self._shared.entropy.bits(32) / 2**32))
         finally:

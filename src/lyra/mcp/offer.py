@@ -193,7 +193,7 @@ def _choose_tools(built_in: Mapping[str, Tool], options: OfferOptions, own: Iter
 
 
 class _Client(LLMProvider):
-    """The provider that stands for the MCP client: it requests the call in the user message, then ends the turn."""
+    """The provider that represents the MCP client: it requests the call in the user message, then ends the turn."""
 
     name = "mcp"
     images = True

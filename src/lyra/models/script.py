@@ -11,7 +11,7 @@
 The first reply whose conditions all hold answers. Under `sequence` in place of `replies` each reply answers once, in
 order. A reply that looks at the user's text fits only when the user spoke last, one that looks at a tool only when a
 result came last: so the result of a tool does not trigger the reply that called it again. `{1}`, `{name}`, `{user}`,
-`{result}` and `{turn}` in texts stand for what was matched; other braces are left alone.
+`{result}` and `{turn}` in texts represent what was matched; other braces are left alone.
 
 Owns the declaration and its checks: `Script`, `Reply`, `ScriptedCall`, `ScriptedError`, `load_script`. Every mistake of
 a file has its line. The module `sim` plays a script.

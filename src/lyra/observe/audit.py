@@ -6,7 +6,7 @@
 secrets and texts in the form of a key redacted, and long texts cut in the middle. Records are chained (`chain`), so
 that `lyra audit verify` finds a line that was changed, removed, moved or inserted. A file has one writer: a second one
 is refused. Each line is handed to the operating system at once and so survives the death of this process; the next
-writer removes what a crash has left of a line, and says so in a record of its own. A record that cannot be written is
+writer removes what a crash has left of a line, and says so in its own record. A record that cannot be written is
 counted in the next one that can, and the callback `failed` is called. Each run begins and ends with a record, so that a
 run that was cut short can be recognised. A store without such a file has its own audit: what its journal tells of
 rights, refusals, limits, questions and answers. Nothing here decides anything.

@@ -4,7 +4,7 @@
 stream-json`: several turns in one session, driven by requests from a program, one JSON object a line. Messages that
 come while a turn is under way wait in line. Questions are lines of the output, those of sub-agents in the background
 between turns as well, and the program answers them; after the end of the input no answer can come, so a question is
-then withdrawn, the model is told, and the turn goes on. A line that is no request is told as an `error`, and the next
+then withdrawn, the model is told, and the turn continues. A line that is no request is told as an `error`, and the next
 one is read. `lyra.cli.commands.agent` prints the lines, for `lyra agent -p` as well.
 """
 
@@ -99,7 +99,7 @@ async def _begin(
     session: LiveSession, say: Say, warn: Callable[[Headless], object] | None, *, opening: bool = True
 ) -> None:
     """Tell what a session begins with. A model that cannot be asked is refused before a turn begins: a session without
-    a turn leaves nothing behind, and the next one does not go on with a mistyped name."""
+    a turn leaves nothing behind, and the next one does not continue with a mistyped name."""
     runtime_of(session.kernel).models.find(session.model)
     if warn is not None:
         warn(session.headless)

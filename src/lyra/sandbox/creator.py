@@ -30,7 +30,7 @@ _SEND: Final = 0xC0182101
 _IS_VALID: Final = 0x40082102
 _ADD_FD: Final = 0x40182103
 _NOTIFICATION: Final = struct.Struct("=QIIiIQ6Q")
-_CONTINUE: Final = 1  # the kernel goes on with the call
+_CONTINUE: Final = 1  # the kernel continues with the call
 _ADD_AND_SEND: Final = 2
 _AT_FDCWD: Final = -100
 _REMOVE_FOLDER: Final = 0x200
@@ -81,7 +81,7 @@ class _Entry(NamedTuple):
 
 
 class _PassOnError(Exception):
-    """There is nothing to do here: the kernel goes on with the call."""
+    """There is nothing to do here: the kernel continues with the call."""
 
 
 # ---------------------------------------------------------------- the settings, from Lyra to the reaper

@@ -1,9 +1,9 @@
-"""The process that kills a command's process group at its end, in the tier without a process table of its own.
+"""The process that kills a command's process group at its end, in the tier without its own process table.
 
 It leads the group that every process of the command stays in (the filter of system calls refuses to leave it), outside
 the confinement and the limits of the command. When the command or Lyra ends (also when Lyra is killed: the kernel
 sends a signal), it kills the whole group in one call, itself included; before that it writes how the command ended.
-It is a program of its own, run as `python -IS reaper.py COMMAND REPORT`, because a fork of Lyra would keep a copy of
+It is its own program, run as `python -IS reaper.py COMMAND REPORT`, because a fork of Lyra would keep a copy of
 Lyra's memory for as long as the command runs. With two more descriptors, a socket and the settings, a thread of it
 makes files for the command (`creator`).
 """

@@ -75,7 +75,8 @@ class Sandbox:
         apart: bool = False,
         spill_folder: str | None = None,
     ) -> Result:
-        """Run to the end. When cancelled, everything the command started is killed before the cancellation goes on."""
+        """Run to the end. When cancelled, everything the command started is killed before the cancellation
+        continues."""
         job = await self.start(argv, profile, stdin=stdin, timeout_s=timeout_s, apart=apart, spill_folder=spill_folder)
         try:
             return await job.wait()

@@ -36,7 +36,7 @@ def app(kernel: Kernel, **options: Any) -> HttpApp:
 
 
 def wsgi(kernel: Kernel, **options: Any) -> WsgiApp:
-    """Make the site a WSGI application, for Flask, Django and others. The kernel runs in a thread of its own from the
+    """Make the site a WSGI application, for Flask, Django and others. The kernel runs in its own thread from the
     first request on."""
     from lyra.server.dashboard.login import problem_page
     from lyra.server.http.wsgi import WsgiApp

@@ -1,4 +1,4 @@
-"""Who calls: tokens, the people and roles that they stand for, and what belongs to whom.
+"""Who calls: tokens, the people and roles that they represent, and what belongs to whom.
 
 A request carries a token. A token of the role `user` acts for its user alone; one of the role `operator` sees all and
 acts for the user that the request names; one of the role `viewer` sees all and changes nothing (`ROLES`). A process,
@@ -53,7 +53,7 @@ _CHANGING_ROLES: Final = frozenset({OPERATOR, USER})  # a role that is not liste
 
 
 class TokenHolder(NamedTuple):
-    """The person that a token stands for ("" for an operator without a name), and the role."""
+    """The person that a token represents ("" for an operator without a name), and the role."""
 
     person: str = ""
     role: str = OPERATOR

@@ -66,7 +66,7 @@ class OwnedPid:
 
 
 KINDS: Final = frozenset({"agui", "chat", "call", "run", "webhook", "hook", "key", "task", "push"})
-# Kinds of processes that stand for something the server keeps once: a second one of them would stand for the same.
+# Kinds of processes that represent something the server keeps once: a second one of them would represent the same.
 SINGLE_KINDS: Final = frozenset({"webhook", "hook", "key", "task", "push"})
 
 

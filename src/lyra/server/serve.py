@@ -2,7 +2,7 @@
 
 Stopping drains: readiness says no and both faces refuse what is new; requests and pipelines in flight have `drain_s` to
 finish, while workers can still deliver what they need; then the faces close, and the kernel after them. What has not
-finished by then is in the store and goes on when it is opened again.
+finished by then is in the store and continues when it is opened again.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class Server:
                 async with asyncio.timeout(drain_s):
                     await asyncio.gather(*(face.wait_idle() for face in faces))
             except TimeoutError:
-                pass  # the rest goes on when the store is opened again
+                pass  # the rest continues when the store is opened again
             for face in faces:
                 await face.stop(max(0.0, until_s - clock.monotonic()))
         finally:

@@ -2,7 +2,7 @@
 
 An address from which too many different ones came within a minute has to wait before a new one is looked at. One that
 was looked at before is looked at again, whether it was known or not, and counts once: a program with a wrong token
-locks no other out, and those that work go on while another one behind the same address, or the same proxy, guesses.
+locks no other out, and those that work continue while another one behind the same address, or the same proxy, guesses.
 Kept in memory, for a bounded number of addresses and tokens, which are known by their hashes; HTTP and gRPC share one.
 """
 

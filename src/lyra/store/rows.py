@@ -10,7 +10,7 @@ because a database charges by the row and a busy kernel commits a hundred at a t
 `scan` walks a journal page by page, checks each batch's checksum and that no sequence number is missing, and only then
 applies the caller's filters: a filter pushed down into the database would quietly drop the very rows that are
 damaged. Pages are short reads, so a reader that pauses holds no transaction open and never keeps a write-ahead log
-from shrinking. `faults` is the same walk for `check()`: it goes on after damage and reports all of it;
+from shrinking. `faults` is the same walk for `check()`: it continues after damage and reports all of it;
 `find_forged` looks at signatures. `dense` checks rows before they are appended. This module never writes and knows no
 database; the page comes from the caller.
 """

@@ -34,7 +34,7 @@ from lyra.core.user_folders import user_folder
 from lyra.errors import ConfigError
 
 _CODE_BYTES: Final = 16
-BEGINNING: Final = bytes(_CODE_BYTES)  # stands for the code of the batch before the first one
+BEGINNING: Final = bytes(_CODE_BYTES)  # represents the code of the batch before the first one
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 
@@ -139,7 +139,7 @@ class ChainReader:
         self.last = after  # row that was checked
 
     def stands_before(self, seq: int) -> bool:
-        """Whether a reading that begins with row `seq` goes on where this one is: after the last batch, or in it."""
+        """Whether a reading that begins with row `seq` continues where this one is: after the last batch, or in it."""
         return self._first <= seq <= self.last + 1 if self._first else seq == self.last + 1
 
     def first_forged(self, batches: Sequence[Sequence[Any]]) -> Sequence[Any] | None:
@@ -152,7 +152,7 @@ class ChainReader:
             if seq != end + 1:
                 break
             end += count
-            if end <= self.last:  # a reading goes on in the middle of the last batch
+            if end <= self.last:  # a reading continues in the middle of the last batch
                 if data != self._data:
                     return batch
                 continue
@@ -170,7 +170,7 @@ class ChainReader:
         return self._take(chapter)
 
     def _take(self, chapter: Sequence[Sequence[Any]]) -> Sequence[Any] | None:
-        """Go on to the end of these batches, all of one chapter."""
+        """Continue to the end of these batches, all of one chapter."""
         if not chapter:
             return None
         assert self._chapter is not None

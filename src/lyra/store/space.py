@@ -1,4 +1,4 @@
-"""Several journals in one SQLite file: each a Store of its own, with its own owner, beside the file's main one.
+"""Several journals in one SQLite file: each its own Store, with its own owner, beside the file's main one.
 
 A space has its own journal, snapshots, lease, meta and identity tables, named after it; blobs are shared, since a blob
 is named by its content. So two kernels that own two spaces work on one file at once: SQLite lets them write in turn,

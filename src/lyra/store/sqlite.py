@@ -37,7 +37,7 @@ APPLICATION_ID: Final = 0x4C797261  # "Lyra"; `file` and other tools show it
 _SYNCHRONOUS: Final = {"process": "NORMAL", "power": "FULL"}
 _LOG_BYTES_MAX: Final = 64 << 20  # SQLite truncates a log that one huge batch made longer
 
-# sqlite3 raises UnicodeDecodeError when an error message quotes a damaged name: it stands for that SQLite error.
+# sqlite3 raises UnicodeDecodeError when an error message quotes a damaged name: it represents that SQLite error.
 _SQLITE_ERRORS: Final = (sqlite3.Error, UnicodeDecodeError)
 _SqliteError = sqlite3.Error | UnicodeDecodeError
 
@@ -345,7 +345,7 @@ class SqliteStore(SigningStore):
     def _check_place(self) -> None:
         """Whether the open file is still the one at `path`.
 
-        SQLite goes on writing into a file that was deleted or replaced, and those rows are lost. The check costs too
+        SQLite continues writing into a file that was deleted or replaced, and those rows are lost. The check costs too
         much for each append; the kernel's lease renewals make it every few seconds.
         """
         if self._file_identity and self._file_identity != _identity(self.path):

@@ -201,7 +201,7 @@ class StoreConformance:
         assert list(store.read(pid="no-such-pid")) == []
 
     def test_reading_while_appending(self) -> None:
-        """A reader sees the rows that were there when it began; appends go on beside it."""
+        """A reader sees the rows that were there when it began; appends continue beside it."""
         store, epoch = self.filled(ROWS_MAX + 10)
         reader = iter(store.read())
         assert next(reader).seq == 1
@@ -401,7 +401,7 @@ class StoreConformance:
         assert [row.seq for row in store.read()] == [3, 4, 5]
 
     def test_a_journal_may_be_compacted_to_nothing(self) -> None:
-        """When every row is dropped the numbers go on where they were."""
+        """When every row is dropped the numbers continue where they were."""
         store, epoch = self.filled(4)
         store.save_snapshots(4, {"p-1": b"s"}, epoch)
         assert store.compact(before=1e9, epoch=epoch) == 4

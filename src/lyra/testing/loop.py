@@ -127,7 +127,7 @@ _Task.number = 0
 
 
 def _complain(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Keep what asyncio would log and go on from: in a simulation it is a finding."""
+    """Keep what asyncio would log and continue from: in a simulation it is a finding."""
     error = context.get("exception")
     text = f"{context.get('message')}: {error!r}" if error is not None else str(context.get("message"))
     assert isinstance(loop, SimLoop)

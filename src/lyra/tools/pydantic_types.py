@@ -47,7 +47,7 @@ class _Adapted:
 
 
 def with_constraints(kind: Any) -> Any:
-    """The type, or what stands for it where it carries constraints of pydantic's; ConfigError if pydantic cannot read
+    """The type, or what represents it where it carries constraints of pydantic's; ConfigError if pydantic cannot read
     the rest of it."""
     if not _is_constrained(kind, set()):
         return kind

@@ -214,7 +214,7 @@ async def _in_time(tool: Tool, call: ToolCall) -> Any:
 
 def _arguments(tool: Tool, call: ToolCall) -> dict[str, Any]:
     if "idempotency_key" in getattr(tool.run, "takes", ()):
-        # Without an id of its own each call is another one: a service must not take it for a repetition.
+        # Without its own id each call is another one: a service must not take it for a repetition.
         return {**call.arguments, "idempotency_key": call.id or unique_id()}
     return call.arguments
 

@@ -2,7 +2,7 @@
 
 Each piece of text is compiled together with the declarations before it, and with a bare `let` for every variable there
 is; of that, only the new piece runs. Its functions are added behind those of the program so far, so that a function, an
-agent or a process of an earlier piece goes on working. `ReplSession` only compiles and keeps; `vega repl` runs.
+agent or a process of an earlier piece continues working. `ReplSession` only compiles and keeps; `vega repl` runs.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class ReplSession:
 
     def compile(self, text: str) -> ReplInput:
         """Make a piece ready to run; SourceError for a wrong one, which changes nothing."""
-        ended = f"{text}\n;"  # on a line of its own: an error shows what was typed
+        ended = f"{text}\n;"  # on its own line: an error shows what was typed
         whole = text if parse_all(Source(NAME, ended)).problems or not parse_all(Source(NAME, text)).problems else ended
         statements = parse_all(Source(NAME, whole)).module.statements
         is_expression = len(statements) == 1 and isinstance(statements[0], ast.ExpressionStatement)

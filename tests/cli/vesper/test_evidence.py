@@ -16,8 +16,8 @@ from tests.cli.vesper.test_nodes import DISCOUNT, told
 
 @pytest.fixture
 def vesper(lyra):
-    def call(*args):
-        return lyra("vesper", *args)
+    def call(*args, **env):
+        return lyra("vesper", *args, **env)
 
     (lyra.folder / "discount.vsp").write_text(DISCOUNT, encoding="utf-8")
     return call
@@ -71,9 +71,14 @@ def test_a_mode_needs_evidence_or_force(vesper):
     assert [change["to"] for change in data["history"]] == ["canary_direct", "direct_only"]
 
 
-def test_the_setting_says_how_many_successes_a_promotion_takes(vesper):
+@pytest.mark.parametrize(
+    ("options", "variables"),
+    [(("--set", "vesper.min_successes=20000"), {}), ((), {"LYRA_VESPER_MIN_SUCCESSES": "20000"})],
+)
+def test_the_setting_says_how_many_successes_a_promotion_takes(vesper, options, variables):
+    """Given by an option or by a variable."""
     vesper("verify", "discount.vsp", "-n", "2500")
-    refused = vesper("mode", "discount.vsp", "canary_direct", "--set", "vesper.min_successes=20000")
+    refused = vesper("mode", "discount.vsp", "canary_direct", *options, **variables)
     assert (refused.returncode, "20000 are needed" in refused.stderr) == (1, True)
     assert vesper("mode", "discount.vsp", "canary_direct").returncode == 0
 

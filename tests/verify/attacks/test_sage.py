@@ -125,9 +125,8 @@ def test_no_text_acts_on_an_editor() -> None:
 @pytest.mark.slow
 def test_without_its_check_a_text_would_act_on_an_editor(monkeypatch: pytest.MonkeyPatch) -> None:
     """A planted hole: texts are told as they come."""
-    monkeypatch.setattr(sage_sessions, "shown_text", str)
-    monkeypatch.setattr(updates, "shown_text", str)
-    monkeypatch.setattr(updates, "shown_text", str)
+    monkeypatch.setattr(sage_sessions, "render_text", str)
+    monkeypatch.setattr(updates, "render_text", str)
     assert screens.run(["an editor"]).effects != []
 
 

@@ -174,7 +174,7 @@ def _drop_an_event(patch):
     def quiet(self, batch):
         committed(self, batch[1:] if len(batch) > 2 else batch)
 
-    patch.setattr(Core, "committed", quiet)
+    patch.setattr(Core, "on_commit", quiet)
 
 
 def _broken_timer(patch):
@@ -233,7 +233,7 @@ PLANTED: dict[str, Plant] = {
     "spent_within_limit": _never_refuse,
     "child_budget": _generous_children,
     "transitions": _wrong_move,
-    "message_lost": lambda patch: patch.setattr(Mailboxes, "dropped", lambda self, process, count, why: None),
+    "message_lost": lambda patch: patch.setattr(Mailboxes, "publish_dropped", lambda self, process, count, why: None),
     "parents": _forgetful_parents,
     "interrupt_waiting": lambda patch: patch.setattr(Interrupts, "_take_back", lambda self, *facts: None),
     "slots": _hoarding,
@@ -244,7 +244,7 @@ PLANTED: dict[str, Plant] = {
     "started_first": _start_unwritten,
     "mailbox_order": _last_in_first_out,
     "fenced": _anybodys,
-    "acknowledged": lambda patch: patch.setattr(Journal, "acknowledged", _at_once),
+    "acknowledged": lambda patch: patch.setattr(Journal, "wait_until_durable", _at_once),
     "budget_exact": lambda patch: patch.setattr(recall, "_add", lambda total, usage: None),
     "replay": _new_dice,
     "events": _drop_an_event,

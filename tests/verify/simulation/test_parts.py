@@ -92,7 +92,7 @@ def _last_first(patch):
 
 
 def _no_bounds(patch):
-    patch.setattr(Envelope, "bound_reached", lambda self: None)
+    patch.setattr(Envelope, "find_reached_bound", lambda self: None)
 
 
 def _no_windows(patch):
@@ -143,7 +143,7 @@ def _forget_stages(patch):
 
 def _run_on(patch):
     """An entry with a question goes on running."""
-    patch.setattr(type(_KERNEL.lifecycle), "asked", lambda self, pid: None)
+    patch.setattr(type(_KERNEL.lifecycle), "pause_entry", lambda self, pid: None)
 
 
 TREES, PIPELINES, WORKERS = ("trees",), ("pipelines",), ("workers",)
@@ -156,7 +156,7 @@ PLANTED: dict[str, tuple[str, tuple[str, ...], Plant]] = {
     "a permanent child stands still": ("children", TREES, _leave_it_standing),
     "ends are not told": ("links", TREES, _untold),
     "the dead stay members": (
-        "groups", TREES, lambda patch: patch.setattr(type(_KERNEL.groups), "left", lambda self, pid: None),
+        "groups", TREES, lambda patch: patch.setattr(type(_KERNEL.groups), "remove_ended", lambda self, pid: None),
     ),
     "the last is first": ("turns", WORKERS, _last_first),
     "a move is written twice": ("transitions", WORKERS, _double("pcb.moved")),

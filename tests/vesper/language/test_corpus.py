@@ -71,8 +71,12 @@ def test_paths_agree_on_the_cases(path: Path) -> None:
 
 @pytest.mark.parametrize("path", corpus.pure(), ids=corpus.name_of)
 def test_paths_agree_on_generated_inputs(path: Path) -> None:
-    report = differential.test(corpus.program(path), INPUTS, seed=19)
-    assert report.compared == INPUTS
+    """On as many as were asked for; of a node that takes fewer, on all of them.
+
+    Without inputs there is one execution to compare, which is not all there is where the node reads the time."""
+    program = corpus.program(path)
+    report = differential.test(program, INPUTS, seed=19)
+    assert report.compared == (INPUTS if program.inputs else 1) or report.complete
     assert (report.divergences > 0) == (corpus.name_of(path) in KNOWN_DIVERGENT), report.kept
 
 

@@ -4,7 +4,7 @@ The agent is as its program declares it: its model, its tools and its rules are 
 is shown and listed with the session, and changes nothing of what the agent may do; a session in a folder that the agent
 does not work in is refused. MCP servers that the editor hands over are tools of their session, where the command that
 serves the agent says how they are started (`servers`). Sessions can be loaded again where the kernel's store is
-durable: a turn that was under way when the program ended goes on when its session is opened again; its questions are
+durable: a turn that was under way when the program ended continues when its session is opened again; its questions are
 asked anew, and its answer is told at its end.
 """
 
@@ -188,7 +188,7 @@ class AgentEditorSession(EditorSession):
             self._left_turn = LeftTurn(self._process, self._questions, self._say)
 
     async def close(self) -> None:
-        """Let go of the session. A turn that is under way goes on; in a durable store, also after the end of the
+        """Let go of the session. A turn that is under way continues; in a durable store, also after the end of the
         program."""
         if self._left_turn is not None:
             await self._left_turn.close()
@@ -298,7 +298,7 @@ class LeftTurn:
         stop_turn(self._process.kernel, self._process.pid)
 
     async def close(self) -> None:
-        """Follow it no more; the turn goes on."""
+        """Follow it no more; the turn continues."""
         self._task.cancel()
         await asyncio.wait([self._task])
 
@@ -319,7 +319,7 @@ class LeftTurn:
             try:
                 await current
                 return
-            except EffectInDoubt:  # a person is asked, and the turn goes on with the answer
+            except EffectInDoubt:  # a person is asked, and the turn continues with the answer
                 continue
 
     async def _ask(self) -> None:

@@ -32,7 +32,7 @@ INTERNAL_ERROR: Final = -32603
 
 class SessionRequest(NamedTuple):
     """What an editor asks for when it opens a session. `client` is its side of the connection; `resume` is the id of a
-    session that goes on, or with `fork` is copied."""
+    session that continues, or with `fork` is copied."""
 
     client: Any
     capabilities: schema.ClientCapabilities | None

@@ -59,7 +59,7 @@ class EditorPrompt(NamedTuple):
     images: tuple[Image, ...] = ()
 
     def with_text(self, text: str) -> Content:
-        """The content with other words, such as those that a slash command stands for."""
+        """The content with other words, such as those that a slash command represents."""
         return [text, *self.images] if self.images else text
 
 

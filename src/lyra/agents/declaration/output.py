@@ -112,7 +112,7 @@ class AnswerType:
             raise AgentFailed(str(misfit), status="output_invalid") from None
 
     def read(self, text: str) -> Any:
-        fenced = None if self._read is _words else _FENCE.search(text)  # plain words may hold a fence of their own
+        fenced = None if self._read is _words else _FENCE.search(text)  # plain words may hold their own fence
         data = (fenced[1] if fenced else text).strip().encode()
         try:
             if self.wrapped:

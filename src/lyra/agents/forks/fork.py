@@ -2,7 +2,7 @@
 
     fork = await fork_run(kernel, store, "talk", 5, StepChange(reply="No."))
 
-The fork is a process of its own. The run that it was forked from is read and not changed, and nothing of it is
+The fork is its own process. The run that it was forked from is read and not changed, and nothing of it is
 performed again; what the fork does from there on is real, and counts in the fork's own budget.
 """
 

@@ -1,8 +1,8 @@
 """The variables of a Python program at a step, and the arguments of its calls: the program is run again up to there.
 
 A journal has what a program got, not what it made of it. `ProgramReplay` runs the program of one process over the
-answers of its journal, in a kernel of its own in memory, and stops it where they end: nothing is performed, no child
-goes on, and nothing is written to the store. Only the code between the calls runs, so it has to be the program that
+answers of its journal, in its own kernel in memory, and stops it where they end: nothing is performed, no child
+continues, and nothing is written to the store. Only the code between the calls runs, so it has to be the program that
 the journal is of, and what it prints is dropped. The frames of Lyra itself are left out, and so are agents.
 """
 
@@ -160,7 +160,7 @@ class _Answers(dict[Any, Any]):
         return super().pop(key)
 
     def _is_over(self, key: Any, entry: Entry) -> bool:
-        """Whether a call that has begun had ended then; a pause has where the program went on, or its time was up."""
+        """Whether a call that has begun had ended then; a pause has where the program continued, or its time was up."""
         if entry.kind == "sleep":
             return after(key) in self or entry.due <= self._look.time
         return entry.done

@@ -4,7 +4,7 @@
         outcome = await run.ask("Fix the failing test", tell=print)
 
 `tell` is called with every event as a plain mapping (`lines`), `system` first and `result` last. A call that no rule
-allows is denied, the model is told, and the run goes on. The run is a process of its own kernel, and all that it
+allows is denied, the model is told, and the run continues. The run is its own process kernel, and all that it
 started ends with it.
 
 `options` are what is asked for, `setup` what the agent may touch, `run_agent` the agent, `audit_logs` the logs of
@@ -128,7 +128,7 @@ class Headless:
             await hooks.start("new", model=str(self.agent.model))
 
     def _stop_unfinished(self) -> None:
-        """A turn that an earlier run was in is not gone on with: the person who comes back says what comes next."""
+        """A turn that an earlier run was in is not continued: the person who comes back says what comes next."""
         if not self.options.session or self.session_id not in self.kernel.processes:
             return
         from lyra.agents.turn.unfinished import find_unfinished_turn, withdraw, withdraw_order
@@ -326,7 +326,7 @@ Tell = Callable[[AnyLine], Any]  # an awaitable result is awaited
 
 
 class HeadlessOutcome(NamedTuple):
-    """The `result` line, and the error that it stands for."""
+    """The `result` line, and the error that it represents."""
 
     result: ResultLine
     error: LyraError | None = None
@@ -446,7 +446,7 @@ class SessionHooks:
         self._idle: asyncio.TimerHandle | None = None
 
     async def start(self, source: str, *, model: str) -> None:
-        """A session begins (`new`), goes on after a restart (`resume`), or has an empty conversation (`clear`)."""
+        """A session begins (`new`), continues after a restart (`resume`), or has an empty conversation (`clear`)."""
         outcome = await self._run("SessionStart", {"source": source, "model": model})
         if outcome is not None and outcome.context:
             self._context.append(f"[added by a hook]\n{outcome.context}")
@@ -492,7 +492,7 @@ class SessionHooks:
         return context
 
     def take_over(self, earlier: SessionHooks) -> None:
-        """Take over what waits in another one: the session goes on in another kernel."""
+        """Take over what waits in another one: the session continues in another kernel."""
         self._context += earlier._context
         self._notices += earlier._notices
 
@@ -508,7 +508,7 @@ class SessionHooks:
             return None
         try:
             outcome = await self._hooks.run(event, data)
-        except Exception as error:  # noqa: BLE001 - outside a turn there is nothing to deny: the session goes on
+        except Exception as error:  # noqa: BLE001 - outside a turn there is nothing to deny: the session continues
             outcome = HookOutcome(warnings=(f"the hooks for {event} failed: {type(error).__name__}: {error}",))
         from lyra.agents.turn.hook_points import safe_outcome  # not before there are hooks
 

@@ -40,7 +40,7 @@ class HeadlessOptions(msgspec.Struct, frozen=True, kw_only=True):
     store: str = "memory"
     audit: str = ""  # a file or folder for the log of decisions; empty: the one that the configuration names
     audit_level: str | None = None  # None: as the configuration says
-    # The name of a session: a later run with it on the same store goes on with its conversation.
+    # The name of a session: a later run with it on the same store continues with its conversation.
     session: str = ""
     tools: tuple[Tool | ToolSource, ...] = ()  # beside the built-in ones
     # Tools made for the run's workspace, in place of Task.

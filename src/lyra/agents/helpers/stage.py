@@ -113,7 +113,7 @@ def fit_agent(
     prompts: Mapping[str, Any] | None = None,
     models: Mapping[str, Any] | None = None,
 ) -> AgentDeclaration:
-    """The agent with the settings of a stage in place of its own."""
+    """The agent with the settings of its own stage in place."""
     fitted = copy(agent)
     if stage.temperature is not None:
         fitted.temperature = stage.temperature

@@ -3,7 +3,7 @@
     lead = Agent("lead", model=…, tools=[researcher, writer])        # an Agent among tools is a helper
     lead = Agent("lead", model=…, tools=team(researcher, writer))    # the same, written out
 
-A call starts the helper as a child process of the caller, with a conversation of its own: its Budget lies inside what
+A call starts the helper as a child process of the caller, with its own conversation: its Budget lies inside what
 the caller has left, its Grant can only be narrower, its calls belong to the caller's trace. The helper is told which
 agent asks, and for which task. Its answer is the tool's result, its failure a sentence for the caller's model. With a
 store, a helper that has answered is not asked again.

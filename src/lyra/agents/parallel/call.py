@@ -61,7 +61,7 @@ class ParallelCall:
         return self._answer
 
     async def run(self, before: ParallelCall | None) -> Any:
-        """Make the call in a task of its own."""
+        """Make the call in its own task."""
         program = self.question.program
         if program is not None and self._key:
             name_branch(program, self._key)

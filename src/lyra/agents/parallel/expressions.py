@@ -1,7 +1,8 @@
 """ExpressionEvaluator: evaluates expressions ahead of their turn, on plain values, pending values and own lists.
 
 Each form is a generator: it yields the calls whose answers it has to wait for, and returns the value. An expression
-that might run a user's code, or fail, raises `StopLookahead`: the lookahead ends there, and the program goes on alone.
+that might run a user's code, or fail, raises `StopLookahead`: the lookahead ends there, and the program continues
+alone.
 """
 
 from __future__ import annotations

@@ -175,7 +175,7 @@ class CallGroup:
         if kept is not None and kept.word == TAKEN:
             call.early_call.close(taken=True)
         self._queue.appendleft(call)
-        if question.program in self._paths:  # a program with a journal: in a branch of its own
+        if question.program in self._paths:  # a program with a journal: in its own branch
             self._start(call, None)
         if names is not None and len(self._queue) == 1:
             self._look(self._map.sites[site], dict(zip(self._map.names[site], names, strict=True)), call)
@@ -241,7 +241,7 @@ class CallGroup:
                 self._waits = next(self._steps)
             except (StopIteration, StopLookahead):
                 self._stop()
-            except Exception:  # noqa: BLE001 - the program goes on without a lookahead
+            except Exception:  # noqa: BLE001 - the program continues without a lookahead
                 self._stop()
         if any(call.error is not None for call in self._waits):
             self._stop()
@@ -376,7 +376,7 @@ def _publish(question: AgentCall, why: str) -> None:
 
 
 class PlainCallGroup:
-    """A CallGroup for a plain function: an event loop of its own runs while the function waits for an answer."""
+    """A CallGroup for a plain function: its own event loop runs while the function waits for an answer."""
 
     def __init__(self, map_: FunctionMap, *arguments: Any) -> None:
         self._group = CallGroup(map_, *arguments)

@@ -122,7 +122,7 @@ class OpenQuestions:
         if tools:
             more["tools"] = self._keys.clean_data(tools)
         if kernel.core.journal is not None and pending.span is not None and pending.span.span_id:
-            more["trace"] = format_traceparent(pending.span)  # after a restart the turn goes on in the caller's trace
+            more["trace"] = format_traceparent(pending.span)  # after a restart the turn continues in the caller's trace
         kernel.mailboxes.send(process, {"lyra.ask": request_id, "content": self._keys.clean_data(content), **more})
         return pending
 
@@ -152,7 +152,7 @@ class OpenQuestions:
     def follow(self, process: Process) -> Pending | None:
         """The turn that a process is in, also one that began before a restart; None if it is in none.
 
-        Its caller is not there any more, or awaits an answer of its own: giving this one up changes nothing for the
+        Its caller is not there any more, or awaits its own answer: giving this one up changes nothing for the
         turn.
         """
         run = process.stands_for or process

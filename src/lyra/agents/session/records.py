@@ -172,7 +172,7 @@ def _new_trace(kernel: Kernel) -> str:
 
 
 def is_root(process: Process) -> bool:
-    """Whether no other process asked for this one; a guard of its own does not count."""
+    """Whether no other process asked for this one; its own guard does not count."""
     parent = process.parent if process.known_as == process.pid or process.parent is None else process.parent.parent
     return parent is None
 

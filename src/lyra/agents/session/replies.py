@@ -247,7 +247,7 @@ class Pending(Generic[Out_co]):
         return self._future.cancelled()
 
     def cancel(self) -> bool:
-        """Give up: the agent's work on it is stopped, and its process goes on with the next message."""
+        """Give up: the agent's work on it is stopped, and its process continues with the next message."""
         if self._future.done():
             return False
         self._future.cancel()
@@ -318,7 +318,7 @@ class Pending(Generic[Out_co]):
 
     async def events(self) -> AsyncIterator[AgentEvent]:
         """The events of the answer, where it was asked for as a stream. A reader that leaves gives nothing up: the turn
-        goes on, and waits while its events are not read."""
+        continues, and waits while its events are not read."""
         sink = self.sink
         assert sink is not None
         while (event := await sink.next()) is not None:
@@ -414,7 +414,7 @@ class Stream(Generic[Out_co, Piece_co]):
             await pending.leave()  # where the reader has given up
 
     def __iter__(self) -> Iterator[Piece_co]:
-        """Read the answer in a plain script: in an event loop of its own, one step for each piece."""
+        """Read the answer in a plain script: in its own event loop, one step for each piece."""
         try:
             asyncio.get_running_loop()
         except RuntimeError:

@@ -340,7 +340,7 @@ def is_below(kernel: Kernel, pid: str, top: str) -> bool:
 
 def stop_turn(kernel: Kernel, pid: str) -> bool:
     """Stop the turn that an agent process is in, whose caller is not there any more, and withdraw its message; the
-    process goes on with its next one. False where it is in none, or is not back where the restart has cut it off."""
+    process continues with its next one. False where it is in none, or is not back where the restart has cut it off."""
     runtime = runtime_of(kernel)
     session, known = runtime.sessions.get(pid), kernel.processes.get(pid)
     process = None if known is None else known.stands_for or known

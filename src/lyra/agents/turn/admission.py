@@ -6,8 +6,8 @@ The subject of a call comes from its arguments alone: the whole command, the pat
 decision is a row of the process, so a replay does as was decided then and asks no question twice. A question shows the
 exact subject, every character visible, and why it is asked. The arguments that were decided on are the ones that run.
 Hooks can deny and have a person asked; their `allow` answers a question and overrides no denial.
-The model is told of a denial, and the turn goes on. Every decision is an Event, `tool.decided`; a refusal by the Grant
-or by the tool itself is `tool.refused`.
+The model is told of a denial, and the turn continues. Every decision is an Event, `tool.decided`; a refusal by the
+Grant or by the tool itself is `tool.refused`.
 
 For an agent without permissions only calls of `guarded` tools, and of Lyra's own tools that read files, are decided on.
 """

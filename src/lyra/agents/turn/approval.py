@@ -137,7 +137,7 @@ def _word(answer: Answer) -> str:
 
 
 def _keep(permissions: Permissions, rule: Rule) -> None:
-    """Save the rule of an answer. If that fails, the answer still holds for this kernel, so the call goes on."""
+    """Save the rule of an answer. If that fails, the answer still holds for this kernel, so the call continues."""
     try:
         permissions.keep(rule)
     except (OSError, LyraError) as error:

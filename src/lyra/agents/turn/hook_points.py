@@ -65,7 +65,7 @@ async def fire(turn: Turn, event: str, fields: dict[str, Any]) -> HookOutcome | 
     if entry is not None and (entry.kind != "do" or entry.name != f"hook:{event}"):
         return None  # the journal says that no hook ran here
     if entry is None and process.replay and not process.stepping and process.keys in process.replay:
-        return None  # the same: the program went on after the parallel calls, of which this is one
+        return None  # the same: the program continued after the parallel calls, of which this is one
     if session.subagent_type:
         fields = {"agent_type": session.subagent_type, **fields}
     status = session.hooks.status_for(event, fields) if session.hooks is not None else None
@@ -107,7 +107,7 @@ def _session_id(turn: Turn) -> str:
 async def _perform(use: HookUse) -> dict[str, Any]:
     if use.hooks is None:  # the agent had hooks when this began, and has none now
         return {}
-    # In a task of its own: a kernel that closes waits until a program that a hook has started is gone.
+    # In its own task: a kernel that closes waits until a program that a hook has started is gone.
     task = use.runtime.kernel.tasks.start(_run(use.hooks, use), name=f"hook for {use.event}")
     try:
         await asyncio.wait([task])
@@ -279,5 +279,5 @@ async def check_stop(turn: Turn, text: str) -> str | None:
 
 
 def going_on(outcome: HookOutcome) -> str:
-    """The message with which the model goes on after an answer."""
+    """The message with which the model continues after an answer."""
     return f"Do not stop yet. {outcome.reason}".rstrip()

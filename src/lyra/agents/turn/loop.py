@@ -3,7 +3,7 @@
     receive a message → ask the model → run the tools it called, together → tell it their results → ask again → answer
 
 Bounded by `max_iterations` and the Budget. The model is told when a tool fails, and may do better. A turn that ends
-without an answer has a status of its own (`STATUSES`) and is an AgentFailed for the caller, never a text.
+without an answer has its own status (`STATUSES`) and is an AgentFailed for the caller, never a text.
 """
 
 from __future__ import annotations
@@ -516,7 +516,7 @@ def _check_not_ended(turn: Turn) -> None:
 
 
 async def _goes_on(turn: Turn, text: str, *, is_last: bool) -> bool:
-    """Whether hooks have the model go on after this answer. `is_last`: it may not be asked again."""
+    """Whether hooks have the model continue after this answer. `is_last`: it may not be asked again."""
     from lyra.agents.turn.hook_points import check_stop
 
     refusal = await check_stop(turn, text)

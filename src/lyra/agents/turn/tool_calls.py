@@ -1,6 +1,6 @@
 """The tool calls of one answer of the model: run together, their results in call order.
 
-Each call is an Effect of its own, so that it is allowed or denied by the Grant, counted, journaled and never
+Each call is its own Effect, so that it is allowed or denied by the Grant, counted, journaled and never
 repeated. A function that is not async runs in a thread. A call that fails does not stop the others; the model is told.
 """
 
@@ -338,7 +338,7 @@ def _taints(session: AgentSession, tool: Tool) -> bool:
 
 async def _output(turn: Turn, tool: Tool, call: ToolCall, grant: Grant) -> Any:
     """Run a tool as one effect. A tool that takes `ctx` is a part of the program instead: an effect admits it, then it
-    runs in place, so that each act through `ctx` is an effect, a question or a process of its own."""
+    runs in place, so that each act through `ctx` is an effect, a question or its own process."""
     runtime, sink = turn.runtime, turn.sink
     caller.set(turn.ctx.pid)
     act_as(turn.process)

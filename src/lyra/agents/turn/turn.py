@@ -40,7 +40,7 @@ class Turn:
         self.status = "success"  # of the answer: "max_tokens" or "budget" where it was cut
         self.system = ""  # the system prompt, once it is made
         self.ended_by = ""  # why a hook ends the turn, once one does
-        self.refusals = 0  # how often hooks had the model go on after an answer
+        self.refusals = 0  # how often hooks had the model continue after an answer
 
     @property
     def sink(self) -> Sink | None:
@@ -114,7 +114,7 @@ def add_notices(turn: Turn) -> None:
 
 
 def notice_message(taken: list[list[str]]) -> Message:
-    """The message that the row of these notices stands for."""
+    """The message that the row of these notices represents."""
     return Message("user", "\n".join(["(Notice by the program, not by the user.)", *(text for _, text in taken)]))
 
 
@@ -138,7 +138,7 @@ class RepeatGuard:
         self._same_texts = 0
 
     def status_of(self, calls: Sequence[ToolCall], text: str) -> str:
-        """The status that ends the turn with this answer; empty where the turn goes on."""
+        """The status that ends the turn with this answer; empty where the turn continues."""
         asked = [(call.name, call.arguments) for call in calls]
         words = text.strip()
         self._same_calls = self._same_calls + 1 if asked == self._calls else 1

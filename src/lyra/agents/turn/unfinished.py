@@ -1,6 +1,6 @@
 """UnfinishedTurn: what a process had done of its last turn when its kernel died, read from the journal.
 
-A kernel that knows the agent's program goes on with such a turn by itself. A caller that would rather stop it there
+A kernel that knows the agent's program continues with such a turn by itself. A caller that would rather stop it there
 (a person comes back the next day) opens the kernel without the program, reads the turn here, withdraws it with
 `withdraw`, and only then lets the agent run. The messages are complete: every tool call has a result, and one that may
 or may not have taken effect says so. Nothing is run and nothing is written by `find_unfinished_turn`.
@@ -84,7 +84,7 @@ class _Rows:
 
 
 def withdraw(kernel: Kernel, pid: str, turn: UnfinishedTurn) -> None:
-    """Have the turn not gone on with, now or by a later kernel."""
+    """Have the turn not continued, now or by a later kernel."""
     if turn.request_id:
         kernel.withdrawals.withdraw(kernel.processes[pid], turn.request_id)
 
@@ -98,7 +98,7 @@ def find_unfinished_turn(kernel: Kernel, pid: str) -> UnfinishedTurn | None:
 
 
 def withdraw_order(kernel: Kernel, pid: str) -> None:
-    """Have an order about the conversation not gone on with, such as a summary that the process is in the middle of."""
+    """Have an order about the conversation not continued, such as a summary that the process is in the middle of."""
     process, journal = kernel.processes.get(pid), kernel.journal
     if process is None or journal is None or not process.is_dormant:
         return

@@ -81,7 +81,7 @@ async def _serve(invocation: Invocation, setup: Callable[[Any], Any], name: str 
         agent = _agent_of(kernel, name)
         servers = _session_servers(invocation)
         agent.sources = (*agent.sources, servers)
-        kernel.register(agent)  # sessions of the store go on
+        kernel.register(agent)  # sessions of the store continue
         await serve_editor(AgentSessions(kernel, agent, servers=servers))
 
 
@@ -109,7 +109,7 @@ async def _serve_of_folder(invocation: Invocation, folder: str, name: str | None
             note(f"warning: {sentence}")
         kernel = await stack.enter_async_context(Kernel.from_config(invocation.config))
         served.attach(kernel)
-        kernel.register(served.agent)  # sessions of the store go on
+        kernel.register(served.agent)  # sessions of the store continue
         sessions = AgentSessions(
             kernel, served.agent, title=definition.name, folder=served.folder, grant=served.grant, servers=servers
         )

@@ -127,7 +127,7 @@ def agent(ctx: click.Context, /, *, form: str, continues: bool, resume: str | No
 
 
 def check_resume(resume: str | None, *, continues: bool, store: str = "memory") -> str | None:
-    """The session to go on with: an id, "" for the newest one, None for none."""
+    """The session to continue with: an id, "" for the newest one, None for none."""
     if resume is not None and continues:
         raise click.UsageError("--continue is the newest session and --resume another one: use one of them")
     if resume == "":
@@ -138,7 +138,7 @@ def check_resume(resume: str | None, *, continues: bool, store: str = "memory") 
 
 
 def take_over_settings(resume: str | None, given: dict[str, Any]) -> None:
-    """Take over the model of the session to go on with, where none was asked for. Its permission mode is taken over
+    """Take over the model of the session to continue with, where none was asked for. Its permission mode is taken over
     when it is opened; that `bypass` is not is told here."""
     if resume is None or (given["model"] and given["mode"]):
         return

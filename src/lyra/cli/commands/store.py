@@ -3,7 +3,7 @@
 Opens a store that exists and never makes a file: a misspelt path must not become an empty store. (A PostgreSQL
 store makes its tables when first opened, from here too.) `info`, `check` and `export` only read, beside a running
 kernel too; `compact` and `adopt` take the lease first, so they are refused while a kernel owns the store. All of them
-see the durable runs of Vega programs in the same file, each a journal of its own. `export` writes rows as they stand,
+see the durable runs of Vega programs in the same file, each its own journal. `export` writes rows as they stand,
 without their signatures. What a store is, is in `lyra.store.protocol`; this
 module only asks it.
 """

@@ -1,7 +1,7 @@
 """`lyra demo`: a small team at work, killed in the middle with SIGKILL, and resumed.
 
-Runs a kernel in an OS process of its own (`team`) on a SQLite store, shows what happens, kills that process while calls
-are in flight, reads the journal it left, and starts a second one that goes on. `DemoScreen` shows the processes as
+Runs a kernel in its own OS process (`team`) on a SQLite store, shows what happens, kills that process while calls
+are in flight, reads the journal it left, and starts a second one that continues. `DemoScreen` shows the processes as
 `lyra tree` does, with the last rows of the journal; where there is no terminal, a line for each row. At the end the
 demo counts (`report`): what the service performed by key, what the journal says was finished, what the supervisors
 restarted. No key, no server, no network.

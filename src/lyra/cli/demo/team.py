@@ -6,7 +6,7 @@
     │ ├ session     permanent: holds a session with the service, and crashes when that is closed
     │ └ index       permanent: is of no use without the session, so it is restarted with it
     └ lead          transient, significant
-      └ auth.py …   one reviewer a file, spawned by the lead, each with a budget of its own
+      └ auth.py …   one reviewer a file, spawned by the lead, each with its own budget
 
 `python -m lyra.cli.demo.team SETTINGS` is started by `lyra demo`, killed with SIGKILL and started again. It writes one
 JSON object a line to stdout (every Event, every call at the service, the result) and reads answers to questions from

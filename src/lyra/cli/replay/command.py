@@ -193,10 +193,10 @@ def _talk(ctx: click.Context, store: str, run: OpenedRun, programs: ProgramFile 
     return 0 if answer_commands(prompt, ctx) else 1
 
 
-# How a durable Vega run is forked or gone on with: by `vega replay` and `vega resume`, which `lyra replay` names.
+# How a durable Vega run is forked or continued: by `vega replay` and `vega resume`, which `lyra replay` names.
 def not_here(run: OpenedRun, number: int | None) -> ConfigError:
-    """The mistake of asking `lyra replay` for a fork at a step, or to go on where there is none, with the command that
-    does it."""
+    """The mistake of asking `lyra replay` for a fork at a step, or to continue where there is none, with the command
+    that does it."""
     from lyra.vega.replay.fork import replay_command
 
     name, path = run.timeline.name, run.timeline.location

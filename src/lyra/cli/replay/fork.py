@@ -2,7 +2,7 @@
 
 A fork is made by a kernel in which only the fork runs. All other processes of the store stand still, the run that is
 forked among them. The fork's rows are in the store as any process's: after a crash `lyra replay STORE FORK --resume`
-goes on with it, and so does every kernel that knows its programs.
+continues with it, and so does every kernel that knows its programs.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def make_fork(
     programs: ProgramFile | None,
     new_pid: str | None = None,
 ) -> dict[str, Any]:
-    """Start a fork, run it to its end or to the end of its turn, and tell what came of it."""
+    """Start a fork, run it to its end or to the end of its turn, and tell the outcome of it."""
     from lyra.agents.forks.fork import fork_run
 
     async def start(kernel: Kernel) -> str:
@@ -59,7 +59,8 @@ def make_fork(
 def go_on(
     invocation: Invocation, target: str, timeline: RunTimeline, *, programs: ProgramFile | None
 ) -> dict[str, Any]:
-    """Go on with a process that its kernel left in the middle of its work, such as a fork; the others stand still."""
+    """Continue with a process that its kernel left in the middle of its work, such as a fork; the others stand
+    still."""
 
     async def start(_: Kernel) -> str:
         return timeline.pid
@@ -350,7 +351,7 @@ def open_stored(target: str) -> Iterator[Store]:
 
 
 class OpenedRun(NamedTuple):
-    """A run with the store that has its rows: of a Vega run that is a journal of its own, and `vega` the run."""
+    """A run with the store that has its rows: of a Vega run that is its own journal, and `vega` the run."""
 
     store: Store
     timeline: RunTimeline

@@ -28,7 +28,7 @@ Forker = Callable[[int, "StepChange"], dict[str, Any]]
 
 
 class RunPrompt(TravelPrompt):
-    """A run of processes. `fork(number, change)` makes a fork and tells what came of it."""
+    """A run of processes. `fork(number, change)` makes a fork and tells the outcome of it."""
 
     commands: ClassVar[Mapping[str, CommandRow]] = {
         **MOVING,
@@ -66,7 +66,7 @@ class RunPrompt(TravelPrompt):
         return step_line(step, is_here=is_here)
 
     def do_step(self, rest: str) -> CommandResult:
-        """Go on, with a line for each step that is passed; a run that is under way may have more by now."""
+        """Continue, with a line for each step that is passed; a run that is under way may have more by now."""
         self.timeline.refresh()
         passed = self.travel.position
         if passed == len(self.timeline.steps):
@@ -139,7 +139,7 @@ def result_value(text: str) -> Any:
 
 
 def fork_lines(facts: dict[str, Any]) -> list[str]:
-    """Return what came of a fork."""
+    """Return the outcome of a fork."""
     lines = [f"fork {facts['fork']} of {facts['of']} at step {facts['at']}: {facts['state']}"]
     if facts.get("question"):
         lines.append(f"it asks a person: {facts['question']}")
@@ -164,7 +164,7 @@ def dollars(micro_usd: int) -> str:
 
 
 def step_line(step: RunStep, *, is_here: bool = False, side: str = "") -> str:
-    """One step on one line: number, kind, what, what came of it, what it cost. `side` stands before it."""
+    """One step on one line: number, kind, what, the outcome of it, what it cost. `side` stands before it."""
     came = f" → {step.status}: {step.error}" if step.error else f" → {step.result}" if step.result else ""
     if step.status in ("running", "waiting", "cut_off"):
         came = f" → {step.status}"

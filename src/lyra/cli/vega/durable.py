@@ -5,7 +5,7 @@ Runs are in the file that `--db` names, else in the configured store (`kernel.st
 project). A program of a project, which is a folder with a lyra.toml or a pyproject.toml, is run durably without being
 asked to; any other only with `--db` or `--run-id`, so that a first program in an empty folder leaves nothing behind.
 
-A durable run keeps the executions of its nodes in a space of its own, beside the run's, so that a node goes on after a
+A durable run keeps the executions of its nodes in its own space, beside the run's, so that a node continues after a
 crash together with the run. `--database` and `--provider` are not kept in the run, since they may hold passwords; they
 are given to `vega resume` again.
 """
@@ -264,7 +264,7 @@ def command(invocation: Invocation, space: Space, verb: str) -> str:
 
 
 def _make_takeover_error(invocation: Invocation, space: Space) -> Conflict:
-    """This process was stopped for so long that another one went on with the run, and that came to the end."""
+    """This process was stopped for so long that another one continued with the run, and that came to the end."""
     hint = f"all of its output: {command(invocation, space, 'resume')}"
     return Conflict(f"another process has gone on with run {space.name}, and it is over", hint=hint)
 
@@ -331,7 +331,7 @@ def kernel_of(invocation: Invocation) -> Kernel:
 
 
 def settings_of(invocation: Invocation) -> dict[str, str]:
-    """The settings of a run that has a kernel of its own, and is not durable: the flags. The files and variables are
+    """The settings of a run that has its own kernel, and is not durable: the flags. The files and variables are
     read with them, so that the user's budget and rights hold."""
     _ = invocation.config  # a mistake in one of them is reported before anything runs
     given = dict(flag.split("=", 1) for flag in invocation.flags)

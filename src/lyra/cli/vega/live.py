@@ -100,7 +100,7 @@ class EventLines:
         self._print_event("total", _total(self.picture.total()))
 
     def _print_event(self, name: str, sentence: str) -> None:
-        with suppress(OSError):  # stderr is closed; the program goes on
+        with suppress(OSError):  # stderr is closed; the program continues
             note(f"{self._clock.monotonic() - self._began:7.2f} s  {name:<14} {sentence}")
 
 

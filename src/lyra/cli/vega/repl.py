@@ -1,6 +1,6 @@
 """`vega repl`: the language line by line.
 
-A line that is not finished goes on in the next one. The value of an expression is shown and kept as `it`; variables,
+A line that is not finished continues in the next one. The value of an expression is shown and kept as `it`; variables,
 functions, agents and processes stay. An error is shown and the next line is read. `:type`, `:dis`, `:help` and `:quit`
 are for the REPL itself. With text piped in it does the same without a prompt.
 """

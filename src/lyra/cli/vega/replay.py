@@ -94,7 +94,7 @@ def _make_fork(
     is_error: bool,
     is_live: bool,
 ) -> dict[str, Any]:
-    """Change one reply and run on; what came of it."""
+    """Change one reply and run on; the outcome of it."""
     with Runs(path) as runs:
         change = change_at(runs[timeline.run_id], timeline, number, text, is_error=is_error)
     with RunFork(path, timeline.run_id, change, number, name=name) as fork:
@@ -158,7 +158,7 @@ _VALUE_SHOWN: Final = 2_000
 
 
 class Commands(TravelPrompt):
-    """`fork(id, number, text, is_error=…)` makes a fork and tells what came of it."""
+    """`fork(id, number, text, is_error=…)` makes a fork and tells the outcome of it."""
 
     noun: ClassVar[str] = "effect"
     first: ClassVar[int] = 0
@@ -260,7 +260,7 @@ class Commands(TravelPrompt):
         return CommandResult("\n".join(lines), data)
 
     def step_line(self, step: TravelStep, *, is_here: bool = False) -> str:
-        """Tell one step on one line: number, process, what, what came of it, where, what it cost."""
+        """Tell one step on one line: number, process, what, the outcome of it, where, what it cost."""
         assert isinstance(step, TimelineStep)
         return f"{'>' if is_here else ' '} {_step_line(step)}"
 
@@ -425,7 +425,7 @@ def _step_line(step: TimelineStep) -> str:
 
 
 def _exchange(step: TimelineStep) -> list[dict[str, str]]:
-    """A call of an agent and what came of it."""
+    """A call of an agent and the outcome of it."""
     asked = {"who": "user", "text": step.message}
     if step.error:
         return [asked, {"who": "error", "text": step.error}]

@@ -3,7 +3,7 @@
 stdout is what the program prints and nothing else; with `--json` one document that has it. An uncaught error is
 `error[code]: text` with its place on stderr, and the exit code of that code, 1 for errors of the program's own; a wrong
 program exits with 2 before anything runs. A program that only computes and prints needs no kernel and gets none. A
-durable run has its id on stderr, as `run ID`, and goes on after a crash with `vega resume ID`; `durable` says which
+durable run has its id on stderr, as `run ID`, and continues after a crash with `vega resume ID`; `durable` says which
 runs are.
 """
 

@@ -143,7 +143,7 @@ def _format(file: str, *, only_check: bool) -> int:
 
 
 def _write(path: str, data: bytes) -> None:
-    """All of it or nothing: a file is never left half written. A link goes on being one."""
+    """All of it or nothing: a file is never left half written. A link continues being one."""
     target = os.path.realpath(path)
     beside = f"{target}.{os.getpid()}.tmp"
     try:

@@ -40,7 +40,7 @@ def start(
     is_said: bool,
     **options: Any,
 ) -> None:
-    """Begin a run, or go on with the one of that name; ends the command. `is_said`: its id is told on stderr."""
+    """Begin a run, or continue with the one of that name; ends the command. `is_said`: its id is told on stderr."""
     invocation = ctx.ensure_object(Invocation)
 
     def act(space: Space, before: DurableRun | None) -> None:

@@ -1,4 +1,4 @@
-"""`vega test [FILE…]`: the test blocks of programs, each in a run of its own.
+"""`vega test [FILE…]`: the test blocks of programs, each in its own run.
 
 An agent that a test mocks answers as the mock says; every other one as `--model` says, `sim/echo` unless told
 otherwise, so that tests need no key and cost nothing. What a test prints is shown if it fails.
@@ -73,7 +73,7 @@ def test(ctx: click.Context, /, *, files: tuple[str, ...], model: str, part: str
 
 
 def _files_below(path: str) -> list[str]:
-    """The programs that a path stands for; hidden folders are left out."""
+    """The programs that a path represents; hidden folders are left out."""
     if not os.path.isdir(path):
         return [path]
     paths: list[str] = []

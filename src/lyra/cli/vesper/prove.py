@@ -1,4 +1,7 @@
-"""`vesper prove`, and `vesper validate --prove`: a verdict for each contract of a node."""
+"""`vesper prove`, and `vesper validate --prove`: a verdict for each contract of a node.
+
+It stands alone so that the prover is loaded for these commands only.
+"""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 Vega's programs and functions of `@lyra.parallel` both make such calls, and keep `RULES`; how each finds them in its
 syntax is its own. `why_ordered` says which agents have to be asked in their turn.
 
-What an early call spends is recorded in a scope of its own (`EarlyBudget`), below the scope it will be charged to.
+What an early call spends is recorded in its own scope (`EarlyBudget`), below the scope it will be charged to.
 While it runs, its reservations are checked in program order: they must fit beside all reservations of the calls before
 it, and wait until those calls have made theirs. When the program reaches the call, the scopes above are asked whether
 they would have allowed the same spending; if not, the program makes the call again. `JoinableBudget` is for calls that
@@ -98,7 +98,7 @@ class EarlyBudget(Budget):
             return False
         before = [scope for scope in before if not scope.is_over]
         if any(scope.was_refused or not scope.has_asked for scope in before):
-            return False  # its cost is not known, nor whether the program goes on behind it
+            return False  # its cost is not known, nor whether the program continues behind it
         return self._fits(self._add_to_taken(usage), [scope for scope in before if not scope.is_joined])
 
     def note(self) -> None:

@@ -364,7 +364,7 @@ def read_front_matter(data: bytes, file: str) -> FrontMatter:
     head = "\n".join(lines[1:end])
     if len(head) > HEAD_CHARS_MAX:
         raise ParseError(f"the front matter has more than {HEAD_CHARS_MAX} characters", file=file, line=1, column=1)
-    keys, places = parse(f"\n{head}\n", "yaml", file)  # the first line end stands for the `---`: lines count from there
+    keys, places = parse(f"\n{head}\n", "yaml", file)  # the first line end represents the `---`: lines count from there
     if keys is None:
         keys = {}
     if not isinstance(keys, dict):

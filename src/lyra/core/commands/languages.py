@@ -1,4 +1,4 @@
-"""Programs whose arguments need a parser of their own: git, sed, awk, make, python …
+"""Programs whose arguments need their own parser: git, sed, awk, make, python …
 
 A judge finds the words of a call that run something, read other settings or write anywhere (`Reach`). Each judge
 understands a small part of its program's language; everything else counts as code that cannot be checked.
@@ -150,7 +150,7 @@ def _git_helper(word: str, through: int) -> Iterator[Reach]:
 
 
 def _ext_character(match: re.Match[str]) -> str:
-    """Return what `%` and a character stand for in an `ext::` address: a blank, a percent sign, or the service that is
+    """Return what `%` and a character represent in an `ext::` address: a blank, a percent sign, or the service that is
     asked for."""
     return {"s": "upload-pack", "S": "git-upload-pack", "G": "", "V": ""}.get(match[1], match[1])
 

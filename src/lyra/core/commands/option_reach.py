@@ -1,6 +1,6 @@
 """Options that make a program run others, read other settings or write anywhere, and how to find them in a call.
 
-An abbreviated long option counts as the most dangerous one that it can stand for, and so does a letter in a cluster.
+An abbreviated long option counts as the most dangerous one that it can represent, and so does a letter in a cluster.
 """
 
 from __future__ import annotations

@@ -183,7 +183,7 @@ _WRAPPERS: Final = words_of(
     "sudo doas env nice ionice chrt taskset timeout nohup setsid stdbuf time xargs command builtin exec chroot fakeroot"
     " eval source . trap"
 )
-# Shells whose language is read, and shells with a language of their own, which is not.
+# Shells whose language is read, and shells with their own language, which is not.
 SHELLS: Final = words_of(
     "sh bash dash zsh ksh mksh ash rbash fish yash posh rzsh lksh pdksh oksh loksh hush bosh pbosh osh jsh"
     " static-sh sash"

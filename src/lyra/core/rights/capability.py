@@ -305,7 +305,7 @@ class _Rule:
         self.pattern = None if cap.scope == EVERYTHING else pattern_of(cap.kind, cap.scope, rule=True)
 
     def covers(self, request: _Request) -> bool:
-        """Whether every act that the request stands for is inside this rule."""
+        """Whether every act that the request represents is inside this rule."""
         if self.prefix is not None:
             return request.name.startswith(self.prefix)
         if self.cap.name != request.name:
@@ -325,7 +325,7 @@ class _Rule:
         return (self.cap.scope[:head].rstrip(" ") + " ").startswith(words + " ")
 
     def touches(self, request: _Request) -> bool:
-        """Whether some act that the request stands for may be inside this rule."""
+        """Whether some act that the request represents may be inside this rule."""
         if self.prefix is not None or request.prefix is not None:
             mine, theirs = self.prefix or self.cap.name, request.prefix or request.name
             return self.prefix == "" or request.prefix == "" or mine.startswith(theirs) or theirs.startswith(mine)

@@ -148,7 +148,7 @@ def _ends_segment(text: str, index: int, separator: str) -> bool:
 
 
 def _alphabet(left: Glob, right: Glob) -> list[str]:
-    """The characters that two patterns name, and one that neither names, which stands for all others."""
+    """The characters that two patterns name, and one that neither names, which represents all others."""
     named = left.alphabet() | right.alphabet()
     other = next(chr(code) for code in range(0xE000, 0xF8FF) if chr(code) not in named)
     return [*sorted(named), other]
@@ -296,7 +296,7 @@ _HOST: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_.:[]*?")
 
 
 def pattern_of(kind: str, scope: str, *, rule: bool) -> Glob:
-    """The scope as a pattern. Only as a rule does a program's name alone stand for any arguments."""
+    """The scope as a pattern. Only as a rule does a program's name alone represent any arguments."""
     if kind == "host":
         host, port = _split_port(scope)
         scope = f"{host}{BARRIER}{port}"

@@ -314,7 +314,7 @@ def _spell_scattered(keys: Iterable[str]) -> tuple[str, ...]:
 
 
 def _without_escapes(data: bytes) -> bytes:
-    """A text with `%xx`, `\\xNN` and `\\uNNNN` as the characters that they stand for."""
+    """A text with `%xx`, `\\xNN` and `\\uNNNN` as the characters that they represent."""
     if b"%" not in data and b"\\x" not in data and b"\\u" not in data:
         return data
     return re.sub(_ESCAPE.encode(), lambda escape: _raw(_character(escape)), data)

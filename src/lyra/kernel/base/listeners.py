@@ -220,7 +220,7 @@ class Listeners:
             mine = event if own else Event(event.seq, event.time, event.pid, event.kind, _private(event.data))
             try:
                 result = listener(mine)
-            except Exception as error:  # noqa: BLE001 - a listener's mistake is its own; the kernel goes on
+            except Exception as error:  # noqa: BLE001 - a listener's mistake is its own; the kernel continues
                 self._report(event.kind, error)
                 continue
             if result is not None and inspect.iscoroutine(result):

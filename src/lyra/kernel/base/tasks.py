@@ -109,8 +109,8 @@ class Threads:
 class BlockingCalls:
     """Runs functions that block in threads, each with the context of its caller.
 
-    A call that is given up goes on in its thread to its end, and its result is dropped. Virtual time has no threads: on
-    such a loop the function runs where it is called."""
+    A call that is given up continues in its thread to its end, and its result is dropped. Virtual time has no threads:
+    on such a loop the function runs where it is called."""
 
     def __init__(self, name: str) -> None:
         self._name = name

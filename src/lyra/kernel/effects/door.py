@@ -127,7 +127,7 @@ class Door:
         journal = core.journal
         digest = b""
         entry: Entry | None = None
-        if not process.stepping:  # in a task of its own: that ends with the process, or when the kernel closes
+        if not process.stepping:  # in its own task: that ends with the process, or when the kernel closes
             core.branch_began(process)
 
         # Already finished in the journal?
@@ -438,7 +438,7 @@ class Door:
         else:
             journal.write(attempt.process.pid, "effect.retried", codec.encode(facts))
 
-    # ------------------------------------------------------------------ what came of it
+    # ------------------------------------------------------------------ the outcome of it
 
     async def _record_failure(self, attempt: Attempt, raised: BaseException) -> BaseException:
         """It raised or was cancelled: write that down, and give what a replay will raise."""

@@ -109,7 +109,7 @@ class Gate:
             core.fact(self._state, "", "gate.moved", row)
 
     def readmit(self) -> None:
-        """A call goes on that an earlier kernel has admitted."""
+        """A call continues that an earlier kernel has admitted."""
         if self._breaker is not None:
             self._breaker.readmit()
 

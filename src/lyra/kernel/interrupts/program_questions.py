@@ -59,7 +59,7 @@ class ProgramQuestions:
     def end(
         self, interrupt: Interrupt, status: str, *, response: Answer | None = None, reason: str = "", tainted: bool
     ) -> int:
-        """End a question: a row of its process, and the program that waits goes on. Gives the seq of the row."""
+        """End a question: a row of its process, and the program that waits continues. Gives the seq of the row."""
         row = rows.InterruptEnded(interrupt.id, reason=reason)
         if response is not None:
             row = rows.InterruptEnded(interrupt.id, rows.Raw(codec.encode(response)))
@@ -129,7 +129,7 @@ class OutsideQuestions:
     def end(
         self, interrupt: Interrupt, status: str, *, response: Answer | None = None, reason: str = "", tainted: bool
     ) -> int:
-        """End a question: a row, an Event, and the process that waited may go on. Gives the seq of the row."""
+        """End a question: a row, an Event, and the process that waited may continue. Gives the seq of the row."""
         core = self._core
         row = {
             "id": interrupt.id,

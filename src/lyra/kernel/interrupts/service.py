@@ -469,7 +469,7 @@ class InterruptService(Subsystem):
     def _take_back(
         self, process: Process, key: rows.Key, kind: str, digest: bytes, interrupt: Interrupt, error: BaseException
     ) -> None:
-        """Take the question back: the process that asked was cancelled and may go on without an answer."""
+        """Take the question back: the process that asked was cancelled and may continue without an answer."""
         if self._core.stopping or process.exit is not None or isinstance(error, (GeneratorExit, SimulatedCrash)):
             return
         if interrupt.status == "pending":

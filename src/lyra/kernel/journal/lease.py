@@ -5,7 +5,7 @@ was killed, its lease runs out; on the same machine the operating system already
 opens at once. A paused owner whose lease ran out is fenced: its next commit carries an old epoch and is refused, and
 the door lets no effect begin before a renewal has shown that the store is still this kernel's (`Core.lease_until`).
 
-Clocks. A store with a clock of its own (PostgreSQL) judges leases by it, any other by the kernel's wall clock. Either
+Clocks. A store with its own clock (PostgreSQL) judges leases by it, any other by the kernel's wall clock. Either
 may be wrong, so a lease is over, too, once it was watched for as long as its owner may go without renewing it; how long
 that is stands in the owner's name.
 """
@@ -89,7 +89,7 @@ class Ownership:
     def generation(self, nonce: str) -> str:
         """Choose the generation of the store that the next owner writes in, before it is owned.
 
-        Idempotency keys begin with it. A store whose last owner was killed goes on in the generation of that one: a
+        Idempotency keys begin with it. A store whose last owner was killed continues in the generation of that one: a
         call that had reached the outside before its row was written is made again under the same key. Any other opening
         begins a new one, which costs nothing, because calls under way have their generation in their rows: the file may
         be a backup, and a call after it under an old key would be taken for one of the lost future. A store that does
@@ -133,7 +133,7 @@ class Ownership:
         return lease
 
     def _now(self) -> float | None:
-        """None where the store has a clock of its own."""
+        """None where the store has its own clock."""
         return None if self.store.has_clock else self._core.clock.now()
 
     def _refusal(self, holder: str, expires_at: float, hint: str) -> Conflict:

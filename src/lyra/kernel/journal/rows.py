@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Raw = msgspec.Raw
 Key = int | str  # a number in the program itself; "0/3" in its first parallel branch
 ASIDE: Final = "aside:"  # begins the key of what an effect under way asks and pays for: told, and never replayed
-# Begins the key of an effect that a server performs for a client of its own, whose connection does not survive a crash:
+# Begins the key of an effect that a server performs for its own client, whose connection does not survive a crash:
 # it is never replayed. What was set aside for one that was in flight at a crash is charged by the next kernel.
 PASSING: Final = "passing:"
 NIL: Final = Raw(b"\xc0")
@@ -162,7 +162,7 @@ class Checkpointed(Row):
     key: int
     state: Raw = NIL
     blob: str = ""
-    branches: int = 0  # parallel branches made so far: their numbers go on after a restart
+    branches: int = 0  # parallel branches made so far: their numbers continue after a restart
 
 
 _KINDS: Final[dict[str, type[Row]]] = {

@@ -2,10 +2,10 @@
 
 A function gives a mapping or an `AgentResult`; one that is not async runs in a thread. A declaration (a
 `lyra.agents.Agent`) brings the program of its stages along (`__lyra_stage__`), and each run of it is a process of its
-own. An `OutsideAgent` stands for one that another program runs: the server above makes one for each agent that a worker
+own. An `OutsideAgent` represents one that another program runs: the server above makes one for each agent that a worker
 serves, and `OutsideStages` ties it to the door: a stage counts as begun when a worker gets it (`StageRun.begin`), and
 after a restart the worker may still deliver what it had got before. `pipeline_of` and `agent_run` are the pipeline of
-one stage behind `execute_agent`. This module knows no routes: `runner` runs a stage, `moves` goes on from its result.
+one stage behind `execute_agent`. This module knows no routes: `runner` runs a stage, `moves` continues from its result.
 """
 
 from __future__ import annotations
@@ -361,7 +361,7 @@ _CHANGED: Final = (
 
 
 class AgentRun(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of one run of an agent. `error_code` is a code of Lyra's errors, or the reason why the run was not
+    """The outcome of one run of an agent. `error_code` is a code of Lyra's errors, or the reason why the run was not
     made; both are empty where it went well."""
 
     success: bool

@@ -1,4 +1,4 @@
-"""The listeners of pipelines: callers of `execute_pipeline`, each with a feed of its own, and what they are told.
+"""The listeners of pipelines: callers of `execute_pipeline`, each with its own feed, and what they are told.
 
 A feed gets the changes of the session as their rows are applied (`state.PipelineState.tell`), pieces of answers, and
 the questions of the stages' processes. One that is opened late is told first where the pipeline stands. Nothing here is

@@ -432,7 +432,7 @@ class Orchestrator(Subsystem):
     # ------------------------------------------------------------------ questions to people
 
     def resume_after_interrupt(self, pid: str, interrupt: Any, response: Any) -> Instruction:
-        """The question a pipeline waits for was answered: go on at the stage the pipeline names for its kind."""
+        """The question a pipeline waits for was answered: continue at the stage the pipeline names for its kind."""
         require_signal(pid)
         self._core.raise_if_closed()
         self.questions.resume(self._session(pid), interrupt, response)
@@ -445,7 +445,7 @@ class Orchestrator(Subsystem):
         return checkpoint_of(self._read(pid))
 
     def resume_from_checkpoint(self, pid: str, checkpoint: Any, *, force: bool = False) -> SessionState:
-        """A session that goes on where the checkpoint was taken."""
+        """A session that continues where the checkpoint was taken."""
         require_signal(pid)
         self._core.raise_if_closed()
         check_version(checkpoint)
@@ -521,7 +521,7 @@ class Orchestrator(Subsystem):
         pid: str | None = None,
         quota: Any = None,
     ) -> AgentRun:
-        """Run one agent as a pipeline of one stage, in a process of its own."""
+        """Run one agent as a pipeline of one stage, in its own process."""
         self._core.raise_if_closed()
         work = self.envelope_of(envelope)
         self.agents.must_exist(name, _user_of(work))

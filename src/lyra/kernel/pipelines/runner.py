@@ -460,7 +460,7 @@ run_pipeline.__lyra_spawns__ = lambda _kernel, _args: ()  # type: ignore[attr-de
 
 # ---------------------------------------------------------------- stage process
 # The child reads the envelope itself (`Runner.work_of`), as a journaled reading, so that a replay has the same. Its
-# effects are its own: after a crash it goes on where it was, and only an effect that was in flight is in doubt.
+# effects are its own: after a crash it continues where it was, and only an effect that was in flight is in doubt.
 
 # Metric of a run → dimension of the usage that it was charged.
 SPENT: Final = {

@@ -2,9 +2,9 @@
 
 A token is at a stage: `ready` (may be run), `running` (a worker runs it), `forked` (its branches are in progress) or
 `waiting` (for an answer). Sequential pipelines have one token, a fork makes one for each branch, a parallel pipeline
-has one for each stage whose requirements are met. A token that asks waits for its own question, and the others go on; a
-question about the whole session holds all of them up. This module reads a session; `moves` changes one, `state` keeps
-all of them.
+has one for each stage whose requirements are met. A token that asks waits for its own question, and the others
+continue; a question about the whole session holds all of them up. This module reads a session; `moves` changes one,
+`state` keeps all of them.
 """
 
 from __future__ import annotations

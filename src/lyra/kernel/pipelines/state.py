@@ -260,7 +260,7 @@ class PipelineState:
                 move.wait(data["interrupt"], data.get("question"))
             elif kind == "pipeline.resumed":
                 interrupt, unanswered = data.get("interrupt") or {}, str(data.get("unanswered") or "")
-                ends = bool(data.get("ends"))  # rows of earlier versions have none, and went on
+                ends = bool(data.get("ends"))  # rows of earlier versions have none, and continued
                 move.resume(interrupt, data.get("response"), data.get("question"), unanswered, ends=ends)
             else:
                 move.terminate(data["reason"], str(data.get("message") or ""))

@@ -1,4 +1,4 @@
-"""A call that ended before it was answered, and whose program goes on: that outcome is journaled like any other.
+"""A call that ended before it was answered, and whose program continues: that outcome is journaled like any other.
 
 `cut_short` writes it; a replay meets it at the same call (`replay.raise_journaled`).
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 GIVEN_UP: Final = "the caller gave up"
 OUT_OF_TIME: Final = "the time of the call is over"  # the call's own timeout ran out
 
-# Those cancellations by their code in the journal. After any other the canceller says how the program goes on.
+# Those cancellations by their code in the journal. After any other the canceller says how the program continues.
 CUT_OFF: Final = {"given_up": GIVEN_UP, "out_of_time": OUT_OF_TIME}
 
 
@@ -33,7 +33,7 @@ def cut_short(
     name: str = "",
     digest: bytes = b"",
 ) -> None:
-    """A call was cancelled (or its process's time ran out) while it waited, and the program may go on from there.
+    """A call was cancelled (or its process's time ran out) while it waited, and the program may continue from there.
 
     A replay has to meet the same outcome at the same call, whatever else its journal has for it.
     """

@@ -142,7 +142,7 @@ class Mailboxes:
             core.journal.write(process.pid, "message.received", rows.encode(rows.Received(key, seq)))
         elif core.listening:
             core.publish(process.pid, "message.received", {"key": key})
-        if process.senders:  # there is room again: the sender that waited longest goes on
+        if process.senders:  # there is room again: the sender that waited longest continues
             self._next_sender(process)
         return message
 
@@ -190,7 +190,7 @@ class Mailboxes:
         return self._hand_over(receiver, message, data, None, None, b"")
 
     def close(self, process: Process) -> None:
-        """The process ended: say what was not read, and let waiting senders go on."""
+        """The process ended: say what was not read, and let waiting senders continue."""
         if process.inbox:
             self.publish_dropped(process, len(process.inbox), "process ended before it was read")
         process.inbox = None

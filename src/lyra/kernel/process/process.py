@@ -482,7 +482,7 @@ class Process:
             )
 
     def _future_done(self, future: asyncio.Future[Any]) -> None:
-        # The future's own __await__ raises its error or gives its result when the coroutine goes on. Until then it
+        # The future's own __await__ raises its error or gives its result when the coroutine continues. Until then it
         # stays: cancel scopes look there to see that a cancellation is already on its way.
         if self._fut_waiter is future:
             self.wake()

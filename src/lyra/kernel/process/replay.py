@@ -266,10 +266,10 @@ def steps_to_replay(process: Process) -> Iterator[tuple[str, Any]]:
 
 
 def skip_replay(process: Process) -> None:
-    """Drop the rest of the journal's answers: the stretch that they belong to was given up and is not gone on with.
+    """Drop the rest of the journal's answers: the stretch that they belong to was given up and is not continued.
 
     What it has begun is neither repeated nor asked about, and the processes that it started are stopped. The program
-    goes on behind the last of the calls, so that no key is used twice.
+    continues behind the last of the calls, so that no key is used twice.
     """
     replay, process.replay = process.replay, None
     core = process.core

@@ -164,7 +164,7 @@ class Handle(Generic[Result_co]):
             core.raise_if_elsewhere()
         if core.failure is not None:
             raise core.failure
-        # A program that runs is known; a supervisor may stand for a process whose program is not.
+        # A program that runs is known; a supervisor may represent a process whose program is not.
         may_lack = process.exit is None and (process.coroutine is None or process.program == SUPERVISE)
         if may_lack and not core.stopping and kernel.missing_program(process) is not None:
             await kernel.until_known(process)
@@ -266,7 +266,7 @@ class ChildHandle(Generic[Result_co]):
         if core.taint.state.pids:
             core.taint.pass_on(process.pid, owner.pid, "what came of")
         if isinstance(ended.error, Divergence) and ended.reason == "divergence":
-            # Not an end that may be written down: with the right program the child goes on, and so must its parent.
+            # Not an end that may be written down: with the right program the child continues, and so must its parent.
             owner.replay = Diverged(ended.error.message, **ended.error.fields)
             raise owner.replay.error
         if core.journal is not None:

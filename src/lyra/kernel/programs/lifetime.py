@@ -233,7 +233,7 @@ class Lifetimes:
     def _may_start(self, parent: Process | None, pid: str | None, name: str | None) -> tuple[str | None, str | None]:
         """Raise where the process must not start; gives its pid and name as the rows hold them."""
         self._core.raise_if_failed()
-        # A program's own spawn is journaled and goes on after the next start; to refuse it would change what it does.
+        # A program's own spawn is journaled and continues after the next start; to refuse it would change what it does.
         if (self._core.stopping or self._core.draining) and (parent is None or self._core.journal is None):
             raise ProcessError("the kernel is stopping and starts no process")
         if not self._core.started:
@@ -461,7 +461,7 @@ class Lifetimes:
         return True
 
     def _stop_diverged(self, process: Process, error: Divergence) -> None:
-        """Stop it without a row: with the right program it can still go on from the same journal."""
+        """Stop it without a row: with the right program it can still continue from the same journal."""
         self._core.publish(process.pid, "process.diverged", {"message": error.message, "at": error.fields.get("at")})
         _log.warning("%s", error.message)
         for diverged in self._core.subsystems.process_diverged:
@@ -568,7 +568,7 @@ class Lifetimes:
         process.cancelling_count += 1  # a tool or provider must not take the cancellation for one of its own
         try:
             _unwind(program)
-        except Exception as error:  # noqa: BLE001 - a program's clean-up may fail; closing goes on
+        except Exception as error:  # noqa: BLE001 - a program's clean-up may fail; closing continues
             loop.call_exception_handler(
                 {"message": f"process {process.pid} failed while it was closed", "exception": error}
             )

@@ -59,7 +59,7 @@ def program_of(thing: Any) -> Callable[..., Any]:
 
 class Programs:
     def __init__(self, became_known: Callable[[str], None], programs: Iterable[Any] = ()) -> None:
-        self._became_known = became_known  # called with each new name: processes that waited for it go on
+        self._became_known = became_known  # called with each new name: processes that waited for it continue
         self._by_name: dict[str, Callable[..., Any]] = {}
         self._names: dict[Callable[..., Any], str] = {}
         self._types: dict[Callable[..., Any], list[Any]] = {}
@@ -68,7 +68,7 @@ class Programs:
             self.name(program)
 
     def name(self, program: Callable[..., Any]) -> str:
-        """The program's name; from now on it is known by it, and processes that waited for it go on."""
+        """The program's name; from now on it is known by it, and processes that waited for it continue."""
         try:
             name = self._names.get(program)
         except TypeError:  # it cannot be hashed, so it is no function
@@ -137,7 +137,7 @@ def unknown_program(name: str) -> ConfigError:
 
 
 def dormant_process(pid: str, name: str) -> ConfigError:
-    """For callers that wait for a process which cannot go on."""
+    """For callers that wait for a process which cannot continue."""
     message = f"process {pid} cannot go on: this kernel does not know its program {name!r}"
     return ConfigError(message, hint=_HINT, pid=pid, program=name)
 

@@ -324,7 +324,7 @@ class ServiceCheck:
         self.arm()
 
     def _status(self, answer: Any) -> str | None:
-        """The status that an answer stands for; None leaves the status unchanged."""
+        """The status that an answer represents; None leaves the status unchanged."""
         if answer is not False:
             self._failures = 0
             return "healthy" if answer is None or answer is True else one_of(lower(answer), STATUSES, "a health check")

@@ -10,7 +10,7 @@ and with an Event to the process that listens. Never decides anything: permissio
 A supervisor hands nothing of one child to the next: a command to start a child marks that child and not the supervisor,
 and the end of a child marks the supervisor only where it ends with that child's words.
 
-An entry of a worker and a pipeline have a pid, too, and their mark stands for the text that is kept under it: ids, an
+An entry of a worker and a pipeline have a pid, too, and their mark represents the text that is kept under it: ids, an
 envelope, a reason. A process that reads such text takes the mark from there.
 
 A mark is written before the row that passes the text on, so that no crash can separate the two.

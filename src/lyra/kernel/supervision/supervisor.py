@@ -15,7 +15,7 @@ journal's answers in between bring back children, restart window and half-done r
 A dynamic supervisor (`simple_one_for_one`) has any number of children of one kind, started on demand.
 
 Beyond OTP: a back-off before restarts, the strategies `stop` (leave it, tell the parent) and `escalate` (fail in its
-place), and guards: a supervisor of one child that stands for it (`kernel.spawn(…, supervision=…)`), with a pid and a
+place), and guards: a supervisor of one child that represents it (`kernel.spawn(…, supervision=…)`), with a pid and a
 name that outlive every restart. The table is in `children`; commands come from `handle`.
 """
 

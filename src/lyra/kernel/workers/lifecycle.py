@@ -354,7 +354,7 @@ class LifecycleManager(Subsystem):
             self._move(pid, entry, "waiting", _ASKED)
 
     def resume_entry(self, pid: str) -> None:
-        """Let an entry go on after its last question has ended, unless it waits for another reason."""
+        """Let an entry continue after its last question has ended, unless it waits for another reason."""
         entry = self.state.entries.get(pid)
         if entry is None or self._interrupts.has_pending(pid):
             return

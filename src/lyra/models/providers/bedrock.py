@@ -188,7 +188,7 @@ def _blocks(message: Message) -> list[dict[str, Any]]:
 
 
 def _image(part: dict[str, Any]) -> dict[str, Any]:
-    """The format is a word of its own, not a media type; a model that sees none refuses the request."""
+    """The format is its own word, not a media type; a model that sees none refuses the request."""
     media_type, data = image_data(part, "bedrock")
     kind = media_type.removeprefix("image/")
     return {"image": {"format": "jpeg" if kind == "jpg" else kind, "source": {"bytes": data}}}
@@ -222,7 +222,7 @@ _STOPS: Final[dict[str, str]] = {
     "content_filtered": "content_filter",
 }
 _BROKEN: Final = ("malformed_model_output", "malformed_tool_use")
-_STATUS: Final[dict[str, int]] = {  # the status that an exception inside a stream stands for
+_STATUS: Final[dict[str, int]] = {  # the status that an exception inside a stream represents
     "throttlingException": 429,
     "serviceUnavailableException": 503,
     "internalServerException": 500,

@@ -2,7 +2,7 @@
 
 An effect is a `model` call (`model:AGENT:MODEL`), a `tool` call (`tool:NAME`) or another `effect`. Readings of the
 clock and the like, which are not performed, are left out. A call that the gateway makes for a key has `key/NAME` in the
-place of the agent; agents that were asked with a key are below the process that stands for it.
+place of the agent; agents that were asked with a key are below the process that represents it.
 """
 
 from __future__ import annotations

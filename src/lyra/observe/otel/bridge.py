@@ -125,5 +125,5 @@ class OtelLogHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             self._records.emit(record)
-        except Exception:  # noqa: BLE001 - as every handler of `logging`: the program that logs goes on
+        except Exception:  # noqa: BLE001 - as every handler of `logging`: the program that logs continues
             self.handleError(record)

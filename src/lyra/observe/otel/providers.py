@@ -32,7 +32,7 @@ class OtelProviders(NamedTuple):
 
 
 class _Finisher:
-    """Shuts a provider down in a thread of its own, which waits for that from the start: at the end of a process no
+    """Shuts a provider down in its own thread, which waits for that from the start: at the end of a process no
     thread can be started any more."""
 
     def __init__(self, shut_down: Callable[[], Any]) -> None:
@@ -53,7 +53,7 @@ class _Finisher:
 
 
 def _finish(finishers: Sequence[_Finisher]) -> None:
-    """Export what waits, of all signals at once, and go on after `FLUSH_S` at the latest."""
+    """Export what waits, of all signals at once, and continue after `FLUSH_S` at the latest."""
     for finisher in finishers:
         finisher.begin()
     clock = SystemClock()
@@ -99,7 +99,7 @@ def _new_providers(env: Mapping[str, str]) -> OtelProviders:
 
 
 def _set_by_application(module: str, getter: str, proxy: str) -> Any:
-    """The global provider; None where it only stands for one that may be set later."""
+    """The global provider; None where it only represents one that may be set later."""
     provider = getattr(import_extra(module), getter)()
     return None if type(provider).__name__ in (proxy, f"_{proxy}") else provider
 

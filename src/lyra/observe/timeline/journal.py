@@ -37,7 +37,7 @@ class RowReader(Protocol):
     def blob(self, digest: str) -> bytes: ...
 
     def readable(self, value: Any) -> Any:
-        """A value of a row as a person reads it, where programs write theirs in a form of their own."""
+        """A value of a row as a person reads it, where programs write theirs in their own form."""
         ...
 
     def read_kept_states(self) -> tuple[int, dict[str, Any]]:

@@ -281,7 +281,7 @@ def brief(value: Any, limit: int = 160) -> str:
 
 
 def digest_of(value: Any, places: Mapping[str, str], before: str = "") -> str:
-    """A digest of the whole value, behind another; `places` has what stands for the pids of a run."""
+    """A digest of the whole value, behind another; `places` has what represents the pids of a run."""
     data = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else _encode_state(value)
     named = _NUMBERED.sub(lambda match: places.get(match[0].decode(), match[0].decode()).encode(), data)
     return hashlib.blake2b(before.encode() + named, digest_size=12).hexdigest()

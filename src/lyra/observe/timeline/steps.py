@@ -201,7 +201,7 @@ class StepFold:
             self._tell(step, "result", " ".join(part for part in (text, f"calls {asks}" if asks else "") if part))
         elif step.kind == "turn":
             failure = value.get("error") if isinstance(value, Mapping) else None
-            if failure:  # the conversation goes on: the row itself is no failed effect
+            if failure:  # the conversation continues: the row itself is no failed effect
                 step.status = str(failure.get("code", "error"))
                 self._tell(step, "error", error_text(failure))
             else:

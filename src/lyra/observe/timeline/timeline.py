@@ -36,7 +36,7 @@ class RunTimeline:
     """See the module. Steps are numbered from 1; place 0 is before the first."""
 
     def __init__(self, reader: RowReader, pid: str, *, steps_max: int = STEPS_MAX, run_id: str = "") -> None:
-        """`run_id` is the name of a run that has a journal of its own, in which `pid` is its main process."""
+        """`run_id` is the name of a run that has its own journal, in which `pid` is its main process."""
         self._reader = reader
         self._rows = RunRows(reader, pid)
         self._steps_max = steps_max
@@ -291,7 +291,7 @@ class RunTimeline:
 
 
 def _copy_message(message: dict[str, Any]) -> dict[str, Any]:
-    """A message for a reader: the state goes on to add results to its own."""
+    """A message for a reader: the state continues to add results to its own."""
     results = message.get("tool_results")
     return dict(message) if results is None else {**message, "tool_results": [dict(result) for result in results]}
 

@@ -51,7 +51,7 @@ class Travel:
         self.goto(self.position + count)
 
     def find(self, text: str) -> bool:
-        """Go on to the next step that has the text in one of its own; False where there is none."""
+        """Continue to the next step that has the text in one of its own; False where there is none."""
         wanted = text.lower()
         for position in range(self.position + 1, len(self.steps) + 1):
             step = self.step_at(position)
@@ -141,7 +141,7 @@ class Breakpoints:
                 ) from None
 
     def forward(self) -> Hit | None:
-        """Go on to the next place where one of them says stop; to the end of the run where none does."""
+        """Continue to the next place where one of them says stop; to the end of the run where none does."""
         return self._go(range(self._travel.position + 1, len(self._travel.steps)), len(self._travel.steps))
 
     def backward(self) -> Hit | None:
@@ -244,7 +244,7 @@ def compare_runs(left: RunTimeline, right: RunTimeline) -> RunDifference:
 
 
 class _PidPlaces:
-    """What stands for the pids of a run: their place in the order of their start."""
+    """What represents the pids of a run: their place in the order of their start."""
 
     def __init__(self, timeline: RunTimeline) -> None:
         self._places = {pid: f"<{index}>" for index, pid in enumerate(timeline.pids)}

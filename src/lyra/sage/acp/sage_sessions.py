@@ -256,7 +256,7 @@ class SageSession(EditorSession):
         self.live.kernel.tasks.start(work, name=name)
 
     async def _tell_notice(self, notice: NoticeLine) -> None:
-        """Tell words of the program: a quotation of its own, so that it is not read as a part of the answer."""
+        """Tell words of the program: its own quotation, so that it is not read as a part of the answer."""
         if notice["level"] == "status":  # what a hook does at this moment; it is not kept
             return
         update = helpers.update_agent_message_text(f"\n\n> Notice: {' '.join(render_text(notice['text']).split())}\n\n")

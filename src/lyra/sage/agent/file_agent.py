@@ -144,7 +144,7 @@ def _spec(definition: SubAgentDefinition, mode: str, model: str) -> TaskSpec:
 
 def _name_in(name: str, folder: str) -> str:
     """Return the name of its program: a store may hold sessions with agents of the same name in other folders, and
-    theirs must not go on here."""
+    theirs must not continue here."""
     return f"{name}.{blake2b(folder.encode(errors='surrogateescape'), digest_size=6).hexdigest()}"
 
 

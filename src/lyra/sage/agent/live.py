@@ -300,7 +300,7 @@ async def move(
     undone: list[int] | None = None,
     redone: list[int] | None = None,
 ) -> None:
-    """Go on with another conversation; what it does not have of the old one is kept in the facts."""
+    """Continue with another conversation; what it does not have of the old one is kept in the facts."""
     now = list(session.messages)
     common = min(len(now), len(messages))
     keep = next((index for index in range(common) if now[index] != messages[index]), common)

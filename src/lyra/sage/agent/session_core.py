@@ -3,7 +3,7 @@
 Opens and closes them, also in the middle with other options, and has what they know. The conversation is that of an
 agent process in the session's own store, so nothing that was acknowledged is lost by `kill -9`. Runs no turn: `live`
 has what callers do with a session. SessionWriter writes down what is remembered of it, `equipment` is what the agent
-works with; `repair` and `copy_conversation` go on with what another run left.
+works with; `repair` and `copy_conversation` continue with what another run left.
 """
 
 from __future__ import annotations
@@ -318,7 +318,7 @@ class SessionWriter:
         self._record = record
 
     def begin(self, title: str, parent: SessionRecord | None) -> None:
-        """Make a new session, with a folder of its own."""
+        """Make a new session, with its own folder."""
         now = self.clock.now()
         folder = make_session_folder(now, Entropy(), self.root)
         self._record = SessionRecord(
@@ -382,7 +382,7 @@ async def repair(session: SessionCore, unfinished: UnfinishedTurn) -> list[str]:
     doubts = [
         f"{call.name} {_short(call.arguments)}: it may or may not have taken effect"
         for call in unfinished.doubts
-        if call.name not in TOOL_NAMES  # a sub-agent goes on, and its answer is told
+        if call.name not in TOOL_NAMES  # a sub-agent continues, and its answer is told
     ]
     await session.tasks.worktrees.clean_up()
     await session.process.revise(start, [unfinished.question, *unfinished.messages])
@@ -408,7 +408,8 @@ async def copy_conversation(session: SessionCore, earlier: SessionRecord, before
 
 
 def explain_damage(error: Corrupt, record: SessionRecord, index: SessionIndex) -> None:
-    """Let the error of a store that cannot be read name its session, and ways to go on: without it, or with another."""
+    """Let the error of a store that cannot be read name its session, and ways to continue: without it, or with
+    another."""
     error.message = f"the session {record.id} ({record.label}) cannot be read any more: {error.message}"
     error.args = (error.message, *error.args[1:])
     others = (other.id for other in index.list(record.folder, limit=3) if other.id != record.id and other.turns)

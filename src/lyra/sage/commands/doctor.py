@@ -1,6 +1,6 @@
 """The command doctor, and the checks of Sage's own parts that `sage doctor` shows beside those of the machine.
 
-Each check tries the thing itself where it can, changes nothing but a probe file of its own, and never shows a key.
+Each check tries the thing itself where it can, changes nothing but its own probe file, and never shows a key.
 `missing` is something optional that is not there, `problem` something needed that does not work.
 """
 

@@ -71,7 +71,7 @@ def diff(unified: str, *, title: str = "") -> Block:
 
 
 def as_markdown(blocks: Iterable[Block]) -> str:
-    """Return the blocks as Markdown, for a face without a layout of its own."""
+    """Return the blocks as Markdown, for a face without its own layout."""
     texts = []
     for block in blocks:
         title = f"**{block['title']}**\n\n" if block.get("title") else ""

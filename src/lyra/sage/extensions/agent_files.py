@@ -45,8 +45,8 @@ class SubAgentDefinition(msgspec.Struct, frozen=True, kw_only=True):
     budget: str | Mapping[str, Any] | None = None  # what `Budget.of` takes; lies inside the caller's
     max_turns: int | None = None
     permission_mode: str = ""  # see `tighter_mode`
-    worktree: bool = False  # it works in a git worktree of its own
-    background: bool = False  # its caller goes on while it works
+    worktree: bool = False  # it works in its own git worktree
+    background: bool = False  # its caller continues while it works
     source: str = "built-in"  # the file
     origin: str = "built-in"  # or user, project, plugin
     plugin: str = ""

@@ -232,7 +232,7 @@ class RuleSource(NamedTuple):
 
 class ProjectRules:
     """The rules of one folder. `trust` is that of the caller, as for `trust_for`. `mark` begins the rules of a
-    subfolder in a tool's result; a file must not know it, so a new one is made where a session has none of its own."""
+    subfolder in a tool's result; a file must not know it, so a new one is made where its own session has none."""
 
     def __init__(
         self,

@@ -4,9 +4,10 @@
     result = await sdk.run("Fix the failing test")
     print(result.final_result, result.statistics)
 
-Each run is a session of its own, which `with_session` goes on with; inside `async with sdk:` all runs are turns of one
-session. Without a permission callback a call that no rule allows is denied and the run goes on. A run never raises for
-what the agent did: that is in the ExecutionResult. `run_sync` and `query_sync` are for programs without an event loop.
+Each run is its own session, which `with_session` continues with; inside `async with sdk:` all runs are turns of one
+session. Without a permission callback a call that no rule allows is denied and the run continues. A run never raises
+for what the agent did: that is in the ExecutionResult. `run_sync` and `query_sync` are for programs without an event
+loop.
 """
 
 from __future__ import annotations
@@ -162,7 +163,7 @@ class SageAgentSDK:
         return self._with(budget=budget)
 
     def with_session(self, session_id: str | None) -> Self:
-        """Go on with this session in the next runs; "" is the newest one of the folder, None a new one each time."""
+        """Continue with this session in the next runs; "" is the newest one of the folder, None a new one each time."""
         self._session = session_id
         return self
 
@@ -387,7 +388,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_steps: int | None = None
     budget: Any = None
     output: Any = None  # the wanted type of the answer
-    session: str | None = None  # the id of a session to go on with
+    session: str | None = None  # the id of a session to continue with
 
     @property
     def is_interactive(self) -> bool:

@@ -172,7 +172,7 @@ def _time(seconds: float) -> str:
 
 
 def _safe_markdown(text: str) -> str:
-    """Markdown in which HTML and images are escaped and no code block goes on behind the end."""
+    """Markdown in which HTML and images are escaped and no code block continues behind the end."""
     lines = text.strip("\n").split("\n")
     if any(map(_INDENTED_FENCE.match, lines)):
         # Whether such a line begins or ends a code block depends on the lists around it. A quotation ends every block.

@@ -171,7 +171,7 @@ class SessionTurn(msgspec.Struct):
 
 
 class SessionMove(msgspec.Struct):
-    """The conversation went on from another place. `turn`: the last turn that had begun by then."""
+    """The conversation continued from another place. `turn`: the last turn that had begun by then."""
 
     reason: str
     turn: int

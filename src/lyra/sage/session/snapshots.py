@@ -148,7 +148,7 @@ class Snapshots:
             return self._list_changes(self._history.since(position))
 
     def end_turn(self, *, still_running: Collection[int] = ()) -> None:
-        """Close the calls that have no `after` yet, such as one that was cancelled, but not those that go on in the
+        """Close the calls that have no `after` yet, such as one that was cancelled, but not those that continue in the
         background: their tokens are `still_running`."""
         with self._lock:
             for token in [token for token in self._open if token not in still_running]:

@@ -1,6 +1,6 @@
 """What goes with a prompt: images that it names by path, and texts that were pasted.
 
-A path to an image counts where it stands as a word of its own: typed, dragged into the terminal, in quotes, with
+A path to an image counts where it stands as its own word: typed, dragged into the terminal, in quotes, with
 escaped blanks, as a `file://` address or behind an `@`. Only files that exist and begin like an image are read. A paste
 of many lines is a short mark in the prompt and its text in the message.
 """

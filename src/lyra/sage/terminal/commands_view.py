@@ -82,7 +82,7 @@ async def run_slash_command(session: Any, text: str) -> ShownResult:
 
 
 def block_lines(block: Any, width: int, facts: TerminalFacts) -> list[Line]:
-    """Return the lines of one block; a text may stand for itself."""
+    """Return the lines of one block; a text may represent itself."""
     if isinstance(block, str):
         block = {"type": "text", "text": block}
     lay_out = _BLOCKS.get(str(block.get("type")), _lines)
@@ -192,7 +192,7 @@ def _paragraph(titles: Sequence[str], cells: Sequence[str], width: int) -> list[
 
 
 def _row(cells: Sequence[str], sizes: Sequence[int], numeric: Sequence[bool], style: str) -> list[Line]:
-    """One row; a cell that does not fit goes on in the lines below."""
+    """One row; a cell that does not fit continues in the lines below."""
     parts = [wrap_text(cell, size) if size else [""] for cell, size in zip(cells, sizes, strict=True)]
     lines: list[Line] = []
     for number in range(max(map(len, parts))):

@@ -35,7 +35,7 @@ def logs_to_file(path: Path | None = None) -> Iterator[LogFile]:
     root, own = logging.getLogger(), logging.getLogger("lyra")
     others, root.handlers = root.handlers, [handler]
     own_before = (own.handlers, own.propagate)
-    if any(_is_on_terminal(other) for other in own.handlers):  # --log-level, without a file of its own
+    if any(_is_on_terminal(other) for other in own.handlers):  # --log-level, without its own file
         own.handlers, own.propagate = [other for other in own.handlers if not _is_on_terminal(other)], True
     logging.captureWarnings(True)
     try:

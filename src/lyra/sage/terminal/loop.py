@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from lyra.sage.extensions.hooks.hooks import StatusLine
 
 
-_ANSWER_BLOCKS_MAX: Final = 12  # of the last answer, when a session goes on
+_ANSWER_BLOCKS_MAX: Final = 12  # of the last answer, when a session continues
 
 
 async def run_terminal(session: LiveSession, first_task: str | None) -> int:
@@ -119,7 +119,7 @@ def command_names(session: Any) -> Sequence[CommandName]:
 
 
 def show_opening(conversation: Conversation, *, is_first: bool = False) -> None:
-    """Print what a session begins with: the last exchange of one that goes on, a welcome for a user's first."""
+    """Print what a session begins with: the last exchange of one that continues, a welcome for a user's first."""
     session, sheet = conversation.session, conversation.sheet
     width, facts = sheet.width, conversation.paper.facts
     if is_first and not session.messages:

@@ -70,7 +70,7 @@ class _LineReader:
         self._conversation = conversation
         self._kept = kept
         self._rest = b""
-        self._lines: list[str] = []  # of a prompt that goes on in the next line
+        self._lines: list[str] = []  # of a prompt that continues in the next line
         self._asked = ""  # the question that was printed last
         self._last_ctrl_c_s = float("-inf")
         self._descriptor = sys.stdin.fileno()

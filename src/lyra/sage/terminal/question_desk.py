@@ -1,8 +1,8 @@
 """QuestionDesk: shows the questions of a turn one after the other and hands the answers to the session.
 
 What a question is about is printed once; its keys are live. The screen passes keys and texts on to `press` and
-`submit`; what runs is told when a call waits for a person and when it goes on. One is shown at a time, the others wait
-behind it.
+`submit`; what runs is told when a call waits for a person and when it continues. One is shown at a time, the others
+wait behind it.
 """
 
 from __future__ import annotations

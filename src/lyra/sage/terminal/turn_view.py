@@ -153,7 +153,7 @@ class TurnView:
         self._denials_shown.add(call_id)
 
     def pause(self, call_id: str, *, waiting: bool) -> None:
-        """Stop or start the time of a call that waits for an answer or goes on; it does not run while it waits."""
+        """Stop or start the time of a call that waits for an answer or continues; it does not run while it waits."""
         call = self._calls.get(call_id)
         if call is not None:
             call.wait(self._clock.monotonic(), waiting=waiting)

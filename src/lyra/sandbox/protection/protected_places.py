@@ -225,7 +225,7 @@ class ProgramPlace(NamedTuple):
 
 def program_places(root: str) -> list[ProgramPlace]:
     """Return the protected places of `PATH` inside a folder, which is a real path. With more than `FOLDERS_MAX` folders
-    there no command runs: each is a mount of its own."""
+    there no command runs: each is its own mount."""
     root = root.rstrip("/")
     inside = [place for place in _folders(root) if _is_inside(place, root)]
     if len(inside) > FOLDERS_MAX:

@@ -29,7 +29,7 @@ _TIMES: Final = ("_at_ms", "timestamp_ms", "last_health_check_ms")
 
 
 class RemoteRecord(dict[str, Any]):
-    """A value without a type of its own: its fields are attributes."""
+    """A value without its own type: its fields are attributes."""
 
     def __getattr__(self, name: str) -> Any:
         try:

@@ -6,7 +6,7 @@
 
 Agents are functions of the envelope, or Agents, as with `Kernel.register_agent`; `local_work` runs them. Each slot
 claims a piece of work, keeps its lease while the work runs, and delivers the result until the server has it. When the
-server cannot be reached the work goes on; when it is back, the worker says first what it serves, so that the server
+server cannot be reached the work continues; when it is back, the worker says first what it serves, so that the server
 gives it back what it holds. `stop` claims nothing more and finishes what the worker holds.
 """
 
@@ -257,11 +257,11 @@ class Worker:
 
 
 # ---------------------------------------------------------------- local work
-# What a worker runs: agents and services by name, in a kernel of its own.
+# What a worker runs: agents and services by name, in its own kernel.
 
 
 class WorkResult(msgspec.Struct, kw_only=True):
-    """What came of a piece of work, as it is reported."""
+    """The outcome of a piece of work, as it is reported."""
 
     output: Any = None
     metrics: dict[str, Any] = {}

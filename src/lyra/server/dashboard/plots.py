@@ -14,7 +14,7 @@ from lyra.server.dashboard.html import Child, Html, tag
 from lyra.server.dashboard.words import duration, money
 
 PLOT_SCRIPT: Final = "plot.js"
-SERIES_MAX: Final = 7  # with a colour and pattern of their own, beside the one of all others
+SERIES_MAX: Final = 7  # with their own colour and pattern, beside the one of all others
 
 
 class PlotColumn(NamedTuple):

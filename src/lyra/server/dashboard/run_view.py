@@ -172,7 +172,7 @@ def lanes(steps: Sequence[RunStep], here: int, address: Address, *, names: Mappi
 
 
 def _legend(kinds: Sequence[str]) -> Html:
-    """Return what the marks that are drawn stand for."""
+    """Return what the marks that are drawn represent."""
     rows = [
         tag(
             "li",

@@ -86,7 +86,7 @@ class Gateway:
             task.cancel()
 
     async def key_of(self, call: HttpCall) -> GatewayKey:
-        """The key of a request; a token of the server stands for a key without limits."""
+        """The key of a request; a token of the server represents a key without limits."""
         key = await self.keys.find(credential_of(call.headers))
         return await self.keys.open_user_key(call.caller.user_id) if key is None else key
 
@@ -175,7 +175,7 @@ class Gateway:
         return asked.answer._replace(headers={**asked.answer.headers, **more}) if more else asked.answer
 
     async def _perform(self, asked: GatewayCall) -> None:
-        """Perform the call as an effect of the key's process, and tell what came of it."""
+        """Perform the call as an effect of the key's process, and tell the outcome of it."""
         kernel, key = self._kernel, asked.key
         effect = self._effect(key, asked.target.name)
         began_s = kernel.clock.monotonic()
@@ -213,7 +213,7 @@ class Gateway:
             task.cancel()
 
     async def _outcome(self, task: asyncio.Task[None]) -> None:
-        """Wait for a call. It goes on where the client leaves: it is paid for, so that its usage is read."""
+        """Wait for a call. It continues where the client leaves: it is paid for, so that its usage is read."""
         try:
             await asyncio.shield(task)
         except asyncio.CancelledError:

@@ -1,8 +1,8 @@
 """KeyTable: the keys of one kernel. Makes, lists and revokes them, and finds the key that a request comes with.
 
 A key's text is shown once, when it is made. The store keeps its hash, in the arguments of the key's process; after a
-restart the processes go on, and each enters itself here again. A token of the server works as a key, too: each user of
-a token has a key process without limits of its own, made at the first request.
+restart the processes continue, and each enters itself here again. A token of the server works as a key, too: each user
+of a token has a key process without limits of its own, made at the first request.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class KeyTable:
         self._starting: set[str] = set()  # names of keys that are being made
 
     async def open(self) -> None:
-        """Have the keys of the store go on; a second call changes nothing."""
+        """Have the keys of the store continue; a second call changes nothing."""
         if self._is_restored:
             return
         kernel = self._kernel
@@ -90,7 +90,7 @@ class KeyTable:
         return [pid for pid, process in list(self._kernel.processes.items()) if _is_key(pid) and process.exit is None]
 
     def enter(self, process: Process, settings: KeySettings) -> bool:
-        """The process of a key begins, or goes on after a restart. False for a process that is a copy of one: a fork
+        """The process of a key begins, or continues after a restart. False for a process that is a copy of one: a fork
         would bring a revoked key back, or give it a second budget."""
         if process.pid != make_owned_pid(_KIND, settings.user, settings.id):
             return False
@@ -143,7 +143,7 @@ class KeyTable:
         return sorted(keys, key=lambda key: key.settings.created_at)
 
     def name_of(self, pid: str) -> str:
-        """The name of the key that a process stands for; "" for another process, and for that of a token."""
+        """The name of the key that a process represents; "" for another process, and for that of a token."""
         owned = OwnedPid.read(pid)
         key = self._by_id.get(owned.rest) if owned is not None and owned.kind == _KIND else None
         return "" if key is None or key.settings.is_token else key.settings.name

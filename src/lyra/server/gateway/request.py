@@ -1,7 +1,7 @@
 """GatewayRequest: the body of a request, read as far as the gateway has to know it.
 
 The members of the JSON object are kept as the bytes that came: `body` puts them together again with another model's
-name (and, where a budget needs it, another bound of the answer), so that every other value goes on byte for byte. A
+name (and, where a budget needs it, another bound of the answer), so that every other value continues byte for byte. A
 member that is given twice stands once, the last of them: a provider never reads another model than the one checked.
 For the same reason a name that stands twice deeper inside is refused, and so are members that are checked for each key
 in another spelling: parsers differ in which of two they take, and whether `Model` is `model` to them.

@@ -51,7 +51,7 @@ class AnswerMeter:
         self._fold = Fold()
         self._usage = TokenUsage()
         self._size = 0  # bytes of an answer that is not a stream
-        self._error: ModelError | None = None  # what ended the reading of a stream whose bytes go on
+        self._error: ModelError | None = None  # what ended the reading of a stream whose bytes continue
         self._is_answer = True  # False: a whole body that is an error, or cannot be read
         self._has_events = False  # of an answer that is translated
         self._pending = b""  # the beginning of an event, where the usage is hidden

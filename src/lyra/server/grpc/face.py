@@ -134,7 +134,7 @@ class GrpcFace:
             async with asyncio.timeout(drain_s):
                 await self.wait_idle()
         except TimeoutError:
-            grace_s = 0.0  # what has not ended by now is cut off; durable work goes on when the store is opened again
+            grace_s = 0.0  # what has not ended by now is cut off; durable work continues when the store is opened again
         for service in self._services.values():
             if hasattr(service, "close"):
                 service.close()  # claims that wait end now

@@ -42,7 +42,7 @@ def int64(value: float) -> int:
 
 
 def milliseconds(seconds_since_1970: float | None) -> int:
-    """A time; 0 stands for one that has not come."""
+    """A time; 0 represents one that has not come."""
     if seconds_since_1970 is None or not isfinite(seconds_since_1970):
         return 0
     return int64(seconds_since_1970 * 1000)

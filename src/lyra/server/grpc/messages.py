@@ -1,7 +1,7 @@
 """Values of the kernel as messages of the contract and back, by the descriptors of the messages.
 
 `fill` writes each field from the attribute of its name, `fields_of` reads those that are set; `_fill_rest` has
-what a message tells in a form of its own. Fields of an envelope that the contract has no place for (history, prior
+what a message tells in its own form. Fields of an envelope that the contract has no place for (history, prior
 plans, errors …) stay in the kernel. Metadata that is no text is JSON text on the way out.
 """
 
@@ -120,7 +120,7 @@ def _converter(field: Any) -> Callable[[Any], Any]:
 
 
 def _fill_rest(kind: str, message: Any, value: Any) -> None:
-    """Write what a message tells in a form of its own."""
+    """Write what a message tells in its own form."""
     if kind in ("Envelope", "Instruction") and value.interrupt is not None:
         message.interrupt.CopyFrom(question_message(value.interrupt, pending=value.interrupt_pending))
     if kind == "Instruction" and value.lease is not None:

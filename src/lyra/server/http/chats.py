@@ -2,7 +2,7 @@
 
 A session is an agent process whose pid carries its user. The answer to one message can be read as a stream: its events
 are kept in a log for a while, so that a client that lost its connection reads on where it was, also after the end. The
-turn does not depend on a reader: it goes on when the client leaves.
+turn does not depend on a reader: it continues when the client leaves.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Chats:
         self.running: set[asyncio.Task[None]] = set()  # answers on their way
 
     def restore(self) -> None:
-        """Find the sessions of the store again, and have those go on that were in the middle of a turn."""
+        """Find the sessions of the store again, and have those continue that were in the middle of a turn."""
         self.directory.register_programs()
         self.sessions.restore()
 
@@ -137,8 +137,8 @@ class Chats:
         return stream, after
 
     def cancel(self, session_id: str, caller: Caller) -> int:
-        """Give up the answers of a session that are on their way; gives how many. The session goes on. A turn that was
-        not begun here, such as one from before a restart, is stopped in its process."""
+        """Give up the answers of a session that are on their way; gives how many. The session continues. A turn that
+        was not begun here, such as one from before a restart, is stopped in its process."""
         process = self.sessions.get(session_id, caller)
         pending = [
             stream.answer.pending

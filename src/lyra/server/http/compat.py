@@ -2,7 +2,7 @@
 
 `/v1/chat/completions` and `/v1/messages` ask an agent, `/v1/models` lists them. The agent's own settings hold: its
 model, its tools, its budget. What a request says about sampling is taken and not used; what would change the answer's
-form is refused. Each request is a process of its own, which ends with the answer: such clients send the whole
+form is refused. Each request is its own process, which ends with the answer: such clients send the whole
 conversation each time. The `system` text of a request stands before its first message: it adds to the agent's own
 instructions and does not replace them. Requests are read by `lyra.models.requests`, answers written by
 `lyra.models.answers`.

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final
 
 from lyra.core.limits import SERVER_HEAD_BYTES_MAX, SERVER_HEAD_S, SERVER_UNREAD_S
 
-# For every answer, also where there is no request yet. Pages have a policy of their own.
+# For every answer, also where there is no request yet. Pages have their own policy.
 SECURITY_HEADERS: Final = (
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),

@@ -79,7 +79,7 @@ class AgentDirectory:
         return agent.declaration
 
     def register_programs(self) -> None:
-        """Have the conversations of all agents go on that an earlier kernel of the store left."""
+        """Have the conversations of all agents continue that an earlier kernel of the store left."""
         for agent in self.agents().values():
             if agent.declaration is not None:
                 self._kernel.register(agent.declaration)

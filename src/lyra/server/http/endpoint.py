@@ -87,7 +87,7 @@ class Endpoint(msgspec.Struct, frozen=True):
     is_work: bool = False  # has an agent work: the limits set in the kernel hold
     statuses: tuple[int, ...] = ()  # of its errors, besides those that every endpoint has
     about: str = ""  # more than the summary, for the reference
-    opens: Callable[[HttpParts], Any] | None = None  # made when the server opens: work that goes on without a request
+    opens: Callable[[HttpParts], Any] | None = None  # made when the server opens: work that continues without a request
 
     @property
     def group(self) -> str:
@@ -161,7 +161,7 @@ class HttpCall:
         self.parent: Process | None = None  # the process below which the handler starts those of this call
         self.act = endpoint.name  # what the audit log calls it; "" where the request changed nothing
         self.act_target = ""  # what it was done to, besides the values in the path
-        self.act_outcome = "ok"  # or why it was not done, where the answer tells that in a form of its own
+        self.act_outcome = "ok"  # or why it was not done, where the answer tells that in its own form
         self.client = ""  # the address of the client
         self.base_url = ""  # under which the client reaches this application
 

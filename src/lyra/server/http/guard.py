@@ -56,7 +56,7 @@ class RequestIdentity(NamedTuple):
     form_token: str = ""
     needs_form: bool = False
     login_id: str = ""  # of the cookie, where that is how the caller is known
-    has_own_key: bool = False  # known by a key of the endpoint's own, which stands for a program
+    has_own_key: bool = False  # known by a key of the endpoint's own, which represents a program
 
 
 class HttpGuard:

@@ -2,7 +2,7 @@
 
 `LiveTree` listens to the kernel, one for each server. It keeps for live processes what the process table does not
 tell (the effect that is under way, the restarts) and which of them changed since when, so that a reader fetches all
-rows once and from then on only those that changed. A guard and the run that it stands for are one row, under the
+rows once and from then on only those that changed. A guard and the run that it represents are one row, under the
 guard's pid. A caller sees the rows of its own processes.
 """
 

@@ -76,7 +76,7 @@ class LoginTable:
     __slots__ = ("_clock", "_entropy", "_key", "_logins", "token_limit", "tokens")
 
     def __init__(self, clock: Clock, tokens: TokenTable | None, token_limit: TokenLimit | None = None) -> None:
-        """Without tokens the application has an authenticator of its own, and no login is made here."""
+        """Without tokens the application has its own authenticator, and no login is made here."""
         self.tokens = tokens
         self._clock = clock
         self._entropy = Entropy()
@@ -110,7 +110,7 @@ class LoginTable:
             self._logins.popitem(last=False)
 
     def find(self, login_id: str) -> PersonLogin | None:
-        """The login that a cookie stands for; None for one that is not known or has ended."""
+        """The login that a cookie represents; None for one that is not known or has ended."""
         login = self._logins.get(_hash(login_id)) if login_id else None
         return login if login is not None and login.ends_s > self._clock.monotonic() else None
 

@@ -1,6 +1,6 @@
 """Server-sent events: their bytes, and the writing of a stream until it or its client ends.
 
-`SseLog` keeps the last events of one stream, numbered. Any number of readers share it, each with a place of its own,
+`SseLog` keeps the last events of one stream, numbered. Any number of readers share it, each with its own place,
 so that a reader costs no memory and a slow one holds nothing up: what it missed is gone, and it is told so. A reader
 gets a comment when nothing has happened for a while: proxies keep the connection, and a dead one is noticed.
 """

@@ -2,7 +2,7 @@
 
     flask_app.wsgi_app = DispatcherMiddleware(flask_app.wsgi_app, {"/lyra": lyra.server.wsgi(kernel)})
 
-The kernel runs on a loop in a thread of its own, which is started at the first request and stopped by `close`, at the
+The kernel runs on a loop in its own thread, which is started at the first request and stopped by `close`, at the
 latest when the program ends. A request's thread hands the request to that loop and gives the answer on as it comes. A
 store has one owner: run one process with many threads, not several processes.
 """

@@ -168,7 +168,7 @@ class WorkDesk:
         return renewal
 
     def users_of(self, served: ServedName) -> set[str]:
-        """The users for whom workers serve a name; "" among them stands for every user."""
+        """The users for whom workers serve a name; "" among them represents every user."""
         return self._queue.users_of(served)
 
     def find_served(self, work_id: str) -> ServedName:

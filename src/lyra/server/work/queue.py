@@ -9,7 +9,7 @@
     orphaned ──its worker is back──▶ lent;  no worker comes ──▶ doubtful
 
 A piece of work waits until a worker that serves its name claims it, and is then lent with a lease, which the worker
-renews. Each time it is lent is an attempt with an id of its own, so that a late result of an earlier attempt is told
+renews. Each time it is lent is an attempt with its own id, so that a late result of an earlier attempt is told
 from one of the current attempt. A result is taken once: from the attempt that holds the piece, or from an earlier one
 while no other attempt runs. A piece that loses one worker after the other is given up. Names take turns, so that a name
 with much work does not starve the others. A worker that acts for one user is given work of that user alone. After a
@@ -158,7 +158,7 @@ class WorkQueue:
         return {name for worker in self.workers.values() for name in worker.names}
 
     def users_of(self, served: ServedName) -> set[str]:
-        """The users for whom workers serve a name; "" among them stands for every user."""
+        """The users for whom workers serve a name; "" among them represents every user."""
         return {worker.user_id for worker in self.workers.values() if served in worker.names}
 
     # ------------------------------------------------------------------ leases

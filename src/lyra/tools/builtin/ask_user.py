@@ -63,7 +63,7 @@ def _check(question: str, options: list[str]) -> None:
 
 
 def _answer_text(answer: Any, options: list[str]) -> str:
-    """The person's answer; the number of an option stands for the option."""
+    """The person's answer; the number of an option represents the option."""
     text = str(answer.text or answer.decision).strip()
     if text.isascii() and text.isdecimal() and len(text) < 4 and 1 <= int(text) <= len(options):
         return options[int(text) - 1]

@@ -221,7 +221,7 @@ _BYTES: Final = 2_000  # of the end of the output
 
 async def wait_reporting(job: Job) -> Result:
     """Wait for the end of a command, and report its output on the way. When cancelled, everything the command started
-    is killed before the cancellation goes on."""
+    is killed before the cancellation continues."""
     listener = progress.get()
     try:
         if listener is not None:

@@ -1,4 +1,4 @@
-"""The search itself, in a process of its own: `python -I -S search_worker.py` with a job as JSON on its input.
+"""The search itself, in its own process: `python -I -S search_worker.py` with a job as JSON on its input.
 
 A pattern that takes for ever, or a tree of a million files, then costs the kernel's loop nothing, and is ended by
 ending the process. Only the standard library is imported, so that it starts at once. Grep uses ripgrep if it is

@@ -4,7 +4,7 @@ The tool's name is compared without regard to case and may end in `*` (`mcp__git
 depends on the tool: a path glob for file tools (`Edit(src/**)`; without a `/` it matches at any depth), a host or a
 URL for those that fetch (`WebFetch(docs.python.org)`, `WebFetch(https://*.example.com/api/*)`), a text glob for
 command lines (`Bash(git push *)`) and for the one text of any other tool. A JSON object is for an unknown tool: it
-stands for exactly those arguments, all of them (`pay({"amount":1,"to":"bob"})`). A rule for `Edit` covers every tool
+represents exactly those arguments, all of them (`pay({"amount":1,"to":"bob"})`). A rule for `Edit` covers every tool
 that writes files, one for `Read` every tool that reads them.
 
 Only the name of a tool alone, and `*`, speak of whole tools. A pattern of stars (`Bash(*)`) matches every call and is

@@ -39,7 +39,7 @@ _SIGN: Final = re.compile(r"[=!:({\[\"'`|;&]\s*")  # in other languages a comman
 _SCRIPT_LIKE: Final = re.compile(r"[\s;&|`$()<>]")
 _RUN_FILES_MAX: Final = 20
 
-# Options before a subcommand that take a value of their own.
+# Options before a subcommand that take their own value.
 _GLOBAL_VALUES: Final = {
     "git": frozenset({"-C", "-c", "--git-dir", "--work-tree", "--namespace", "--config-env", "--exec-path"}),
     "docker": frozenset({"-H", "--host", "-c", "--context", "-l", "--log-level", "--config"}),

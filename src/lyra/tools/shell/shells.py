@@ -1,6 +1,6 @@
 """Shells that a command starts, and where their script is: `bash -c TEXT`, `bash FILE`, `bash <<< TEXT`, `… | bash`.
 
-The text of a shell with a language of its own (`csh`, `nu`) is not read: what it runs is a doubt.
+The text of a shell with its own language (`csh`, `nu`) is not read: what it runs is a doubt.
 """
 
 from __future__ import annotations

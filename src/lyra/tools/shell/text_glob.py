@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-UNKNOWN: Final = "\0"  # stands for text that only the shell knows; no command can hold a NUL
+UNKNOWN: Final = "\0"  # represents text that only the shell knows; no command can hold a NUL
 
 
 class TextGlob:

@@ -266,7 +266,7 @@ class WordReader(ABC):
         return Word(whole_text, text[start : self.position], expands=expands, globs=globs, plain=plain)
 
     def _has_more(self, pieces: list[str]) -> bool:
-        """Whether a word may go on; a word of too many pieces is a doubt, and the rest of the text is skipped."""
+        """Whether a word may continue; a word of too many pieces is a doubt, and the rest of the text is skipped."""
         if len(pieces) > _PIECES_MAX:
             self.script.doubt(f"a word in it has more than {_PIECES_MAX} pieces")
             self.position = self.end
@@ -545,7 +545,7 @@ class WordReader(ABC):
 
 
 def _holds_code(text: str) -> bool:
-    """Whether a substitution is in the text, or an index of an array that may go on with one: `'a[$'`."""
+    """Whether a substitution is in the text, or an index of an array that may continue with one: `'a[$'`."""
     return _CODE.search(text) is not None or (text.endswith(("$", "$\n")) and "[" in text)
 
 

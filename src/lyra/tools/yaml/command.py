@@ -2,8 +2,8 @@
 
 The command is a list of words (a text is split into words when the file is read, and never again). A placeholder
 is one argument, whatever its value is: no value can add a word. A value that begins with `-` would be read as an option
-by the program; it is refused unless the word has a beginning of its own (`--title={{title}}`) or stands after `--`. A
-value is never put into a text that a program reads as a language of its own: a word with spaces or quotes around a
+by the program; it is refused unless the word has its own beginning (`--title={{title}}`) or stands after `--`. A
+value is never put into a text that a program reads as its own language: a word with spaces or quotes around a
 placeholder, a script of a shell, and a placeholder or an input that the program would run as code
 are mistakes of the file.
 
@@ -212,7 +212,7 @@ def _stdin(value: Any, path: Path, params: Params, report: Report) -> str | None
 
 
 # ---------------------------------------------------------------- embedded languages
-# Words and input that a program reads as a language of its own: sed, awk, sqlite3, `git -c`, `python -c` …
+# Words and input that a program reads as its own language: sed, awk, sqlite3, `git -c`, `python -c` …
 
 _SHELLS: Final = SHELLS | OTHER_SHELLS
 # Programs that run what their arguments name: with a value among those, it is not known what runs.

@@ -30,7 +30,7 @@ class Opcode(NamedTuple):
     text: str
     length: int | str = 0  # of a run without a count
     constant: str = ""  # what kind of constant it needs: "" any value, "name", "names", "counted", "registers"
-    leaves: bool = False  # control never goes on to the next instruction
+    leaves: bool = False  # control never continues to the next instruction
 
 
 def _row(

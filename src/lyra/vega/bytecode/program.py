@@ -20,7 +20,7 @@ SPELLINGS: Final = {"http.get": "net.http", "http.post": "net.http", "file.read"
 
 
 class Handler(msgspec.Struct, array_like=True, frozen=True):
-    """An error thrown in code[start:end] goes on at `target`, with the error in `register`. Inner ones come first."""
+    """An error thrown in code[start:end] continues at `target`, with the error in `register`. Inner ones come first."""
 
     start: int
     end: int

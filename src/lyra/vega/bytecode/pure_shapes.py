@@ -50,7 +50,7 @@ VALUES: Final[dict[str, tuple[str, ...]]] = {
 OPERATORS: Final = frozenset({"+", "-", "*", "/", "%", "==", "!=", "<", "<=", ">", ">=", "&&", "||"})
 CONSTANTS: Final = frozenset({type(None), bool, int, float, str})
 
-# Library functions that change their first argument, and those that give a list or map of their own.
+# Library functions that change their first argument, and those that give their own list or map.
 CHANGING: Final = frozenset({"list::pop", "list::insert", "list::remove", "map::set", "map::remove"})
 FRESH: Final = frozenset(
     {
@@ -58,7 +58,7 @@ FRESH: Final = frozenset(
         *("str::split", "str::lines", "map::keys", "map::values", "map::entries", "map::merge", "regex::find_all"),
     }
 )
-LEFT_OUT: Final = frozenset({"str::builder", "assert", "list::push"})  # the last has a node of its own
+LEFT_OUT: Final = frozenset({"str::builder", "assert", "list::push"})  # the last has its own node
 
 
 def library_row(full: str) -> LibraryEntry | None:

@@ -75,7 +75,7 @@ def kind_of_variable(text: str, name: str) -> str:
 
 
 class Checker:
-    """Checks one file, and the files that it imports, each with a Checker of its own."""
+    """Checks one file, and the files that it imports, each with its own Checker."""
 
     def __init__(
         self, source: Source, load: Load | None, files: dict[str, dict[str, Binding]], host_names: Collection[str]
@@ -160,7 +160,7 @@ class Checker:
 
 
 def binding_of_node(node: ImportedNode) -> Binding:
-    """Return what the name of an imported node stands for."""
+    """Return what the name of an imported node represents."""
     signature = Signature(
         tuple((entry.name, _kind(entry.kind)) for entry in node.inputs),
         frozenset(entry.name for entry in node.inputs if not entry.is_required),

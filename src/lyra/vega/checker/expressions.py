@@ -80,7 +80,7 @@ def _kind_of_path(check: ModuleCheck, node: ast.Path) -> ValueKind:
 
 
 def member_of(check: ModuleCheck, node: ast.Path) -> Binding | None:
-    """Return what `module::name` stands for; None if it is unknown, which is reported, or if the imported file was not
+    """Return what `module::name` represents; None if it is unknown, which is reported, or if the imported file was not
     read."""
     module = check.scope.find(node.module)
     if module is not None and module.role == "import":
@@ -284,7 +284,7 @@ def _kind_of_lambda(check: ModuleCheck, node: ast.Lambda) -> ValueKind:
 def check_function_body(
     check: ModuleCheck, parameters: list[ast.Parameter], body: ast.Block, result: ValueKind
 ) -> None:
-    """Parameters, their defaults and the body, in a scope of their own."""
+    """Parameters, their defaults and the body, in their own scope."""
     outer, context = check.scope, check.context
     check.scope = CheckScope(outer)
     check.context = CheckContext(in_function=True, in_test=context.in_test, in_try=context.in_try, result=result)

@@ -1,4 +1,4 @@
-"""Names and what they stand for, while a module is checked.
+"""Names and what they represent, while a module is checked.
 
 A `Binding` is one name: a variable, a constant, a function and so on, with what is known of it. `ModuleCheck` is the
 state of one check: the chain of scopes and the list of remarks. The functions of the other checker modules work on it.
@@ -120,7 +120,7 @@ class ModuleCheck:
     ) -> None:
         self.source = source
         self.kind_rules, self.block_rule = rules
-        self.resolve_import = resolve_import  # what an import's name stands for
+        self.resolve_import = resolve_import  # what an import's name represents
         self.problems: list[Diagnostic] = []
         host = CheckScope()
         host.names.update((name, Binding("function", ValueKind("function"))) for name in host_names)

@@ -160,7 +160,7 @@ CALLS: Final[dict[type, Callable[[FunctionCode, Any, int | None], int]]] = {
 # Functions that only the prelude calls.
 PRIVATE: Final = {"list::sorted": LibraryEntry((("xs", "list"),), 1, "list", "pure", "")}
 
-# Library functions with an instruction of their own that has one operand: (opcode, whether it gives a value).
+# Library functions with their own instruction that has one operand: (opcode, whether it gives a value).
 _SINGLE: Final = {
     "str::len": OP_LENGTH,
     "list::len": OP_LENGTH,
@@ -291,7 +291,7 @@ def compile_symbol(out: FunctionCode, node: ast.SyntaxNode, symbol: Symbol, into
         out.emit(OP_CLOSURE, into, out.linker.function_of(symbol), out.other([]))
         return into
     if symbol.kind in ("agent", "supervisor"):
-        return out.constant(symbol.name, into)  # an agent's name stands for it in messages and settings
+        return out.constant(symbol.name, into)  # an agent's name represents it in messages and settings
     if symbol.target is not None:
         raise out.fail(node, f"`{symbol.name}` is a file", hint=f"write `{symbol.name}::name`")
     return out.constant(symbol.key, into)  # imported nodes and tools stand in an agent's `tools` list by name

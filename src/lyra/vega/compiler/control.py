@@ -137,7 +137,7 @@ def _compile_for_stream(out: FunctionCode, node: ast.ForIn, source: ast.Send) ->
     compile_block(out, node.body)
     out.patch_all(loop.continues)
     out.emit(OP_LOOP, start)
-    # An error leaves the loop too: close the stream, then let it go on.
+    # An error leaves the loop too: close the stream, then let it continue.
     out.handle(start, len(out.code), chunk)
     _close_stream(out, stream)
     out.emit(OP_RETHROW, chunk)

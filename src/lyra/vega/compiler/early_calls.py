@@ -4,10 +4,10 @@ A stretch whose calls overlap is compiled several times. First the passes that l
 runs what of the stretch is needed to know the questions of that level, on copies of the variables, waits for answers of
 lower levels where it needs them, and starts the calls. Then the stretch itself, statement by statement as always, in
 which such a call takes the early answer. An error while looking ahead ends the looking; whatever it was, the program
-comes to it in its turn. An error in the stretch gives up what was asked early and goes on to its handler.
+comes to it in its turn. An error in the stretch gives up what was asked early and continues to its handler.
 
     PAR_BEGIN group           null: nothing is to be made ahead
-    … passes: PAR_SPAWN "ahead", PAR_JOIN "look", "promise"     errors go on at the stretch
+    … passes: PAR_SPAWN "ahead", PAR_JOIN "look", "promise"     errors continue at the stretch
     PAR_JOIN "turn"           the look ahead is over
     … the stretch: PAR_JOIN "take", "spawn"                     errors give up the group first
     PAR_JOIN "end"
@@ -381,7 +381,7 @@ EARLY_CALLS: Final[dict[type, Callable[[FunctionCode, Any, int | None], int]]] =
 
 # ---------------------------------------------------------------- overlap
 # Which functions are worth running beside others: those that wait for an answer and touch nothing shared.
-# In `parallel { }` a call of a declared function is a process of its own when the function may wait, and neither it nor
+# In `parallel { }` a call of a declared function is its own process when the function may wait, and neither it nor
 # what it calls receives messages or changes a global, a parameter or what these hold. A function under examination
 # counts as free of effects, so that recursion ends.
 

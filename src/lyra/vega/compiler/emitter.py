@@ -35,7 +35,7 @@ class LoopExits:
 
 class Finally:
     """A `finally` being compiled. Every way out of its body sets `mode`, jumps to its code, and is continued behind
-    it by the dispatch on `mode`: 0 goes on, 1 throws again, others are in `ways`."""
+    it by the dispatch on `mode`: 0 continues, 1 throws again, others are in `ways`."""
 
     def __init__(self, mode: int, value: int) -> None:
         self.mode = mode
@@ -90,7 +90,7 @@ class Emitter:
             self.patch(index, target)
 
     def handle(self, start: int, target: int, register: int, end: int | None = None) -> None:
-        """Errors from `start` up to `end` (or here) go on at `target`."""
+        """Errors from `start` up to `end` (or here) continue at `target`."""
         end = len(self.code) if end is None else end
         if end > start:
             self.handlers.append(Handler(start, end, target, register))

@@ -227,7 +227,7 @@ def _compile_operator(out: FunctionCode, node: ast.Binary, left: int, into: int)
 
 
 def compile_operand(out: FunctionCode, node: ast.Expression, then: ast.Expression) -> int:
-    """The left operand; kept in a register of its own when the right side may assign the variable it is."""
+    """The left operand; kept in its own register when the right side may assign the variable it is."""
     left = compile_expression(out, node)
     if type(node) is ast.Name and _has_block(then):
         copy = out.register()

@@ -134,7 +134,7 @@ def restored(world: World, job: VegaJob, data: dict[str, Any]) -> Fiber:
 # ---------------- How a run resumes: no process does anything new before all processes have replayed their journals
 # Processes see each other's sessions, questions and agents. So the Vega processes replay first, each held where it
 # would do something new; calls and conversations of agents begin behind them, because the process that asks decides
-# what they may spend. A process that replays for too long holds up its own calls only: a call goes on once its caller
+# what they may spend. A process that replays for too long holds up its own calls only: a call continues once its caller
 # has come to it, never outside the sessions that it was made in.
 
 _ROUNDS: Final = 64  # of the loop, before the looks have pauses between them
@@ -168,7 +168,7 @@ class ReplayBarrier:
         self._world = world
         self._held: list[Any] = []
         self._functions: dict[str, list[Any]] = {}  # by pid: the early functions that the program has not reached
-        self._is_open = False  # the others go on, though not all have replayed
+        self._is_open = False  # the others continue, though not all have replayed
         kernel = world.kernel
         self._fiber = kernel.programs.name(vega_process)
         ours = {kernel.programs.name(program) for program in (vega_process, agent_front, supervise)}

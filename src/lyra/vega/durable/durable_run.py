@@ -68,7 +68,7 @@ class RunExecution:
     """`before` is the run as earlier executions left it, None for a new one; with a `migration` another program is in
     force from this execution on. `held` is called once this execution owns the run, and as `before` has it (else
     Overtaken); `began` is told its id once it is durable, `asks` of each question that waits. `door` makes the kernel's
-    door: a fork has one of its own."""
+    door: its own fork has one."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class RunExecution:
         self._began_with = began
         self._asks = asks
         self._asked: set[str] = set()  # questions that were told
-        self._unfit: asyncio.Future[LyraError] | None = None  # what this machine lacks, for the run to go on
+        self._unfit: asyncio.Future[LyraError] | None = None  # what this machine lacks, for the run to continue
         by_call = PidsByCall() if before is None or before.began.get("pids") == record.BY_CALL else None
         state = RunState()
         settings: dict[str, Any] = {
@@ -146,7 +146,7 @@ class RunExecution:
                 world.is_over = kernel.process(MAIN).alive is False
                 if world.picture is not None:
                     world.picture.over()
-            if ended.reason != "divergence":  # with the right program it goes on
+            if ended.reason != "divergence":  # with the right program it continues
                 self._record.end(ended)
             if watch.error is not None:
                 raise watch.error
@@ -314,7 +314,7 @@ def _restore_spending(world: World, before: DurableRun, pid: str, state: Process
 
 
 def agent_of(before: DurableRun, pid: str, state: ProcessState) -> tuple[str, str, Any] | None:
-    """The pid that programs know an agent by, its name and its settings, of a process that is one or stands for one: a
+    """The pid that programs know an agent by, its name and its settings, of a process that is one or represents one: a
     guard may have been killed before it began what it guards."""
     return agent_from_row(pid, state.created, partial(arguments_of, before, state))
 

@@ -219,7 +219,7 @@ class DurableRecord:
             _, say, text = unsaid.popleft()
             try:
                 say(text)
-            except OSError:  # the reader of the output is gone; the run goes on, and its output is in the store
+            except OSError:  # the reader of the output is gone; the run continues, and its output is in the store
                 self._show = _nowhere
                 unsaid.clear()
 
@@ -233,7 +233,7 @@ def _nowhere(_: str) -> None:
 # A kernel numbers processes by the rows of its journal, and a run that was killed has other rows. Here a pid says which
 # call made the process: `p4` was made by the call 4 of the main process, `p4.0` by the first call of `p4`, `p2_1.0-0`
 # by a call made ahead or in a `parallel`. Saving a process is a call that is not counted: when it happens is not the
-# program's to say. A run that was begun by rows goes on with them.
+# program's to say. A run that was begun by rows continues with them.
 
 BY_CALL: Final = "call"  # what a run keeps of how its processes are numbered
 PID: Final = re.compile(r"\bp\d+(?:[-_.]\w+)*")

@@ -62,7 +62,7 @@ class RunQuestion(NamedTuple):
 
 
 def file_of(target: str) -> str:
-    """The file that a store's name stands for; runs are kept in files."""
+    """The file that a store's name represents; runs are kept in files."""
     path = target.removeprefix("sqlite://")
     if target == "memory" or "://" in path:
         raise ConfigError(

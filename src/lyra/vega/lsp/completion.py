@@ -287,7 +287,7 @@ def _nothing(asked: _CompletionRequest) -> list[Item] | None:
 
 
 def _anything(asked: _CompletionRequest) -> list[Item]:
-    """Offer all that may stand for a statement or an expression."""
+    """Offer all that may represent a statement or an expression."""
     context = asked.context
     items = [_item(asked.known, symbol) for symbol in asked.known.index.visible(asked.offset).values()]
     items += [_library_item(name, entry) for name, entry in GLOBALS.items()]

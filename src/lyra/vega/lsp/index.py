@@ -16,7 +16,7 @@ from lyra.vega.syntax.facts import parts_of
 from lyra.vega.syntax.lexer import Tokens
 
 # ---------------------------------------------------------------- symbols
-# What names stand for: a declaration, the uses of it, names of other files, and the scopes they are seen in.
+# What names represent: a declaration, the uses of it, names of other files, and the scopes they are seen in.
 
 
 class SourceSymbol:

@@ -298,7 +298,7 @@ class Project:
         return self.target(node.target, path)
 
     def meaning(self, member: MemberReference, path: str) -> tuple[str, SourceSymbol] | None:
-        """The file and the symbol that `module::name` stands for; of a named argument, the parameter."""
+        """The file and the symbol that `module::name` represents; of a named argument, the parameter."""
         target = self.imported(member.module, path) if member.module is not None else None
         index = self.index(target) if target is not None else None
         symbol = index.exported(member.name) if index is not None else None

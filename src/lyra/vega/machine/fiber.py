@@ -18,7 +18,7 @@ from lyra.vega.values.values import UNSET, Builder, Cell, Closure, Err, ErrorVal
 
 SLICE: Final = 256  # calls and loop turns between two looks at the fuel and at the depth
 
-# A call in progress: the one below it (or None), its function, where it goes on, its registers, and which of them
+# A call in progress: the one below it (or None), its function, where it continues, its registers, and which of them
 # waits for the result of the call above. A chain of tuples is quicker than a list of them.
 Frame = tuple[Any, Code, int, list[Any], int]
 
@@ -47,7 +47,7 @@ class Done:
 
 
 class OutOfFuel:
-    """The fiber could go on, but its turn is over."""
+    """The fiber could continue, but its turn is over."""
 
     __slots__ = ()
 
@@ -88,7 +88,7 @@ class Fiber:
         self.receives = 0  # receives begun, so that a host knows one from the next
         self.destination = -1  # the register that waits for the answer of an effect
         self.fault: Fault | None = None
-        self.paused: Any = None  # a call of generated code that goes on in the next turn; never saved, but made again
+        self.paused: Any = None  # a call of generated code that continues in the next turn; never saved, but made again
         self.ticks = SLICE
 
     # ------------------------------------------------------------ beginning
@@ -119,7 +119,7 @@ class Fiber:
 
     def child(self, function: Closure | int, arguments: list[Any]) -> Self:
         """A new process for a function of this program. Nothing is shared: function, arguments and globals are
-        copied, together, so that what they share among themselves they go on sharing."""
+        copied, together, so that what they share among themselves they continue sharing."""
         closure = function if type(function) is Closure else Closure(function)  # type: ignore[arg-type]
         globals_ = self.globals
         if not (
@@ -140,7 +140,7 @@ class Fiber:
         return "main" if code.index == self.linked.program.entry else code.name
 
     def move_to(self, linked: LinkedProgram) -> None:
-        """Go on with a program that was fitted to this one, and in which the calls in progress are the same."""
+        """Continue with a program that was fitted to this one, and in which the calls in progress are the same."""
         frames = []
         frame = self.stack
         while frame is not None:
@@ -235,7 +235,7 @@ MISS: Final = object()  # the generated code gave up: the machine makes the same
 # An EarlyCallGroup belongs to a stretch without barriers. The n-th time the program comes to a `site` it takes the n-th
 # call of the site, if that is the very call it makes now; else it makes it then and there. So an early call can save
 # time and never changes what the program sees. The host finds its own part by the number of the group and the key of
-# the call. A Process with a pid of its own stands for an agent that is asked before its `spawn` (`promised`); the spawn
+# the call. A Process with its own pid represents an agent that is asked before its `spawn` (`promised`); the spawn
 # puts the real one in its place.
 
 OPEN: Final = "open"  # started, and the program has not come to it
@@ -308,7 +308,7 @@ class EarlyCallGroup:
         return calls[number] if number < len(calls) else None
 
     def promised(self, turn: int, spawn: int) -> Process:
-        """The Process that stands for the agent of a spawn to which a pass (0: the program itself) comes now."""
+        """The Process that represents the agent of a spawn to which a pass (0: the program itself) comes now."""
         name = f"{turn}.spawn{spawn}"
         number = self.turns.get(name, 0)
         self.turns[name] = number + 1

@@ -81,7 +81,7 @@ class LinkedProgram:
     A host may set two short cuts, which the machine tries before it hands out an effect. `post(target, message)`
     carries a message at once and says True, or False: then the effect is asked. `spawn(fiber, function, arguments,
     details)` starts a process and gives its value, or None. `older` are the hashes of programs whose saved processes
-    go on with this one, which was fitted to them.
+    continue with this one, which was fitted to them.
     """
 
     __slots__ = ("functions", "hash", "older", "post", "program", "spawn", "tier")

@@ -75,7 +75,7 @@ def too_deep() -> Fault:
 
 
 def look_on(fiber: Fiber) -> None:
-    """Count one slice of a look ahead; after the last one the look ahead ends and the program goes on."""
+    """Count one slice of a look ahead; after the last one the look ahead ends and the program continues."""
     fiber.looking -= 1
     if not fiber.looking:
         raise NotEarly("it takes too long")

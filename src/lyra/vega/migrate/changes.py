@@ -1,6 +1,6 @@
 """What changed between two programs, by the names of their parts, and which part a line belongs to.
 
-Whether a run may go on with the newer one is another question: `migration`.
+Whether a run may continue with the newer one is another question: `migration`.
 """
 
 from __future__ import annotations

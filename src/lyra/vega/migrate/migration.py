@@ -50,7 +50,7 @@ _LINES_MAX: Final = 60
 def migrated(
     run: DurableRun, program: Program, sources: Mapping[str, str], *, say: Callable[[str], str] | None = None
 ) -> ProgramMigration | None:
-    """Decide how a run goes on with a program: None where its code is the same. ConfigError with what changed and why
+    """Decide how a run continues with a program: None where its code is the same. ConfigError with what changed and why
     that is not safe, where it is not. `say` has the words of a command about the run, as its caller has to give it."""
     if content_hash(program) == run.hash:
         return None

@@ -1,10 +1,10 @@
-"""What a program would do if a run went on with it now, without doing any of it.
+"""What a program would do if a run continued with it now, without doing any of it.
 
 Every live process of the run is restored as the next execution will do it, from its last checkpoint or its beginning,
-on a kernel of its own in memory, and answered from the journal alone. Where the journal has no more for a process, it
+on its own kernel in memory, and answered from the journal alone. Where the journal has no more for a process, it
 stops; what was under way there is compared and not done. So it is known, before anything happens, whether the program
 asks for what the run asked for, prints what the run printed, and uses all the answers that the run has: a program for
-which that is so goes on as if it had been the run's from there.
+which that is so continues as if it had been the run's from there.
 """
 
 from __future__ import annotations
@@ -263,7 +263,7 @@ class _RehearsalAnswers(JournalAnswers):
         return super().pop(key)
 
     def _is_over(self, key: Any, entry: Entry) -> bool:
-        """Whether a sleep has ended, by the kernel's rule: the journal goes on behind it, or its time has come."""
+        """Whether a sleep has ended, by the kernel's rule: the journal continues behind it, or its time has come."""
         path, _, number = str(key).rpartition("/")
         after = key + 1 if isinstance(key, int) else f"{path}/{int(number) + 1}"
         return after in self or entry.due <= self._process.kernel.clock.now()

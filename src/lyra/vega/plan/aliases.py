@@ -2,7 +2,7 @@
 
 Variables are put together, whatever the order of statements and whichever file they stand in, when one is given the
 other, a part of it, or something that holds it; a push or a store puts what is stored together with where. What a
-function returns is a variable of its own, and so is whatever is handed to functions that are not known by name. Values
+function returns is its own variable, and so is whatever is handed to functions that are not known by name. Values
 that cannot be changed (texts, numbers, answers of agents that are texts) hold nothing, and keep variables apart that
 would otherwise all hang together.
 
@@ -96,7 +96,7 @@ class Aliases:
         return key
 
     def learn_map(self, result: Variable, value: ast.Call, node: ast.ForIn, module: ModuleScope) -> None:
-        """A loop that is not in the file, and the list that it makes, which has what was in the call it stands for."""
+        """A loop that is not in the file, and the list that it makes, which has what was in the call it represents."""
         self._alone.add(id(result))
         self._hold(id(result), value, module)
         self._items[id(module.declared[id(node)])] = (node.source, module)
@@ -241,7 +241,7 @@ class Aliases:
         return []
 
     def _result(self, node: ast.Call, module: ModuleScope, todo: list[Any]) -> list[int]:
-        """Return what the value of a call may hold; its arguments, where one cannot see into it, go on the list."""
+        """Return what the value of a call may hold; its arguments, where one cannot see into it, continue the list."""
         if self.is_scalar(node, module):
             return []
         meaning = module.meanings.get(id(node.callee))
@@ -349,8 +349,8 @@ def _is_text(output: Any) -> bool:
 
 
 # ---------------------------------------------------------------- targets
-# Which agents a process value may stand for: found by following variables and parameters back to `spawn`.
-# A variable stands for what every value given to it stands for, a parameter for what every call gives it, and its
+# Which agents a process value may represent: found by following variables and parameters back to `spawn`.
+# A variable represents what every value given to it represents, a parameter for what every call gives it, and its
 # default; anything else is not known. When a process was started is seen only where it is *held*: printed, compared,
 # kept in a list, handed on. One that is only asked may as well be another.
 
@@ -387,12 +387,12 @@ class Targets:
         return id(variable) in self._bound
 
     def is_timed(self, agent: Symbol) -> bool:
-        """Whether a question to an agent may have a time-out of its own."""
+        """Whether a question to an agent may have its own time-out."""
         receivers = (self.agents(target, module) for module, target in self._timed)
         return any(agents is None or agent in agents for agents in receivers)
 
     def agents(self, node: Any, module: ModuleScope) -> frozenset[Symbol] | None:
-        """The agents that an expression may stand for; None when that is not known."""
+        """The agents that an expression may represent; None when that is not known."""
         agents: set[Symbol] = set()
         todo: list[Given] = [(module, node)]
         visited: set[int] = set()

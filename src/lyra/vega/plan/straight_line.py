@@ -148,7 +148,7 @@ class Stretch:
                 self._changed.add(self.aliases.changed_with(meaning))
                 self._changed_as.setdefault(self.aliases.changed_with(meaning), meaning.name)
 
-    # ------------------------------------------------------------ what came of it
+    # ------------------------------------------------------------ the outcome of it
 
     @property
     def early(self) -> list[Site]:

@@ -141,7 +141,7 @@ class Summaries:
         return self._functions[id(symbol.node)]
 
     def _summarize(self, symbol: Symbol) -> None:
-        """The fixpoint over a function and all it reaches; with a list of its own, however long the chain of calls."""
+        """The fixpoint over a function and all it reaches; with its own list, however long the chain of calls."""
         parts: dict[int, _Local] = {}
         todo = [symbol]
         while todo:
@@ -172,7 +172,7 @@ class Summaries:
         return self._questions(symbol, _CALLS_MAX) <= 1
 
     def _questions(self, symbol: Symbol, depth: int) -> int:
-        """Count the questions that a call of a function asks at most; 2 stands for more."""
+        """Count the questions that a call of a function asks at most; 2 represents more."""
         if not depth:
             return 2
         count = 0

@@ -1,6 +1,6 @@
 """A run once more with one reply changed.
 
-The fork is a run of its own in the same store. Its journal begins as a copy of the other's, up to the reply, which is
+The fork is its own run in the same store. Its journal begins as a copy of the other's, up to the reply, which is
 written there as the user wants it; from there on the program runs. What it asks then is answered as it was in the other
 run where it is the same: the same effect with the same arguments, the same agent asked the same thing after the same
 conversation. What is new is refused, or done for real where that is allowed. The clock and the dice are read anew from
@@ -379,7 +379,7 @@ def live_on(life: RunExecution) -> None:
     door.turns = life.world.turns
 
 
-# ---------------------------------------------------------------- what came of it
+# ---------------------------------------------------------------- the outcome of it
 def difference(old: Timeline, new: Timeline, number: int) -> tuple[TimelineStep | None, TimelineStep | None]:
     """The first steps after the changed one that are not the same; both None where nothing else differs."""
     for position in range(number + 1, max(len(old), len(new))):
@@ -395,7 +395,7 @@ def _comparable_parts(step: TimelineStep) -> tuple[str, ...]:
 
 
 # ---------------------------------------------------------------- fork run
-# A fork as a run of its own: its journal is written beside that of the other run, and executed to its end.
+# A fork as its own run: its journal is written beside that of the other run, and executed to its end.
 # Which servers, nodes and loop it has is for the caller to say; the program, model, arguments and budget are those that
 # the store keeps.
 

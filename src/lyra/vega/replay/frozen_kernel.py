@@ -40,7 +40,7 @@ _END_OF_JOURNAL: Final = "end of journal"
 class JournalAnswers(dict[Any, Any]):
     """What the journal answers one process, with a marker behind the last answer.
 
-    A kernel ends the replay of a process that has used all its answers, and the process goes on by itself. The marker
+    A kernel ends the replay of a process that has used all its answers, and the process continues by itself. The marker
     is never used, so the process stays in its replay: it stops where `pop` finds no answer.
     """
 
@@ -240,7 +240,7 @@ class _VirtualTimeLoop(asyncio.SelectorEventLoop):
 
 
 def run_in_virtual_time(work: Callable[[asyncio.Event], Awaitable[None]]) -> None:
-    """Run `work` to its end. The event that it gets is set when no task can go on."""
+    """Run `work` to its end. The event that it gets is set when no task can continue."""
 
     async def main() -> None:
         loop = asyncio.get_running_loop()

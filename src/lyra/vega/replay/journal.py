@@ -177,7 +177,7 @@ class RunJournal:
         return self._saved[1]
 
     def version(self, pid: str, key: int | None = None) -> int:
-        """Which of the run's programs a process went on with from the checkpoint under a key, or from its beginning:
+        """Which of the run's programs a process continued with from the checkpoint under a key, or from its beginning:
         the last one that was put in force before its next checkpoint, since that brought it back from here."""
         ends = [seq for seq, kept in self._kept.get(pid, ()) if key is None or kept > key]
         end = ends[0] if ends else self.ended[pid][0] if pid in self.ended else None

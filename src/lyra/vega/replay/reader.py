@@ -1,6 +1,6 @@
 """From the journal of a run to its timeline.
 
-The program runs once more on a kernel of its own, in memory, and every process is answered from the journal as after a
+The program runs once more on its own kernel, in memory, and every process is answered from the journal as after a
 crash, also those that ended long ago. What the journal does not have is never done: a process that comes to it has come
 to the end of its record and waits there. Each answer is written down with the row that it came from, and these rows
 say in which order things happened. Waiting takes no time here, and nothing outside is asked.
@@ -113,7 +113,7 @@ class _Reading:
             self.world.spent_before[pid] = Usage.from_data(usage)
 
     async def work(self, all_wait: asyncio.Event) -> None:
-        """Run until every process is where its record ends, or no process can go on."""
+        """Run until every process is where its record ends, or no process can continue."""
         self._done = all_wait
         await self.kernel.start()
         try:
@@ -140,7 +140,7 @@ class _Reading:
         self.steps.append(step)
 
     def goes_on(self, pid: str, fiber: Fiber, key: int) -> None:
-        """A process is at a checkpoint: if others brought it back from there with another program, so it goes on."""
+        """A process is at a checkpoint: if others brought it back from there with another program, so it continues."""
         last, version = self._last[pid], self.journal.version(pid, key)
         if version != last.version:
             last.version = version

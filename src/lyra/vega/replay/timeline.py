@@ -1,6 +1,7 @@
 """A run as the list of its steps: every effect of every process, in the order in which the program came to it.
 
-A step is one effect with what came of it, or the start or the end of a process. Its `number` is its place in the list.
+A step is one effect with the outcome of it, or the start or the end of a process. Its `number` is its place in the
+list.
 The answer is kept as the machine gets it, so that `player` can give it again; `what` and `result` are texts for people,
 cut where they are long.
 """
@@ -64,7 +65,7 @@ class TimelineStep(TravelStep):
     children: list[str] = msgspec.field(default_factory=list)  # processes that answered it
     stream: str = ""  # the name of the stream that it opens, or is the first to read
     answer: JournaledAnswer | None = None
-    version: int = 0  # which of the run's programs goes on after it
+    version: int = 0  # which of the run's programs continues after it
 
     @property
     def is_effect(self) -> bool:
@@ -360,7 +361,7 @@ def run_names(store: Store | None) -> list[str]:
 
 
 def run_in_store(store: Store, name: str) -> DurableRun | None:
-    """The run of this name, over a connection of its own (`run.space`); None where there is none that has begun."""
+    """The run of this name, over its own connection (`run.space`); None where there is none that has begun."""
     if not isinstance(store, SqliteStore) or name not in spaces(store):
         return None
     space = Space(store.location, name, make=False, writes=False)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 # ---------------- The process of an agent: it lives, crashes and is restarted as supervision says
-# Calls do not run in it. Without memory each call is a process of its own; with memory one process holds the
+# Calls do not run in it. Without memory each call is its own process; with memory one process holds the
 # conversation.
 
 

@@ -1,7 +1,7 @@
 """Calls made ahead of their turn: started early, taken in program order, given up when the program goes elsewhere.
 
-Each early call is a branch of the process with a key of its own (`ahead2:1.0/`: the second group, its site 1, the first
-time), so a replay finds its answer whichever call was faster. It spends from a scope of its own, and nothing that its
+Each early call is a branch of the process with its own key (`ahead2:1.0/`: the second group, its site 1, the first
+time), so a replay finds its answer whichever call was faster. It spends from its own scope, and nothing that its
 end means to others (an agent's crash, money spent, an error) happens before the program comes to it. What the program
 never comes to is cancelled, waited for, and told as speculative.
 
@@ -160,7 +160,7 @@ def _may_start(job: VegaJob, call: EarlyCall, group_calls: SpeculativeCalls, *, 
 
 
 def _has_depth(job: VegaJob) -> bool:
-    """A function that runs early may call others early, but not without end: recursion goes on in its own process,
+    """A function that runs early may call others early, but not without end: recursion continues in its own process,
     as deep as the line-by-line run would."""
     outer = job.world.early.get(job.ctx.pid)
     if outer is None:

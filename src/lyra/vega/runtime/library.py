@@ -167,7 +167,7 @@ def _variable(job: VegaJob, name: Any) -> str | None:
 
 
 def _without_key(job: VegaJob, value: str | None) -> str | bool | None:
-    """The value as it is journaled: False stands for one that holds a key."""
+    """The value as it is journaled: False represents one that holds a key."""
     return False if job.world.runtime.keys.prepared.holds(value) else value
 
 

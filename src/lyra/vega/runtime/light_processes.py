@@ -6,7 +6,7 @@ same pid and with the messages it has, as soon as it asks for anything else, fai
 
 A process of the kernel that waits for a message, and for nothing else, is stepped here, too: messages between
 processes of the run go from fiber to fiber. Where the kernel has something for it (a signal, a message from outside,
-its end), its own program goes on. Messages that came through the kernel are older than those that would come here, so
+its end), its own program continues. Messages that came through the kernel are older than those that would come here, so
 nothing is put into a fiber's mailbox while the kernel holds one for it.
 
 On a kernel with a journal, and while a listener receives the kernel's events, no process is light.

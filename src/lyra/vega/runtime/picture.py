@@ -128,7 +128,7 @@ class _PictureEntry:
 
 
 class Picture:
-    """`tell`, when set, is called with a process's name and a sentence for each thing worth a line of its own."""
+    """`tell`, when set, is called with a process's name and a sentence for each thing worth its own line."""
 
     def __init__(self, tell: Callable[[str, str], object] | None = None) -> None:
         self._tell = tell

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from lyra.vega.runtime.world import World
 
 
-# ---------------- Handles on the children of a `supervisor`, which go on working after a restart
+# ---------------- Handles on the children of a `supervisor`, which continue working after a restart
 # A handle on a child that has crashed reaches the process that was started in its place; while the supervisor waits
 # before it starts that, so does the program. A durable run journals which process that was.
 

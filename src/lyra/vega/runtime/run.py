@@ -1,4 +1,4 @@
-"""`lyra.vega.run`: a program from its source to its end, on a kernel of its own or on yours.
+"""`lyra.vega.run`: a program from its source to its end, on its own kernel or on yours.
 
     from lyra import vega
 
@@ -72,8 +72,8 @@ def run(
     `servers` are the MCP servers (`lyra.mcp.McpServers`) that it may import tools from; `nodes` reads and executes the
     nodes that it imports (`lyra.vesper.ImportableNodes`); `sequential` makes every call in its turn, without overlap.
     `alone` says that the kernel serves this run only, so that a program which can never
-    go on ends with an error there too. `workers` are the threads that processes run in; one is the loop's own, and best
-    where Python has its global lock: with more, every function is interpreted.
+    continue ends with an error there too. `workers` are the threads that processes run in; one is the loop's own, and
+    best where Python has its global lock: with more, every function is interpreted.
     """
     program = compiled(source, name, host or {}, reading_nodes(load or load_file, nodes))
     options = RunOptions(
@@ -197,7 +197,7 @@ async def run_world(world: World, *, alone: bool = False) -> Any:
 
 
 async def _stop(world: World, main: str) -> None:
-    """The run is over: end what it started. On a kernel of its own only those that wait for something outside have to
+    """The run is over: end what it started. On its own kernel only those that wait for something outside have to
     be told, so that they hang up; the others end with the kernel."""
     kernel = world.kernel
     if world.tracks_processes:
@@ -237,7 +237,7 @@ def _place(world: World) -> tuple[str, int, int]:
     return world.main.fiber.place() if world.main is not None else ("", 0, 0)
 
 
-# ---------------- A run that can never go on: every process waits for a message, and no process is left to send one
+# ---------------- A run that can never continue: every process waits for a message, and no process is left to send one
 # Deadlock is raised only where it is sure: on a kernel of the run alone, without a journal, when each live process
 # waits in a `receive` without `after`. A timer, a call, a command or a sleep is something else, and then the run waits
 # on.

@@ -186,7 +186,7 @@ class World:
         # calls under way by the pid of the process that answers; it answers the first
         self.turns: dict[str, list[AgentTurn]] = {}
         self.early: dict[str, SpeculativeCall] = {}  # by pid: functions that run ahead of their turn
-        self.awaited: set[str] = set()  # pids: functions whose caller waits, and says what came of them
+        self.awaited: set[str] = set()  # pids: functions whose caller waits, and says the outcome of them
         self.speculative: Usage = NOTHING  # what calls cost that were made ahead and never needed
         self.started = StartedPids(kernel)  # ended with the run, where the kernel outlives it
         self.tracks_processes = False

@@ -221,7 +221,7 @@ class ListPattern(Pattern):
 
 
 class Block(Statement):
-    """`{ … }`: a scope of its own."""
+    """`{ … }`: its own scope."""
 
     statements: list[Statement]
 

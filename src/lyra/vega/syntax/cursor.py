@@ -1,4 +1,4 @@
-"""Where a parser stands in its tokens, what it expects there, and how it goes on after a mistake.
+"""Where a parser stands in its tokens, what it expects there, and how it continues after a mistake.
 
 A mistake is noted and thrown as `Stop` to the statement it stands in; `recover` then skips to the next place where a
 statement can begin, so that one run tells several mistakes. The open braces are kept in a list, so that recovery knows
@@ -96,7 +96,7 @@ class Cursor:
     # ---------------------------------------------------------------- mistakes
 
     def note(self, offset: int, end: int, message: str, hint: str | None = None) -> None:
-        """Remember a mistake and go on; the same place is told once, and there is an end to it."""
+        """Remember a mistake and continue; the same place is told once, and there is an end to it."""
         if self.kinds[self.i] == "end":
             self.is_unfinished = True
         if len(self.problems) < VEGA_PROBLEMS_MAX and not (self.problems and self.problems[-1].at == offset):

@@ -1,4 +1,4 @@
-"""Facts about a tree that need no names or types: who is assigned to, what is thrown, where nothing goes on."""
+"""Facts about a tree that need no names or types: who is assigned to, what is thrown, where nothing continues."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def parts_of(node: ast.SyntaxNode) -> list[Any]:
 
 
 def every_node(roots: Sequence[ast.SyntaxNode]) -> Iterator[ast.SyntaxNode]:
-    """All nodes below these, in no particular order; with a stack of its own, so depth is no concern."""
+    """All nodes below these, in no particular order; with its own stack, so depth is no concern."""
     todo: list[Any] = list(roots)
     while todo:
         item = todo.pop()

@@ -1,8 +1,8 @@
 """From characters to tokens: one regular expression for what is frequent, small functions for the rest.
 
-`lex(source)` gives the tokens, the comments and what was wrong; it never raises. After a mistake it goes on behind it,
-so that one run tells several. A string with `${…}` in it becomes one `template` token, whose value holds its texts and,
-for each `${…}`, tokens of their own; comments in there stay part of the string.
+`lex(source)` gives the tokens, the comments and what was wrong; it never raises. After a mistake it continues behind
+it, so that one run tells several. A string with `${…}` in it becomes one `template` token, whose value holds its texts
+and, for each `${…}`, tokens of their own; comments in there stay part of the string.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lyra.vega.values.values import INT_MAX, UNITS, Duration
 
 # ---------------- The words and signs of Vega, and what a lexer hands to a parser
 # A token is one index into four lists side by side: kind, value, start and end. The kind of a keyword or sign is its
-# own text; the rest are in `KINDS`. Only words that start a construct, or go on with one, are keywords; `model`,
+# own text; the rest are in `KINDS`. Only words that start a construct, or continue with one, are keywords; `model`,
 # `timeout`, `in` and the like are names that a construct asks for at their place.
 
 # What stands in a message for a kind that is not its own text.

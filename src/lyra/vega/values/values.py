@@ -1,9 +1,9 @@
 """The values of a Vega program, and the rules that all of them share: how they are shown, compared and copied.
 
-Python's own null, bool, int, float, str, list and dict stand for Vega's; the rest is here. An int has 64 bits and is
+Python's own null, bool, int, float, str, list and dict represent Vega's; the rest is here. An int has 64 bits and is
 checked: leaving them is an Overflow, never a wrap. A Duration is whole nanoseconds and a Money whole micro-dollars, so
 both are exact. `render` is what `print` writes, `equal` is `==`, `copied` is what a message carries. All three walk
-with a stack of their own, so neither depth nor a list that holds itself can break them. Next: `operators`.
+with their own stack, so neither depth nor a list that holds itself can break them. Next: `operators`.
 """
 
 from __future__ import annotations

@@ -74,12 +74,6 @@ class InputSearch:
         self._known: set[Any] = set()
         self._names = [declared.name for declared in program.inputs]
 
-    def _start(
-        self, first: Iterable[Mapping[str, Any]], cases: Iterable[Mapping[str, Any]]
-    ) -> Iterator[dict[str, Any]]:
-        for inputs in (*first, *cases, *(self.all_inputs or ())):
-            yield dict(inputs)
-
     def case(self) -> SearchCase:
         """Return the next execution to try."""
         rng = self._rng

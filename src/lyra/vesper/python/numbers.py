@@ -219,10 +219,6 @@ def absolute(value: Any) -> Any:
     raise NodeError("type_error", f"abs takes a number, not {kind_of(value)}")
 
 
-def _unit(scale: int) -> Decimal:
-    return _UNITS[scale] if 0 <= scale < len(_UNITS) else Decimal((0, (1,), -scale))
-
-
 def round_number(value: Any, scale: Any, rounding: Any = "half_even") -> Decimal:
     """Return the number with exactly `scale` digits after the point."""
     if not is_number(value) or type(scale) is not int:
@@ -235,14 +231,15 @@ def round_number(value: Any, scale: Any, rounding: Any = "half_even") -> Decimal
 
 
 def _quantized(value: Decimal, scale: int, rounding: str) -> Decimal:
+    unit = _UNITS[scale] if 0 <= scale < len(_UNITS) else Decimal((0, (1,), -scale))
     try:
-        return value.quantize(_unit(scale), _ROUNDING[rounding], _STICKY)
+        return value.quantize(unit, _ROUNDING[rounding], _STICKY)
     except ArithmeticError:
         pass  # more digits than that context has
     try:
         digits = max(value.adjusted() + scale, 0) + 2
         context = wide(min(digits, _WIDE_DIGITS))
-        return EXACT.plus(value.quantize(_unit(scale), rounding=_ROUNDING[rounding], context=context))
+        return EXACT.plus(value.quantize(unit, rounding=_ROUNDING[rounding], context=context))
     except ArithmeticError:
         raise overflow() from None
 

@@ -243,7 +243,7 @@ class Comparisons:
         watch: NodeWatch | None = None,
     ) -> None:
         """Count an execution that has ended; `compared` is the one on which both paths agreed."""
-        key = self.key(program)
+        key = self._keys.get(program.digest) or self.key(program)  # without a call, as every execution asks
         waiting = self._counters.executed(
             program.node_id,
             key,
@@ -279,7 +279,7 @@ class Comparisons:
         return self._state.by_digest.get(key) or NodeEvidence(program.node_id, key)
 
     def mode(self, program: NodeProgram) -> str:
-        evidence = self._state.by_digest.get(self.key(program))
+        evidence = self._state.by_digest.get(self._keys.get(program.digest) or self.key(program))
         return "python_only" if evidence is None else evidence.mode
 
     def set_mode(self, program: NodeProgram, mode: str, *, force: bool) -> None:
@@ -426,9 +426,10 @@ class Counters:
             observe(spread, DURATION_BUCKETS_MS, milliseconds)
             if mark is not None:
                 known.add(mark)
-            times = known.times.setdefault(path, [])
-            if not code and len(times) < WINDOW:
-                times.append(round(milliseconds, 4))
+            if not code:
+                times = known.times.get(path) or known.times.setdefault(path, [])
+                if len(times) < WINDOW:
+                    times.append(round(milliseconds, 4))
             if code:
                 known.codes[code] = known.codes.get(code, 0) + 1
             if count is not None:

@@ -114,7 +114,7 @@ class Runtime:
         self._nodes = nodes if isinstance(nodes, Repository) else Repository(nodes=nodes)  # that `call_node` finds
         self._numbers = count(1)
         self._trace = f"trace_{Entropy().text(12)}_"
-        self._draw = ProcessRandom(random_key())  # of the sample of direct_only
+        self._draw = ProcessRandom(random_key()).random  # of the sample of direct_only
         self._thread = KernelThread(self._make_kernel)
         self.events = EventEntry(self, self._thread)
         self.schedule_state = ScheduleState()

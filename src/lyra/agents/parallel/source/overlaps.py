@@ -424,7 +424,7 @@ class CallOverlaps:
         return ""
 
 
-_BEFORE: Final = CallSite(ast.Constant(None), ast.Constant(None))  # stands for a call of the turn before
+_BEFORE: Final = CallSite(ast.Constant(None), ast.Constant(None))  # represents a call of the turn before
 
 
 def _levels(calls: list[CallSite]) -> dict[CallSite, int]:

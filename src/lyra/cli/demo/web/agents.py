@@ -9,7 +9,7 @@
     │ └ summary       writes a line for the change log
     └ refunds         has the support agent answer customers; that one asks a person before it pays
 
-A change (`change`) is a run of its own: it asks the reviewers, waits for their reports and has the line written. A
+A change (`change`) is its own run: it asks the reviewers, waits for their reports and has the line written. A
 `release` asks a person for its version. The programs are ordinary ones; `show` sends them their work.
 """
 
@@ -37,7 +37,7 @@ _REPORT_S: Final = 8.0  # a change waits so long for its reviewers
 
 
 def _reviewer_rights(topic: str) -> list[str]:
-    """Start its agent, use the model, and tell the change what came of it; nothing else."""
+    """Start its agent, use the model, and tell the change the outcome of it; nothing else."""
     return [f"process.spawn:{topic}", "process.send:lyra:demo.web.change", "model.use:**"]
 
 

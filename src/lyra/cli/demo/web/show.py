@@ -1,7 +1,7 @@
 """Serves the web demo on this machine, opens the page and waits for Ctrl-C.
 
 The server listens on loopback with a token that is made for this run; the address that is printed has it. What the team
-does is in a store of its own, which is removed at the end unless the caller keeps it.
+does is in its own store, which is removed at the end unless the caller keeps it.
 """
 
 from __future__ import annotations

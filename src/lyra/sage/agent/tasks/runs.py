@@ -1,11 +1,11 @@
 """TaskRuns: the sub-agents of an open session as processes: begun, asked, followed, stopped.
 
-A sub-agent is a conversation in a process of its own, a child of its caller. Its pid is the id of the task and stays.
+A sub-agent is a conversation in its own process, a child of its caller. Its pid is the id of the task and stays.
 Each message to it is a request; how that ended is a fact of `TaskState`, written in the same batch of the journal as
 the end of its turn. A caller that waits takes it from there, so an answer that came before a crash is neither lost nor
 given twice. What a turn without an answer had done stays in the conversation, for the message that resumes it. When a
-session is opened again, sub-agents that were working go on as soon as `open` makes their program known. `TaskCommands`
-has the background commands, `TaskWorktrees` the worktrees of sub-agents.
+session is opened again, sub-agents that were working continue as soon as `open` makes their program known.
+`TaskCommands` has the background commands, `TaskWorktrees` the worktrees of sub-agents.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     tasks = TaskList(definitions=…, folder=…)                            # before the kernel
     kernel = Kernel(…, seams=Seams(states=(tasks.state,)))
     …                                                                    # the agent has task_tools(tasks)
-    tasks.open(process, agent)                                           # sub-agents of earlier lives go on
+    tasks.open(process, agent)                                           # sub-agents of earlier lives continue
 
 What happens to them is decided in `runs`, what is remembered in `state`; `worktrees` has the copies of the
 project that some of them work in. A TaskList belongs to one kernel: a session that is opened again makes another one.
@@ -72,7 +72,7 @@ class TaskList:
     ) -> None:
         """`folder` is the session's own, for the output of commands; `pid` that of its agent's process. Without
         `worktrees` no sub-agent has one. `notify` is called with the task of each `task.notice`. `budget` gives what
-        sub-agents may spend that no turn waits for: those that go on after a restart, or that a person asks."""
+        sub-agents may spend that no turn waits for: those that continue after a restart, or that a person asks."""
         self._definitions = definitions
         self._pid = pid
         self._tools_in = tools_in
@@ -99,7 +99,7 @@ class TaskList:
         return {GENERAL.name: GENERAL, **self._definitions()}
 
     def open(self, process: AgentProcess[Any], agent: AgentDeclaration) -> None:
-        """Begin: sub-agents that an earlier life of the session left in the middle of their work go on."""
+        """Begin: sub-agents that an earlier life of the session left in the middle of their work continue."""
         kernel: Kernel = process.kernel
         if kernel.states.get(self.state.NAME) is not self.state:
             raise ConfigError("the kernel does not keep the facts of these tasks", hint="Seams(states=(tasks.state,))")
@@ -202,7 +202,7 @@ class TaskList:
         await self.kernel.durable()
 
     async def resume(self, task_id: str, message: str = "") -> None:
-        """Have a sub-agent go on that a failure, a rate limit or a person has stopped."""
+        """Have a sub-agent continue that a failure, a rate limit or a person has stopped."""
         await self.send(task_id, message or _GO_ON)
 
     def idle_process(self, task: StoredTask) -> Process:
@@ -360,7 +360,7 @@ class TaskRecords:
         )
 
     def _why_it_stands(self, task: StoredTask) -> str:
-        """Return why a sub-agent cannot go on, of which there is no row."""
+        """Return why a sub-agent cannot continue, of which there is no row."""
         process = self._runs.process_of(task)
         error = process.exit.error if process is not None and process.exit is not None else None
         return "" if error is None else str(error)

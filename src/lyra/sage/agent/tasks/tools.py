@@ -4,7 +4,7 @@
 
 They are parts of the caller's program: what they decide is journaled, so that a replay starts no second sub-agent and a
 finished one is not asked again. A sub-agent that fails is an error of the call, told to the model like any other; the
-caller and the other sub-agents go on.
+caller and the other sub-agents continue.
 """
 
 from __future__ import annotations
@@ -252,7 +252,7 @@ class _TaskTools:
     # ------------------------------------------------------------------ TaskStop
 
     async def stop(self, ctx: Any, id: str) -> str:  # noqa: A002 - the model's word for it
-        """Stop a sub-agent that is at work. What it has done stays, and Task with resume goes on with it.
+        """Stop a sub-agent that is at work. What it has done stays, and Task with resume continues with it.
 
         Args:
             id: the sub-agent's

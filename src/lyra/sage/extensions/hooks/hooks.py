@@ -2,7 +2,7 @@
 
 Hooks of one moment run one after the other. The first `deny` counts and ends the row, `ask` beats `allow`; arguments
 that one hook changed are what the next one sees, and an `allow` for other arguments is void. A blocking hook that fails
-is a `deny`; any other failure is a warning, and the session goes on. An `allow` of a project's or a plugin's hook is
+is a `deny`; any other failure is a warning, and the session continues. An `allow` of a project's or a plugin's hook is
 passed over, and their context counts as text from outside.
 """
 

@@ -124,7 +124,7 @@ class _Server:
         return self._pipes.running and not self._reading.done()
 
     async def ready(self) -> None:
-        """Wait for the greeting, which goes on where a caller has no time left."""
+        """Wait for the greeting, which continues where a caller has no time left."""
         await asyncio.shield(self._greeting)
 
     def end(self) -> list[asyncio.Future[Any]]:

@@ -36,7 +36,7 @@ __all__ = ["MAP_S_MAX", "MAP_TOKENS", "MAP_TOKENS_MAX", "RepoMap"]
 
 MAP_TOKENS: Final = 2_000
 MAP_TOKENS_MAX: Final = 20_000
-MAP_S_MAX: Final = 10.0  # for reading files; the next map goes on where this one stopped
+MAP_S_MAX: Final = 10.0  # for reading files; the next map continues where this one stopped
 _GRACE_S: Final = 10.0  # to rank what was read, on a busy machine
 _QUERY_CHARS_MAX: Final = 10_000
 _SYMBOLS_MAX: Final = 2_000

@@ -1,8 +1,8 @@
-"""The map itself, made in a process of its own: a job as JSON on its input, the ranked rows as JSON on its output.
+"""The map itself, made in its own process: a job as JSON on its input, the ranked rows as JSON on its output.
 
 Parsing holds the interpreter for milliseconds a file, and the files may be hostile: here it costs the event loop
 nothing, and ends with the process. The process bounds itself: memory, and time after which no further file is read;
-what was read until then is kept, and the next map goes on from there. `repo_map` starts it.
+what was read until then is kept, and the next map continues from there. `repo_map` starts it.
 """
 
 from __future__ import annotations

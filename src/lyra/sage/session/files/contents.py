@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _DIGEST_BYTES: Final = 20
 _CHUNK_BYTES: Final = 1024 * 1024
-_LARGE_BYTES: Final = 128 * 1024  # such a content is a file of its own
+_LARGE_BYTES: Final = 128 * 1024  # such a content is its own file
 _FICLONE: Final = 0x40049409  # of linux/fs.h
 _NEW_FILE: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _HEADER: Final = struct.Struct(f"<4s{_DIGEST_BYTES}sI")

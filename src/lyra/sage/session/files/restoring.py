@@ -1,7 +1,8 @@
 """Restoring: brings paths of the workspace back to a state, without ever leaving their workspace folder.
 
 Folders are opened one below the other without following symlinks. A file or link is made beside its place and renamed,
-so that a reader sees the old content or the new one. A path that cannot be restored is reported and the others go on.
+so that a reader sees the old content or the new one. A path that cannot be restored is reported and the others
+continue.
 Never decides what is restored, and never touches a path that is not in the plan.
 """
 

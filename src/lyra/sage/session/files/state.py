@@ -70,7 +70,7 @@ def signature_of(status: os.stat_result) -> StatSignature:
 
 
 def state_without_content(status: os.stat_result) -> FileState:
-    """Return the state as `lstat` tells it. The content of a file stands for its size and time; of a link it is
+    """Return the state as `lstat` tells it. The content of a file represents its size and time; of a link it is
     empty."""
     mode = stat.S_IMODE(status.st_mode)
     if stat.S_ISREG(status.st_mode):

@@ -206,7 +206,7 @@ class MarkdownStream:
 
     def _take_blank(self, blocks: list[str]) -> None:
         if self._in_list:
-            self._lines.append("")  # the next line shows whether the list goes on
+            self._lines.append("")  # the next line shows whether the list continues
         else:
             self._close(blocks)
 

@@ -247,7 +247,7 @@ async def _say(call: HttpCall) -> RawAnswer:
 
 
 async def _stop(call: HttpCall) -> RawAnswer:
-    """Give up the answer that is on its way; the conversation goes on."""
+    """Give up the answer that is on its way; the conversation continues."""
     session_id = call.form.get("session_id", "")
     call.parts.chats.cancel(session_id, call.caller)
     await call.kernel.durable()

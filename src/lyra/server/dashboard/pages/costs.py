@@ -250,7 +250,7 @@ ENDPOINTS: Final = (
 # ---------------------------------------------------------------- costs
 # Costs for the pages: the sums of the server's records, narrowed to some agents, models, keys and users, by day.
 
-# The words that costs can be grouped by → the field of a sum, and what stands for an empty value.
+# The words that costs can be grouped by → the field of a sum, and what represents an empty value.
 DIMENSIONS: Final[dict[str, tuple[str, str]]] = {
     "agent": ("agent", "(no agent)"),
     "model": ("model", "(no model)"),

@@ -214,7 +214,7 @@ def _trace(call: HttpCall, process: Process, spans: list[Span]) -> Html | None:
 # ---------------------------------------------------------------- process acts
 # What a person can do with a process: Stop, Restart and Ask, as forms of its page.
 
-_RESTART_S: Final = 10.0  # a form waits this long for the process to stop; the supervisor goes on
+_RESTART_S: Final = 10.0  # a form waits this long for the process to stop; the supervisor continues
 _MESSAGE_CHARS_MAX: Final = 100_000
 
 

@@ -84,7 +84,7 @@ def vega_state(word: str) -> Html:
 
 
 def _is_run(process: Process) -> bool:
-    """Whether a process is a run of its own: nothing but a supervisor started it, and no guard stands for it."""
+    """Whether a process is its own run: nothing but a supervisor started it, and no guard represents it."""
     parent = process.parent
     if process.known_as != process.pid:
         return False

@@ -2,7 +2,7 @@
 
 `table_call` makes the handler of an RPC by its row: it reads the parameters by the fields of the request, checks what
 the row needs, makes the call, waits until the change is durable and writes the answer by its fields. An RPC whose
-request or answer has a form of its own has a method in the class of its service. All of KernelService is by the table.
+request or answer has its own form has a method in the class of its service. All of KernelService is by the table.
 """
 
 from __future__ import annotations
@@ -269,7 +269,7 @@ class EngineCalls(ServiceCalls):
         return Envelope.create(self._kernel.entropy, now=self._kernel.core.now(), **fields)
 
     def _end_run(self, pid: str) -> None:
-        """End the run of an agent whose caller went away; one that a stopping server cut off goes on later."""
+        """End the run of an agent whose caller went away; one that a stopping server cut off continues later."""
         if self._kernel.core.stopping or pid not in self._kernel.orchestrator.state.sessions:
             return
         with suppress(LyraError):  # it has ended by itself

@@ -1,6 +1,6 @@
 """SystemService: how the server and one request are doing, questions to people (`interrupts`), services (`registry`).
 
-The operator sees the figures of all users; a user sees those of their own processes.
+The operator sees the figures of all users; their own user sees those processes.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ class AgentList(msgspec.Struct):
 
 
 class ChatBody(RequestBody):
-    """`message` is text; `session_id` goes on with an earlier conversation."""
+    """`message` is text; `session_id` continues with an earlier conversation."""
 
     message: str
     session_id: str = ""
@@ -203,7 +203,7 @@ _PATH: Final = "/api/sessions/{session_id}"
 
 
 # ---------------------------------------------------------------- runs
-# Runs: an agent is given one task, works on it without a reader, and is asked later what came of it.
+# Runs: an agent is given one task, works on it without a reader, and is asked later the outcome of it.
 
 
 class TaskBody(RequestBody):

@@ -165,7 +165,7 @@ async def roll_back(call: HttpCall) -> NodeDetail:
 
 
 async def handle_route(call: HttpCall) -> RawAnswer:
-    """Execute the node behind a path of its own."""
+    """Execute the node behind its own path."""
     entry = _require_nodes(call).entry
     method, target = call.path["method"], call.path["target"]
     reply = await asyncio.to_thread(entry.handle, method, target, call.headers, call.raw_body)

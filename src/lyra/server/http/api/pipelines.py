@@ -114,7 +114,7 @@ async def follow(call: HttpCall) -> Streamed:
 
 
 async def wait_for_end(call: HttpCall, process: Process) -> None:
-    """Wait for a process as long as the query says; InvalidTransition if it goes on."""
+    """Wait for a process as long as the query says; InvalidTransition if it continues."""
     wait_s: float = call.query.wait_s
     if process.alive and wait_s:
         with suppress(TimeoutError):

@@ -1,6 +1,6 @@
 """The rows of the kernel's journal for readers outside: from the store, or where the kernel has none, the last ones.
 
-A store is read over a connection of its own, in a thread, so that the kernel's loop and writer go on. A kernel without
+A store is read over its own connection, in a thread, so that the kernel's loop and writer continue. A kernel without
 a store has no journal: its events are numbered here as they come, and a bounded number of them is kept.
 """
 

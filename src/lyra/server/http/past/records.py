@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 _SPANS_AT_ONCE: Final = 500  # counted before other tasks have their turn
 _DAY_S: Final = 86_400
-_OTHER: Final = "(other)"  # stands for what no sum of its own had room
+_OTHER: Final = "(other)"  # represents what no sum of its own had room
 _RESTARTED: Final = "child.restarting"
 _SESSION_ENDED: Final = "agent.ended"
 

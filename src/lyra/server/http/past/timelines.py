@@ -1,6 +1,6 @@
 """Runs to step through, for the API and the pages: each run is read once and then read on, in a thread.
 
-The kernel's store is read over a connection of its own, beside the kernel. The last runs that were looked at are kept
+The kernel's store is read over its own connection, beside the kernel. The last runs that were looked at are kept
 in their short form, so that a page can go through one step after another. Nothing is written here.
 """
 
@@ -272,7 +272,7 @@ def _no_journal() -> HttpRefusal:
 
 
 # ---------------------------------------------------------------- vega forks
-# Forks of Vega runs that people make on a server: each is executed in a thread, by a kernel of its own.
+# Forks of Vega runs that people make on a server: each is executed in a thread, by its own kernel.
 
 _FORKS_MAX: Final = 8  # under way at once
 _FAILURES_KEPT: Final = 100
@@ -311,7 +311,7 @@ class VegaForks:
         return fork.run_id
 
     def _execute(self, fork: RunFork) -> None:
-        """Run a fork to its end, on a loop of its own. How its program ended is in its journal."""
+        """Run a fork to its end, on its own loop. How its program ended is in its journal."""
         name = fork.run_id
         try:
             Context().run(asyncio.run, self._run_fork(fork))  # nothing of the request that asked for it

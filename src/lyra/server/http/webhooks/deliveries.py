@@ -44,7 +44,7 @@ _encode: Final = msgspec.json.Encoder(enc_hook=to_plain).encode
 
 
 class WebhookState(msgspec.Struct):
-    """A webhook that lives: where it posts, what, and what came of it."""
+    """A webhook that lives: where it posts, what, and the outcome of it."""
 
     url: str
     kinds: list[str]
@@ -88,13 +88,13 @@ class Deliveries:
         self._stop: Callable[[], None] | None = None
 
     def open(self) -> None:
-        """Have the webhooks of the store go on."""
+        """Have the webhooks of the store continue."""
         self._kernel.parts[PART] = self
         self._kernel.register(webhook)
         self.webhooks.restore()
 
     async def close(self) -> None:
-        """Called with the kernel; the webhooks go on when the store is opened again."""
+        """Called with the kernel; the webhooks continue when the store is opened again."""
         if self._stop is not None:
             self._stop()
             self._stop = None

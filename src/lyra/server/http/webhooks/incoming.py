@@ -1,6 +1,6 @@
 """Incoming hooks: a URL at which another server says something to a process or to an agent.
 
-A hook is a durable process of its user that does nothing but stand for the registration. The sender needs no token: it
+A hook is a durable process of its user that does nothing but represent the registration. The sender needs no token: it
 signs the body with the hook's secret. What it says is text from outside: the process or the conversation that gets it
 is marked as having read such text.
 """

@@ -81,7 +81,7 @@ class PushConfigs:
         self._targets: dict[str, PushTarget] = {}  # by pid
 
     def open(self) -> None:
-        """Have the configurations of the store go on."""
+        """Have the configurations of the store continue."""
         self._kernel.parts[_PART] = self
         self._kernel.register(a2a_push)
 

@@ -92,7 +92,7 @@ async def _stream(call: HttpCall, events: AsyncGenerator[Any, None]) -> AsyncGen
 
 
 def _handler(name: str, **in_path: str) -> Callable[[HttpCall], Awaitable[Any]]:
-    """The handler of a path that stands for one method; `in_path` maps its parameters to names in the path."""
+    """The handler of a path that represents one method; `in_path` maps its parameters to names in the path."""
 
     async def handle(call: HttpCall) -> RawAnswer | Streamed:
         return await _answer(call, name, **{field: call.path[place] for field, place in in_path.items()})

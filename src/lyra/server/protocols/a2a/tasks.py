@@ -74,7 +74,7 @@ class A2aTasks:
             kernel.register(program)
 
     async def close(self) -> None:
-        """Called with the kernel; the tasks go on when the store is opened again."""
+        """Called with the kernel; the tasks continue when the store is opened again."""
         self._stop()
 
     # ------------------------------------------------------------------ for the programs

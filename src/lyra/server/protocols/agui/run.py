@@ -3,7 +3,7 @@
     RUN_STARTED · STATE_SNAPSHOT · … · MESSAGES_SNAPSHOT · RUN_FINISHED, or RUN_ERROR
 
 The outcome of RUN_FINISHED is `success` (with `pendingToolCallIds` where the front end has tools to run), `interrupt`
-where a person has to answer, or `cancelled`. A client that closes the stream stops the turn, or leaves it to go on,
+where a person has to answer, or `cancelled`. A client that closes the stream stops the turn, or leaves it to continue,
 as its request says.
 """
 
@@ -229,7 +229,7 @@ class EventTranslator:
         return [] if handler is None else handler(self, event)
 
     def follow(self, turn: AguiTurn) -> None:
-        """Go on with another turn of the same thread."""
+        """Continue with another turn of the same thread."""
         self._turn = turn
 
     def close(self) -> list[Any]:

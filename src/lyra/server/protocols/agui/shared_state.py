@@ -1,6 +1,6 @@
 """The state that a front end and the tools of an agent share: the blackboard of the thread's group.
 
-The thread's process is the only member of a group of its own, made when there is something to share. A tool of the
+The thread's process is the only member of its own group, made when there is something to share. A tool of the
 agent reads and writes it by `kernel.groups`; changes come to the front end as JSON patches. A key that the front end
 leaves out stays as it is.
 """

@@ -1,8 +1,8 @@
 """The agents of a server as tools of MCP: each takes a message and gives the answer.
 
 A call without `session_id` begins a conversation, a durable session of the caller's as over `/api/agents/NAME/chat`;
-with it the conversation goes on. What the agent does on the way is told as progress. Which caller it is comes from the
-request (`mcp_call`), never from the arguments.
+with it the conversation continues. What the agent does on the way is told as progress. Which caller it is comes from
+the request (`mcp_call`), never from the arguments.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Nothing of a program's text is in it: variables are `v0 v1 …`, constants are c
 row of kinds they were made for. `STOP` and `PAUSE` are names in the
 functions' own namespace: the watch sets them when another process waits. Every call and every turn of a loop looks at
 `STOP`; but a function that loops is made a second time, as a generator that the machine calls, and that looks at
-`PAUSE`: it yields in the middle of its loop and goes on there later.
+`PAUSE`: it yields in the middle of its loop and continues there later.
 """
 
 from __future__ import annotations

@@ -189,7 +189,7 @@ class Look:
     # ------------------------------------------------------------ statements
 
     def block(self, statements: list[Any]) -> bool:
-        """Whether control goes on after it."""
+        """Whether control continues after it."""
         falls = True
         for statement in statements:
             falls = self.statement(statement) and falls

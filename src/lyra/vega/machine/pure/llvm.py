@@ -32,8 +32,8 @@ _FLOATING: Final = {"+": "fadd", "-": "fsub", "*": "fmul"}
 
 
 class Polled(NamedTuple):
-    """Where the flag is, where the function is that is asked when it is set, and which answers mean go on: the second
-    one only to those who cannot be left and entered again."""
+    """Where the flag is, where the function is that is asked when it is set, and which answers mean continue: the
+    second one only to those who cannot be left and entered again."""
 
     flag: int
     ask: int
@@ -218,7 +218,7 @@ class _Body:
         self.builder.position_at_end(on)
 
     def poll(self) -> None:
-        """Read the flag of the watch: the answers "go on" and "pause" are the same here, "stop" gives up."""
+        """Read the flag of the watch: the answers "continue" and "pause" are the same here, "stop" gives up."""
         answer, on = self.ask_to_go_on()
         goes_on = self.builder.icmp_unsigned("==", answer, ir.Constant(_BYTE, self.polled.go_on))
         pauses = self.builder.icmp_unsigned("==", answer, ir.Constant(_BYTE, self.polled.pause))
@@ -230,7 +230,7 @@ class _Body:
         self.poll()
 
     def ask_to_go_on(self) -> tuple[Any, Any]:
-        """Return the answer to whether to go on, asked where the flag is set, and the block where it is not."""
+        """Return the answer to whether to continue, asked where the flag is set, and the block where it is not."""
         builder = self.builder
         place = builder.inttoptr(ir.Constant(_INT, self.polled.flag), _BYTE.as_pointer())
         # Atomic, so that it is read every time: LLVM would know it from the last turn otherwise.

@@ -4,7 +4,7 @@ A row is numeric when its slots, its result and all it computes are int, float o
 Numeric rows that loop or call themselves take the place of their Python in the tier's namespace, so that every caller,
 generated or not, gets the quicker one. Ints are checked by the processor's overflow flag; whatever Python's code gives
 up on, this does too, and recursion deeper than a counter allows besides. Loops and calls poll a flag: the watch sets it
-now and then, and a function of Python's own says whether to go on, so that signals and other processes are served.
+now and then, and a function of Python's own says whether to continue, so that signals and other processes are served.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 KINDS: Final = frozenset({"int", "float", "bool"})
 SLOTS_MAX: Final = 64  # of a function: its frame stays small
 NODES_MAX: Final = 800  # of all rows that LLVM gets at once: some tenths of a second of its time
-STACK_BYTES_LEFT: Final = 128 * 1024  # below machine code, for what Python does when it is asked whether to go on
-GO_ON, STOP, PAUSE = 1, 2, 3  # nothing else means go on, so that a failure does not
+STACK_BYTES_LEFT: Final = 128 * 1024  # below machine code, for what Python does when it is asked whether to continue
+GO_ON, STOP, PAUSE = 1, 2, 3  # nothing else means continue, so that a failure does not
 LEFT: Final = 2  # what machine code gives that wants to be entered again
 EXACT: Final = 1 << 53  # ints up to here are floats without a loss
 _NO_STACK: Final = 1 << 62
@@ -132,7 +132,7 @@ def _is_numeric_pair(node: list[Any], left: str, right: str) -> bool:
 
 
 class _Stack(threading.local):
-    """How far down machine code may go on the stack of each thread."""
+    """How far down machine code may continue the stack of each thread."""
 
     def __init__(self) -> None:
         self.floor = _stack_end() + STACK_BYTES_LEFT
@@ -173,7 +173,8 @@ class Native:
         self._ask = ctypes.CFUNCTYPE(ctypes.c_int8)(answers.__next__)
 
     def _answers(self) -> Iterator[int]:
-        """Whether to go on, once for each time that machine code asks. Signals are handled here, in the middle of it:
+        """Whether to continue, once for each time that machine code asks. Signals are handled here, in the middle of
+        it:
         what they raise is kept until the machine code has ended. A generator, because Python handles signals first
         thing in a function, before any `try` of its own; here that is inside of one."""
         answer = GO_ON

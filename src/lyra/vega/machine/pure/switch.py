@@ -3,8 +3,8 @@
 A function with a loop is generated when it is first called, others when they have been called some dozens of times;
 for each row of argument kinds once. A call that gives up is made again by the machine, and a function that gives up
 often is asked less and less often. Where others may be waiting, a watch looks at turns that take long. A function that
-loops is asked to `PAUSE`: the turn is over, and the call goes on where it was in the process's next one. What does not
-pause soon is told to `STOP`: generated code gives up, and until the turn is over all calls are the machine's, whose
+loops is asked to `PAUSE`: the turn is over, and the call continues where it was in the process's next one. What does
+not pause soon is told to `STOP`: generated code gives up, and until the turn is over all calls are the machine's, whose
 fuel soon ends it; what it calls then is quick again, and can pause. What the watch finds at work again and again
 becomes machine code, if it is about numbers alone (`native`).
 """
@@ -136,7 +136,7 @@ class PureTier:
             pure.forget()
 
     def heat(self, pure: Pure) -> None:
-        """A function that took long, one way or another, goes native if it can. In a thread of its own."""
+        """A function that took long, one way or another, goes native if it can. In its own thread."""
         try:
             with self._heating:
                 for row in [*pure.rows]:
@@ -145,7 +145,7 @@ class PureTier:
         except Exception:
             if self.is_strict:
                 raise
-            self.native = "never"  # an llvmlite that does not work here: Python's code goes on
+            self.native = "never"  # an llvmlite that does not work here: Python's code continues
             self.may_go_native = False
         else:
             self.watch.has_become_native(pure)
@@ -294,7 +294,7 @@ class Watch:
         self.busy: Pure | None = None
         self._calls = 0
         self._ready: tuple[Pure, int] | None = None  # native since this call
-        self._is_restart = False  # `STOP` is meant for a call that could go on natively
+        self._is_restart = False  # `STOP` is meant for a call that could continue natively
         self.is_awake = False
 
     def begin(self, pure: Pure) -> None:

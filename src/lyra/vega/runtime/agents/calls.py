@@ -1,6 +1,6 @@
 """Asking agents: `p <- message`.
 
-A call without memory is a process of its own that answers once; one with memory is a message to the agent's
+A call without memory is its own process that answers once; one with memory is a message to the agent's
 conversation. Either way it draws on the sessions that are open around it, on its own budget, and is given up when its
 time is over. A call that fails after its retries is AgentFailed at its caller, and the agent's process crashes with it;
 limits that were reached (BudgetExceeded, CircuitOpen, a time-out) are no crash.
@@ -321,7 +321,7 @@ async def _ask_conversation(job: VegaJob, turn: AgentTurn, content: str, limit: 
 
     async def vega_ask(content: str, *, idempotency_key: str) -> Any:
         session = await slot.conversation()
-        # Asked again under its own name after a crash, it is the same question: what came of it is found.
+        # Asked again under its own name after a crash, it is the same question: the outcome of it is found.
         request_id = f"~{job.world.kernel.core.call_named(idempotency_key)[1]}"
         with Held(scopes, recorded_scopes(job.world, limit, request_id)):
             pending = job.world.runtime.ask(session, content_of(content), request_id=request_id)

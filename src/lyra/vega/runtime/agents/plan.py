@@ -71,7 +71,7 @@ class AgentPlan:
         if self.try_timeout_s is not None:
             options["timeouts"] = Timeouts(first_s=None, idle_s=None, total_s=self.try_timeout_s)
         self.agent = Agent(name, **options)
-        # Held here: `name_plan` gives the program a name of its own, and an unused program is made anew without it.
+        # Held here: `name_plan` gives the program its own name, and an unused program is made anew without it.
         self.program = program_of(self.agent)
 
 
@@ -126,7 +126,7 @@ def _retry(settings: Mapping[str, Any]) -> Retry:
     return Retry(**options)
 
 
-# ---------------- A Vega tool as a tool of an agent: a model calls it, and it runs as a process with a Grant of its own
+# ---------------- A Vega tool as a tool of an agent: a model calls it, and it runs as a process with its own Grant
 # Its process is a fresh fiber with a copy of the main program's variables, so several calls run at once and none can
 # disturb the program.
 
@@ -298,8 +298,8 @@ def _read(value: Any, written: Type, name: str) -> Any:
 
 # ---------------- Calls of imported nodes: each is one Effect of the process that calls
 # The door checks what the node needs against the Grant of the process: a program gains nothing by importing a node. The
-# answer is journaled; a call that a crash interrupted is repeated with its key, and the host goes on with the execution
-# that began.
+# answer is journaled; a call that a crash interrupted is repeated with its key, and the host continues with the
+# execution that began.
 
 _INPUTS_FROM: Final = 5  # where the names of a node's inputs begin in its row
 
@@ -402,7 +402,7 @@ class _NodeTool:
 # The newest plan of an agent knows the older ones by the names that their calls have in the journal: `agent:NAME` at
 # first, `agent:NAME~1` after the first change. A replay takes the plan that the call was made with.
 
-# What decides how a call is made and nothing else: what came of the calls before is in the journal.
+# What decides how a call is made and nothing else: the outcome of the calls before is in the journal.
 HARMLESS: Final = (
     *("model", "system", "temperature", "max_tokens", "min_tokens", "fit_budget", "timeout", "budget", "priority"),
     *("retry", "rate_limit", "circuit_breaker"),
@@ -485,7 +485,7 @@ class SettingVersions:
 
 
 def name_plan(plan: AgentPlan, version: int) -> None:
-    """Calls with the settings of a later version go by a name of their own."""
+    """Calls with the settings of a later version go by their own name."""
     if version:
         plan.program.__qualname__ = f"{plan.name}~{version}"
 

@@ -1,4 +1,4 @@
-"""Where callers find an agent: the process that stands for it now, and the turns of its calls.
+"""Where callers find an agent: the process that represents it now, and the turns of its calls.
 
 Calls wait at the `AgentSlot` while supervision restarts the agent's process, and while as many calls run as its
 concurrency allows.
@@ -46,7 +46,7 @@ class AgentTurn:
 
 
 class AgentSlot:
-    """An agent as its callers find it: `front` is the process that stands for it now, None while it is restarted."""
+    """An agent as its callers find it: `front` is the process that represents it now, None while it is restarted."""
 
     __slots__ = ("_gone", "_waiters", "ahead", "front", "is_promised", "plan", "session")
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 class OpenStream:
     """A stream that is being read. Each piece is an effect, and the agent is asked with the first: a replay of what was
-    read makes no call, and goes on behind it. Until the first piece the stream holds no turn of the agent: a program
+    read makes no call, and continues behind it. Until the first piece the stream holds no turn of the agent: a program
     may open a stream and never read it."""
 
     __slots__ = (

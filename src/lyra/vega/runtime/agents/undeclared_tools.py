@@ -65,7 +65,7 @@ class UndeclaredTools:
                 raise ConfigError(problem, hint=f"look at it with `lyra mcp test {state.name}`", server=state.name)
 
     def find(self, name: str) -> list[Tool | ToolSource]:
-        """The tools that a name stands for."""
+        """The tools that a name represents."""
         imported = self._imported
         if imported and self.servers is None and not self._in_yaml(name):
             listed = ", ".join(imported)
