@@ -182,6 +182,55 @@ flow:
     assert results["invariant", "amount + left <= 100"].verdict == "proved"
 
 
+@pytest.mark.parametrize(
+    ("mode", "proved", "refuted"),
+    [
+        ("floor", "rounded <= x", "rounded >= x"),
+        ("ceiling", "rounded >= x", "rounded <= x"),
+        ("up", "abs(rounded) >= abs(x)", "rounded >= x"),
+        ("down", "abs(rounded) <= abs(x)", "rounded <= x"),
+        ("half_up", "abs(rounded - x) <= 0.5", "abs(rounded - x) < 0.5"),
+        ("half_down", "abs(rounded - x) <= 0.5", "abs(rounded) >= abs(x)"),
+        ("half_even", "abs(rounded - x) <= 0.5", "rounded != 2"),
+    ],
+)
+def test_each_mode_of_rounding_has_its_bounds(mode: str, proved: str, refuted: str) -> None:
+    """What a mode promises is proved, what it does not promise is refuted."""
+    results = verdicts(f"""
+inputs:
+  x: {{type: decimal, scale: 2, min: -3, max: 3}}
+outputs: {{rounded: decimal}}
+contracts:
+  postconditions: ["{proved}", "{refuted}"]
+flow:
+  - {{step: round, operation: arithmetic, expression: "round(x, 0, '{mode}')", output: rounded}}
+""")
+    assert results["postcondition", proved].verdict == "proved"
+    assert results["postcondition", refuted].verdict == "refuted"
+
+
+def test_times_conditions_and_functions_of_numbers_are_modelled() -> None:
+    """Times move by seconds, `if` and `coalesce` choose, `min`, `max`, `clamp`, `floor`, `ceil` and `div` are exact."""
+    results = verdicts("""
+inputs:
+  start: timestamp
+  count: {type: integer, min: 0, max: 1000}
+  extra: {type: integer, required: false}
+outputs: {end: timestamp, size: integer, more: integer, half: integer}
+contracts:
+  postconditions: [end >= start, size >= 5 AND size <= 20, more <= 10, half * 2 <= count, half * 2 == count]
+flow:
+  - {step: move, operation: arithmetic, expression: start + hours(count), output: end}
+  - {step: bound, operation: arithmetic, expression: "clamp(count, 5, 20)", output: size}
+  - {step: choose, operation: arithmetic, expression: "min(coalesce(extra, 3), 10)", output: more}
+  - {step: halve, operation: arithmetic, expression: "if(count > 0, div(count, 2), 0)", output: half}
+""")
+    for contract in ("end >= start", "size >= 5 AND size <= 20", "more <= 10", "half * 2 <= count"):
+        assert results["postcondition", contract].verdict == "proved", contract
+    assert results["postcondition", "half * 2 == count"].verdict == "refuted"
+    assert results["division", "if(count > 0, div(count, 2), 0)"].verdict == "proved"
+
+
 def test_texts_are_modelled_with_their_patterns_and_lengths() -> None:
     """Joining, lengths, parts of texts and patterns without `$` are exact; what is not modelled is unknown."""
     results = verdicts("""

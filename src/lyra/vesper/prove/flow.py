@@ -19,10 +19,11 @@ import z3
 from lyra.vesper import ir
 from lyra.vesper.prove.folds import State
 from lyra.vesper.prove.numbers import NumberEncoding
-from lyra.vesper.prove.typed_values import TIMES, TypedWalk, microseconds
+from lyra.vesper.prove.typed_values import TypedWalk
 from lyra.vesper.prove.values import (
     FALSE,
     NULL,
+    TIMES,
     TRUE,
     UNSET,
     NullValue,
@@ -37,6 +38,7 @@ from lyra.vesper.prove.values import (
     ValueChoice,
     conj,
     disj,
+    microseconds,
     negate,
     options,
 )

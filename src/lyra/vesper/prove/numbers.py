@@ -27,6 +27,7 @@ _QUOTIENT_DIGITS: Final = 6  # digits after the point that a quotient adds in `S
 _QUOTIENT_EXACT: Final = 10**20  # a quotient of known scale below this has at most 28 digits
 _SCALE_SMALL: Final = 7  # digits after the point for which that is so
 _SCALE_KNOWN_MAX: Final = 5_000  # a bound above this says nothing about 10 000 digits
+_TO_NEAREST: Final = ("half_even", "half_up", "half_down")
 _CASES_MAX: Final = 4  # of a term, that are told apart where decimals overflow
 _GRID_MAX: Final = 12  # numbers that each rounding is compared with
 
@@ -234,11 +235,12 @@ class RealEncoding(NumberEncoding):
         if key in self._rounded:
             return self._rounded[key][1]
         result = self.fresh("rounded", whole=False, scale=scale)
-        unit = z3.RealVal(Fraction(1, 10**scale)) / (1 if rounding == "down" else 2)
+        unit = z3.RealVal(Fraction(1, 10**scale)) / (2 if rounding in _TO_NEAREST else 1)
         error = result.term - exact
         self.axioms.append(z3.And(error <= unit, -error <= unit))
-        if rounding == "down":
-            self.axioms.append(z3.If(exact >= 0, error <= 0, error >= 0))
+        if rounding not in _TO_NEAREST:
+            is_below = {"floor": TRUE, "ceiling": FALSE, "down": exact >= 0, "up": exact <= 0}[rounding]
+            self.axioms.append(ite(is_below, error <= 0, error >= 0))
         for other in (self.constant(0), self.constant(1), self.constant(-1), *self._grid.values()):
             if other.scale is not None and other.scale <= scale:
                 self.axioms.append(implies(exact <= other.term, result.term <= other.term))
@@ -335,10 +337,13 @@ class ScaledEncoding(NumberEncoding):
         if right is None and left.scale <= scale:
             return NumberValue(left.term * 10 ** (scale - left.scale), False, scale)
         low, rest = top / bottom, top % bottom  # towards minus infinity, since the divisor is positive
-        if rounding == "half_even":
-            up = z3.Or(2 * rest > bottom, z3.And(2 * rest == bottom, low % 2 == 1))
-        elif rounding == "half_up":
-            up = z3.If(top >= 0, 2 * rest >= bottom, 2 * rest > bottom)
-        else:
-            up = z3.And(top < 0, rest > 0)
+        up = {
+            "half_even": z3.Or(2 * rest > bottom, z3.And(2 * rest == bottom, low % 2 == 1)),
+            "half_up": z3.If(top >= 0, 2 * rest >= bottom, 2 * rest > bottom),
+            "half_down": z3.If(top >= 0, 2 * rest > bottom, 2 * rest >= bottom),
+            "down": z3.And(top < 0, rest > 0),
+            "up": z3.And(top > 0, rest > 0),
+            "floor": FALSE,
+            "ceiling": rest > 0,
+        }[rounding]
         return NumberValue(z3.If(up, low + 1, low), False, scale)

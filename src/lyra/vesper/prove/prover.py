@@ -475,7 +475,7 @@ def _operations(program: ir.NodeProgram, node: Node | None) -> Iterator[tuple[st
         text = written.get(step.name) or step.name
         if any(_adds(part) for part in parts):
             yield step.name, text, "overflow"
-        if any(isinstance(part, ir.Arithmetic) and part.operator in "/%" for part in parts):
+        if any(_divides(part) for part in parts):
             yield step.name, text, "division"
         if any(
             not isinstance(part, ir.Constant | ir.NodeVariable)
@@ -487,12 +487,20 @@ def _operations(program: ir.NodeProgram, node: Node | None) -> Iterator[tuple[st
             yield step.name, text, "loop_limit"
 
 
+def _divides(part: Any) -> bool:
+    if isinstance(part, ir.FunctionCall):
+        return part.function == "div"
+    return isinstance(part, ir.Arithmetic) and part.operator in "/%"
+
+
 def _adds(part: Any) -> bool:
     match part:
         case ir.Arithmetic():
             return part.operator != "+" or getattr(part.type, "kind", "") != "string"
         case ir.Aggregate():
             return part.function in ("sum", "avg")
+        case ir.FunctionCall():
+            return part.function in ("abs", "round", "floor", "ceil", "div")
         case ir.GroupBy():
             return any(aggregation.function in ("sum", "avg") for aggregation in part.aggregations)
     return isinstance(part, ir.Negate | ir.MatrixProduct | ir.Rounded)

@@ -17,8 +17,8 @@ import z3
 from lyra.vesper.prove.flow import NodeWalk
 from lyra.vesper.prove.numbers import RealEncoding
 from lyra.vesper.prove.texts import text_of
-from lyra.vesper.prove.typed_values import EPOCH
 from lyra.vesper.prove.values import (
+    EPOCH,
     ListItems,
     NullValue,
     NumberValue,

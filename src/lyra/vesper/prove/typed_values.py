@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from typing import Final
-
 import msgspec
 
 from lyra.vesper.prove.folds import State
@@ -12,6 +9,7 @@ from lyra.vesper.prove.lists import ListWalk
 from lyra.vesper.prove.texts import text_constant
 from lyra.vesper.prove.values import (
     NULL,
+    TIMES,
     TRUE,
     ListComprehension,
     ListItems,
@@ -28,10 +26,12 @@ from lyra.vesper.prove.values import (
     conj,
     disj,
     implies,
+    microseconds,
     negate,
 )
 from lyra.vesper.values.types import (
     ANY,
+    STRING,
     Array,
     DecimalType,
     EnumType,
@@ -42,14 +42,6 @@ from lyra.vesper.values.types import (
     SetType,
     ValueType,
 )
-
-TIMES: Final = (datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC))
-EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-def microseconds(time: datetime) -> int:
-    delta = time - EPOCH
-    return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
 
 
 class TypedWalk(ListWalk):
@@ -74,6 +66,8 @@ class TypedWalk(ListWalk):
                 number = numbers.fresh(name, whole=False, scale=kind.scale)
                 numbers.note(number)
                 return number
+            case Scalar(kind="duration"):
+                return numbers.fresh(name, whole=False, scale=None)
             case Scalar(kind="boolean"):
                 return TruthValue(numbers.fresh_bool(name))
             case Scalar(kind="string"):
@@ -134,6 +128,8 @@ class TypedWalk(ListWalk):
                 return value
             case DecimalType(), NumberValue():
                 return self._computed_decimal(kind, value)
+            case Scalar(kind="duration"), NumberValue():
+                return NumberValue(value.term, False, value.scale)
             case (
                 (Scalar(kind="string"), TextValue())
                 | (Scalar(kind="boolean"), TruthValue())
@@ -151,6 +147,9 @@ class TypedWalk(ListWalk):
                 return value
             case Array(), ListItems() | ListComprehension():
                 return self.mapped(value, lambda part: self.computed(kind.item, part))
+            case MapType(), RecordValue() if not isinstance(kind.key, EnumType) and kind.key not in (STRING, ANY):
+                self.fail("type_error", self.open_condition("maps with other keys than texts"))
+                return OpaqueValue("a map", "map")
             case MapType(), RecordValue():
                 if isinstance(kind.key, EnumType) and not set(value.fields) <= set(kind.key.values):
                     self.fail("type_error")

@@ -9,13 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, Final
 
 import z3
 
 Term = Any  # a z3 term; z3 has no types of its own
 TRUE = z3.BoolVal(True)
 FALSE = z3.BoolVal(False)
+
+
+TIMES: Final = (datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC))
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def microseconds(time: datetime) -> int:
+    delta = time - EPOCH
+    return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
 
 
 class UnsupportedNode(Exception):

@@ -14,11 +14,13 @@ from typing import Any, Final
 import z3
 
 from lyra.vesper import ir
+from lyra.vesper.expressions.functions import ROUNDINGS
 from lyra.vesper.prove.numbers import NumberEncoding, constant_parts
-from lyra.vesper.prove.texts import pattern_condition, text_constant
+from lyra.vesper.prove.texts import pattern_condition, text_constant, text_of
 from lyra.vesper.prove.values import (
     FALSE,
     NULL,
+    TIMES,
     TRUE,
     ListComprehension,
     ListItems,
@@ -38,6 +40,7 @@ from lyra.vesper.prove.values import (
     conj,
     disj,
     ite,
+    microseconds,
     negate,
     options,
 )
@@ -201,6 +204,12 @@ class ExpressionWalk:
                 return self.per_kind(self._is_null, self.evaluate(expression.operand, env))
             case ir.Logic():
                 return self._logic(expression, env)
+            case ir.Conditional():
+                condition = self.is_true(expression.condition, env)
+                then, otherwise = expression.then, expression.otherwise
+                return self.branch(condition, lambda: self.evaluate(then, env), lambda: self.evaluate(otherwise, env))
+            case ir.Coalesce():
+                return self._coalesce(expression.operands, env)
             case ir.Old():
                 value, raised = self.olds[expression.slot]
                 for condition, code, _ in raised:
@@ -219,6 +228,14 @@ class ExpressionWalk:
                 self.fail(UNKNOWN, self.numbers.fresh_bool())
                 return OpaqueValue(f"the predicate {expression.name} of the embedding program")
         return self.collection(expression, env)
+
+    def _coalesce(self, operands: tuple[ir.TypedExpression, ...], env: Env) -> SymbolicValue:
+        if not operands:
+            return NULL
+        value = self.evaluate(operands[0], env)
+        is_null = self.truth(self.per_kind(self._is_null, value))
+        plain = [(guard, part) for guard, part in options(value) if not isinstance(part, NullValue)]
+        return self.branch(is_null, lambda: self._coalesce(operands[1:], env), lambda: self.choose(plain))
 
     def collection(self, expression: ir.TypedExpression, env: Env) -> SymbolicValue:
         """Return the value of an expression over the elements of a list; lists.ListWalk has them."""
@@ -319,6 +336,8 @@ class ExpressionWalk:
         ]
         if operator == "+" and all(texts):
             return OpaqueValue("a text that is not modelled", "string")
+        if operator in "+-" and (isinstance(left, TimeValue) or isinstance(right, TimeValue)):
+            return self._time_arithmetic(operator, left, right)
         for part in (left, right):
             if not isinstance(part, NumberValue | OpaqueValue) or (isinstance(part, OpaqueValue) and part.kind):
                 self.fail("type_error")
@@ -339,6 +358,25 @@ class ExpressionWalk:
             return self.checked(self.numbers.remainder(left, right))
         results = self.numbers.divide(left, right)
         return self.per_kind(self.checked, self.choose(results)) if results else NULL
+
+    def _time_arithmetic(self, operator: str, left: SymbolicValue, right: SymbolicValue) -> SymbolicValue:
+        numbers, million = self.numbers, self.numbers.constant(1_000_000)
+        unknown = [part.why for part in (left, right) if isinstance(part, OpaqueValue) and not part.kind]
+        if unknown:
+            return self.any_of(unknown[0])
+        if isinstance(left, TimeValue) and isinstance(right, TimeValue) and operator == "-":
+            return self.choose(numbers.divide(numbers.subtract(left.number, right.number), million))
+        if operator == "+" and isinstance(left, NumberValue):
+            left, right = right, left
+        if not isinstance(left, TimeValue) or not isinstance(right, NumberValue):
+            self.fail("type_error")
+            return NULL
+        micros = numbers.round_quotient(numbers.multiply(right, million), None, 0, "half_even")
+        moved = (numbers.add if operator == "+" else numbers.subtract)(left.number, micros)
+        number = NumberValue(moved.term, True)
+        low, high = (numbers.constant(microseconds(time)) for time in TIMES)
+        self.fail("overflow", disj(numbers.less(number, low), numbers.less(high, number)))
+        return TimeValue(number)
 
     def _rounded(self, expression: ir.Rounded, env: Env) -> SymbolicValue:
         operand = expression.operand
@@ -544,6 +582,43 @@ class ExpressionWalk:
             return self.any_of(f"the function {function}, which the prover does not know")
         return self.per_kind(lambda *parts: known(self, parts), *values)
 
+    def on_numbers(self, function: str, parts: tuple[SymbolicValue, ...]) -> SymbolicValue:
+        """Return the value of a function of numbers, or any value where its arguments are not modelled."""
+        numbers, shown = self.numbers, f"the function {function} of values that are not modelled"
+        if any(isinstance(part, OpaqueValue) for part in parts):
+            return self.any_of(shown)
+        if function in ("min", "max"):
+            best = parts[0]
+            for part in parts[1:]:
+                is_better = self.less(part, best) if function == "min" else self.less(best, part)
+                best = self.branch(is_better, lambda part=part: part, lambda best=best: best)  # type: ignore[misc]
+            return best
+        if function == "clamp":
+            value, low, high = parts
+            is_below, is_above = self.less(value, low), self.less(high, value)
+            self.fail("type_error", self.less(high, low))
+            return self.branch(is_below, lambda: low, lambda: self.branch(is_above, lambda: high, lambda: value))
+        if not all(isinstance(part, NumberValue) for part in parts[:1] if function == "round") or (
+            function != "round" and not all(isinstance(part, NumberValue) for part in parts)
+        ):
+            self.fail("type_error")
+            return NULL
+        if function == "round" and len(parts) > 1:
+            mode = text_of(z3.simplify(parts[2].term)) if len(parts) > 2 and _is_constant_text(parts[2]) else ""  # type: ignore[attr-defined]
+            if len(parts) > 2 and mode not in ROUNDINGS:
+                return self.any_of("a mode of rounding that is not constant")
+            return self.round(parts[0], parts[1], mode or "half_even")
+        first, second = parts[0], parts[1] if function == "div" else None
+        assert isinstance(first, NumberValue)
+        if isinstance(second, NumberValue):
+            self.fail("division_by_zero", numbers.is_zero(second))
+            if z3.is_false(self.here):
+                return NULL
+        else:
+            second = None
+        rounding = {"floor": "floor", "ceil": "ceiling", "div": "down", "round": "half_even"}[function]
+        return self.checked(NumberValue(numbers.round_quotient(first, second, 0, rounding).term, True))
+
     def absolute(self, parts: tuple[SymbolicValue, ...]) -> SymbolicValue:
         (value,) = parts
         if isinstance(value, OpaqueValue) and not value.kind:
@@ -579,8 +654,13 @@ class ExpressionWalk:
         if function in ("lower", "upper", "trim"):
             if not is_plain:
                 return OpaqueValue(f"the function {function}", "string")
-            return TextValue(self._open_text((function, terms[0].get_id()), terms[0], f"the function {function}"))
+            key = (function, *(term.get_id() for term in terms))
+            return TextValue(self._open_text(key, terms, f"the function {function}"))
         return TruthValue(self.open_condition(f"the function {function}"))
+
+
+def _is_constant_text(value: SymbolicValue) -> bool:
+    return isinstance(value, TextValue) and z3.is_string_value(z3.simplify(value.term))
 
 
 def _kind(value: SymbolicValue) -> str:
@@ -596,10 +676,18 @@ def _kind(value: SymbolicValue) -> str:
     return type(value).__name__
 
 
+_SECONDS: Final = {"seconds": 1, "minutes": 60, "hours": 3_600, "days": 86_400, "weeks": 604_800}
 _FUNCTIONS: Final[dict[str, Callable[[ExpressionWalk, tuple[SymbolicValue, ...]], SymbolicValue]]] = {
+    **{
+        name: lambda walk, parts, seconds=seconds: walk.arithmetic("*", parts[0], walk.numbers.constant(seconds))  # type: ignore[misc]
+        for name, seconds in _SECONDS.items()
+    },
     "len": lambda walk, parts: walk.length(parts[0]),
     "abs": ExpressionWalk.absolute,
-    "round": lambda walk, parts: walk.round(parts[0], parts[1], "half_even"),
+    **{
+        name: lambda walk, parts, name=name: walk.on_numbers(name, parts)  # type: ignore[misc]
+        for name in ("floor", "ceil", "round", "div", "min", "max", "clamp")
+    },
     **{
         name: lambda walk, parts, name=name: walk.of_texts(name, parts)  # type: ignore[misc]
         for name in ("lower", "upper", "trim", "starts_with", "ends_with", "matches")
