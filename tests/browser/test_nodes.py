@@ -37,7 +37,7 @@ async def test_a_node_is_promoted_under_the_persons_name(
     assert runtime.mode(node) == "shadow_direct"
     # Now nothing has been compared yet: the next step is grey and says what it needs.
     assert await page.get_by_role("button", name="Promote to canary_direct").is_disabled()
-    await browser_page.shown("#node >> text=0 compared runs, 1000 and a confidence of 0.95 are needed")
+    await browser_page.shown("#node >> text=0 accepted inputs, 1000 and a confidence of 0.95 are needed")
     assert _acts(log) == [("olga", "acts.promote_node", _NODE, "ok")]
 
 

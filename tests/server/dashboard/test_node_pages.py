@@ -20,11 +20,11 @@ HOSTILE = "<script>alert('tea')</script>"
 NODE = "/nodes/price_v1"
 
 
-def with_node(test: Callable[[Served, Runtime, Any], Awaitable[None]]) -> None:
+def with_node(test: Callable[[Served, Runtime, Any], Awaitable[None]], **options: Any) -> None:
     """Run a test on a server with one node."""
 
     async def main() -> None:
-        with Runtime() as runtime:
+        with Runtime(**options) as runtime:
             kernel = Kernel(programs=[echo()])
             node = vesper.load(PRICE)
             mount_nodes(kernel, runtime, [node])
@@ -72,6 +72,20 @@ def test_promote_is_disabled_with_the_reason_until_the_evidence_suffices() -> No
             assert runtime.mode(node) == "python_only"
 
     with_node(test)
+
+
+def test_promote_waits_for_as_many_successes_as_the_runtime_asks_for() -> None:
+    """The button and its reason follow `min_successes` of the runtime, as the promotion itself does."""
+
+    async def test(parts: Served, runtime: Runtime, node: Any) -> None:
+        runtime.set_mode(node, "shadow_direct")
+        await asyncio.to_thread(compare, runtime, node, 1_100)
+        async with logged_in(parts, OPERATOR) as operator:
+            page = await operator.page(NODE)
+            assert buttons(page)["promote"] is False
+            assert "distinct inputs, 20000 are needed" in texts(page)
+
+    with_node(test, min_successes=20_000)
 
 
 def test_a_user_and_a_viewer_change_no_mode() -> None:

@@ -118,7 +118,7 @@ def read_node(mounted: MountedNodes, node_id: str) -> NodeFacts:
 
     node = mounted.get(node_id)
     evidence = mounted.runtime.evidence(node)
-    step = next_step(evidence)
+    step = next_step(evidence, mounted.runtime.min_successes)
     low, high = interval(max(evidence.accepted, evidence.divergences), evidence.divergences)
     plain = msgspec.to_builtins({"found": evidence.found, "changes": evidence.history}, enc_hook=to_plain)
     return NodeFacts(

@@ -94,6 +94,7 @@ class Runtime:
     ) -> None:
         self._store = store if store is not None else "memory"
         self._budget = budget  # of all that its agents spend
+        self.min_successes = min_successes  # before the direct path may answer
         self.grant = Grant.none() if grant is None else Grant.of(grant)
         self.paths: dict[str, ExecutionPath] = {"python": PythonPath(), "direct": direct or DirectPath()}
         self.predicates = {name: wrap_plain_answers(predicate) for name, predicate in (predicates or {}).items()}

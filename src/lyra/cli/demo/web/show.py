@@ -480,9 +480,10 @@ class MistakenPath:
 
 
 def inputs_of(node_id: str, number: int) -> dict[str, Any]:
-    """The inputs of the execution of that number."""
+    """Return the inputs of the execution of that number; enough of them differ for a promotion."""
     if node_id == "shipping_quote_v1":
-        return {"weight": f"{1 + number * 7 % 29}.5", "country": ("DE", "FR", "IT")[number % 3]}
+        kilograms = 31 if number % 40 == 39 else 1 + number * 7 % 29  # one parcel in forty is too heavy
+        return {"weight": f"{kilograms}.{number % 100:02}", "country": ("DE", "FR", "IT")[number % 3]}
     if node_id == "order_total_v1":
         return {"subtotal": f"{number * 131 % 400}.{number % 100:02}"}
     return {"total": f"{number * 97 % (960 if number > _CLEAN else 900)}.00"}
