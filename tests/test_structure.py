@@ -32,10 +32,10 @@ VAGUE_NAMES_MAX = 4  # two public parameters and two methods that several module
 
 # Ratchets of the grain: the counts only go down and the mean only goes up, but for new parts of the system, whose files
 # and lines are added here.
-FILES_MAX = 960
-LINES_MAX = 228_500
+FILES_MAX = 960  # 920 before Vesper's prover (12 files), search for inputs (7), functions and transactions (13)
+LINES_MAX = 228_500  # 215 890 before them
 MEAN_LINES_MIN = 236
-SMALL_MODULES_MAX = 10
+SMALL_MODULES_MAX = 0
 ONE_IMPORTER_MAX = 162
 LONG_FILES_MAX = 0
 LONG_FUNCTIONS_MAX = 1  # the machine of Vega, which is generated

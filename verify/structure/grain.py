@@ -19,7 +19,7 @@ SMALL_LINES: Final = 80
 FILE_LINES_MAX: Final = 700
 FUNCTION_LINES_MAX: Final = 80
 ONE_LINERS: Final = 4  # lines of a private function that is called once and may read as well in place
-NO_VERBS: Final = ("What ", "How ", "Where ", "The same")
+NO_VERBS: Final = ("What ", "How ", "Where ", "Why ", "So many", "The same")
 # First words of function names that are no verbs: participles, and words that say nothing of the act.
 _NO_VERB: Final = re.compile(
     r"(told|asked|heard|shown|seen|known|kept|found|made|said|taken|given|gone|left|lost|held|written|begun|done|"

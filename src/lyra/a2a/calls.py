@@ -228,10 +228,10 @@ class RemoteCalls:
         await self._connection.check()
 
     def on_asked(self, interrupt_id: str, *args: Any, idempotency_key: str) -> None:
-        """A person is asked what became of a message: nothing else has to be done."""
+        """Do nothing: the kernel asks a person about a message in doubt."""
 
     def on_settled(self, is_durable: bool, /, *args: Any, idempotency_key: str) -> None:
-        """A call is over: nothing is kept of it here."""
+        """Do nothing: no state of a finished call is kept."""
 
     def _charge_answer(self, told: Any) -> Charged[Any]:
         """The answer that a message or a task gives, without known keys, and what it cost."""

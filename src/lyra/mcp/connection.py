@@ -259,7 +259,7 @@ class Connection:
         return connected, self._over(ServerFailed(Failure("crash", "closed", "it hung up", recoverable=True)))
 
     def _over(self, otherwise: ServerFailed) -> ServerFailed:
-        """Why the connection ended: the first cause, if it was reported, else `otherwise`."""
+        """Return why the connection ended: the first cause, if it was reported, else `otherwise`."""
         if self._lost is None and self._refused:
             return self._auth_failure()
         return self._lost or otherwise
@@ -275,7 +275,7 @@ class Connection:
         shared.approvals.consent(self._fingerprint, self.settings.name)
 
     def unready(self) -> ServerFailed | None:
-        """Why the server may not be started, as far as the settings and approvals show; None if it may."""
+        """Return why the server may not be started, as far as the settings and approvals show; None if it may."""
         settings = self.settings
         if settings.broken:
             return ServerFailed(Failure("config", "config_error", settings.broken), "schema_error")

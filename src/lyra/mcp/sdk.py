@@ -3,6 +3,8 @@
 It also answers a server's requests to its client. A form for a person is answered by `elicit(message, schema)` with the
 values, or None to decline; a page that a person should open is always declined. Text of a model comes from
 `sample(request)`, or None to refuse. `callback_routes` finds the process that answers.
+
+It stands alone so that the MCP SDK is imported at its first use.
 """
 
 from __future__ import annotations

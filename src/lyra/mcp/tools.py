@@ -61,7 +61,7 @@ def _walk_repeated(schema: Any) -> Iterator[Any]:
 
 
 def problem(schema: Any) -> str | None:
-    """Why this cannot be the schema of a tool's arguments; None if it can."""
+    """Return why this cannot be the schema of a tool's arguments; None if it can."""
     if not isinstance(schema, Mapping) or schema.get("type") != "object":
         return "its schema does not describe an object"
     if is_nested_deeper(schema, VALUE_DEPTH_MAX - 1):

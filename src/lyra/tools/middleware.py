@@ -94,7 +94,8 @@ def timeout(seconds: float) -> Middleware:
 
 
 def rate_limit(limit: RateLimit | int | dict[str, Any], *, per_tool: bool = False, clock: Clock = _CLOCK) -> Middleware:
-    """So many calls a minute (a number, or a RateLimit of requests), of all tools together or of each (`per_tool`).
+    """Allow so many calls a minute (a number, or a RateLimit of requests), of all tools together or of each
+    (`per_tool`).
 
     Where the limit's strategy is `reject` a call too many raises RateLimited; else it waits its turn.
     """

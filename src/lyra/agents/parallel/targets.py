@@ -98,7 +98,8 @@ class AgentCall:
     # ------------------------------------------------------------ ahead of its turn
 
     def why_not(self, *, is_due: bool = False) -> str:
-        """Why the call has to wait for its turn; "" if it may be early, or is due and others may run beside it."""
+        """Return why the call has to wait for its turn; "" if it may be early, or is due and others may run beside
+        it."""
         agent = self.agent
         why = self._why_not_with(is_due=is_due)
         if why:

@@ -251,7 +251,7 @@ def _with_notes(result: ToolResult, notes: list[str]) -> ToolResult:
 
 
 async def check_cut(turn: Turn, trigger: str) -> str | None:
-    """Why the conversation may not be shortened now; None where it may."""
+    """Return why the conversation may not be shortened now; None where it may."""
     outcome = await fire(turn, "PreCompact", {"trigger": trigger, "messages": len(turn.session.messages)})
     if outcome is None or outcome.decision != "deny":
         return None
@@ -265,7 +265,7 @@ async def context_after_cut(turn: Turn) -> str:
 
 
 async def check_stop(turn: Turn, text: str) -> str | None:
-    """Why the turn may not end with this answer; None where it may."""
+    """Return why the turn may not end with this answer; None where it may."""
     refusals = turn.refusals
     event = turn.hook_event("Stop", "SubagentStop")
     outcome = await fire(turn, event, {"text": text, "refusals": refusals})

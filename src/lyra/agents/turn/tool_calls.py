@@ -209,7 +209,7 @@ async def _call(turn: Turn, asked: ToolCall) -> ToolResult:
 
 
 def _problem(session: AgentSession, call: ToolCall, tool: Tool | None) -> str:
-    """Why there is no such tool for the model; "" where there is."""
+    """Return why there is no such tool for the model; "" where there is."""
     if tool is None:
         known = ", ".join(session.tools.names) or "none"
         return f"there is no tool {call.name!r}; there are: {known}"

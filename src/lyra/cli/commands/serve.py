@@ -94,7 +94,7 @@ def _tell(invocation: Invocation, text: str, level: int = logging.INFO) -> None:
 
 
 def _explain_loss(failure: LyraError) -> LyraError:
-    """Why the server ended by itself, for the person who started it."""
+    """Return why the server ended by itself, for the person who started it."""
     if not isinstance(failure, Conflict):
         return failure
     return Conflict(

@@ -151,7 +151,9 @@ _GROUPS: Final = ("day", "session", "model", "agent")
 
 @click.command(cls=CliCommand)
 @click.option("--days", type=click.IntRange(1, 36_500), default=30, show_default=True, help="How many days back.")
-@click.option("--by", type=click.Choice(_GROUPS), default="day", show_default=True, help="What is summed.")
+@click.option(
+    "--by", type=click.Choice(_GROUPS), default="day", show_default=True, help="The field that costs are summed by."
+)
 @json_option
 @click.pass_obj
 def usage(invocation: Invocation, *, days: int, by: Any, as_json: bool) -> None:

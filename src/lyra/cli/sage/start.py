@@ -57,10 +57,10 @@ def _enter(_ctx: click.Context, _param: click.Parameter, folder: str | None) -> 
 @click.command(cls=CliCommand, uses_trust=True)
 @click.argument("task", nargs=-1)
 @click.option("-p", "--print", "printed", is_flag=True, help="Do one task and print the answer; no questions.")
-@click.option("-c", "--continue", "continues", is_flag=True, help="Go on with the newest session of this folder.")
-@click.option("-r", "--resume", metavar="ID", help="Go on with a session; see sage sessions list.")
+@click.option("-c", "--continue", "continues", is_flag=True, help="Continue the newest session of this folder.")
+@click.option("-r", "--resume", metavar="ID", help="Continue a session; see sage sessions list.")
 @click.option("--fork", is_flag=True, help="With -c or -r: go on in a copy, and leave that session as it is.")
-@click.option("--fork-before", type=click.IntRange(1), metavar="N", help="The same from before turn N.")
+@click.option("--fork-before", type=click.IntRange(1), metavar="N", help="Like --fork, from before turn N.")
 @click.option("--title", default="", metavar="TEXT", help="The title of the session; with -c or -r its new one.")
 @click.option(
     "--working-dir",
@@ -78,7 +78,7 @@ def _enter(_ctx: click.Context, _param: click.Parameter, folder: str | None) -> 
     show_default=True,
     help="stream-json: requests on stdin, one JSON object a line, for several turns and for answers.",
 )
-@click.option("--stream-json", "streams", is_flag=True, help="The same as --output-format stream-json.")
+@click.option("--stream-json", "streams", is_flag=True, help="Short for --output-format stream-json.")
 @click.option(
     "--output-mode",
     "mode_of_text",

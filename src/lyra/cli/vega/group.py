@@ -2,6 +2,8 @@
 
 `COMMANDS` is the table; each row's module is imported when its command is called. Whatever they do is done by
 `lyra.vega`: here arguments are read and results shown. `files` is what they share.
+
+It stands alone so that `vega --help` imports no command.
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ _LOOK_S: Final = 0.3
 
 @click.command(cls=CliCommand)
 @target_argument
-@click.option("-f", "--follow", is_flag=True, help="Go on with what happens from now on, until Ctrl-C.")
+@click.option("-f", "--follow", is_flag=True, help="Keep printing new entries until Ctrl-C.")
 @click.option("-n", "--last", type=click.IntRange(min=0), metavar="N", help="Begin with the last N.")
 @click.option("--after", type=click.IntRange(min=0), default=0, metavar="SEQ", help="Begin after this one.")
 @click.option("--pid", metavar="PID", help="Only those of this process.")

@@ -274,7 +274,7 @@ def normal(kind: str, scope: str) -> str:
 
 
 def problem(kind: str, scope: str) -> str | None:
-    """Why the meaning of a scope is not certain, or None. Such a request is denied and such a rule refused."""
+    """Return why the meaning of a scope is not certain, or None. Such a request is denied and such a rule refused."""
     if BARRIER in scope:
         return "it contains a NUL character"
     if kind == "path" and scope != EVERYTHING:

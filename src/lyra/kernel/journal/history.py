@@ -322,7 +322,7 @@ def state_of(pid: str, data: bytes) -> ProcessState:
 
 
 def _fault(entry: Entry) -> str | None:
-    """Why an answer cannot be what its program asked for; the kernel itself uses these, so they have to fit."""
+    """Return why an answer cannot be what its program asked for; the kernel itself uses these, so they have to fit."""
     if entry.kind == "wait" and (entry.blob or entry.error is not None):  # read when it is asked for; an error instead
         return None
     wrong = rows.answer_fault(entry.kind, entry.name, entry.value)

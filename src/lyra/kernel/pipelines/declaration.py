@@ -125,7 +125,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return Retry(max_attempts=retries + 1, backoff=backoff, on=_RETRIED)
 
     def wrong_with(self, output: Mapping[str, Any]) -> str | None:
-        """Why an output does not fit this stage's declaration; None if it does."""
+        """Return why an output does not fit this stage's declaration; None if it does."""
         missing = [name for name in self.required_output_fields if name not in output]
         if missing:
             return f"has no {', '.join(missing)}"

@@ -264,7 +264,7 @@ def gather_state(session: Session, stage: AgentConfig, output: Mapping[str, Any]
 
 
 def unmergeable(session: Session, token: Token, output: Mapping[str, Any]) -> str | None:
-    """Why an output cannot be merged into the state, since merge_dict needs mappings; None if it can."""
+    """Return why an output cannot be merged into the state, since merge_dict needs mappings; None if it can."""
     stage = session.pipeline_config.by_name[token.stage]
     state = session.envelope.metadata.get("state", {})
     for key, value in gather_state(session, stage, output):

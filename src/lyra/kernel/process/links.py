@@ -180,8 +180,9 @@ class Links:
 
 
 def _make_linked_exit(pid: str, signal: ExitSignal, error: BaseException | None) -> ProcessExit:
-    """Why a link ended a process: in a chain of links the first process that ended, so that the text does not grow with
-    the chain. The text names no pids, since they differ between a plain and a durable run; the fields have them."""
+    """Return why a link ended a process: in a chain of links the first process that ended, so that the text does not
+    grow with the chain. The text names no pids, since they differ between a plain and a durable run; the fields have
+    them."""
     first = {"origin": signal.pid, "origin_reason": signal.reason, "cause": signal.message}
     if signal.reason == LINKED and isinstance(error, ProcessExit):
         first = {key: str(error.fields.get(key, "")) for key in first}

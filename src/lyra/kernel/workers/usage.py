@@ -251,7 +251,7 @@ class ResourceTracker(Subsystem):
         return QuotaResult(not reason, reason, usage, quota)
 
     def first_over(self, pid: str, *, timed: bool) -> str:
-        """Why a pid is over its quota; "" if it is not."""
+        """Return why a pid is over its quota; "" if it is not."""
         return first_over(self.get_usage(pid), self.get_quota(pid), timed=timed)
 
     def take(self, pid: str, amounts: dict[str, int]) -> None:

@@ -2,6 +2,8 @@
 
 `api = "responses"` chooses the Responses API; chat completions are the default, because all compatible servers have
 them. The wire formats are in `openai_chat` and `openai_responses`.
+
+It stands alone beside the modules of the other providers.
 """
 
 from __future__ import annotations

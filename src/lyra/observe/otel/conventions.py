@@ -49,7 +49,7 @@ def provider_and_model(model: str) -> tuple[str, str]:
 
 
 def error_type(kind: str, data: Mapping[str, Any]) -> str:
-    """Why a piece of work failed; "" where it did not."""
+    """Return why a piece of work failed; "" where it did not."""
     status = str(data.get("status", "ok"))
     if kind == "tool.called" and status != "ok":
         status = str(data.get("error") or status)

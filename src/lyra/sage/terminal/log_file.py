@@ -4,6 +4,8 @@
 among them. The file (LOG_FILE) is in the user's data folder, private, and begun anew when it has grown large.
 Well-known keys are masked in it. Where it cannot be written, log lines are dropped. What was logged about the session's
 store while it was opened (that it is not signed with the user's key) is for the user: `about_stores` has it.
+
+It stands alone so that logging is set up before the terminal is imported.
 """
 
 from __future__ import annotations

@@ -139,14 +139,14 @@ class TerminalQuestion:
 
     @property
     def why(self) -> list[str]:
-        """Why it is asked, and what the answers do."""
+        """The reason for the question, and what the answers do."""
         lines = exact_lines(str(self.line.get("message", "")))
         rule = self.line.get("rule")
         return [*lines, f"The rule: {exact(str(rule))}"] if rule else lines
 
     @property
     def reason(self) -> str:
-        """Why it is asked, in one line."""
+        """The reason for the question, in one line."""
         reason = self.line.get("reason")
         first = f"asked because {reason}" if reason else next(iter(self.why), "")
         return scrub(first).rstrip(".").replace("Asked", "asked", 1).split("\n")[0]

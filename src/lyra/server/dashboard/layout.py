@@ -110,7 +110,7 @@ def act_form(call: HttpCall, action: str, *children: Child, why_not: str = "", *
 
 
 def role_refusal(call: HttpCall) -> str:
-    """Why this person may change nothing; "" where they may."""
+    """Return why this person may change nothing; "" where they may."""
     return "" if call.caller.may_change else f"The role {call.caller.role} changes nothing"
 
 

@@ -1,5 +1,8 @@
 """The table of the pages, of their files and of their forms. A new page is a module of `pages`, a row
-here, and a link in `layout.NAV` unless another page leads to it."""
+here, and a link in `layout.NAV` unless another page leads to it.
+
+It stands alone as the one table that a new page is added to.
+"""
 
 from __future__ import annotations
 

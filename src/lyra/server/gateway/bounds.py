@@ -322,7 +322,9 @@ def _only_shortens(management: Any) -> bool:
 
 
 def _make_refusal(what: str, *, hint: str = "leave it out, or use a key without a budget") -> ConfigError:
-    return ConfigError(f"what {what} costs is not known before the call, so the key's budget cannot hold it", hint=hint)
+    return ConfigError(
+        f"the cost of {what} is not known before the call, so the budget of the key cannot be held to", hint=hint
+    )
 
 
 # ---------------------------------------------------------------- tool bounds

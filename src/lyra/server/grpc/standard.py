@@ -2,6 +2,8 @@
 
 `Health.Check` takes no token. `Health.Watch` and reflection do: they hold a stream open, or tell what there is. A watch
 sees NOT_SERVING while the server drains, and ends with it.
+
+It stands alone beside the modules of Lyra's own services.
 """
 
 from __future__ import annotations

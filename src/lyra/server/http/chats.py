@@ -153,7 +153,8 @@ class Chats:
         return 1
 
     def last_failure(self, session_id: str, caller: Caller) -> str:
-        """Why the last message of a session has no answer; "" where it has one, or the reason is not kept any more."""
+        """Return why the last message of a session has no answer; "" where it has one, or the reason is not kept any
+        more."""
         self.sessions.get(session_id, caller)
         stream = self._last_stream(session_id)
         return "" if stream is None else stream.failure

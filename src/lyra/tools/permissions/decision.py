@@ -191,7 +191,7 @@ class Permissions:
         return None
 
     def _asks_first(self, subject: Subject) -> str | None:
-        """Why a person is asked before a file is written, unless an answer names it: other programs obey it."""
+        """Return why a person is asked before a file is written, unless an answer names it: other programs obey it."""
         if subject.act != "write" or subject.value is None:
             return None
         roots = (self.workspace, *self.extra_folders, *self._helpers)

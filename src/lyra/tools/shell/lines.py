@@ -1,4 +1,7 @@
-"""Lines of a shell: a backslash at the end of one joins it with the next, before anything else is read."""
+"""Lines of a shell: a backslash at the end of one joins it with the next, before anything else is read.
+
+It stands alone below the readers of words and commands, which build on it.
+"""
 
 from __future__ import annotations
 

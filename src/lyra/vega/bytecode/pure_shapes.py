@@ -131,7 +131,7 @@ class _Bad(Exception):
 
 
 def complaint(program: Program, function: Function) -> str:
-    """Why a function's tree cannot be used; empty when it can."""
+    """Return why a function's tree cannot be used; empty when it can."""
     try:
         _Check(program, function).run()
     except _Bad as bad:

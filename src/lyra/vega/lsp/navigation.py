@@ -176,7 +176,8 @@ def rename(project: Project, path: str, offset: int, name: str) -> list[Place]:
 
 
 def _nothing_here(project: Project, path: str) -> str:
-    """Why nothing can be renamed at a place: in a text that cannot be read whole, perhaps only for that reason."""
+    """Return why nothing can be renamed at a place: in a text that cannot be read whole, perhaps only for that
+    reason."""
     known = project.analysis(path)
     if known is not None and known.parsed.problems:
         first = known.parsed.problems[0]

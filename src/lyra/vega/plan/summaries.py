@@ -266,7 +266,7 @@ class Summaries:
         return "ordered" if self.why_ordered(node, module) else "ask"
 
     def why_ordered(self, node: ast.Send, module: ModuleScope) -> str:
-        """Why a send waits for its turn; "" when it need not."""
+        """Return why a send waits for its turn; "" when it need not."""
         agents = self.targets.agents(node.target, module)
         if agents is None:
             return "the receiver is not known to be an agent that may be asked early"
@@ -348,7 +348,7 @@ class Summaries:
     # ------------------------------------------------------------ spawns
 
     def why_spawn_stays(self, node: ast.Spawn, module: ModuleScope) -> str:
-        """Why nothing may be asked across a spawn, as a plan says it; "" where it may."""
+        """Return why nothing may be asked across a spawn, as a plan says it; "" where it may."""
         meaning = module.meanings.get(id(node.target))
         if node.is_function or not isinstance(meaning, Symbol) or meaning.kind != "agent":
             return "what it starts is no agent"
@@ -389,7 +389,7 @@ class Summaries:
     # ------------------------------------------------------------ agents
 
     def why_agent_ordered(self, symbol: Symbol) -> str:
-        """Why an agent is asked in its turn; "" for one that may be asked early."""
+        """Return why an agent is asked in its turn; "" for one that may be asked early."""
         key = id(symbol.node)
         if key not in self._agents:
             self._agents[key] = f"a tool of {symbol.name} asks it"  # where it comes back here while it is looked at

@@ -246,7 +246,7 @@ _PLAIN = frozenset({type(None), bool, int, float, str, list, dict})
 
 
 def ended_because(reason: str, error: BaseException | None) -> str:
-    """Why a process ended, as a DOWN message says it."""
+    """Return why a process ended, as a DOWN message says it."""
     return reason if error is None else str(error)
 
 

@@ -331,7 +331,7 @@ def _key(process: Process) -> str:
 
 
 def _heaviest(limit: int, seen: list[_PictureEntry]) -> list[_PictureEntry]:
-    """So many of them, in the order in which they are."""
+    """Return the `limit` heaviest entries, in their own order."""
     if len(seen) <= limit:
         return seen
     chosen = nlargest(limit, range(len(seen)), key=lambda index: seen[index].weight)

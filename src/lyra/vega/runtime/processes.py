@@ -282,7 +282,7 @@ def _monitor(job: VegaJob, other: Process) -> None:
     process = _kernel_process(job, other, "monitor")
 
     def reason() -> str | None:
-        """Why it ended, of one that has."""
+        """Return why it ended, of one that has."""
         if process is None:
             return "noproc"
         return None if process.exit is None else ended_because(process.exit.reason, process.exit.error)

@@ -32,14 +32,14 @@ from lyra.vesper.values.outcome import Execution, NodeError
 from lyra.vesper.values.patterns import compile_pattern
 
 
-class Budget(Protocol):
+class SizeBudget(Protocol):
     execution: Execution
     memory: int
 
     def charge(self, part: ir.Step | ir.TypedExpression, count: int) -> None: ...
 
 
-def call_function(call: ir.FunctionCall, values: list[Any], budget: Budget) -> Any:
+def call_function(call: ir.FunctionCall, values: list[Any], budget: SizeBudget) -> Any:
     """Return the value of a call, its arguments evaluated."""
     function, row = call.function, FUNCTIONS[call.function]
     if row.charge:
@@ -57,7 +57,7 @@ def call_function(call: ir.FunctionCall, values: list[Any], budget: Budget) -> A
     return {"Numbers": _on_numbers, "Texts": _on_texts, "Lists and maps": _on_collections}[row.group](function, values)
 
 
-def _check_size(function: str, values: list[Any], budget: Budget) -> None:
+def _check_size(function: str, values: list[Any], budget: SizeBudget) -> None:
     """Raise an error where the result would be too large. Values of other types are left to the function."""
     size, limit = 0, budget.memory
     match function, values:

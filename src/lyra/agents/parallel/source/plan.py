@@ -66,7 +66,7 @@ def _below(function: Any, parallel: frozenset[str], *, is_given: bool) -> list[a
 
 
 def _no_def(decorator: ast.expr) -> str:
-    """Why a function below another decorator is refused."""
+    """Return why a function below another decorator is refused."""
     name = ast.unparse(_callee(decorator))
     if name in WRAPPERS:
         return f"it is a {name}; put `@{name}` above `@lyra.parallel`"

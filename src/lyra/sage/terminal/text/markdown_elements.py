@@ -1,6 +1,8 @@
 """The elements of Markdown that rich would show otherwise: plain headings, code without a background, plain bullets.
 
 Imports rich's Markdown, and with it the highlighter; only `markdown_view` imports this module, at its first use.
+
+It stands alone so that rich's Markdown is imported at its first use.
 """
 
 from __future__ import annotations

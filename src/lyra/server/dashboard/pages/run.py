@@ -304,7 +304,7 @@ _VEGA_REAL: Final = (
 
 
 def _why_no_fork(call: HttpCall, look: RunLook) -> str:
-    """Why the form is disabled; "" where it is not."""
+    """Return why the form is disabled; "" where it is not."""
     if not look.here:
         return "There is no step here: move the handle to one"
     if look.vega is None:
@@ -320,7 +320,7 @@ def _is_changeable(look: RunLook) -> bool:
 
 
 def _vega_refusal(look: RunLook) -> Html | None:
-    """Why a Vega run cannot be forked from here, and what to do instead."""
+    """Return why a Vega run cannot be forked from here, and what to do instead."""
     if look.vega is None or not look.here:
         return None
     if look.vega.missing:

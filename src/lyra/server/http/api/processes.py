@@ -154,7 +154,7 @@ def _place_after(rows: list[tuple[float, str]], after: str) -> int:
     except ValueError:
         colon, place = "", (0.0, "")
     if not colon:
-        raise ConfigError("after is what `next` of the page before says", key="after")
+        raise ConfigError("`after` takes the value of `next` from the page before", key="after")
     low, high = 0, len(rows)
     while low < high:
         middle = (low + high) // 2
@@ -333,7 +333,7 @@ class RestartTarget(NamedTuple):
 
 
 def why_no_restart(kernel: Kernel, pid: str) -> str:
-    """Why a process cannot be restarted; "" where it can."""
+    """Return why a process cannot be restarted; "" where it can."""
     child = _child(kernel, pid)
     return "No supervisor looks after this process" if child is None else child.refusal
 

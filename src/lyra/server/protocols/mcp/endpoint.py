@@ -1,4 +1,7 @@
-"""`POST /mcp`: an MCP client asks the agents of the server."""
+"""`POST /mcp`: an MCP client asks the agents of the server.
+
+It stands alone so that the server starts without the MCP SDK.
+"""
 
 from __future__ import annotations
 

@@ -79,7 +79,8 @@ class AgentSlot:
         self._wake()
 
     def _why_gone(self, process: KernelProcess) -> str:
-        """Why the agent ended; where its restarts were used up, how many there were and which settings say so."""
+        """Return why the agent ended; where its restarts were used up, how many there were and which settings say
+        so."""
         ended, guard = process.exit, process.parent
         why = "" if ended is None else f": {ended.error or ended.reason}"
         for end in (ended, guard.exit if guard is not None else None):
