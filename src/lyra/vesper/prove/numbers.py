@@ -125,6 +125,11 @@ class NumberEncoding:
                 self.axioms.append(implies(flag, self.is_large(NumberValue(term, False, scale))))
         return self._flags[key][0]
 
+    def fits(self, number: NumberValue) -> None:
+        """Know that a decimal has no more digits than it may have: it is one already."""
+        term = z3.simplify(number.term, som=True)
+        self._flags[term.get_id()] = FALSE, term
+
     def is_large(self, number: NumberValue) -> Term:
         limit = self.constant(_LARGE)
         return disj(self.less(limit, number), self.less(number, self.negated(limit)))

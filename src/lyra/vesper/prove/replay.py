@@ -25,17 +25,18 @@ from lyra.vesper.evidence.likely_inputs import LikelyInputs
 from lyra.vesper.evidence.worlds import RememberingWorld
 from lyra.vesper.reference.run import ReferenceWalk
 from lyra.vesper.values.json_values import json_shape
+from lyra.vesper.values.limits import DECIMAL_DIGITS_MAX
 from lyra.vesper.values.outcome import Execution, NodeError, Outcome, new_execution
 from lyra.vesper.values.types import Array, DecimalType, Nullable, RecordType, Scalar, ValueType
 
 _SEED: Final = 20_251_101
 _LIKELY: Final = 150
 _NEAR: Final = 60
-_EXTREMES: Final = ("1e9999", "-1e9999", "1e-9999", "0.00", "1e28")
-_MIXED: Final = 80  # inputs with several extremes at once
+_FULL_ENOUGH: Final = 12  # elements of a list, those of its lists counted
+_MIXED: Final = 60  # inputs with several extremes at once
 _LIST_ITEMS_MAX: Final = 300
 _WORLDS: Final = 4  # simulated surroundings that an input of a node that acts is tried in
-_BASES: Final = 8  # accepted inputs that extremes are put into, each with another way through the node
+_BASES: Final = 4  # accepted inputs that extremes are put into, each with another way through the node
 _REFUSED: Final = ("input", "precondition")
 
 
@@ -121,28 +122,41 @@ def candidates(replayer: InputReplayer, cases: Sequence[Mapping[str, Any]]) -> I
     rng, program = seeded(_SEED), replayer.program
     likely = LikelyInputs(program, cases, rng)
     bases: dict[frozenset[str], dict[str, Any]] = {}
+    lists: dict[str, dict[str, Any]] = {}  # for each list input, the accepted inputs with a long value of it
     rows = [*map(dict, cases), *(likely.row() for _ in range(_LIKELY)), *(likely.near_case() for _ in range(_NEAR))]
     for row in rows:
         plain = to_plain_json(row)
         if plain is None:
             continue
         yield plain
-        if len(bases) < _BASES:
-            for seen in replayer.run(plain)[:1]:
-                if seen.is_accepted:
-                    bases.setdefault(seen.reached, plain)
-    for base in bases.values():
+        for seen in replayer.run(plain)[:1]:
+            if seen.is_accepted and len(bases) < _BASES:
+                bases.setdefault(seen.reached, plain)
+            for item in program.inputs if seen.is_accepted else ():
+                fullness = _fullness(plain.get(item.name))
+                if 0 < fullness <= _FULL_ENOUGH and fullness > _fullness(lists.get(item.name, {}).get(item.name)):
+                    lists[item.name] = plain
+    numbers = _numbers(program)
+    some = list({id(base): base for base in (*bases.values(), *lists.values())}.values())
+    for base in some:
         for item in program.inputs:
             yield from ({**base, item.name: value} for value in _extremes(item.type, base.get(item.name)))
-    for number in range(_MIXED if bases else 0):
-        base = list(bases.values())[number % len(bases)]
-        yield {item.name: _mixed(item.type, base[item.name], rng) for item in program.inputs if item.name in base}
-    lengths = sorted({length for length in _lengths(program) if len(_EXTREMES) < length <= _LIST_ITEMS_MAX})
-    for base in list(bases.values())[-1:]:
-        for item in program.inputs:
-            items = base.get(item.name)
-            if isinstance(item.type, Array) and isinstance(items, list) and items:
-                yield from ({**base, item.name: [items[0]] * length} for length in lengths)
+    for number in range(_MIXED if some else 0):
+        base = some[number % len(some)]
+        yield {
+            item.name: _mixed(item.type, base[item.name], numbers, rng) for item in program.inputs if item.name in base
+        }
+    lengths = sorted({number + more for number in numbers for more in range(3) if 3 < number <= _LIST_ITEMS_MAX})
+    for name, base in lists.items():
+        yield from ({**base, name: [base[name][0]] * length} for length in lengths)
+
+
+def _fullness(value: Any) -> int:
+    """Return how many elements a list and the lists in it have; 0 where one of them has none."""
+    if not isinstance(value, list) or not value:
+        return 0
+    inner = [_fullness(item) for item in value if isinstance(item, list)]
+    return 0 if 0 in inner else len(value) + sum(inner)
 
 
 def to_plain_json(inputs: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -165,12 +179,19 @@ def _shape(value: Any) -> Any:
     return json_shape(value)
 
 
-def _lengths(program: ir.NodeProgram) -> Iterator[int]:
-    """Yield lengths around the numbers of a program."""
-    for part in parts_of(program):
-        number = part.value if isinstance(part, ir.Constant) else getattr(part, "max_iterations", None)
-        if isinstance(number, int) and not isinstance(number, bool):
-            yield from (number, number + 1, number + 2)
+def _numbers(program: ir.NodeProgram) -> list[int]:
+    """Return the whole numbers that a program names."""
+    numbers = {getattr(part, "max_iterations", None) for part in parts_of(program.steps)}
+    numbers |= {part.value for part in parts_of(program) if isinstance(part, ir.Constant)}
+    return sorted(number for number in numbers if isinstance(number, int) and not isinstance(number, bool))
+
+
+def _extreme_decimals(scale: int | None) -> tuple[str, ...]:
+    """Return decimals at the limits of digits."""
+    if scale is None:
+        return ("1e9999", "-1e9999", "1e-9999", "0.00", "1e28")
+    large = DECIMAL_DIGITS_MAX - scale  # digits before the point
+    return (f"9e{large - 1}", f"1e-{scale}", "0", "9" * large + ("." + "9" * scale if scale else ""))
 
 
 def _plain_type(kind: ValueType) -> ValueType:
@@ -180,28 +201,27 @@ def _plain_type(kind: ValueType) -> ValueType:
 def _extremes(kind: ValueType, base: Any) -> Iterator[Any]:
     """Yield values of a type with an extreme decimal in each place that takes one."""
     match _plain_type(kind):
-        case DecimalType():
-            yield from _EXTREMES
+        case DecimalType(scale=scale):
+            yield from _extreme_decimals(scale)
         case Array() as array if isinstance(base, list) and base:
             for value in _extremes(array.item, base[0]):
                 yield [value]
-                yield [value, value]
                 yield [value, *base[:2]]
         case RecordType() as record if isinstance(base, dict):
             for field in record.fields:
                 yield from ({**base, field.name: value} for value in _extremes(field.type, base.get(field.name)))
 
 
-def _mixed(kind: ValueType, base: Any, rng: Random) -> Any:
+def _mixed(kind: ValueType, base: Any, numbers: list[int], rng: Random) -> Any:
     """Return a value with extremes in some places."""
     match _plain_type(kind):
-        case DecimalType():
-            return rng.choice((base, "1e9999", "1e-9999", "0.01", "100", "1", "1e9000"))
+        case DecimalType(scale=scale):
+            return rng.choice((base, *_extreme_decimals(scale)[:3], *map(str, numbers[-6:])))
         case Array() as array if isinstance(base, list) and base:
-            return [_mixed(array.item, rng.choice(base), rng) for _ in range(rng.randrange(1, 4))]
+            return [_mixed(array.item, rng.choice(base), numbers, rng) for _ in range(rng.randrange(1, 4))]
         case RecordType() as record if isinstance(base, dict):
             fields = [field for field in record.fields if field.name in base]
-            return {**base, **{field.name: _mixed(field.type, base[field.name], rng) for field in fields}}
+            return {**base, **{field.name: _mixed(field.type, base[field.name], numbers, rng) for field in fields}}
         case Scalar(kind="integer"):
-            return rng.choice((base, 0, 1, 2))
+            return rng.choice((base, 1, 2, *numbers[-6:]))
     return base

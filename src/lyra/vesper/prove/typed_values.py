@@ -65,6 +65,7 @@ class TypedWalk(ListWalk):
             case DecimalType():
                 number = numbers.fresh(name, whole=False, scale=kind.scale)
                 numbers.note(number)
+                numbers.fits(number)
                 return number
             case Scalar(kind="duration"):
                 return numbers.fresh(name, whole=False, scale=None)
