@@ -184,8 +184,9 @@ def verify(ctx: click.Context, /, *, node: str, count: int | None, seed: int, as
 
     Only distinct inputs past the entry checks count. A node with few inputs is tried on all of them. The exit code is
     1 where the paths differ, where an accepted input breaks the node's own contract (which also refuses each mode above
-    shadow_direct), and where the node succeeded with no input. A node whose differential_tests are not enabled is compared only with -n. The store is opened when all is
-    compared, so that other commands work meanwhile; after Ctrl-C, what was compared so far is kept.
+    shadow_direct), and where the node succeeded with no input. A node whose differential_tests are not enabled is
+    compared only with -n. The store is opened when all is compared, so that other commands work meanwhile; after
+    Ctrl-C, what was compared so far is kept.
     """
     from lyra.vesper.evidence.differential import test_node, weak_evidence
     from lyra.vesper.prove.prover import join_evidence

@@ -429,7 +429,8 @@ _TABLE: Final = (
     _row(
         _D,
         "timestamp(text: text) -> timestamp?",
-        "the moment that a text names, as an input of type timestamp does, in UTC where it has no offset; null where it is none",
+        "the moment that a text names, in the form of an input of type timestamp, in UTC where it has no offset; null "
+        "where it is none",
         "timestamp('2024-02-29T12:00:00+01:00')",
         "timestamp('2024-02-29T11:00:00Z')",
     ),
