@@ -80,13 +80,13 @@ class NodeDocument:
         quoted = _QUOTED.match(rest)
         old = quoted[0] if quoted is not None else scalar.text if scalar is not None else ""
         if scalar is not None and old and rest.startswith(old):
-            new = value if isinstance(value, str) and _PLAIN_WORD.fullmatch(value) else _scalar_text(value)
-            at = lines[scalar.line - 1]
-            lines[scalar.line - 1] = f"{at[: scalar.column - 1]}{new}{rest[len(old) :]}"
-            changed = "".join(lines)
-            with suppress(ParseError):
-                if read_document(changed, self.file).data == _with_value(self.data, path, value):
-                    return changed
+            is_word = isinstance(value, str) and _PLAIN_WORD.fullmatch(value)
+            begin = lines[scalar.line - 1][: scalar.column - 1]
+            for new in ([value] if is_word else []) + [_scalar_text(value)]:
+                lines[scalar.line - 1] = f"{begin}{new}{rest[len(old) :]}"
+                with suppress(ParseError):
+                    if read_document("".join(lines), self.file).data == _with_value(self.data, path, value):
+                        return "".join(lines)
         raise ConfigError(f"{path_text(path)} cannot be changed in {self.file}", hint="edit the file by hand")
 
 

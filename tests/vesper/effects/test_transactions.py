@@ -16,11 +16,11 @@ import pytest
 
 from lyra import vesper
 from lyra.vesper.check.judge import program_of
+from lyra.vesper.direct import run as direct
 from lyra.vesper.effects.database import open_database
 from lyra.vesper.effects.request import EffectRequest, transact
 from lyra.vesper.evidence import differential
 from lyra.vesper.evidence.modes import ORDER
-from lyra.vesper.runtime.paths import DirectPath
 from lyra.vesper.runtime.recording import trace_data
 from tests.vesper.effects.shop import GRANT, NODE, make_tables, rows, runtime
 
@@ -66,11 +66,13 @@ def test_forty_threads_take_the_twenty_that_are_there(url: str, runtimes: int) -
         assert [one.evidence(node).divergences for one in opened] == [0] * runtimes
 
 
-class BreakingPath(DirectPath):
+class BreakingPath:
     """Breaks inside the transaction, behind its first write."""
 
+    run = staticmethod(direct.run)
+
     async def start(self, program: Any, inputs: Any, execution: Any, effects: Any) -> Any:
-        return await DirectPath().start(program, inputs, execution, _BreakingEffects(effects))
+        return await direct.start(program, inputs, execution, _BreakingEffects(effects))
 
 
 class _BreakingEffects:

@@ -171,21 +171,24 @@ class _DebugPrompt(TravelPrompt):
     # ------------------------------------------------------------------ moving
 
     def do_step(self, rest: str) -> CommandResult:
-        return self._move(self.count(rest), lambda: self._session.advance(1))
+        return self._move(self.count(rest), passes_over=False)
 
     def do_next(self, rest: str) -> CommandResult:
-        return self._move(self.count(rest), self._session.pass_over)
+        return self._move(self.count(rest), passes_over=True)
 
-    def _move(self, count: int, move: Any) -> CommandResult:
-        """Move so many times, or to the first breakpoint on the way."""
-        hit = None
+    def _move(self, count: int, *, passes_over: bool) -> CommandResult:
+        """Move on by so many steps, or to the first breakpoint on the way; on request past what is inside a step."""
         if self._is_at_end():
             return self._told("the execution has ended")
-        for _ in range(count):
-            move()
+        hit = None
+        while count and hit is None and not self._is_at_end():
+            here = self.travel.step_at(self.travel.position)
+            self.travel.advance(1)
             hit = self.breakpoints.stop_at(self.travel.position)
-            if hit is not None or self._is_at_end():
-                break
+            while passes_over and hit is None and here is not None and self._session.is_inside(here.what):
+                self.travel.advance(1)
+                hit = self.breakpoints.stop_at(self.travel.position)
+            count -= 1
         return self._show_stop(hit)
 
     def do_continue(self, rest: str) -> CommandResult:
@@ -254,17 +257,19 @@ class _DebugPrompt(TravelPrompt):
             values[name] = self._values(view)
             place = None if view is None else view.location
             data[name] = {"location": place, "variables": values[name], "call": calls.get(name)}
-        rows: list[tuple[str, str, bool]] = [(*(self._place(step.views[name]) for name in names), True)]  # type: ignore[list-item]
+        rows = [(self._place(step.views["python"]), self._place(step.views["direct"]), True)]
         known = list(dict.fromkeys((*values["python"], *values["direct"])))
         if known:
             rows.append(("Variables:", "Variables:", True))
         for name in known:
-            sides = [values[path].get(name) for path in names]
-            left, right = ("" if side is None else f"  {name}: {side}" for side in sides)
-            rows.append((left, right, None in sides or sides[0] == sides[1]))
+            left, right = (values[path].get(name) for path in names)
+            if {left, right} == {None, "null"}:  # a variable that was never written
+                continue
+            texts = ("" if value is None else f"  {name}: {value}" for value in (left, right))
+            rows.append((next(texts), next(texts), left == right or left is None or right is None))
         if calls:
-            rows.append(("About to call:", "About to call:", True))
-            rows.append((*(f"  {calls[name]}" if name in calls else "" for name in names), True))  # type: ignore[list-item]
+            left, right = (f"  {calls[name]}" if name in calls else "" for name in names)
+            rows += [("About to call:", "About to call:", True), (left, right, True)]
         lines = [f"break {reason}", *(f"  {note}" for note in notes), *side_by_side(rows)]
         return CommandResult("\n".join([*lines, ""]), data)
 

@@ -76,9 +76,9 @@ class EffectLog:
         error: EffectError | None = None,
         milliseconds: float = 0.0,
     ) -> None:
-        ending = (response,) if error is None else (None, error.kind, error.message, error.fields)
+        kind, message, fields = ("", "", {}) if error is None else (error.kind, error.message, error.fields)
         place = request.step, request.call_index, request_digest(request)
-        self.records.append(EffectRecord(*place, *ending, milliseconds=milliseconds))
+        self.records.append(EffectRecord(*place, response, kind, message, fields, milliseconds))
 
     def to_record(self, *, committed: bool) -> dict[str, Any]:
         """Return the effects as the response of a transaction."""

@@ -256,7 +256,7 @@ class NodeDebug(Travel):
         self._has_begun = True
         own = msgspec.structs.replace(execution, monotonic=SystemClock.monotonic)
         if effects is not None:
-            self._log = getattr(effects, "log", None) or EffectLog()
+            self._log = getattr(effects, "log", None)
             self._replay = ReplayEffects(EffectLog(), replayed=other.name)
         replay = self._replay
 
@@ -349,14 +349,10 @@ class NodeDebug(Travel):
                 return
             self.goto(self.position + 1)
 
-    def pass_over(self) -> None:
-        """Go on to the next step that is not inside the one at this position."""
-        here = self.step_at(self.position)
-        while here is not None:
-            self.advance(1)
-            now = self.steps[self.position - 1]
-            if now.kind == "end" or here.what not in self.enclosing.get(now.what, ()):
-                return
+    def is_inside(self, outer: str) -> bool:
+        """Return whether the step at this position stands inside another one."""
+        step = self.steps[self.position - 1]
+        return step.kind != "end" and outer in self.enclosing.get(step.what, ())
 
     def leave(self) -> None:
         """End the execution, if it has not ended, before anything else is done."""

@@ -272,8 +272,7 @@ class _EditedEffects:
         step.requests.append(request)
         if self._recorded.has(request):
             told.append(f"{request.kind}: from the journal")
-            record = self._recorded.record_of(request)
-            step.took(0.0 if record is None else record.milliseconds)
+            self._take_time(step, request)
             return await self._recorded.perform(request)
         if self._live is None:
             told.append(f"{request.kind}: refused, it was not recorded")
@@ -287,6 +286,12 @@ class _EditedEffects:
         finally:
             step.took(1_000 * (SystemClock.monotonic() - began))
 
+    def _take_time(self, step: ReplayedStep, request: EffectRequest) -> None:
+        """Add the time that an act took when it was performed, where that was measured."""
+        record = self._recorded.record_of(request)
+        if record is not None and record.milliseconds:
+            step.took(record.milliseconds)
+
     async def transact(self, request: EffectRequest, body: TransactionBody) -> TransactionEnd:
         """Return how the steps of a transaction end: over its record as long as no edit changes it, else performed as a
         whole."""
@@ -294,8 +299,7 @@ class _EditedEffects:
         request = replayer.changes_of_request(request)
         if self._recorded.has(request):
             replayer.steps[-1].effects.append(f"{request.kind}: from the journal")
-            known = self._recorded.record_of(request)
-            replayer.steps[-1].took(0.0 if known is None else known.milliseconds)
+            self._take_time(replayer.steps[-1], request)
             record = await self._recorded.perform(request)
             kept = _EditedEffects(replayer, None, ReplayEffects(EffectLog.from_record(record)))
             refused = replayer.refused

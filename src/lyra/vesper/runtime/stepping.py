@@ -53,10 +53,14 @@ class WatchedPath(CompiledPath[DirectProgram | PythonProgram]):
             return DirectProgram(program, self._watch)
         steps = steps_by_name(program)
         names = [entry.name for entry in program.inputs] + assigned_names(program.steps)
-        names += [step.variable for step in steps.values() if isinstance(step, ForEachStep)]
+        loops: dict[str, list[str]] = {}  # variables of the loops around a step
+        for loop in (step for step in steps.values() if isinstance(step, ForEachStep)):
+            for part in parts_of(loop.steps):
+                if isinstance(part, Step):
+                    loops.setdefault(part.name, []).append(loop.variable)
 
         def watch(step: str, variables: dict[str, Any]) -> None:
-            self._watch(steps[step], _own_values(names, variables))
+            self._watch(steps[step], _own_values([*names, *loops.get(step, ())], variables))
 
         return PythonProgram(program, watch)
 
