@@ -25,8 +25,17 @@ from lyra.cli.command_lines import (
     lines_of_file,
     print_answer,
 )
-from lyra.cli.vesper.node_files import input_options, inputs_of, node_named, runtime_of, runtime_options, say_problems
-from lyra.cli.vesper.replay import outcome_data, outcome_lines, shown_values
+from lyra.cli.vesper.node_files import (
+    input_options,
+    inputs_of,
+    node_named,
+    outcome_data,
+    outcome_lines,
+    runtime_of,
+    runtime_options,
+    say_problems,
+    shown_values,
+)
 from lyra.errors import ConfigError, SourceError
 
 if TYPE_CHECKING:
@@ -179,7 +188,7 @@ class _DebugPrompt(TravelPrompt):
     def _move(self, count: int, *, passes_over: bool) -> CommandResult:
         """Move on by so many steps, or to the first breakpoint on the way; on request past what is inside a step."""
         if self._is_at_end():
-            return self._told("the execution has ended")
+            return self._message("the execution has ended")
         hit = None
         while count and hit is None and not self._is_at_end():
             here = self.travel.step_at(self.travel.position)
@@ -192,7 +201,7 @@ class _DebugPrompt(TravelPrompt):
         return self._show_stop(hit)
 
     def do_continue(self, rest: str) -> CommandResult:
-        return self._told("the execution has ended") if self._is_at_end() else super().do_continue(rest)
+        return self._message("the execution has ended") if self._is_at_end() else super().do_continue(rest)
 
     def _is_at_end(self) -> bool:
         return self._session.is_over and self.travel.position == len(self.travel.steps)
@@ -202,7 +211,7 @@ class _DebugPrompt(TravelPrompt):
 
     def show_place(self, message: str = "step") -> CommandResult:
         if not self.travel.position:
-            return self._told("before the first step")
+            return self._message("before the first step")
         step = self._session.steps[self.travel.position - 1]
         if step.kind == "end" and message == "step":
             return self.outcome_result()
@@ -225,7 +234,7 @@ class _DebugPrompt(TravelPrompt):
         else:
             before = self._session.steps[step.number - 2].what if step.number > 1 else "the entry"
             for row in step.differences:
-                values = [self._shown({row["path"]: row[path]})[row["path"]] for path in ("python", "direct")]
+                values = [self._render({row["path"]: row[path]})[row["path"]] for path in ("python", "direct")]
                 notes.append(f"after {before}, {row['path']}: {' | '.join(values)}")
         if reason.startswith("watch "):
             text = reason.removeprefix("watch ")
@@ -282,7 +291,7 @@ class _DebugPrompt(TravelPrompt):
 
     def do_locals(self, _: str) -> CommandResult:
         if not self.travel.position:
-            return self._told("before the first step")
+            return self._message("before the first step")
         step = self._session.steps[self.travel.position - 1]
         if self._is_wide:
             return self._show_both(step, "step", [])
@@ -319,7 +328,7 @@ class _DebugPrompt(TravelPrompt):
         view = None if step is None else step.views[path or self._session.live.name]
         variables = {} if view is None else view.variables
         if text in variables:
-            return self._shown({text: variables[text]})[text]
+            return self._render({text: variables[text]})[text]
         program = self._session.program
         try:
             expression = typed_expression(text, self._session.node, program)
@@ -330,14 +339,14 @@ class _DebugPrompt(TravelPrompt):
         if names_in(expression) & sensitive_inputs(program):
             return REDACTED
         try:
-            return self._shown({"": self._session.evaluate(expression, variables)})[""]
+            return self._render({"": self._session.evaluate(expression, variables)})[""]
         except (NodeError, KeyError):
             return None
 
     def _values(self, view: PathView | None) -> dict[str, str]:
-        return {} if view is None else self._shown(view.variables)
+        return {} if view is None else self._render(view.variables)
 
-    def _shown(self, variables: Mapping[str, Any]) -> dict[str, str]:
+    def _render(self, variables: Mapping[str, Any]) -> dict[str, str]:
         return shown_values(self._session.program, variables, self._redaction)
 
     # ------------------------------------------------------------------ words
@@ -361,7 +370,7 @@ class _DebugPrompt(TravelPrompt):
         data = {**outcome_data(outcome, program, self._redaction), "trace_id": outcome.trace_id}
         return CommandResult("\n".join(lines), data)
 
-    def _told(self, text: str) -> CommandResult:
+    def _message(self, text: str) -> CommandResult:
         return CommandResult(text, {"message": text})
 
 

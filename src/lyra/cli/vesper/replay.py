@@ -29,15 +29,21 @@ from lyra.cli.command_lines import (
     answer_commands,
     print_answer,
 )
-from lyra.cli.vesper.node_files import node_named, runtime_of, runtime_options
+from lyra.cli.vesper.node_files import (
+    duration_words,
+    node_named,
+    outcome_data,
+    outcome_lines,
+    runtime_of,
+    runtime_options,
+    shown_values,
+)
 from lyra.errors import ConfigError, LyraError
 
 if TYPE_CHECKING:
     from lyra.observe.timeline.step import TravelStep
-    from lyra.vesper.ir import NodeProgram
     from lyra.vesper.runtime.replaying import NodeReplay
     from lyra.vesper.values.outcome import Outcome
-    from lyra.vesper.values.redaction import Redaction
 
 
 _PROMPT: Final = "(replay) "
@@ -276,39 +282,3 @@ def _value(text: str, before: Any) -> Any:
     except (ValueError, RecursionError):
         return text
     return Decimal(value) if isinstance(before, Decimal) and type(value) is int else value
-
-
-# ---------------------------------------------------------------- words
-
-
-def duration_words(milliseconds: float) -> str:
-    return f"{milliseconds:.0f} ms" if milliseconds < 1_000 else f"{milliseconds / 1_000:.1f} s"
-
-
-VALUE_CHARS_MAX = 300  # of one value on the screen
-
-
-def outcome_data(outcome: Outcome, program: NodeProgram, redaction: Redaction) -> dict[str, Any]:
-    error = None if outcome.error is None else {"code": outcome.error.code, "message": outcome.error.message}
-    return {"status": outcome.status, "outputs": shown_values(program, outcome.outputs, redaction), "error": error}
-
-
-def outcome_lines(outcome: Outcome, program: NodeProgram, redaction: Redaction) -> list[str]:
-    failure = outcome.error
-    words = outcome.status + ("" if failure is None else f" {failure.code}: {failure.message}")
-    return [words, *(f"  {name}: {text}" for name, text in shown_values(program, outcome.outputs, redaction).items())]
-
-
-def shown_values(program: NodeProgram, variables: Mapping[str, Any], redaction: Redaction) -> dict[str, str]:
-    """Values as texts, without sensitive ones; long ones are cut."""
-    from lyra.vesper.runtime.privacy import sensitive_inputs
-    from lyra.vesper.values.json_values import json_shape
-    from lyra.vesper.values.redaction import REDACTED
-
-    names = sensitive_inputs(program) | {entry.name for entry in (*program.success, *program.error) if entry.sensitive}
-    texts: dict[str, str] = {}
-    for name, value in variables.items():
-        plain = REDACTED if name in names else json_shape(redaction.value(value))
-        text = plain if isinstance(plain, str) else msgspec.json.encode(plain).decode()
-        texts[name] = text if len(text) <= VALUE_CHARS_MAX else f"{text[:VALUE_CHARS_MAX]}…"
-    return texts

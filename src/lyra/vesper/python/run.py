@@ -125,13 +125,13 @@ def watch_steps(tree: ast.Module, program: NodeProgram) -> None:
 
 def watched_lines(tree: ast.Module) -> dict[str, str]:
     """Return the first line of code behind the call before each step."""
-    found: dict[str, str] = {}
+    lines: dict[str, str] = {}
     for block in (getattr(node, part, None) for node in ast.walk(tree) for part in ("body", "orelse", "finalbody")):
         for before, statement in pairwise(block if isinstance(block, list) else ()):
             match before:
                 case ast.Expr(ast.Call(ast.Name(id=word), [ast.Constant(str(step)), *_])) if word == WATCH_NAME:
-                    found[step] = ast.unparse(statement).partition("\n")[0]
-    return found
+                    lines[step] = ast.unparse(statement).partition("\n")[0]
+    return lines
 
 
 class _Watcher(ast.NodeTransformer):

@@ -278,8 +278,8 @@ class NodeDebug(Travel):
     @property
     def paths(self) -> dict[str, SteppedPath]:
         """Return the paths by name, Python first."""
-        found = [self.live] if self.other is None else [self.live, self.other]
-        return {path.name: path for path in sorted(found, key=lambda path: path.name, reverse=True)}
+        paths = [self.live] if self.other is None else [self.live, self.other]
+        return {path.name: path for path in sorted(paths, key=lambda path: path.name, reverse=True)}
 
     @property
     def is_over(self) -> bool:
@@ -431,7 +431,7 @@ class NodeDebug(Travel):
 
     def calls(self, step: DebugStep) -> dict[str, str]:
         """Return what each path is about to run: a line of the generated Python, or the operation of the node."""
-        found = {}
+        calls = {}
         for name, path in self.paths.items():
             view = step.views.get(name)
             if view is None or view.has_ended:
@@ -439,8 +439,8 @@ class NodeDebug(Travel):
             line = path.line_of(self.program, view.location) if name == "python" else ""
             acts = isinstance(self._steps[view.location], EffectStep | TransitionStep | TransactionStep)
             replayed = " (answered as the other path was)" if acts and path is self.other else ""
-            found[name] = (line or self.call_words(view.location)) + replayed
-        return found
+            calls[name] = (line or self.call_words(view.location)) + replayed
+        return calls
 
 
 # Settings of a step that say what it does, in the order in which they are told.
@@ -452,12 +452,12 @@ _TOLD_SETTINGS: Final = (
 
 def _enclosing(program: NodeProgram) -> dict[str, tuple[str, ...]]:
     """Return, for each step, the steps that it stands in."""
-    found: dict[str, tuple[str, ...]] = {}
+    outer_names: dict[str, tuple[str, ...]] = {}
     for outer in steps_by_name(program).values():
         for part in parts_of(outer):
             if isinstance(part, Step) and part is not outer:
-                found[part.name] = (*found.get(part.name, ()), outer.name)
-    return found
+                outer_names[part.name] = (*outer_names.get(part.name, ()), outer.name)
+    return outer_names
 
 
 # ---------------------------------------------------------------- breakpoints

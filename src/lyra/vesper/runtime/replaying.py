@@ -62,15 +62,15 @@ class ReplayedStep(TravelStep):
 
     def parameters(self) -> dict[str, Any]:
         """Return what can be changed in its request, by name."""
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for request in self.requests[-1:]:
             payload = request.payload if isinstance(request.payload, dict) else {}
             parts = [inner for key in _PARTS if isinstance(inner := payload.get(key), dict)]
-            found = {name: value for part in (payload, *reversed(parts)) for name, value in part.items()}
-            found = {name: value for name, value in found.items() if not isinstance(value, dict)}
+            values = {name: value for part in (payload, *reversed(parts)) for name, value in part.items()}
+            values = {name: value for name, value in values.items() if not isinstance(value, dict)}
             if request.timeout_s is not None:
-                found["timeout"] = f"{request.timeout_s:g}s"
-        return found
+                values["timeout"] = f"{request.timeout_s:g}s"
+        return values
 
 
 def trace_named(runtime: Runtime, trace_id: str) -> StoredTrace:
@@ -231,7 +231,7 @@ _TIMEOUTS: Final = ("timeout", "timeout_s")
 
 def _with_setting(node: Node, step: str, name: str, value: Any) -> str:
     """Return the text of a node with another value for a setting or a parameter of a step."""
-    declared = next((one for one in node.all_steps() if one.name == step), None)
+    declared = next((known for known in node.all_steps() if known.name == step), None)
     if declared is None:
         raise ConfigError(f"{node.node_id} has no step {step!r} any more", key="apply")
     if name in _TIMEOUTS:
