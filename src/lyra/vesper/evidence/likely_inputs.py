@@ -210,12 +210,13 @@ def _texts(room: Room, lengths: Room, boundaries: Boundaries) -> Draw:
     def foreign(rng: Random) -> str | None:
         """Return a text for a pattern that a step matches with, pieces in it, if it fits here."""
         text = rng.choice(others)(rng)
-        if text is not None and boundaries.pieces and rng.random() < _PIECES_SHARE:
+        if text is None:
+            return None
+        if boundaries.pieces and rng.random() < _PIECES_SHARE:
             text = insert_pieces(text, boundaries, rng)
-        is_fitting = text is not None and least <= len(text) <= max(most, least + 40 if lengths.high is None else most)
-        return (
-            text if is_fitting and all(pattern.search(text, 0, PATTERN_STEPS_MAX)[0] for pattern in required) else None
-        )
+        if not least <= len(text) <= max(most, least + 40 if lengths.high is None else most):
+            return None
+        return text if all(pattern.search(text, 0, PATTERN_STEPS_MAX)[0] for pattern in required) else None
 
     def draw(rng: Random) -> str:
         if others and rng.random() < _FOREIGN_SHARE and (text := foreign(rng)) is not None:
