@@ -16,8 +16,9 @@ from typing import Any
 from benchmarks.measure import Figure, Row, Size, Stopwatch, Timing, at_most, interleave
 from benchmarks.spawn import environment
 from benchmarks.vega_parser import program
+from lyra.lsp.texts import Document, Position, TextChange
 from lyra.vega.lsp.diagnostics import diagnose
-from lyra.vega.lsp.project import Document, Position, Project, TextChange
+from lyra.vega.lsp.project import Project
 from lyra.vega.lsp.tokens import coloured
 
 _URI = "file:///bench/large.vega"

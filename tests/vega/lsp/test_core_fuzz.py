@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from lyra.lsp.language import RenameRefused
+from lyra.lsp.texts import Document, TextChange, formatted
+from lyra.vega.format.formatter import format_source
 from lyra.vega.lsp.completion import complete
 from lyra.vega.lsp.diagnostics import diagnose, fixes_of
-from lyra.vega.lsp.features import formatted
 from lyra.vega.lsp.hover import hover, signature_help
-from lyra.vega.lsp.navigation import RenameRefused, definition, outline, references, rename
-from lyra.vega.lsp.project import Document, Project, TextChange
+from lyra.vega.lsp.navigation import definition, outline, references, rename
+from lyra.vega.lsp.project import Project
 from lyra.vega.lsp.tokens import coloured
 
 HERE = Path(__file__).parent.parent
@@ -58,7 +60,7 @@ def ask(project: Project, dice: random.Random) -> None:
         assert 0 <= token.at <= token.at + token.length <= size
     for entry in outline(known):
         assert 0 <= entry.at <= entry.name_at <= entry.name_end <= entry.end <= size
-    formatted(text)
+    formatted(text, format_source)
     for _ in range(6):
         offset = dice.randrange(size + 1)
         complete(project, PATH, offset)

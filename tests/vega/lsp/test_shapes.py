@@ -8,12 +8,12 @@ from types import ModuleType
 
 import pytest
 
+from lyra.lsp.texts import formatted
 from lyra.vega import format_source
 from lyra.vega.lsp.analysis import Analysis
-from lyra.vega.lsp.features import formatted
 from lyra.vega.lsp.hover import signature_help
+from lyra.vega.lsp.language import overlaps
 from lyra.vega.lsp.navigation import outline
-from lyra.vega.lsp.server import overlaps
 from lyra.vega.lsp.tokens import MODIFIERS, TYPES, coloured
 
 from .texts import project
@@ -125,7 +125,7 @@ def test_the_outline_is_what_a_file_declares():
 
 
 def laid_out(text: str) -> str:
-    for start, end, new in formatted(text):
+    for start, end, new in formatted(text, format_source):
         text = text[:start] + new + text[end:]
     return text
 
@@ -139,8 +139,8 @@ def test_a_text_gets_its_layout(text):
 
 def test_only_the_lines_that_change_are_touched():
     text = "let a = 1;\nlet   b = 2;\nlet c = 3;\n"
-    assert formatted(text) == [(11, 24, "let b = 2;\n")]
-    assert formatted("let a = 1;\n") == []
+    assert formatted(text, format_source) == [(11, 24, "let b = 2;\n")]
+    assert formatted("let a = 1;\n", format_source) == []
 
 
 def test_line_ends_stay_as_they_are():
@@ -148,7 +148,7 @@ def test_line_ends_stay_as_they_are():
 
 
 def test_a_broken_text_is_left_as_it_is():
-    assert formatted("let   a = ;\n") == []
+    assert formatted("let   a = ;\n", format_source) == []
 
 
 # ---------------------------------------------------------------- lenses

@@ -5,8 +5,9 @@ Words alone: strings, numbers and comments are the grammar's. A token never span
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
+from lyra.lsp.language import Coloured
 from lyra.vega.lsp.analysis import Analysis
 from lyra.vega.stdlib.table import LIBRARY
 from lyra.vega.syntax import ast
@@ -28,13 +29,6 @@ _ROLES: Final[dict[str, str]] = {
     "tool": "function",
     "variable": "variable",
 }
-
-
-class Coloured(NamedTuple):
-    at: int
-    length: int
-    type: str
-    modifiers: tuple[str, ...] = ()
 
 
 def coloured(analysis: Analysis) -> list[Coloured]:
