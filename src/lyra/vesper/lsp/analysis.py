@@ -105,7 +105,8 @@ class Analysis(Observer):
         self._starts = line_starts(self._clean)
         self.node: Node | None = None
         self.program: ir.NodeProgram | None = None
-        self.variables: dict[str, Variable] = {}
+        self.variables: dict[str, Variable] = {}  # by name: the type and the step of the last value
+        self._written: dict[Path, str] = {}  # step → the variable that it writes
         self._uses: dict[int, Use] = {}
         self._bound: list[_Bound] = []
         self._steps: dict[Path, VisibleNames] = {}
@@ -130,6 +131,7 @@ class Analysis(Observer):
 
     def bind(self, step: StepDeclaration, name: str, kind: ValueType) -> None:
         self.variables[name] = Variable(kind, step)
+        self._written[step.path] = name
 
     def use(self, term: Term, expression: ir.TypedExpression, scope: NameScope, site: TextSite) -> None:
         self._expressions.setdefault(site.path, VisibleNames(dict(scope.names), scope.element))
@@ -262,12 +264,11 @@ class Analysis(Observer):
         """The parts that name the variable of a step: its `output`, else its name."""
         assert self.node is not None
         paths: dict[Path, str] = {}
-        by_step = {variable.step.path: name for name, variable in self.variables.items()}
         for step in self.node.all_steps():
             setting = step.settings.get("output")
             if setting is not None:
                 paths[setting.path] = str(setting.value)
-            elif by_step.get(step.path) == step.name:
+            elif self._written.get(step.path) == step.name:
                 paths[(*step.path, "step")] = step.name
             extracted = step.settings.get("on_success")
             table = extracted.value.get("extract") if extracted and isinstance(extracted.value, dict) else None

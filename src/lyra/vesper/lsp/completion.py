@@ -21,6 +21,7 @@ from lyra.vesper.lsp.cursor import Cursor
 from lyra.vesper.lsp.schema import STEP_TEXTS, json_schema
 from lyra.vesper.nodes.model import Node
 from lyra.vesper.nodes.steps import OPERATIONS, STEP_KEYS, Operation
+from lyra.vesper.values.names import highest
 from lyra.vesper.values.outcome import CODES
 from lyra.vesper.values.types import SCALARS, MapType, RecordType, ValueType, describe, without_null
 
@@ -118,8 +119,8 @@ def _takes(operation: Operation, key: str) -> bool:
 
 
 def _inputs_of(place: _Place, step: Path, present: set[str]) -> Iterator[Item]:
-    read = place.callees.get(place.cursor.words.get((*step, "node_id"), ""))
-    node = read() if read is not None else None
+    node_id = highest(place.cursor.words.get((*step, "node_id"), ""), place.callees)
+    node = place.callees[node_id]() if node_id is not None else None
     for field in node.inputs if node is not None else ():
         if field.name not in present:
             yield Item(field.name, "field", field.type, field.description, f"{field.name}: ")
