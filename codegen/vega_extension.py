@@ -39,7 +39,9 @@ def files() -> dict[str, str]:
     return {
         "syntaxes/vega.tmLanguage.json": _text(grammar()),
         "snippets/vega.json": _text(snippets()),
-        "syntaxes/vesper.tmLanguage.json": _text({"scopeName": "source.vesper", "patterns": [{"include": "source.yaml"}]}),
+        "syntaxes/vesper.tmLanguage.json": _text(
+            {"scopeName": "source.vesper", "patterns": [{"include": "source.yaml"}]}
+        ),
         "schemas/vsp.schema.json": schema_text(),
     }
 
