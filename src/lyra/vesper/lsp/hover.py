@@ -42,8 +42,8 @@ def _name(known: Analysis, offset: int) -> Hover | None:
         kind = variable.type
     program = known.program
     if kind is None and program is not None:
-        declared = (*program.error, *program.success, *program.inputs)
-        kind = next((entry.type for entry in reversed(declared) if entry.name == found.symbol.name), None)
+        kinds = {entry.name: entry.type for entry in (*program.error, *program.success)}
+        kind = (kinds | {entry.name: entry.type for entry in program.inputs}).get(found.symbol.name)
     head = f"{found.symbol.name}: {describe(kind)}" if kind is not None else found.symbol.name
     return Hover(found.at, found.end, _code(head) + _origin(known, found.symbol.name))
 
