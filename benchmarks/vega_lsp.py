@@ -18,8 +18,8 @@ from benchmarks.spawn import environment
 from benchmarks.vega_parser import program
 from lyra.lsp.texts import Document, Position, TextChange
 from lyra.vega.lsp.diagnostics import diagnose
+from lyra.vega.lsp.language import coloured
 from lyra.vega.lsp.project import Project
-from lyra.vega.lsp.tokens import coloured
 
 _URI = "file:///bench/large.vega"
 _SERVER = "import sys; from lyra.cli.main import vega; sys.exit(vega())"

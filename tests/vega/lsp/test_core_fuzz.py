@@ -14,9 +14,9 @@ from lyra.vega.format.formatter import format_source
 from lyra.vega.lsp.completion import complete
 from lyra.vega.lsp.diagnostics import diagnose, fixes_of
 from lyra.vega.lsp.hover import hover, signature_help
+from lyra.vega.lsp.language import coloured
 from lyra.vega.lsp.navigation import definition, outline, references, rename
 from lyra.vega.lsp.project import Project
-from lyra.vega.lsp.tokens import coloured
 
 HERE = Path(__file__).parent.parent
 TEXTS = [

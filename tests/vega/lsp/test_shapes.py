@@ -12,9 +12,8 @@ from lyra.lsp.texts import formatted
 from lyra.vega import format_source
 from lyra.vega.lsp.analysis import Analysis
 from lyra.vega.lsp.hover import signature_help
-from lyra.vega.lsp.language import overlaps
+from lyra.vega.lsp.language import MODIFIERS, TYPES, coloured, overlaps
 from lyra.vega.lsp.navigation import outline
-from lyra.vega.lsp.tokens import MODIFIERS, TYPES, coloured
 
 from .texts import project
 

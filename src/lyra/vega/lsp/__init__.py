@@ -2,6 +2,6 @@
 
 The core is functions of a text and an offset that give plain data: `project` (files that import
 each other), `analysis` (one text: its tree, names, kinds), `index` (which name means what), `diagnostics`, `hover`,
-`completion` and `context`, `navigation`, `tokens`; `texts` is what is shown. `language` puts them together for the
+`completion` and `context`, `navigation`; `texts` is what is shown. `language` puts them together for the
 language server in `lyra.lsp`, which alone knows the protocol.
 """

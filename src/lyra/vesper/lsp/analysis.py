@@ -1,8 +1,8 @@
 """One text of a node, looked at: its remarks, the place of each part, and what each name in it stands for.
 
-An `Analysis` never changes; a changed text is a new one. The reader and the checker find the mistakes; as their
+An `NodeAnalysis` never changes; a changed text is a new one. The reader and the checker find the mistakes; as their
 `Observer` it learns which name of an expression is which variable and of which type. A name of a node (an input, a
-variable, an output) is one `Symbol` wherever it stands: a variable and an output of the same name are the same one,
+variable, an output) is one `NodeSymbol` wherever it stands: a variable and an output of the same name are the same one,
 since the end of a flow answers the one with the other. Elements of loops and transforms, and the names that quantifiers
 and lambdas bind, are symbols of their own, with the part of the file that they belong to.
 """
@@ -36,7 +36,7 @@ _TRANSFORM_NAMES: Final = ("record", ("function", "condition", "field", "group_b
 BOM: Final = "\ufeff"
 
 
-class Span(NamedTuple):
+class TextSpan(NamedTuple):
     """A key or a plain value in the text."""
 
     at: int
@@ -46,7 +46,7 @@ class Span(NamedTuple):
     text: str
 
 
-class Use(NamedTuple):
+class NameUse(NamedTuple):
     """A name in an expression. `kind` is variable, parameter, field or ambient."""
 
     at: int
@@ -58,7 +58,7 @@ class Use(NamedTuple):
     offset: int  # in the text of the expression
 
 
-class Symbol(NamedTuple):
+class NodeSymbol(NamedTuple):
     """What a name stands for; `owner` is the part to which a local name belongs."""
 
     name: str
@@ -68,11 +68,11 @@ class Symbol(NamedTuple):
 class Occurrence(NamedTuple):
     at: int
     end: int
-    symbol: Symbol
+    symbol: NodeSymbol
     is_declaration: bool
 
 
-class Variable(NamedTuple):
+class StepVariable(NamedTuple):
     type: ValueType
     step: StepDeclaration
 
@@ -94,7 +94,7 @@ class VisibleNames(NamedTuple):
     element: Element | None = None
 
 
-class Analysis(Observer):
+class NodeAnalysis(Observer):
     """See the module. `callees` gives the nodes that the text calls."""
 
     def __init__(self, text: str, file: str, callees: Callees | None = None) -> None:
@@ -105,9 +105,9 @@ class Analysis(Observer):
         self._starts = line_starts(self._clean)
         self.node: Node | None = None
         self.program: ir.NodeProgram | None = None
-        self.variables: dict[str, Variable] = {}  # by name: the type and the step of the last value
+        self.variables: dict[str, StepVariable] = {}  # by name: the type and the step of the last value
         self._written: dict[Path, str] = {}  # step → the variable that it writes
-        self._uses: dict[int, Use] = {}
+        self._uses: dict[int, NameUse] = {}
         self._bound: list[_Bound] = []
         self._steps: dict[Path, VisibleNames] = {}
         self._expressions: dict[Path, VisibleNames] = {}
@@ -130,7 +130,7 @@ class Analysis(Observer):
         self._steps[step.path] = VisibleNames(dict(scope.names), scope.element)
 
     def bind(self, step: StepDeclaration, name: str, kind: ValueType) -> None:
-        self.variables[name] = Variable(kind, step)
+        self.variables[name] = StepVariable(kind, step)
         self._written[step.path] = name
 
     def use(self, term: Term, expression: ir.TypedExpression, scope: NameScope, site: TextSite) -> None:
@@ -146,7 +146,7 @@ class Analysis(Observer):
             at = self._offset_in(site.path, offset)
             if kind and self.text.startswith(term.name, at):
                 end = at + len(term.name)
-                self._uses[at] = Use(at, end, term.name, kind, expression.type, site.path, offset)
+                self._uses[at] = NameUse(at, end, term.name, kind, expression.type, site.path, offset)
 
     def _offset_in(self, path: Path, offset: int) -> int:
         assert self.node is not None
@@ -159,7 +159,7 @@ class Analysis(Observer):
         return min(self._shift + start + column - 1, len(self.text))
 
     @cached_property
-    def spans(self) -> list[Span]:
+    def spans(self) -> list[TextSpan]:
         """All keys and plain values, in order of place; none where the text cannot be read."""
         if self.node is None:
             return []
@@ -169,14 +169,14 @@ class Analysis(Observer):
             return []
         return sorted(_spans(root, (), self._shift))
 
-    def span_at(self, offset: int) -> Span | None:
+    def span_at(self, offset: int) -> TextSpan | None:
         index = bisect_right(self.spans, offset, key=lambda span: span.at) - 1
         for span in reversed(self.spans[max(0, index - 1) : index + 1]):
             if span.at <= offset <= span.end:
                 return span
         return None
 
-    def use_at(self, offset: int) -> Use | None:
+    def use_at(self, offset: int) -> NameUse | None:
         return next((use for use in self._uses.values() if use.at <= offset <= use.end), None)
 
     # ------------------------------------------------------------ names
@@ -253,7 +253,7 @@ class Analysis(Observer):
                 bound.name, self._offset_in(bound.path, bound.at), self._offset_in(bound.path, bound.body_at)
             )
             if at >= 0:
-                symbol = Symbol(bound.name, (*bound.path, bound.body_at))
+                symbol = NodeSymbol(bound.name, (*bound.path, bound.body_at))
                 found[at] = Occurrence(at, at + len(bound.name), symbol, is_declaration=True)
         return sorted(found.values())
 
@@ -283,19 +283,19 @@ class Analysis(Observer):
     def _output_names(self) -> frozenset[str]:
         return frozenset(self._output_paths().values()) if self.node is not None else frozenset()
 
-    def _named_by(self, span: Span, outputs: dict[Path, str]) -> tuple[Symbol | None, bool]:
+    def _named_by(self, span: TextSpan, outputs: dict[Path, str]) -> tuple[NodeSymbol | None, bool]:
         """Return the symbol that a key or a value outside of expressions names, and whether it declares it."""
         path, name = span.path, span.text
         head, last = path[0], path[-1]
         if path in outputs and outputs[path] == name and span.is_key == (path[-2:-1] == ("extract",)):
-            return Symbol(name), True
+            return NodeSymbol(name), True
         if not isinstance(last, str) and not (head == "security" and "sensitive_data" in path) and "labels" not in path:
             return None, False
         if len(path) < 2 or not self._is_name(name):
             return None, False
         is_declared = any(path == field.path for field in self._all_fields())
         if span.is_key and is_declared:
-            return Symbol(name), True
+            return NodeSymbol(name), True
         if span.is_key:
             is_case = path[:2] == ("testing", "test_cases")
             around = self._by_path.get(path[:-2])
@@ -305,20 +305,20 @@ class Analysis(Observer):
                 or (is_case and len(path) == 6 and path[3] == "expected_output" and path[4] in _ANSWER_KEYS)
                 or (head in ("flow", "error_handling") and path[-2] in _ANSWER_KEYS and last not in _ANSWER_KEYS)
             )
-            return (Symbol(name) if is_named else None), False
+            return (NodeSymbol(name) if is_named else None), False
         is_listed = path[:2] == ("security", "sensitive_data") or (head == "observability" and path[-2] == "labels")
-        return (Symbol(name) if is_listed else None), False
+        return (NodeSymbol(name) if is_listed else None), False
 
     def _all_fields(self) -> tuple[FieldDeclaration, ...]:
         assert self.node is not None
         return (*self.node.inputs, *self.node.success, *self.node.error)
 
-    def _symbol_of(self, use: Use) -> Symbol | None:
+    def _symbol_of(self, use: NameUse) -> NodeSymbol | None:
         if use.kind != "variable" or use.path[0] == "types":
             return None
         for bound in reversed(self._bound):
             if (bound.path, bound.name) == (use.path, use.name) and bound.body_at <= use.offset < bound.body_end:
-                return Symbol(use.name, (*use.path, bound.body_at))
+                return NodeSymbol(use.name, (*use.path, bound.body_at))
         path: Path = use.path
         while (step := self.step_around(path)) is not None:
             for symbol, _ in self._locals_of(step):
@@ -330,9 +330,9 @@ class Analysis(Observer):
                 if symbol.name == use.name and inside:
                     return symbol
             path = step.path[:-1]
-        return Symbol(use.name) if self._is_name(use.name) else None
+        return NodeSymbol(use.name) if self._is_name(use.name) else None
 
-    def _locals_of(self, step: StepDeclaration | None) -> Iterator[tuple[Symbol, Path]]:
+    def _locals_of(self, step: StepDeclaration | None) -> Iterator[tuple[NodeSymbol, Path]]:
         """Yield the names that a step gives to elements, each with the part that says so; () where none does."""
         if step is None or step.operation not in ("for_each", "data_transform"):
             return
@@ -340,14 +340,14 @@ class Analysis(Observer):
         for key in ("as", "accumulator"):
             setting = step.settings.get(key)
             if setting is not None and isinstance(setting.value, str):
-                yield Symbol(setting.value, (*step.path, key)), setting.path
+                yield NodeSymbol(setting.value, (*step.path, key)), setting.path
             elif key == "as" or step.settings.get("transform", None) is not None:
-                yield Symbol(default if key == "as" else key, (*step.path, key)), ()
+                yield NodeSymbol(default if key == "as" else key, (*step.path, key)), ()
         for key in keys:
             setting = step.settings.get(key)
             name = lambda_name(setting.value) if setting is not None else None
             if setting is not None and name is not None:
-                yield Symbol(name, (*step.path, key)), setting.path
+                yield NodeSymbol(name, (*step.path, key)), setting.path
 
 
 def _local_names(step: StepDeclaration) -> tuple[str, tuple[str, ...]]:
@@ -365,12 +365,12 @@ def _kind_of(term: NameTerm | MemberTerm, expression: ir.TypedExpression, scope:
     return "field" if isinstance(expression, (ir.FieldOf, ir.Projection, ir.Length, ir.ItemOf)) else ""
 
 
-def _spans(collection: Collection, path: Path, shift: int) -> Iterator[Span]:
+def _spans(collection: Collection, path: Path, shift: int) -> Iterator[TextSpan]:
     for index, entry in enumerate(collection.entries):
         part: Path = (*path, index if entry.key is None else entry.key.value)
         if entry.key is not None:
-            yield Span(entry.key.start + shift, entry.key.end + shift, part, True, entry.key.value)
+            yield TextSpan(entry.key.start + shift, entry.key.end + shift, part, True, entry.key.value)
         if isinstance(entry.value, Collection):
             yield from _spans(entry.value, part, shift)
         elif entry.value.end > entry.value.start:
-            yield Span(entry.value.start + shift, entry.value.end + shift, part, False, entry.value.value)
+            yield TextSpan(entry.value.start + shift, entry.value.end + shift, part, False, entry.value.value)

@@ -16,8 +16,8 @@ from lyra.lsp.language import Item
 from lyra.vesper.check.types import element_of
 from lyra.vesper.expressions.functions import AGGREGATES, FORMS, FUNCTIONS, BuiltIn
 from lyra.vesper.expressions.parser import KEYWORDS
-from lyra.vesper.lsp.analysis import Analysis, VisibleNames
-from lyra.vesper.lsp.cursor import Cursor
+from lyra.vesper.lsp.analysis import NodeAnalysis, VisibleNames
+from lyra.vesper.lsp.cursor import TextCursor
 from lyra.vesper.lsp.schema import STEP_TEXTS, json_schema
 from lyra.vesper.nodes.model import Node
 from lyra.vesper.nodes.steps import OPERATIONS, STEP_KEYS, Operation
@@ -48,8 +48,8 @@ Callees = Mapping[str, Callable[[], Node | None]]  # reads the nodes that can be
 
 
 class _Place(NamedTuple):
-    known: Analysis
-    cursor: Cursor
+    known: NodeAnalysis
+    cursor: TextCursor
     callees: Callees
 
     @property
@@ -65,7 +65,7 @@ class _Place(NamedTuple):
         return self.cursor.words.get((*step, "operation"), "")
 
 
-def complete(known: Analysis, cursor: Cursor, callees: Callees) -> list[Item]:
+def complete(known: NodeAnalysis, cursor: TextCursor, callees: Callees) -> list[Item]:
     """Return everything that may stand at a cursor; the editor chooses by what is written already."""
     place = _Place(known, cursor, callees)
     items: list[Item] = []

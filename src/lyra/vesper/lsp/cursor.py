@@ -23,7 +23,7 @@ _CHARS_MAX: Final = 1 << 20  # of a text that is looked at
 _DEPTH_MAX: Final = 200
 
 
-class Cursor(msgspec.Struct):
+class TextCursor(msgspec.Struct):
     """A place in a text. `path` names the mapping or list around a key, and the value itself elsewhere."""
 
     path: Path = ()
@@ -46,7 +46,7 @@ class _Scan:
         self.offset = offset
         self.frames: list[_Frame] = []
         self.block_indent = -1  # of the key whose text is a block
-        self.result = Cursor()
+        self.result = TextCursor()
         self.is_found = False
 
     @property
@@ -211,7 +211,7 @@ def _quote_end(text: str, position: int) -> int:
     return position
 
 
-def cursor_at(text: str, offset: int) -> Cursor:
+def cursor_at(text: str, offset: int) -> TextCursor:
     """Return the place of an offset in a text."""
     text = text[:_CHARS_MAX]
     scan = _Scan(min(offset, len(text)))

@@ -8,7 +8,7 @@ from typing import Final
 
 from lyra.lsp.language import Hover
 from lyra.vesper.expressions.functions import AGGREGATES, FUNCTIONS
-from lyra.vesper.lsp.analysis import Analysis, Span
+from lyra.vesper.lsp.analysis import NodeAnalysis, TextSpan
 from lyra.vesper.lsp.completion import function_text, is_type, key_text
 from lyra.vesper.nodes.model import Node
 from lyra.vesper.nodes.steps import operation_named
@@ -18,13 +18,13 @@ _CALL: Final = re.compile(r"([A-Za-z_]\w*)\s*\(")
 _LINE_MAX: Final = 400  # characters around a place in which a function's name is looked for
 
 
-def hover(known: Analysis, offset: int, node_of: Callable[[str], Node | None]) -> Hover | None:
+def hover(known: NodeAnalysis, offset: int, node_of: Callable[[str], Node | None]) -> Hover | None:
     """Return what is known about the place at an offset. `node_of` reads a node that is called."""
     span = known.span_at(offset)
     return _name(known, offset) or _function(known, offset, span) or (_part(known, span, node_of) if span else None)
 
 
-def _name(known: Analysis, offset: int) -> Hover | None:
+def _name(known: NodeAnalysis, offset: int) -> Hover | None:
     use = known.use_at(offset)
     if use is not None:
         origin = {"parameter": "a parameter of this step", "ambient": "supplied by the caller's context"}.get(
@@ -48,7 +48,7 @@ def _name(known: Analysis, offset: int) -> Hover | None:
     return Hover(found.at, found.end, _code(head) + _origin(known, found.symbol.name))
 
 
-def _origin(known: Analysis, name: str) -> str:
+def _origin(known: NodeAnalysis, name: str) -> str:
     """Say where a name comes from."""
     node, lines = known.node, []
     if node is None:
@@ -69,7 +69,7 @@ def _rule_text(rule: object) -> str:
     return ", ".join(f"{key}: {value}" for key, value in rule.items()) if isinstance(rule, dict) else str(rule)
 
 
-def _function(known: Analysis, offset: int, span: Span | None) -> Hover | None:
+def _function(known: NodeAnalysis, offset: int, span: TextSpan | None) -> Hover | None:
     if span is None or span.is_key:
         return None
     start = max(span.at, offset - _LINE_MAX)
@@ -84,7 +84,7 @@ def _function(known: Analysis, offset: int, span: Span | None) -> Hover | None:
     return None
 
 
-def _part(known: Analysis, span: Span, node_of: Callable[[str], Node | None]) -> Hover | None:
+def _part(known: NodeAnalysis, span: TextSpan, node_of: Callable[[str], Node | None]) -> Hover | None:
     """Describe a key, an operation, or a node that is called."""
     if span.is_key:
         text = key_text(span.path)

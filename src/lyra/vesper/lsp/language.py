@@ -20,7 +20,7 @@ from lyra.vesper.check.judge import lowered
 from lyra.vesper.format.layout import format_text
 from lyra.vesper.loading import Issue
 from lyra.vesper.lsp import naming
-from lyra.vesper.lsp.analysis import Analysis
+from lyra.vesper.lsp.analysis import NodeAnalysis
 from lyra.vesper.lsp.completion import complete
 from lyra.vesper.lsp.cursor import cursor_at
 from lyra.vesper.lsp.hover import hover
@@ -85,14 +85,14 @@ class VesperLanguage(Language):
     def __init__(self) -> None:
         self.nodes = NodeTexts()
         super().__init__(self.nodes)
-        self._analyses: dict[str, Analysis] = {}
-        self._readable: dict[str, Analysis] = {}  # the last one that had a node
+        self._analyses: dict[str, NodeAnalysis] = {}
+        self._readable: dict[str, NodeAnalysis] = {}  # the last one that had a node
 
     def forget(self, path: str) -> None:
         self._analyses.pop(path, None)
         self._readable.pop(path, None)
 
-    def analysis(self, path: str) -> Analysis:
+    def analysis(self, path: str) -> NodeAnalysis:
         """Return what is known of a file; made once for each text."""
         text = self.nodes.text(path) or ""
         known = self._analyses.get(path)
@@ -100,8 +100,8 @@ class VesperLanguage(Language):
             known = self._look(path, text)
         return known
 
-    def _look(self, path: str, text: str) -> Analysis:
-        known = self._analyses[path] = Analysis(text, path, partial(self._program, path))
+    def _look(self, path: str, text: str) -> NodeAnalysis:
+        known = self._analyses[path] = NodeAnalysis(text, path, partial(self._program, path))
         if known.node is not None:
             self._readable[path] = known
         return known
@@ -160,7 +160,7 @@ class VesperLanguage(Language):
         return naming.rename(self.analysis(path), offset, name)
 
 
-def _remark(known: Analysis, issue: Issue) -> Remark:
+def _remark(known: NodeAnalysis, issue: Issue) -> Remark:
     at = known.offset_of(issue.line, issue.column)
     span = known.span_at(at)
     if span is not None and span.at == at:

@@ -15,14 +15,14 @@ from lyra.lsp.language import OutlineEntry, RenameRefused
 from lyra.lsp.texts import Place
 from lyra.vesper.check.state import AMBIENT
 from lyra.vesper.expressions.parser import KEYWORDS
-from lyra.vesper.lsp.analysis import Analysis, Occurrence, Span
+from lyra.vesper.lsp.analysis import NodeAnalysis, Occurrence, TextSpan
 from lyra.vesper.nodes.model import StepDeclaration
 from lyra.vesper.values.names import is_identifier
 
 _WORDS: Final = frozenset(KEYWORDS | {"true", "false", "null", "success", "error"})
 
 
-def definition(known: Analysis, offset: int, file_of: Callable[[str], str | None]) -> Place | None:
+def definition(known: NodeAnalysis, offset: int, file_of: Callable[[str], str | None]) -> Place | None:
     """Find where the name under an offset is declared; of a node that is called, its file."""
     span = known.span_at(offset)
     if span is not None and not span.is_key and _names_node(span):
@@ -43,11 +43,11 @@ def definition(known: Analysis, offset: int, file_of: Callable[[str], str | None
     return _named_part(known, span) if span is not None and not span.is_key else None
 
 
-def _names_node(span: Span) -> bool:
+def _names_node(span: TextSpan) -> bool:
     return len(span.path) > 1 and (span.path[-1] == "node_id" or span.path[:2] == ("metadata", "dependencies"))
 
 
-def _default_place(known: Analysis, occurrence: Occurrence) -> Place | None:
+def _default_place(known: NodeAnalysis, occurrence: Occurrence) -> Place | None:
     """Return the step that gives a name without saying so: `item`, or the name of a step with other characters."""
     variable = known.variables.get(occurrence.symbol.name)
     path = occurrence.symbol.owner[:-1] if occurrence.symbol.owner else variable.step.path if variable else None
@@ -57,12 +57,12 @@ def _default_place(known: Analysis, occurrence: Occurrence) -> Place | None:
     return Place(known.file, offset, offset)
 
 
-def _key_place(known: Analysis, path: tuple[str | int, ...]) -> Place | None:
+def _key_place(known: NodeAnalysis, path: tuple[str | int, ...]) -> Place | None:
     span = next((span for span in known.spans if span.path == path and span.is_key), None)
     return Place(known.file, span.at, span.end) if span is not None else None
 
 
-def _named_part(known: Analysis, span: Span) -> Place | None:
+def _named_part(known: NodeAnalysis, span: TextSpan) -> Place | None:
     """Find a type or a state machine that a value names."""
     for word in re.findall(r"\w+", span.text):
         for section in ("types", "state_machines"):
@@ -73,7 +73,7 @@ def _named_part(known: Analysis, span: Span) -> Place | None:
     return None
 
 
-def references(known: Analysis, offset: int, *, with_declaration: bool) -> list[Place]:
+def references(known: NodeAnalysis, offset: int, *, with_declaration: bool) -> list[Place]:
     """Return every place where the symbol under an offset is written."""
     occurrence = known.occurrence_at(offset)
     if occurrence is None:
@@ -88,13 +88,13 @@ def references(known: Analysis, offset: int, *, with_declaration: bool) -> list[
 # ---------------------------------------------------------------- rename
 
 
-def find_renamed(known: Analysis, offset: int) -> tuple[Place, str] | None:
+def find_renamed(known: NodeAnalysis, offset: int) -> tuple[Place, str] | None:
     """Return the place and the name of what would be renamed; None where nothing can be."""
     found = known.occurrence_at(offset)
     return None if found is None else (Place(known.file, found.at, found.end), found.symbol.name)
 
 
-def rename(known: Analysis, offset: int, name: str) -> list[Place]:
+def rename(known: NodeAnalysis, offset: int, name: str) -> list[Place]:
     """Return every place to write the new name at; RenameRefused with the reason where it cannot be given."""
     found = known.occurrence_at(offset)
     if found is None:
@@ -111,14 +111,14 @@ def rename(known: Analysis, offset: int, name: str) -> list[Place]:
     text = known.text
     for item in reversed(places):
         text = text[: item.at] + name + text[item.end :]
-    after = Analysis(text, known.file)
-    before = Analysis(known.text, known.file)
+    after = NodeAnalysis(text, known.file)
+    before = NodeAnalysis(known.text, known.file)
     if _count_issues(after) != _count_issues(before) or not _is_same(before, after, places, name):
         raise RenameRefused(f"`{name}` would mean something else at one of these places")
     return [Place(known.file, item.at, item.end) for item in places]
 
 
-def _check_name(known: Analysis, old: str, name: str) -> None:
+def _check_name(known: NodeAnalysis, old: str, name: str) -> None:
     if not is_identifier(name):
         raise RenameRefused(f"`{name}` is no name: letters, digits and `_`, with no digit first")
     if name in _WORDS or name in AMBIENT:
@@ -137,11 +137,11 @@ def _check_name(known: Analysis, old: str, name: str) -> None:
         raise RenameRefused("`idempotency_key` is a name with a meaning: executions with the same key are one")
 
 
-def _count_issues(known: Analysis) -> Counter[str]:
+def _count_issues(known: NodeAnalysis) -> Counter[str]:
     return Counter(issue.code for issue in known.issues)
 
 
-def _is_same(before: Analysis, after: Analysis, places: list[Occurrence], name: str) -> bool:
+def _is_same(before: NodeAnalysis, after: NodeAnalysis, places: list[Occurrence], name: str) -> bool:
     """Return whether the new name stands exactly where the old one stood, and all others where they were."""
     shift = len(name) - len(places[0].symbol.name)
     starts = {item.at for item in places}
@@ -156,7 +156,7 @@ def _is_same(before: Analysis, after: Analysis, places: list[Occurrence], name: 
 # ---------------------------------------------------------------- outline
 
 
-def outline(known: Analysis) -> list[OutlineEntry]:
+def outline(known: NodeAnalysis) -> list[OutlineEntry]:
     """Return the sections of a file with their fields and steps."""
     if known.node is None or not known.spans:
         return []
@@ -180,14 +180,14 @@ def outline(known: Analysis) -> list[OutlineEntry]:
     return sections
 
 
-def _step_entry(known: Analysis, step: StepDeclaration, ends: dict[tuple[str | int, ...], int]) -> OutlineEntry:
+def _step_entry(known: NodeAnalysis, step: StepDeclaration, ends: dict[tuple[str | int, ...], int]) -> OutlineEntry:
     assert known.node is not None
     start = known.offset_of(*known.node.document.place(step.path))
     inside = [_step_entry(known, inner, ends) for block in step.blocks.values() for inner in block]
     return OutlineEntry(step.name or "?", "step", start, max(start, ends.get(step.path, start)), start, start, inside)
 
 
-def _ends(spans: list[Span]) -> dict[tuple[str | int, ...], int]:
+def _ends(spans: list[TextSpan]) -> dict[tuple[str | int, ...], int]:
     """Return where each part ends, with all that is inside it."""
     ends: dict[tuple[str | int, ...], int] = {}
     for span in spans:
