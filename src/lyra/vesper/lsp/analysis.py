@@ -143,10 +143,10 @@ class NodeAnalysis(Observer):
         elif isinstance(term, (NameTerm, MemberTerm)):
             kind = _kind_of(term, expression, scope)
             offset = site.offset + term.end - len(term.name)
-            at = self._offset_in(site.path, offset)
-            if kind and self.text.startswith(term.name, at):
-                end = at + len(term.name)
-                self._uses[at] = NameUse(at, end, term.name, kind, expression.type, site.path, offset)
+            start = self._offset_in(site.path, offset)
+            if kind and self.text.startswith(term.name, start):
+                end = start + len(term.name)
+                self._uses[start] = NameUse(start, end, term.name, kind, expression.type, site.path, offset)
 
     def _offset_in(self, path: Path, offset: int) -> int:
         assert self.node is not None
@@ -229,7 +229,7 @@ class NodeAnalysis(Observer):
     @cached_property
     def occurrences(self) -> list[Occurrence]:
         """Every place where a symbol is written, in order of place."""
-        found: dict[int, Occurrence] = {}
+        places: dict[int, Occurrence] = {}
         node = self.node
         if node is None:
             return []
@@ -241,21 +241,21 @@ class NodeAnalysis(Observer):
             if symbol is None:
                 symbol, is_declaration = self._named_by(span, outputs)
             if symbol is not None:
-                at = self.text.find(symbol.name, span.at, span.end)  # behind a quotation mark, where there is one
-                if at >= 0:
-                    found[at] = Occurrence(at, at + len(symbol.name), symbol, is_declaration)
+                start = self.text.find(symbol.name, span.at, span.end)  # behind a quotation mark, where there is one
+                if start >= 0:
+                    places[start] = Occurrence(start, start + len(symbol.name), symbol, is_declaration)
         for use in self._uses.values():
             symbol = self._symbol_of(use)
             if symbol is not None:
-                found[use.at] = Occurrence(use.at, use.end, symbol, is_declaration=False)
+                places[use.at] = Occurrence(use.at, use.end, symbol, is_declaration=False)
         for bound in self._bound:
-            at = self.text.find(
+            start = self.text.find(
                 bound.name, self._offset_in(bound.path, bound.at), self._offset_in(bound.path, bound.body_at)
             )
-            if at >= 0:
+            if start >= 0:
                 symbol = NodeSymbol(bound.name, (*bound.path, bound.body_at))
-                found[at] = Occurrence(at, at + len(bound.name), symbol, is_declaration=True)
-        return sorted(found.values())
+                places[start] = Occurrence(start, start + len(bound.name), symbol, is_declaration=True)
+        return sorted(places.values())
 
     def occurrence_at(self, offset: int) -> Occurrence | None:
         return next((item for item in self.occurrences if item.at <= offset <= item.end), None)

@@ -157,11 +157,11 @@ def _schemas_at(path: Path) -> list[dict[str, Any]]:
         inner: list[dict[str, Any]] = []
         for schema in schemas:
             if isinstance(part, int):
-                found = schema.get("items")
+                inner_schema = schema.get("items")
             else:
-                found = schema.get("properties", {}).get(part, schema.get("additionalProperties"))
-            if isinstance(found, dict):
-                inner += _choices(found)
+                inner_schema = schema.get("properties", {}).get(part, schema.get("additionalProperties"))
+            if isinstance(inner_schema, dict):
+                inner += _choices(inner_schema)
         schemas = inner
     return schemas
 

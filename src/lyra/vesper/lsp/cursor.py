@@ -60,7 +60,7 @@ class _Scan:
         if self.block_indent >= 0:
             if not content or indent > self.block_indent:
                 if has_cursor and (content or self.offset - start > self.block_indent):
-                    self.found(self.path, text[indent : self.offset - start], is_value=True)
+                    self.settle(self.path, text[indent : self.offset - start], is_value=True)
                 return
             self.block_indent = -1
         if has_cursor:
@@ -72,7 +72,7 @@ class _Scan:
         if not content or content.startswith("#"):
             if has_cursor and not content:
                 self.pop(indent)
-                self.found(self.path, "", is_key=True, is_value=True)
+                self.settle(self.path, "", is_key=True, is_value=True)
             return
         self.entries(text, indent, start, has_cursor=has_cursor)
 
@@ -91,7 +91,7 @@ class _Scan:
             while text[column : column + 1] == " ":
                 column += 1
             if has_cursor and end <= column:
-                self.found(self.path, "", is_key=True, is_value=True)
+                self.settle(self.path, "", is_key=True, is_value=True)
                 return
         match = _KEY.match(text, column)
         if match is None or len(self.frames) > _DEPTH_MAX:
@@ -99,7 +99,7 @@ class _Scan:
             return
         if has_cursor and end <= match.end(1):
             self.pop(column)
-            self.found(self.path, text[column:end], is_key=True)
+            self.settle(self.path, text[column:end], is_key=True)
             self.note(match[1])
             return
         self.pop(column)
@@ -139,13 +139,13 @@ class _Scan:
             return
         if not (self.frames and isinstance(self.frames[-1].part, int)):
             self.pop(column)
-        self.found(self.path, text, is_key=True, is_value=bool(self.frames))
+        self.settle(self.path, text, is_key=True, is_value=bool(self.frames))
 
     def value(self, text: str) -> None:
         if text[:1] in ("{", "["):
             self.flow(text, has_cursor=True)
         else:
-            self.found(self.path, text, is_value=True)
+            self.settle(self.path, text, is_value=True)
 
     def flow(self, text: str, *, has_cursor: bool = False) -> None:
         """Read a flow collection up to the end of a text; with the cursor there, what is open is around it."""
@@ -186,13 +186,13 @@ class _Scan:
 
     def _found_in_flow(self, path: list[str | int], open_marks: list[str], before: str) -> None:
         if not open_marks:
-            self.found(tuple(path), before, is_value=True)
+            self.settle(tuple(path), before, is_value=True)
         elif path[-1] == "":
-            self.found(tuple(path[:-1]), before, is_key=True)
+            self.settle(tuple(path[:-1]), before, is_key=True)
         else:
-            self.found(tuple(path), before, is_value=True)
+            self.settle(tuple(path), before, is_value=True)
 
-    def found(self, path: Path, before: str, *, is_key: bool = False, is_value: bool = False) -> None:
+    def settle(self, path: Path, before: str, *, is_key: bool = False, is_value: bool = False) -> None:
         result = self.result
         result.path, result.before, result.is_key, result.is_value = path, before, is_key, is_value
         self.is_found = True

@@ -33,19 +33,19 @@ def _name(known: NodeAnalysis, offset: int) -> Hover | None:
         if use.kind == "variable":
             origin = _origin(known, use.name)
         return Hover(use.at, use.end, _code(f"{use.name}: {describe(use.type)}") + origin)
-    found = known.occurrence_at(offset)
-    if found is None:
+    occurrence = known.occurrence_at(offset)
+    if occurrence is None:
         return None
-    kind = known.visible(found.symbol.owner).names.get(found.symbol.name) if found.symbol.owner else None
-    variable = known.variables.get(found.symbol.name)
+    kind = known.visible(occurrence.symbol.owner).names.get(occurrence.symbol.name) if occurrence.symbol.owner else None
+    variable = known.variables.get(occurrence.symbol.name)
     if kind is None and variable is not None:
         kind = variable.type
     program = known.program
     if kind is None and program is not None:
         kinds = {entry.name: entry.type for entry in (*program.error, *program.success)}
-        kind = (kinds | {entry.name: entry.type for entry in program.inputs}).get(found.symbol.name)
-    head = f"{found.symbol.name}: {describe(kind)}" if kind is not None else found.symbol.name
-    return Hover(found.at, found.end, _code(head) + _origin(known, found.symbol.name))
+        kind = (kinds | {entry.name: entry.type for entry in program.inputs}).get(occurrence.symbol.name)
+    head = f"{occurrence.symbol.name}: {describe(kind)}" if kind is not None else occurrence.symbol.name
+    return Hover(occurrence.at, occurrence.end, _code(head) + _origin(known, occurrence.symbol.name))
 
 
 def _origin(known: NodeAnalysis, name: str) -> str:

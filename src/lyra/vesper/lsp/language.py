@@ -161,13 +161,13 @@ class VesperLanguage(Language):
 
 
 def _remark(known: NodeAnalysis, issue: Issue) -> Remark:
-    at = known.offset_of(issue.line, issue.column)
-    span = known.span_at(at)
-    if span is not None and span.at == at:
+    start = known.offset_of(issue.line, issue.column)
+    span = known.span_at(start)
+    if span is not None and span.at == start:
         end = span.end
     else:
-        match = _WORD.match(known.text, at)
-        end = match.end() if match is not None else at
-    line_end = known.text.find("\n", at)
+        match = _WORD.match(known.text, start)
+        end = match.end() if match is not None else start
+    line_end = known.text.find("\n", start)
     end = min(end, line_end) if line_end >= 0 else end
-    return Remark(at, max(at, end), issue.message, issue.hint, issue.severity)
+    return Remark(start, max(start, end), issue.message, issue.hint, issue.severity)

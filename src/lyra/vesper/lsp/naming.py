@@ -90,18 +90,18 @@ def references(known: NodeAnalysis, offset: int, *, with_declaration: bool) -> l
 
 def find_renamed(known: NodeAnalysis, offset: int) -> tuple[Place, str] | None:
     """Return the place and the name of what would be renamed; None where nothing can be."""
-    found = known.occurrence_at(offset)
-    return None if found is None else (Place(known.file, found.at, found.end), found.symbol.name)
+    occurrence = known.occurrence_at(offset)
+    return None if occurrence is None else (Place(known.file, occurrence.at, occurrence.end), occurrence.symbol.name)
 
 
 def rename(known: NodeAnalysis, offset: int, name: str) -> list[Place]:
     """Return every place to write the new name at; RenameRefused with the reason where it cannot be given."""
-    found = known.occurrence_at(offset)
-    if found is None:
+    occurrence = known.occurrence_at(offset)
+    if occurrence is None:
         if known.node is None:
             raise RenameRefused(f"the file cannot be read, mend it first: {known.issues[0].message}")
         raise RenameRefused("there is no input, variable or output here; other names stay as they are")
-    symbol = found.symbol
+    symbol = occurrence.symbol
     if name == symbol.name:
         return []
     places = [item for item in known.occurrences if item.symbol == symbol]
