@@ -159,7 +159,7 @@ class Language:
         """Return the edits (from, to, new text) that give a file its layout."""
         raise NotImplementedError
 
-    def renamed(self, path: str, offset: int) -> tuple[Place, str] | None:
+    def find_name(self, path: str, offset: int) -> tuple[Place, str] | None:
         """Return what would be renamed: its place under the offset and its name; None where nothing can be."""
         raise NotImplementedError
 

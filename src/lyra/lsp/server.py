@@ -57,13 +57,13 @@ class EditorServer(LanguageServer):
         added = [path_of(folder.uri) for folder in event.added]
         self.texts.folders = [path for path in self.texts.folders if path not in gone] + added
 
-    def opened(self, item: types.TextDocumentItem) -> None:
+    def open(self, item: types.TextDocumentItem) -> None:
         path = path_of(item.uri)
         self.texts.put(Document(item.uri, path, item.text, version=item.version, encoding=self.texts.encoding))
         self._publish(path, thorough=True)
         self._later_others(path)
 
-    def changed(self, params: types.DidChangeTextDocumentParams) -> None:
+    def change(self, params: types.DidChangeTextDocumentParams) -> None:
         path = path_of(params.text_document.uri)
         document = self.texts.open.get(path)
         if document is None:
@@ -77,14 +77,14 @@ class EditorServer(LanguageServer):
         self._later(path, _MOMENT_S if took <= _QUICK_S else min(took, _MOMENT_S_MAX))
         self._later_others(path)
 
-    def saved(self, uri: str) -> None:
+    def save(self, uri: str) -> None:
         path = path_of(uri)
         if path in self.texts.open:
             self._publish(path, thorough=True)
         self.texts.changed()
         self._later_others(path)
 
-    def closed(self, uri: str) -> None:
+    def close(self, uri: str) -> None:
         path = path_of(uri)
         timer = self._timers.pop(path, None)
         if timer is not None:
@@ -196,19 +196,19 @@ def _initialize(server: EditorServer, params: types.InitializeParams) -> None:
 
 
 def _on_open(server: EditorServer, params: types.DidOpenTextDocumentParams) -> None:
-    server.opened(params.text_document)
+    server.open(params.text_document)
 
 
 def _on_change(server: EditorServer, params: types.DidChangeTextDocumentParams) -> None:
-    server.changed(params)
+    server.change(params)
 
 
 def _on_save(server: EditorServer, params: types.DidSaveTextDocumentParams) -> None:
-    server.saved(params.text_document.uri)
+    server.save(params.text_document.uri)
 
 
 def _on_close(server: EditorServer, params: types.DidCloseTextDocumentParams) -> None:
-    server.closed(params.text_document.uri)
+    server.close(params.text_document.uri)
 
 
 def _files(server: EditorServer, _params: types.DidChangeWatchedFilesParams) -> None:
@@ -322,7 +322,7 @@ def _format(server: EditorServer, params: types.DocumentFormattingParams) -> lis
 
 def _prepare(server: EditorServer, params: types.PrepareRenameParams) -> types.PrepareRenamePlaceholder | None:
     cursor = _cursor(server, params)
-    name_place = server.language.renamed(cursor.path, cursor.offset) if cursor is not None else None
+    name_place = server.language.find_name(cursor.path, cursor.offset) if cursor is not None else None
     if cursor is None or name_place is None:
         return None
     place, name = name_place
@@ -394,7 +394,7 @@ _REQUESTS: Final[dict[str, tuple[Callable[..., object], Callable[[EditorServer, 
     types.TEXT_DOCUMENT_COMPLETION: (Language.complete, _completion),
     types.TEXT_DOCUMENT_SIGNATURE_HELP: (Language.signature_help, _signature),
     types.TEXT_DOCUMENT_FORMATTING: (Language.format, _format),
-    types.TEXT_DOCUMENT_PREPARE_RENAME: (Language.renamed, _prepare),
+    types.TEXT_DOCUMENT_PREPARE_RENAME: (Language.find_name, _prepare),
     types.TEXT_DOCUMENT_RENAME: (Language.rename, _rename),
     types.TEXT_DOCUMENT_CODE_ACTION: (Language.fixes, _actions),
 }

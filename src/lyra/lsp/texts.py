@@ -1,7 +1,7 @@
 """The texts of an editor: those that are open, as they are on the screen, and those of the disk beside them.
 
 A file is known by its absolute path; a text that was never saved by its URI. What is open wins over what is on the
-disk, so that a change in one window is seen in the others before it is saved. `OpenTexts` keeps them, `formatted`
+disk, so that a change in one window is seen in the others before it is saved. `OpenTexts` keeps them, `format_edits`
 gives the change to another layout as an editor applies it. Nothing here knows a language or a protocol.
 """
 
@@ -223,7 +223,7 @@ def uri_of(path: str) -> str:
 # ---------------------------------------------------------------- edits
 
 
-def formatted(text: str, layout: Callable[[str], str]) -> list[tuple[int, int, str]]:
+def format_edits(text: str, layout: Callable[[str], str]) -> list[tuple[int, int, str]]:
     """Return the edits (from, to, new text) that give a text its layout: one at most, of the lines that differ, so that
     the cursor stays put. A text that cannot be read is left as it is, and so are its line ends."""
     ends = "\r\n" if "\r\n" in text else "\n"

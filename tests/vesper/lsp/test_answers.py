@@ -172,7 +172,7 @@ def test_references_are_all_places_of_the_name():
 
 def renamed(text: str, offset: int, name: str) -> str:
     language, _ = opened(text)
-    assert language.renamed(HERE, offset) is not None
+    assert language.find_name(HERE, offset) is not None
     for place in sorted(language.rename(HERE, offset, name), reverse=True):
         text = text[: place.at] + name + text[place.end :]
     return text
@@ -239,7 +239,7 @@ def test_what_has_no_name_of_its_own_is_refused():
     language, _ = opened()
     with pytest.raises(RenameRefused, match="no input, variable or output"):
         language.rename(HERE, at("intent"), "x")
-    assert language.renamed(HERE, at("intent")) is None
+    assert language.find_name(HERE, at("intent")) is None
     unnamed = replaced("    as: line\n", "").replace("line.price", "item.price")
     language, _ = opened(unnamed)
     with pytest.raises(RenameRefused, match="a name that the language gives"):

@@ -55,7 +55,7 @@ def ask_everything(text: str, offsets: list[int]) -> None:
         place = language.definition(HERE, offset)
         assert place is None or place.path != HERE or 0 <= place.at <= place.end <= len(text)
         language.references(HERE, offset, with_declaration=True)
-        language.renamed(HERE, offset)
+        language.find_name(HERE, offset)
         with suppress(RenameRefused):
             language.rename(HERE, offset, "another_name")
 

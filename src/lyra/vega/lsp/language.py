@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final
 from lyra.core.imported_node import NodeFile
 from lyra.errors import SourceError
 from lyra.lsp.language import Coloured, Fix, Hover, Item, Language, OutlineEntry, Remark, SignatureHelp
-from lyra.lsp.texts import Place, formatted
+from lyra.lsp.texts import Place, format_edits
 from lyra.vega.checker.checker import Load
 from lyra.vega.format.formatter import format_source
 from lyra.vega.lsp import completion, diagnostics, hover, navigation
@@ -79,15 +79,15 @@ class VegaLanguage(Language):
 
     def colours(self, path: str) -> list[Coloured]:
         known = self.project.analysis(path)
-        return coloured(known) if known is not None else []
+        return colour_words(known) if known is not None else []
 
     def complete(self, path: str, offset: int) -> list[Item]:
         return completion.complete(self.project, path, offset)
 
     def format(self, path: str) -> list[tuple[int, int, str]]:
-        return formatted(self.project.text(path) or "", format_source)
+        return format_edits(self.project.text(path) or "", format_source)
 
-    def renamed(self, path: str, offset: int) -> tuple[Place, str] | None:
+    def find_name(self, path: str, offset: int) -> tuple[Place, str] | None:
         return navigation.prepare(self.project, path, offset)
 
     def rename(self, path: str, offset: int, name: str) -> list[Place]:
@@ -140,7 +140,7 @@ def _text(call: dict[str, Any], group: list[dict[str, Any]]) -> str:
 # Words alone: strings, numbers and comments are the grammar's. A token never spans lines.
 
 
-def coloured(analysis: Analysis) -> list[Coloured]:
+def colour_words(analysis: Analysis) -> list[Coloured]:
     """Every word that has a meaning, in order of place."""
     index = analysis.index
     tokens: dict[int, Coloured] = {}

@@ -239,7 +239,7 @@ class NodeAnalysis(Observer):
             symbol = local_spans.get(span.path) if not span.is_key else None
             is_declaration = symbol is not None
             if symbol is None:
-                symbol, is_declaration = self._named_by(span, outputs)
+                symbol, is_declaration = self._find_symbol(span, outputs)
             if symbol is not None:
                 start = self.text.find(symbol.name, span.at, span.end)  # behind a quotation mark, where there is one
                 if start >= 0:
@@ -283,7 +283,7 @@ class NodeAnalysis(Observer):
     def _output_names(self) -> frozenset[str]:
         return frozenset(self._output_paths().values()) if self.node is not None else frozenset()
 
-    def _named_by(self, span: TextSpan, outputs: dict[Path, str]) -> tuple[NodeSymbol | None, bool]:
+    def _find_symbol(self, span: TextSpan, outputs: dict[Path, str]) -> tuple[NodeSymbol | None, bool]:
         """Return the symbol that a key or a value outside of expressions names, and whether it declares it."""
         path, name = span.path, span.text
         head, last = path[0], path[-1]

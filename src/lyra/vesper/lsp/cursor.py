@@ -95,7 +95,7 @@ class _Scan:
                 return
         match = _KEY.match(text, column)
         if match is None or len(self.frames) > _DEPTH_MAX:
-            self.plain(text[column:end], column, has_cursor=has_cursor)
+            self.read_plain(text[column:end], column, has_cursor=has_cursor)
             return
         if has_cursor and end <= match.end(1):
             self.pop(column)
@@ -128,7 +128,7 @@ class _Scan:
         else:
             self.frames.append(_Frame(column, 0))
 
-    def plain(self, text: str, column: int, *, has_cursor: bool) -> None:
+    def read_plain(self, text: str, column: int, *, has_cursor: bool) -> None:
         """Read what is no key: an item of a list, the next line of a text, or a key that is being written."""
         if not has_cursor:
             if text[:1] in ("{", "["):
@@ -178,13 +178,13 @@ class _Scan:
                 word_start = position + 1
             position += 1
         if has_cursor:
-            self._found_in_flow(path, open_marks, text[word_start:].lstrip(" "))
+            self._settle_in_flow(path, open_marks, text[word_start:].lstrip(" "))
 
     def _word(self, path: list[str | int], text: str) -> None:
         if text.strip() and path[-1] != "":
             self.result.words.setdefault(tuple(path), text.strip().strip("'\""))
 
-    def _found_in_flow(self, path: list[str | int], open_marks: list[str], before: str) -> None:
+    def _settle_in_flow(self, path: list[str | int], open_marks: list[str], before: str) -> None:
         if not open_marks:
             self.settle(tuple(path), before, is_value=True)
         elif path[-1] == "":

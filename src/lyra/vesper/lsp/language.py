@@ -14,7 +14,7 @@ from typing import ClassVar, Final
 
 from lyra.errors import ConfigError, LyraError
 from lyra.lsp.language import Fix, Hover, Item, Language, OutlineEntry, Remark, word_fixes
-from lyra.lsp.texts import OpenTexts, Place, formatted
+from lyra.lsp.texts import OpenTexts, Place, format_edits
 from lyra.vesper import ir
 from lyra.vesper.check.judge import lowered
 from lyra.vesper.format.layout import format_text
@@ -107,10 +107,10 @@ class VesperLanguage(Language):
         return known
 
     def _program(self, path: str, name: str) -> ir.NodeProgram | None:
-        node = self._called(path, name)
+        node = self._find_called(path, name)
         return None if node is None else lowered(node)
 
-    def _called(self, path: str, name: str) -> Node | None:
+    def _find_called(self, path: str, name: str) -> Node | None:
         file = self.nodes.file_of(path, name)
         return None if file is None else self.nodes.node(file)
 
@@ -130,7 +130,7 @@ class VesperLanguage(Language):
         return word_fixes(remark, self.nodes.text(path) or "")
 
     def hover(self, path: str, offset: int) -> Hover | None:
-        return hover(self.analysis(path), offset, partial(self._called, path))
+        return hover(self.analysis(path), offset, partial(self._find_called, path))
 
     def definition(self, path: str, offset: int) -> Place | None:
         return naming.definition(self.analysis(path), offset, partial(self.nodes.file_of, path))
@@ -151,9 +151,9 @@ class VesperLanguage(Language):
         return complete(known, cursor_at(self.nodes.text(path) or "", offset), callees)
 
     def format(self, path: str) -> list[tuple[int, int, str]]:
-        return formatted(self.nodes.text(path) or "", format_text)
+        return format_edits(self.nodes.text(path) or "", format_text)
 
-    def renamed(self, path: str, offset: int) -> tuple[Place, str] | None:
+    def find_name(self, path: str, offset: int) -> tuple[Place, str] | None:
         return naming.find_renamed(self.analysis(path), offset)
 
     def rename(self, path: str, offset: int, name: str) -> list[Place]:

@@ -40,7 +40,7 @@ def definition(known: NodeAnalysis, offset: int, file_of: Callable[[str], str | 
     step = known.step_around(use.path) if use is not None else None
     if use is not None and use.kind == "parameter" and step is not None and use.name in step.parameters:
         return _key_place(known, step.parameters[use.name].path)
-    return _named_part(known, span) if span is not None and not span.is_key else None
+    return _find_part(known, span) if span is not None and not span.is_key else None
 
 
 def _names_node(span: TextSpan) -> bool:
@@ -62,7 +62,7 @@ def _key_place(known: NodeAnalysis, path: tuple[str | int, ...]) -> Place | None
     return Place(known.file, span.at, span.end) if span is not None else None
 
 
-def _named_part(known: NodeAnalysis, span: TextSpan) -> Place | None:
+def _find_part(known: NodeAnalysis, span: TextSpan) -> Place | None:
     """Find a type or a state machine that a value names."""
     for word in re.findall(r"\w+", span.text):
         for section in ("types", "state_machines"):

@@ -216,9 +216,9 @@ def _sections(shapes: dict[str, Schema]) -> dict[str, Schema]:
         **{name: or_null(shapes[name]) for name in plain},
         "types": or_null(_types(shapes["types"])),
         "inputs": or_null(_FIELDS),
-        "outputs": {"anyOf": [_closed(dict.fromkeys(("success", "error"), or_null(_FIELDS))), or_null(_FIELDS)]},
+        "outputs": {"anyOf": [_close_keys(dict.fromkeys(("success", "error"), or_null(_FIELDS))), or_null(_FIELDS)]},
         "state_machines": or_null(_machines(shapes["state_machines"])),
-        "contracts": or_null(_closed(dict.fromkeys(contract_keys, or_null({"$ref": "#/$defs/conditions"})))),
+        "contracts": or_null(_close_keys(dict.fromkeys(contract_keys, or_null({"$ref": "#/$defs/conditions"})))),
         "flow": or_null(_STEPS),
         "error_handling": or_null({"type": "object", "additionalProperties": _rule_or_action()}),
         "security": or_null(_with(shapes["security"], {"sensitive_data": _flag_or_texts()})),
@@ -253,7 +253,7 @@ def _machines(shape: Schema) -> Schema:
     return {**shape, "additionalProperties": inner}
 
 
-def _closed(properties: dict[str, Schema]) -> Schema:
+def _close_keys(properties: dict[str, Schema]) -> Schema:
     """Return the schema of a mapping with these keys and no others."""
     return {"type": "object", "properties": properties, "additionalProperties": False}
 
@@ -298,7 +298,7 @@ def _rule() -> Schema:
         "timeout": or_null(_DURATION),
         "description": TEXT,
     }
-    return _closed({key: known.get(key, {}) for key in sorted(rules._KEYS)})
+    return _close_keys({key: known.get(key, {}) for key in sorted(rules._KEYS)})
 
 
 def _rule_or_action() -> Schema:
@@ -340,7 +340,7 @@ def _step_keys() -> dict[str, Schema]:
         "on_success": {"type": ["object", "null"]},
         "on_error": error_rules,
         "error_handling": error_rules,
-        "on_result": or_null(_closed(dict.fromkeys(("if_found", "if_empty"), or_null(_STEPS)))),
+        "on_result": or_null(_close_keys(dict.fromkeys(("if_found", "if_empty"), or_null(_STEPS)))),
         "timeout": or_null(_DURATION),
         "retry_policy": or_null({"$ref": "#/$defs/retry_policy"}),
         "output": {"type": ["string", "null"]},
