@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from lyra.vesper.nodes import Node
     from lyra.vesper.repository.folders import Repository
-    from lyra.vesper.runtime.debugger import ProfiledPath
     from lyra.vesper.runtime.runtime import Runtime
+    from lyra.vesper.runtime.stepping import ProfiledPath
     from lyra.vesper.values.outcome import Outcome
 
 
@@ -109,7 +109,7 @@ def run(
 
 
 def _profiled_path(name: str) -> ProfiledPath:
-    from lyra.vesper.runtime.debugger import ProfiledPath
+    from lyra.vesper.runtime.stepping import ProfiledPath
 
     return ProfiledPath(name)
 

@@ -122,6 +122,8 @@ class DoorEffects:
             self._ctx.grant.check(Capability.parse(right))
 
     async def _perform(self, request: EffectRequest, work: _Work) -> Any:
+        clock = self._ctx.own_process.core.clock
+        began = clock.monotonic()
         try:
             response = await self._do(request, work)
         except CapabilityDenied as error:
@@ -140,9 +142,9 @@ class DoorEffects:
             self.failure = error
             raise
         else:
-            self.log.add(request, response=response)
+            self.log.add(request, response=response, milliseconds=1_000 * (clock.monotonic() - began))
             return response
-        self.log.add(request, error=failure)
+        self.log.add(request, error=failure, milliseconds=1_000 * (clock.monotonic() - began))
         raise failure
 
     async def _do(self, request: EffectRequest, work: _Work) -> Any:
@@ -327,6 +329,12 @@ class ExecutionTime:
     def __call__(self) -> float:
         now = self._since if self._acts else self._monotonic()
         return now - self._waited_s
+
+    def extend(self, seconds: float) -> None:
+        """Leave out time in which a debugger held the execution."""
+        self._deadline += seconds
+        if not self._acts:  # the time of an act is left out already
+            self._waited_s += seconds
 
     @property
     def left_s(self) -> float:

@@ -57,6 +57,7 @@ KEPT_MAX: Final = 10
 _WATCHED_FIRST: Final = 2_000  # executions that are watched
 _WATCHED_OF: Final = 16  # of later ones, one in so many is
 _WATCHED_OF_MISSING: Final = 3  # as long as something is not reached
+_REPEATS_DRY: Final = 30  # inputs in a row that were tried before: then lists of inputs grow
 _REPEATS_MAX: Final = 300  # inputs in a row that were tried before: then there are no others
 # Codes with which a node breaks its own contract, unless it declares them as its errors.
 BREACHES: Final = frozenset({"postcondition_failed", "invariant_failed", "overflow", "type_error", "incomplete_output"})
@@ -303,6 +304,7 @@ class _Comparing:
         self.compared = self.divergences = self._repeats = 0
         self._watched_of = 1
         self._tried: set[int] = set()
+        self._is_dry = False  # most of what is drawn was tried before
         self._left = {input_key(inputs) for inputs in self.search.all_inputs or ()}
         self._guessed = pair._nodes.forms(program).guessed
         self._own_errors = _declared_codes(program)
@@ -322,11 +324,14 @@ class _Comparing:
 
     def compare_next(self) -> None:
         case = self.search.case()
+        if self._is_dry:
+            case = self.search.grow(case)
         key = input_key(
             case.inputs, (case.context, case.seed, case.script) if case.script or case.seed else case.context
         )
         if key in self._tried:
             self._repeats += 1
+            self._is_dry = self._is_dry or self._repeats >= _REPEATS_DRY
             return
         self._repeats = 0
         execution = self.contexts[case.context]

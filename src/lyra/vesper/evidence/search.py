@@ -28,6 +28,7 @@ from lyra.vesper.evidence.worlds import WorldAnswer
 _KEPT_MAX: Final = 400  # inputs that reached something new
 _RANDOM_BATCH: Final = 64
 _LEAVES_MAX: Final = 64  # values of one input that a change chooses from
+_GROWTH_MAX: Final = 12  # elements by which a list is made longer
 _MUTATED_SHARE: Final = 0.55
 _NEAR_SHARE: Final = 0.08  # inputs of test cases with one changed
 _RANDOM_SHARE: Final = 0.04  # of any inputs, wrong ones among them
@@ -92,6 +93,17 @@ class InputSearch:
                 self._batch = self._random.batch(_RANDOM_BATCH)
             return self._in_world(self._batch.pop())
         return self._in_world(self._likely.row())
+
+    def grow(self, case: SearchCase) -> SearchCase:
+        """Return an execution with one list of its inputs made longer: for a node with endless lists of few elements,
+        whose short ones are all tried."""
+        rng = self._rng
+        lists = [(path, value) for path, value in _leaves(case.inputs) if isinstance(value, list) and value]
+        if not lists:
+            return case
+        path, value = rng.choice(lists)
+        longer = value + rng.choices(value, k=rng.randrange(1, _GROWTH_MAX))
+        return msgspec.structs.replace(case, inputs=_put(case.inputs, path, longer))
 
     def learn(self, case: SearchCase, watched: Watched, answers: Mapping[tuple[str, int], WorldAnswer]) -> bool:
         """Keep a case that reached something new; returns whether it did."""

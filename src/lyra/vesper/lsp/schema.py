@@ -406,7 +406,7 @@ STEP_TEXTS: Final = {
     "on_error": "rules about errors of this step, tried in order",
     "on_failure": "what a validation that fails answers",
     "on_result": "steps for a query that has rows (`if_found`) or none (`if_empty`)",
-    "error_handling": "another name for on_error",
+    "error_handling": "another name for on_error; also a mapping of errors to their rules",
     "timeout": "a duration such as 30s",
     "retry_policy": "how often, and after which pauses, the step is tried again",
     "output": "the variable that holds the result",

@@ -183,7 +183,7 @@ class Comparisons:
         hidden: Collection[str],
     ) -> dict[str, Any]:
         """Return how both paths ended, without sensitive values, and the step after which their values differ."""
-        from lyra.vesper.runtime.debugger import step_of_parting
+        from lyra.vesper.runtime.stepping import step_of_parting
 
         redaction = redaction_of(program, inputs, hidden)
         rows: dict[str, Any] = {}

@@ -160,7 +160,7 @@ class Runtime:
         name = mode if mode is not None else self._comparisons.mode(program)
         settings = mode_named(name)
         number = next(self._numbers)
-        result_key = self._results.key(program, inputs, ambient) if program.idempotent else ""
+        result_key = self._results.key(program, inputs, ambient) if program.idempotent and watched is None else ""
         kept = self._results.find(result_key, program) if result_key else None
         grant = self.grant if caller is None else caller.grant
         if kept is not None and self._refusal(program, grant) is None:
