@@ -131,7 +131,7 @@ def watched_lines(tree: ast.Module) -> dict[str, str]:
             match before:
                 case ast.Expr(ast.Call(ast.Name(id=word), [ast.Constant(str(step)), *_])) if word == WATCH_NAME:
                     is_guarded = isinstance(statement, ast.Try)
-                    code = statement.body[0] if is_guarded else statement  # type: ignore[attr-defined]
+                    code = statement.body[0] if is_guarded else statement
                     lines[step] = ast.unparse(code).partition("\n")[0]
     return lines
 
