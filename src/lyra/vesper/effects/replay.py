@@ -160,7 +160,8 @@ class ReplayEffects:
         pair = (live, replayed) if self._replayed == "direct" else (replayed, live)
         self._mismatches.append(_mismatch(step, call_index, *pair))
 
-    def reported(self) -> list[dict[str, Any]]:
+    @property
+    def mismatches_so_far(self) -> list[dict[str, Any]]:
         """Return the mismatches of the requests so far."""
         return list(self._mismatches)
 

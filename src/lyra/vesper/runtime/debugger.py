@@ -375,7 +375,7 @@ class NodeDebug(Travel):
                 return []
             rows = [] if self._replay is None else self._replay.mismatches()[self._known_mismatches :]
             return compare_ends(ends[0], ends[1]) + rows
-        rows = [] if self._replay is None else self._replay.reported()[self._known_mismatches :]
+        rows = [] if self._replay is None else self._replay.mismatches_so_far[self._known_mismatches :]
         self._known_mismatches += len(rows)
         places = [f"{view.location} (ended)" if view.has_ended else view.location for view in (python, direct)]
         if places[0] != places[1] and not self._has_parted:
