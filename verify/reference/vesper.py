@@ -21,10 +21,10 @@ from lyra.vesper.check.semantics import NODE_TYPES
 from lyra.vesper.expressions import parser
 from lyra.vesper.expressions.functions import AGGREGATES, CHARS_A_STEP, DIRECTIVES, FORMS, FUNCTIONS
 from lyra.vesper.format.layout import KEY_ORDER
+from lyra.vesper.lsp.schema import SECTION_TEXTS, STEP_TEXTS, json_schema, schema_text
 from lyra.vesper.nodes.steps import CUSTOM, OPERATIONS, STEP_KEYS, Operation
 from lyra.vesper.values.outcome import CODES
 from lyra.vesper.values.types import SCALARS, describe
-from verify.reference.vsp_schema import SECTION_TEXTS, STEP_TEXTS, json_schema, schema_text
 
 Table = Callable[[tuple[str, ...], Sequence[tuple[str, ...]]], str]
 

@@ -358,6 +358,52 @@ def test_a_node_with_effects_is_given_what_it_needs(vesper, lyra, tmp_path):
         server.close()
 
 
+@PATHS
+def test_both_paths_of_a_payment_charge_once(vesper, lyra, tmp_path, path):
+    """Transitions, a query, a call, writes and an event: the paths agree at every step, and one of them acts."""
+    server = PaymentServer()
+    node = NODE.read_text(encoding="utf-8").replace(", guard: order_not_locked", "")
+    (lyra.folder / "payment.vsp").write_text(node, encoding="utf-8")
+    words = [word for name, value in request(7).items() for word in ("--input", f"{name}={value}")]
+    words += ["--database", make_database(tmp_path / "orders.db"), "--provider", f"stripe={server.url}"]
+    words += [word for right in GRANT for word in ("--grant", right)]
+    try:
+        typed = "step 50\ngoto 5\n"
+        done = vesper("debug", "payment.vsp", "--comparative", "--path", path, *words, typed=typed)
+        assert (done.returncode, len(server.requests)) == (0, 1), done.stdout + done.stderr
+        assert "break divergence" not in done.stdout
+    finally:
+        server.close()
+
+
+@pytest.mark.usefixtures("parting")
+def test_paths_that_ask_for_other_acts_part(vesper, lyra):
+    """At the step behind the act, whose request differs; the live path's was made."""
+    server = PaymentServer()
+    text = WAITING.replace('{amount: "{amount}"}}', '{amount: "{amount * 2}"}}', 1)
+    (lyra.folder / "waiting.vsp").write_text(text, encoding="utf-8")
+    words = ["--provider", f"stripe={server.url}", "--grant", "network.http_client.api.stripe.com", "-i", "amount=5"]
+    try:
+        done = vesper("debug", "waiting.vsp", "--comparative", "--break-on", "divergence", *words, typed="quit\n")
+    finally:
+        server.close()
+    assert "break divergence\n  after first, root.effects.first[0]: request " in done.stdout
+    assert "\nLocation: second " in done.stdout
+    assert [body["amount"] for _, body in server.requests] == [10]
+
+
+def test_a_path_that_crashes_parts_from_the_other(vesper, monkeypatch):
+    def crash(*_):
+        raise ZeroDivisionError("planted")
+
+    monkeypatch.setitem(numbers.OPERATIONS, "*", crash)
+    done = lines_of(vesper, "--comparative", "--break-on", "divergence", typed="continue\n" * 3)
+    assert "break divergence\n  after cost, location: add | cost (ended)\n" in done.stdout
+    assert "ZeroDivisionError: planted" in done.stdout
+    done = lines_of(vesper, "--path", "direct", typed="continue\n")
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (1, "error crash: ZeroDivisionError: planted")
+
+
 def test_inputs_by_name(vesper):
     for flag in ("-i", "--input"):
         done = vesper("debug", "discount.vsp", flag, "price=99.90", flag, "percent=10", typed="continue\n")

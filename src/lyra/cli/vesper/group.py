@@ -22,6 +22,7 @@ COMMANDS: Final[dict[str, Lazy]] = {
     "debug": Lazy("lyra.cli.vesper.debug", "Execute a node and stop at breakpoints, on one path or on both."),
     "divergences": Lazy("lyra.cli.vesper.divergences", "List the inputs for which the paths of a node differ."),
     "fmt": Lazy("lyra.cli.vesper.source", "Give files of nodes one layout; comments stay."),
+    "lsp": Lazy("lyra.cli.vesper.source", "Run the language server on stdin and stdout."),
     "mode": Lazy("lyra.cli.vesper.evidence", "Show or change the mode of a node."),
     "prove": Lazy("lyra.cli.vesper.prove", "Prove the contracts of a node, or find an input that breaks one."),
     "replay": Lazy("lyra.cli.vesper.replay", "Go through a stored execution, change it and run on."),

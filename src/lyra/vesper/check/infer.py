@@ -169,9 +169,9 @@ class Typing:
             case LiteralTerm():
                 return self._constant(term.value, site, term.start)
             case NameTerm():
-                return self._name(term, scope, site)
+                return self.state.note(term, self._name(term, scope, site), scope, site)
             case MemberTerm():
-                return self._member(term, scope, site)
+                return self.state.note(term, self._member(term, scope, site), scope, site)
             case IndexTerm():
                 return self._index(term, scope, site)
             case PlaceholderTerm():
@@ -191,7 +191,7 @@ class Typing:
                 test = ir.IsNull(type=BOOLEAN, operand=operand, place=place)
                 return ir.Not(type=BOOLEAN, operand=test, place=place) if term.negated else test
             case QuantifierTerm():
-                return self._quantifier(term, scope, site)
+                return self.state.note(term, self._quantifier(term, scope, site), scope, site)
             case CallTerm():
                 return self._call(term, scope, site)
             case StarTerm():

@@ -68,6 +68,7 @@ class Steps:
         return tuple(steps)
 
     def lower(self, step: StepDeclaration, scope: NameScope) -> Sequence[ir.Step]:
+        self.state.observer.enter(step, scope)
         operation = operation_named(step.operation)
         if operation is None:
             hint = close_to(step.operation, OPERATIONS) or f"the operations are {', '.join(OPERATIONS)}"
@@ -149,6 +150,7 @@ class Steps:
     def bind(self, step: StepDeclaration, kind: ValueType, scope: NameScope) -> str:
         """Write the step's variable."""
         name = self.output(step)
+        self.state.observer.bind(step, name, kind)
         self.write(name, kind, scope)
         return name
 

@@ -160,6 +160,11 @@ class ReplayEffects:
         pair = (live, replayed) if self._replayed == "direct" else (replayed, live)
         self._mismatches.append(_mismatch(step, call_index, *pair))
 
+    @property
+    def mismatches_so_far(self) -> list[dict[str, Any]]:
+        """Return the mismatches of the requests so far."""
+        return list(self._mismatches)
+
     def mismatches(self) -> list[dict[str, Any]]:
         """Return all mismatches, once the replaying path has ended; requests that it never made among them."""
         missing = [

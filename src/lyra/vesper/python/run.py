@@ -130,7 +130,9 @@ def watched_lines(tree: ast.Module) -> dict[str, str]:
         for before, statement in pairwise(block if isinstance(block, list) else ()):
             match before:
                 case ast.Expr(ast.Call(ast.Name(id=word), [ast.Constant(str(step)), *_])) if word == WATCH_NAME:
-                    lines[step] = ast.unparse(statement).partition("\n")[0]
+                    is_guarded = isinstance(statement, ast.Try)
+                    code = statement.body[0] if is_guarded else statement
+                    lines[step] = ast.unparse(code).partition("\n")[0]
     return lines
 
 

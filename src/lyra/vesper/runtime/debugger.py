@@ -215,7 +215,7 @@ class NodeDebug(Travel):
         self._threads: list[threading.Thread] = []
         self._execution = new_execution()
         self._log: EffectLog | None = None
-        self._known_records = 0
+        self._known_records = self._known_mismatches = 0
         self._replay: ReplayEffects | None = None
         self._has_begun = False  # the live path, and with it the other one
         self._is_ahead = False  # the live path has come to its next step, and the other one has still to follow
@@ -373,8 +373,10 @@ class NodeDebug(Travel):
             ends = self.paths["python"].ended, self.paths["direct"].ended
             if ends[0] is None or ends[1] is None:
                 return []
-            return compare_ends(ends[0], ends[1]) + ([] if self._replay is None else self._replay.mismatches())
-        rows = []
+            rows = [] if self._replay is None else self._replay.mismatches()[self._known_mismatches :]
+            return compare_ends(ends[0], ends[1]) + rows
+        rows = [] if self._replay is None else self._replay.mismatches_so_far[self._known_mismatches :]
+        self._known_mismatches += len(rows)
         places = [f"{view.location} (ended)" if view.has_ended else view.location for view in (python, direct)]
         if places[0] != places[1] and not self._has_parted:
             self._has_parted = True
