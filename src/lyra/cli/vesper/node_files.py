@@ -56,7 +56,8 @@ def input_options(function: Any) -> Any:
         "pairs",
         metavar="NAME=VALUE",
         multiple=True,
-        help="An input; VALUE is JSON where it can be read as JSON, else text.",
+        help="An input. VALUE is taken as it stands where the input is a text (string, enum, timestamp, bytes). Any "
+        "other is read as JSON, such as 5, 2.50, true or '[1, 2]', and is text where it is no JSON.",
     )(function)
     return click.option("--input-json", "document", metavar="JSON", help="All inputs as one JSON object.")(function)
 

@@ -7,6 +7,7 @@ undefined name raises UndefinedName: the contract is then unverifiable, not wron
 
 from __future__ import annotations
 
+from contextlib import suppress
 from decimal import Decimal
 from typing import Any, Final
 
@@ -111,11 +112,14 @@ class Typing:
         return expression
 
     def template(self, text: str, path: Path, scope: NameScope) -> ir.TypedExpression:
-        """Return a template: the typed value of a single placeholder, else a text."""
+        """Return a template: the typed value of a single placeholder, else a text. A text that is no template since it
+        writes out a record or a map, such as `{a: y}`, is an expression."""
         site = TextSite(path)
         try:
             template = parse_template(text)
         except ParseError as error:
+            with suppress(ParseError):
+                return self.term(parse_expression(text), scope, site)
             self.state.syntax(error, site)
             return _nothing()
         place = self.state.place(site, 0)

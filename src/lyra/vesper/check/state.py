@@ -44,6 +44,7 @@ from lyra.vesper.values.types import (
     describe,
     key_kind,
 )
+from lyra.vesper.values.zones import TIMESTAMP_TEXT
 
 
 class TextSite(msgspec.Struct, frozen=True):
@@ -211,7 +212,7 @@ def _duration(value: Any) -> Decimal | None:
 
 
 def _timestamp(value: Any) -> datetime | None:
-    if not isinstance(value, str):
+    if not isinstance(value, str) or not TIMESTAMP_TEXT.fullmatch(value):
         return None
     try:
         moment = datetime.fromisoformat(value)

@@ -54,6 +54,7 @@ _COMPILERS: Final[dict[RunPath, Callable[[NodeProgram], Any]]] = {
 # Functions that take a program and give inputs to begin with; see prove.prover.join_evidence.
 INPUT_MAKERS: Final[list[Callable[[NodeProgram], list[dict[str, Any]]]]] = []
 KEPT_MAX: Final = 10
+SUCCEEDING_SHARE: Final = 0.15  # of the inputs; below it a report says that it shows little
 _WATCHED_FIRST: Final = 2_000  # executions that are watched
 _WATCHED_OF: Final = 16  # of later ones, one in so many is
 _WATCHED_OF_MISSING: Final = 3  # as long as something is not reached
@@ -105,6 +106,18 @@ class ComparisonReport(msgspec.Struct, frozen=True):
         if self.complete and not self.divergences:
             return 1.0
         return lower_bound(max(self.counts.accepted, self.divergences), self.divergences)
+
+
+def weak_evidence(report: ComparisonReport) -> Iterator[str]:
+    """Yield why a report shows less than its number of inputs says: most of them never came to the end of the node."""
+    counts = report.counts
+    if report.complete or not report.compared or counts.successes >= SUCCEEDING_SHARE * len(counts):
+        return
+    yield (
+        f"only {counts.successes} of {len(counts)} inputs succeeded (under {SUCCEEDING_SHARE:.0%}), so that a mistake "
+        "behind the checks is easily missed: add test cases with inputs that the node accepts, of each form that it "
+        "takes, and give its inputs the constraints and patterns that its steps check"
+    )
 
 
 class Comparison(NamedTuple):
