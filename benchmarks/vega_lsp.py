@@ -16,9 +16,10 @@ from typing import Any
 from benchmarks.measure import Figure, Row, Size, Stopwatch, Timing, at_most, interleave
 from benchmarks.spawn import environment
 from benchmarks.vega_parser import program
+from lyra.lsp.texts import Document, Position, TextChange
 from lyra.vega.lsp.diagnostics import diagnose
-from lyra.vega.lsp.project import Document, Position, Project, TextChange
-from lyra.vega.lsp.tokens import coloured
+from lyra.vega.lsp.language import colour_words
+from lyra.vega.lsp.project import Project
 
 _URI = "file:///bench/large.vega"
 _SERVER = "import sys; from lyra.cli.main import vega; sys.exit(vega())"
@@ -112,7 +113,7 @@ def _colours(text: str) -> Timing:
     with Stopwatch(1) as watch:
         known = project.analysis("/bench/large.vega")
         assert known is not None
-        coloured(known)
+        colour_words(known)
     return watch.timing
 
 

@@ -1,8 +1,8 @@
-"""What the extension for VS Code has from the language itself: its grammar and its snippets.
+"""What the extension for VS Code has from the languages themselves: Vega's grammar and snippets, the schema of nodes.
 
     python -m codegen.vega_extension editors/vscode
 
-writes both. The words come from the tables of the lexer, the checker and the library; a test compares the files. A
+writes them. The words come from the tables of the lexer, the checker and the library; a test compares the files. A
 grammar in TextMate's format only knows lines and patterns: what a name means is said by the server's semantic tokens.
 """
 
@@ -19,6 +19,7 @@ from lyra.vega.checker.types import TYPES
 from lyra.vega.lsp.completion import STATEMENT_SNIPPETS, TOP_SNIPPETS
 from lyra.vega.stdlib.table import GLOBALS, LIBRARY
 from lyra.vega.values.values import UNITS
+from lyra.vesper.lsp.schema import schema_text
 
 # Every keyword, by the colour it gets.
 KEYWORD_SCOPES: Final[dict[str, tuple[str, ...]]] = {
@@ -38,6 +39,10 @@ def files() -> dict[str, str]:
     return {
         "syntaxes/vega.tmLanguage.json": _text(grammar()),
         "snippets/vega.json": _text(snippets()),
+        "syntaxes/vesper.tmLanguage.json": _text(
+            {"scopeName": "source.vesper", "patterns": [{"include": "source.yaml"}]}
+        ),
+        "schemas/vsp.schema.json": schema_text(),
     }
 
 

@@ -21,10 +21,10 @@ from lyra.vesper.check.semantics import NODE_TYPES
 from lyra.vesper.expressions import parser
 from lyra.vesper.expressions.functions import AGGREGATES, CHARS_A_STEP, DIRECTIVES, FORMS, FUNCTIONS
 from lyra.vesper.format.layout import KEY_ORDER
+from lyra.vesper.lsp.schema import SECTION_TEXTS, STEP_TEXTS, json_schema, schema_text
 from lyra.vesper.nodes.steps import CUSTOM, OPERATIONS, STEP_KEYS, Operation
 from lyra.vesper.values.outcome import CODES
 from lyra.vesper.values.types import SCALARS, describe
-from verify.reference.vsp_schema import SECTION_TEXTS, STEP_TEXTS, json_schema, schema_text
 
 Table = Callable[[tuple[str, ...], Sequence[tuple[str, ...]]], str]
 
@@ -141,7 +141,8 @@ _TYPE_TEXTS: Final = {
     "decimal": "an exact decimal number; `decimal(2)`, or `scale: 2`, has exactly two digits after the point",
     "boolean": "true or false",
     "bytes": "bytes; base64 in JSON",
-    "timestamp": "a moment; ISO 8601 in JSON, in UTC with Z on the way out",
+    "timestamp": "a moment; in JSON a date, or a date, T or a space and a time, such as `2026-03-04` and "
+    "`2026-03-04T05:06:07.5+01:00`; in UTC where it has no offset, and on the way out, with Z",
     "duration": "an exact number of seconds; on the way in also a text such as `30d`, `1.5h` or `500ms`",
     "any": "whatever an execution brings",
 }
@@ -160,6 +161,7 @@ _CODE_TEXTS: Final = {
     "overflow": "a number is larger than its type allows",
     "division_by_zero": "a divisor is zero",
     "type_error": "values do not fit an operation, or an output its type",
+    "unknown_zone": "a text names no time zone; `is_zone(text)` tells beforehand",
     "incomplete_output": "the flow ends without a required output",
     "invalid_transition": "a state machine does not allow the move, or the entity is in another state",
     "loop_limit": "a loop runs more often than it may",
@@ -167,6 +169,8 @@ _CODE_TEXTS: Final = {
     "timeout": "the time of the node or of an act is over",
     "resource_limit": "the node needs more steps or memory than it may",
     "effect_failed": "an act fails for another reason",
+    "not_configured": "what an act needs was not handed in: the database, the address of a provider, an agent, a "
+    "function, a node; no rule is met by it",
 }
 
 

@@ -37,6 +37,7 @@ SUBJECTS: Final = {
     "observe": "folds over Events",
     "store": "durable rows",
     "sandbox": "commands kept inside",
+    "lsp": "the protocol of editors",
     "config": "one Config from many sources",
     "core": "values and pure state machines; no I/O",
     "errors": "one tree of errors",

@@ -287,6 +287,16 @@ def json_option(function: Callable[..., Any]) -> Callable[..., Any]:
     return click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")(function)
 
 
+def require_lsp() -> None:
+    """Raise ConfigError where the extra that the language servers need is not installed."""
+    from lyra.errors import ConfigError
+
+    try:
+        import pygls  # noqa: F401
+    except ImportError:
+        raise ConfigError("the language server needs the lsp extra", hint="pip install 'lyra-agents[lsp]'") from None
+
+
 def _show_version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
     if value and not ctx.resilient_parsing:
         from lyra._version import __version__

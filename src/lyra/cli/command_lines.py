@@ -1,9 +1,9 @@
 """Prompts that read one command a line, from a terminal, a pipe or a file, and print what each comes to.
 
 `CommandPrompt` is a table of `CommandRow`s with one method for each. `TravelPrompt` adds what every travel through a
-run has: moving, searching, breakpoints, the list of steps. `lyra replay`, `vega replay` and `vesper replay` add how
-their steps look, what can be seen at a place, and how a run is forked. A command that cannot be done is told, and the
-next line is read; Ctrl-C stops the command under way, and not the prompt.
+run has: moving, searching, breakpoints, the list of steps. `lyra replay`, `vega replay`, `vesper replay` and
+`vesper debug` add how their steps look, what can be seen at a place, and how a run is forked. A command that cannot be
+done is told, and the next line is read; Ctrl-C stops the command under way, and not the prompt.
 """
 
 from __future__ import annotations

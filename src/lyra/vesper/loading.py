@@ -11,8 +11,10 @@ reports all of them at once.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path as FilePath
 from typing import Any, Final
@@ -68,6 +70,46 @@ class NodeDocument:
                 self._starts = line_starts(self.text)
             places = self._characters[path] = character_places(self.text, self._starts, scalar)
         return places[max(0, min(offset, len(places) - 1))]
+
+    def with_scalar(self, path: Path, value: Any) -> str:
+        """Return the text of the file with another value for a scalar that stands on one line; ConfigError where there
+        is none at the path, or the rest of the file would not stay as it is."""
+        scalar = self._scalars.get(path)
+        lines = self.text.splitlines(keepends=True)
+        rest = lines[scalar.line - 1][scalar.column - 1 :] if scalar is not None else ""
+        quoted = _QUOTED.match(rest)
+        old = quoted[0] if quoted is not None else scalar.text if scalar is not None else ""
+        if scalar is not None and old and rest.startswith(old):
+            is_word = isinstance(value, str) and _PLAIN_WORD.fullmatch(value)
+            begin = lines[scalar.line - 1][: scalar.column - 1]
+            for new in ([value] if is_word else []) + [_scalar_text(value)]:
+                lines[scalar.line - 1] = f"{begin}{new}{rest[len(old) :]}"
+                with suppress(ParseError):
+                    if read_document("".join(lines), self.file).data == _with_value(self.data, path, value):
+                        return "".join(lines)
+        raise ConfigError(f"{path_text(path)} cannot be changed in {self.file}", hint="edit the file by hand")
+
+
+_QUOTED: Final = re.compile(r""""(?:[^"\\\n]|\\.)*"|'(?:[^'\n]|'')*'""")
+_PLAIN_WORD: Final = re.compile(r"[0-9]+(\.[0-9]+)?(ms|s|m|h|d)|[A-Za-z_/][A-Za-z0-9_/.-]*")
+
+
+def _scalar_text(value: Any) -> str:
+    """Return a value as YAML has it on one line."""
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _with_value(data: Any, path: Path, value: Any) -> Any:
+    """Return data with another value at a path."""
+    if not path:
+        return value
+    if isinstance(data, dict):
+        return {**data, path[0]: _with_value(data[path[0]], path[1:], value)}
+    items = list(data)
+    items[int(path[0])] = _with_value(items[int(path[0])], path[1:], value)
+    return items
 
 
 def read_document(text: str, file: str = TEXT_NAME, *, reads_on: bool = False) -> NodeDocument:

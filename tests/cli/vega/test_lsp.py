@@ -1,4 +1,5 @@
-"""`vega lsp` from the command line; what it says to editors is tested in tests/vega/lsp."""
+"""`vega lsp` and `vesper lsp` from the command line; what they say to editors is tested in tests/vega/lsp and
+tests/vesper/lsp."""
 
 from __future__ import annotations
 
@@ -6,6 +7,8 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 import lyra
 
@@ -18,21 +21,23 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_without_the_extra_it_says_how_to_get_it():
+@pytest.mark.parametrize("language", ["vega", "vesper"])
+def test_without_the_extra_it_says_how_to_get_it(language):
     """Exit 2, a hint on stderr, nothing on stdout."""
     done = run(
-        "import sys; sys.modules['pygls'] = None; sys.argv = ['vega', 'lsp']\n"
-        "from lyra.cli.main import vega; sys.exit(vega())"
+        f"import sys; sys.modules['pygls'] = None; sys.argv = ['{language}', 'lsp']\n"
+        f"from lyra.cli.main import {language}; sys.exit({language}())"
     )
     assert done.returncode == 2
     assert "pip install 'lyra-agents[lsp]'" in done.stderr
     assert done.stdout == ""
 
 
-def test_it_is_listed_and_does_not_import_pygls_for_that():
+@pytest.mark.parametrize("language", ["vega", "vesper"])
+def test_it_is_listed_and_does_not_import_pygls_for_that(language):
     done = run(
-        "import sys; sys.argv = ['vega', '--help']\n"
-        "from lyra.cli.main import vega; code = vega(); assert 'pygls' not in sys.modules; sys.exit(code)"
+        f"import sys; sys.argv = ['{language}', '--help']\n"
+        f"from lyra.cli.main import {language}; code = {language}(); assert 'pygls' not in sys.modules; sys.exit(code)"
     )
     assert done.returncode == 0
     assert "lsp" in done.stdout
@@ -41,6 +46,8 @@ def test_it_is_listed_and_does_not_import_pygls_for_that():
 def test_the_core_needs_no_pygls():
     done = run(
         "import sys; sys.modules['pygls'] = sys.modules['lsprotocol'] = None\n"
-        "from lyra.vega.lsp import analysis, completion, diagnostics, hover, index, navigation, tokens"
+        "from lyra.vega.lsp import analysis, completion, diagnostics, hover, index, navigation\n"
+        "from lyra.vega.lsp.language import VegaLanguage\n"
+        "from lyra.vesper.lsp.language import VesperLanguage"
     )
     assert done.returncode == 0, done.stderr

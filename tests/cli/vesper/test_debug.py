@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import io
 import json
+import signal
+import sqlite3
+import subprocess
 import sys
+import threading
 
 import pytest
 
+from lyra.vesper.direct import numbers, steps
+from lyra.vesper.ir import ForEachStep
 from tests.cli.vesper.command import VesperCommand
 from tests.cli.vesper.test_nodes import DISCOUNT
+from tests.cli.vesper.test_replay import STOCK
 from tests.vesper.runtime.payments import GRANT, NODE, PaymentServer, make_database, request
 from tests.vesper.runtime.secrets import CARD, PURE
 
@@ -49,7 +56,8 @@ PATHS = pytest.mark.parametrize("path", ["python", "direct"])
 @pytest.fixture
 def vesper(lyra, monkeypatch):
     command = VesperCommand(lyra)
-    for name, text in (("discount", DISCOUNT), ("order", ORDER), ("broken", BROKEN), ("card", PURE)):
+    nodes = ("discount", DISCOUNT), ("order", ORDER), ("broken", BROKEN), ("card", PURE), ("lines", LINES)
+    for name, text in nodes:
         (lyra.folder / f"{name}.vsp").write_text(text, encoding="utf-8")
 
     def run(*args, typed=""):
@@ -106,19 +114,164 @@ def test_a_broken_contract_is_a_stop(vesper, path):
     assert "break" not in debug(vesper, "--path", path, "--break-on", "contract_violation").stdout
 
 
+@pytest.fixture
+def parting(monkeypatch):
+    """The direct path multiplies wrongly."""
+    right = numbers.OPERATIONS["*"]
+    monkeypatch.setitem(numbers.OPERATIONS, "*", lambda left, other: numbers.add(right(left, other), 1))
+
+
 @PATHS
-def test_a_divergence_is_a_stop(vesper, path, monkeypatch):
-    from lyra.vesper.values.outcome import Outcome
-
-    def wrong(*_):
-        return Outcome("success", {"total": "9"}, None, "")
-
-    other = "lyra.vesper.direct.run.run" if path == "python" else "lyra.vesper.python.run.run"
+def test_a_divergence_is_a_stop(vesper, path, request):
+    """Where it shows in the answer alone, at the end."""
     assert "break" not in debug(vesper, "--path", path, "--break-on", "divergence").stdout
-    monkeypatch.setattr(other, wrong)
+    request.getfixturevalue("parting")
     done = debug(vesper, "--path", path, "--break-on", "divergence", typed="quit\n")
-    assert "break divergence\nLocation: find_total\n" in done.stdout
-    assert "root.total" in done.stdout
+    assert "break divergence\nLocation: find_total\n  root.total: Decimal('8.00') | Decimal('8.01')\n" in done.stdout
+
+
+LINES = """\
+node_id: sum_lines_v1
+type: function
+intent: add up what lines cost
+inputs: {prices: array<integer>, factor: integer}
+outputs:
+  success: {total: integer}
+flow:
+  - {step: begin, operation: arithmetic, expression: "0", output: sum}
+  - step: each
+    operation: for_each
+    input: prices
+    as: price
+    steps:
+      - {step: cost, operation: arithmetic, expression: "price * factor", output: cost}
+      - {step: add, operation: arithmetic, expression: "sum + cost", output: sum}
+  - {step: double, operation: arithmetic, expression: "sum + sum", output: total}
+"""
+FOUR = '{"prices": [3, 4], "factor": 2}'
+
+
+def lines_of(vesper, *args, typed="", inputs=FOUR):
+    return debug(vesper, *args, typed=typed, file="lines.vsp", inputs=inputs)
+
+
+def test_both_paths_stand_side_by_side(vesper):
+    """Location, variables and what is called next; nothing parts, and the answer is told once."""
+    done = lines_of(vesper, "--comparative", typed="next\ncontinue\n")
+    assert done.returncode == 0
+    shown = done.stdout.split("break ")
+    assert shown[0] == f"Comparative Debugging Session\n{'=' * 40}\n\n"
+    assert (
+        shown[2]
+        == """step
+PYTHON RUNTIME                    | DIRECT RUNTIME
+----------------------------------+----------------------------------
+Location: each                    | Location: each
+Variables:                        | Variables:
+  prices: [3,4]                   |   prices: [3,4]
+  factor: 2                       |   factor: 2
+  sum: 0                          |   sum: 0
+About to call:                    | About to call:
+  for price in run.spend(prices): |   for_each prices
+
+success
+  total: 28
+"""
+    )
+    assert len(shown) == 3
+
+
+@pytest.mark.usefixtures("parting")
+@PATHS
+def test_the_paths_stop_where_they_part(vesper, path):
+    """At the first step that has other values, whichever path is live; not again while nothing else differs."""
+    done = lines_of(vesper, "--comparative", "--path", path, "--break-on", "divergence", typed="continue\n" * 3)
+    first, second, third = done.stdout.split("break ")[1:]
+    assert first.startswith("divergence\n  after cost, cost: 6 | 7\n")
+    assert "\nLocation: add               | Location: add\n" in first
+    assert "\n  cost: 6                   ≠   cost: 7\n" in first
+    assert second.startswith("divergence\n  after add, sum: 6 | 7\n")
+    assert third.startswith("divergence\n  root.total: 28 | 32\n")
+
+
+def test_paths_that_run_other_steps_part(vesper, monkeypatch):
+    monkeypatch.setitem(steps._COMPILERS, ForEachStep, no_rounds)
+    done = lines_of(vesper, "--comparative", "--break-on", "divergence", typed="quit\n")
+    assert "break divergence\n  after each, location: cost | double\n" in done.stdout
+    assert "\nLocation: cost " in done.stdout
+
+
+def no_rounds(step, program, scope):
+    return lambda frame: None
+
+
+def test_an_execution_is_gone_back_through(vesper):
+    """Earlier steps are looked at, and nothing is run again; `next` passes over what is inside a step."""
+    typed = "goto 2\nnext\nback 2\ndelete 1\nnext\nnext\ngoto 3\nfind add\nsteps 1 2\n"
+    done = lines_of(vesper, "--break-on", "step:cost", typed=typed)
+    places = [line.removeprefix("Location: ") for line in done.stdout.splitlines() if line.startswith("Location")]
+    assert places == ["cost", "each", "cost", "begin", "each", "double", "cost", "add"]
+    assert "  1: begin  arithmetic 0\n  2: each  for_each prices\n" in done.stdout
+
+
+def test_expressions_are_printed_and_watched(vesper):
+    typed = "print factor * 2 + prices.length\nprint nothing\nprint factor +\nwatch sum\n"
+    typed += "continue\n" * 3 + "breaks\ndelete 1\ncontinue\n"
+    done = lines_of(vesper, typed=typed)
+    assert "factor * 2 + prices.length: 6\n" in done.stdout
+    assert "nothing has no value here\n" in done.stdout
+    assert [line for line in done.stdout.splitlines() if " -> " in line] == [
+        "  sum: null -> 0",
+        "  sum: 0 -> 6",
+        "  sum: 6 -> 14",
+    ]
+    assert "1: watch sum\ndeleted 1: watch sum\nsuccess\n" in done.stdout
+    assert done.returncode == 1  # one command was wrong
+
+
+def test_an_expression_over_a_sensitive_value_is_not_shown(vesper):
+    inputs = json.dumps({"card": CARD, "amount": 500})
+    done = debug(vesper, "--comparative", typed="print slice(card, 0, 4)\n", file="card.vsp", inputs=inputs)
+    assert "slice(card, 0, 4): [redacted] | [redacted]" in done.stdout
+    assert CARD not in done.stdout
+
+
+def test_commands_come_from_a_file(vesper, lyra):
+    """`break` sets what `--break-on` does; a command that is wrong is told, and the exit code is 1."""
+    (lyra.folder / "go").write_text("# to the end\nbreak sum > 10\nbreak step:nowhere\ncontinue\ncontinue\n")
+    done = lines_of(vesper, "--commands", "go")
+    assert "break sum > 10\nLocation: double\n" in done.stdout
+    assert "there is no step 'nowhere' in sum_lines_v1" in done.stdout
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (1, "  total: 28")
+    assert lines_of(vesper, "--commands", "gone").returncode == 2
+
+
+def test_stops_of_both_paths_are_json(vesper):
+    done = lines_of(vesper, "--comparative", "--json", typed="continue\n")
+    stop, end = map(json.loads, done.stdout.splitlines())
+    assert (stop["break"], stop["python"]["location"], stop["direct"]["location"]) == ("step", "begin", "begin")
+    assert stop["python"]["variables"] == {"prices": "[3,4]", "factor": "2"}
+    assert stop["direct"]["call"] == "arithmetic 0"
+    assert (end["status"], end["outputs"]) == ("success", {"total": "28"})
+
+
+@PATHS
+def test_both_paths_of_a_transaction_are_one_act(vesper, lyra, path):
+    """The path that is not live waits inside it, and then follows; the database is changed once."""
+    (lyra.folder / "stock.vsp").write_text(STOCK, encoding="utf-8")
+    with sqlite3.connect(lyra.folder / "stock.db") as database:
+        database.execute("CREATE TABLE stock (item TEXT, quantity INTEGER)")
+        database.execute("INSERT INTO stock VALUES ('apple', 9)")
+    rights = ["--grant", "database.read.stock", "--grant", "database.write.stock"]
+    words = ["--comparative", "--path", path, "--database", "sqlite:///stock.db", *rights]
+    inputs = '{"item": "apple", "count": 2}'
+    done = debug(vesper, *words, file="stock.vsp", inputs=inputs, typed="step\nstep\nquit\n")
+    assert "Location: (follows when the steps around this one are over)" in done.stdout
+    assert database.execute("SELECT quantity FROM stock").fetchall() == [(9,)]  # rolled back
+    done = debug(vesper, *words, file="stock.vsp", inputs=inputs, typed="step\nstep\nstep\ncontinue\n")
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "  left: 7"), done.stdout
+    assert "break divergence" not in done.stdout
+    assert database.execute("SELECT quantity FROM stock").fetchall() == [(7,)]
 
 
 @PATHS
@@ -205,8 +358,119 @@ def test_a_node_with_effects_is_given_what_it_needs(vesper, lyra, tmp_path):
         server.close()
 
 
+@PATHS
+def test_both_paths_of_a_payment_charge_once(vesper, lyra, tmp_path, path):
+    """Transitions, a query, a call, writes and an event: the paths agree at every step, and one of them acts."""
+    server = PaymentServer()
+    node = NODE.read_text(encoding="utf-8").replace(", guard: order_not_locked", "")
+    (lyra.folder / "payment.vsp").write_text(node, encoding="utf-8")
+    words = [word for name, value in request(7).items() for word in ("--input", f"{name}={value}")]
+    words += ["--database", make_database(tmp_path / "orders.db"), "--provider", f"stripe={server.url}"]
+    words += [word for right in GRANT for word in ("--grant", right)]
+    try:
+        typed = "step 50\ngoto 5\n"
+        done = vesper("debug", "payment.vsp", "--comparative", "--path", path, *words, typed=typed)
+        assert (done.returncode, len(server.requests)) == (0, 1), done.stdout + done.stderr
+        assert "break divergence" not in done.stdout
+    finally:
+        server.close()
+
+
+@pytest.mark.usefixtures("parting")
+def test_paths_that_ask_for_other_acts_part(vesper, lyra):
+    """At the step behind the act, whose request differs; the live path's was made."""
+    server = PaymentServer()
+    text = WAITING.replace('{amount: "{amount}"}}', '{amount: "{amount * 2}"}}', 1)
+    (lyra.folder / "waiting.vsp").write_text(text, encoding="utf-8")
+    words = ["--provider", f"stripe={server.url}", "--grant", "network.http_client.api.stripe.com", "-i", "amount=5"]
+    try:
+        done = vesper("debug", "waiting.vsp", "--comparative", "--break-on", "divergence", *words, typed="quit\n")
+    finally:
+        server.close()
+    assert "break divergence\n  after first, root.effects.first[0]: request " in done.stdout
+    assert "\nLocation: second " in done.stdout
+    assert [body["amount"] for _, body in server.requests] == [10]
+
+
+def test_a_path_that_crashes_parts_from_the_other(vesper, monkeypatch):
+    def crash(*_):
+        raise ZeroDivisionError("planted")
+
+    monkeypatch.setitem(numbers.OPERATIONS, "*", crash)
+    done = lines_of(vesper, "--comparative", "--break-on", "divergence", typed="continue\n" * 3)
+    assert "break divergence\n  after cost, location: add | cost (ended)\n" in done.stdout
+    assert "ZeroDivisionError: planted" in done.stdout
+    done = lines_of(vesper, "--path", "direct", typed="continue\n")
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (1, "error crash: ZeroDivisionError: planted")
+
+
 def test_inputs_by_name(vesper):
     for flag in ("-i", "--input"):
         done = vesper("debug", "discount.vsp", flag, "price=99.90", flag, "percent=10", typed="continue\n")
         assert (done.returncode, "total: 89.91" in done.stdout) == (0, True), done.stdout + done.stderr
     assert vesper("debug", "discount.vsp").returncode == 1  # without inputs
+
+
+WAITING = """\
+node_id: waiting_v1
+type: function
+intent: ask a server that takes its time, then another one
+inputs: {amount: integer}
+outputs: {total: integer}
+security: {capabilities_required: [network.http_client.api.stripe.com]}
+flow:
+  - {step: first, operation: external_api_call, provider: stripe, endpoint: /v1, parameters: {amount: "{amount}"}}
+  - {step: second, operation: external_api_call, provider: stripe, endpoint: /v2, parameters: {amount: "{amount}"}}
+  - {step: answer, operation: arithmetic, expression: "amount", output: total}
+"""
+
+
+class ToldServer(PaymentServer):
+    """Tells when it is asked."""
+
+    def __init__(self, *, delay_s):
+        self.asked = threading.Event()
+        super().__init__(delay_s=delay_s)
+
+    def charge(self, key, body):
+        self.asked.set()
+        return super().charge(key, body)
+
+
+@pytest.mark.parametrize("words", [[], ["--comparative"]])
+def test_ctrl_c_ends_a_script_before_the_next_step(lyra, words):
+    """While an act is under way: the act ends, the next one is not begun, and the node stays as trusted as it was."""
+    server = ToldServer(delay_s=1.0)
+    (lyra.folder / "waiting.vsp").write_text(WAITING, encoding="utf-8")
+    command = [sys.executable, "-m", "lyra.cli.main", "vesper", "debug", "waiting.vsp", "-i", "amount=5", *words]
+    command += ["--provider", f"stripe={server.url}", "--grant", "network.http_client.api.stripe.com"]
+    try:
+        with start(lyra, command) as debugger:
+            debugger.stdin.write("step\nstep\ncontinue\n")
+            debugger.stdin.flush()
+            assert server.asked.wait(30)
+            debugger.send_signal(signal.SIGINT)
+            debugger.communicate(timeout=30)
+        assert (debugger.returncode, len(server.requests)) == (130, 1)
+    finally:
+        server.close()
+    done = lyra("vesper", "divergences", "waiting.vsp")
+    assert "no divergence is known" in done.stdout
+
+
+def start(lyra, command):
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, cwd=lyra.folder, text=True, env=lyra.env, stdin=pipe, stdout=pipe, stderr=pipe)
+
+
+def test_a_reader_that_closes_ends_the_debugger(vesper, lyra):
+    """`vesper debug … | head -2` waits for nothing, and is no divergence."""
+    words = ["vesper", "debug", "lines.vsp", "--input-json", FOUR, "--comparative"]
+    command = [sys.executable, "-m", "lyra.cli.main", *words]
+    with start(lyra, command) as debugger:
+        assert debugger.stdout.readline() == "Comparative Debugging Session\n"
+        debugger.stdout.close()
+        debugger.stdout = None
+        debugger.communicate("locals\n" * 500 + "continue\n", timeout=30)
+    assert debugger.returncode != 0
+    assert "no divergence is known" in vesper("divergences", "lines.vsp").stdout

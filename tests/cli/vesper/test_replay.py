@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sqlite3
 import sys
 
@@ -98,7 +99,7 @@ def test_answers_are_json_on_lines(vesper):
     assert done.returncode == 1
     assert [row["mark"] for row in first["steps"]] == ["✓", "✓"]
     assert shown["variables"] == {"price": "10.00", "percent": "20"}
-    assert edited == {"message": "Step 2: percent = 50"}
+    assert edited == {"message": "Step 2: percent = 50", "before": "20", "after": "50"}
     assert began == {"message": "Re-executing from step 2..."}
     assert second["outputs"] == {"total": "5.00"}
     assert "no command 'what'" in error["error"]
@@ -247,10 +248,83 @@ def test_a_transaction_is_gone_through_from_its_record(vesper, lyra):
     trace = trace_of(vesper, "stock.vsp", {"item": "apple", "count": 2}, *setup)
     done = vesper("replay", trace)
     steps = ["Step 1: take ✓", "Step 2: less ✓", "Step 3: look ✓", "Step 4: answer ✓", "success", "  left: 7"]
-    assert done.stdout.splitlines()[3:] == steps
+    assert re.sub(r"(?m)  \d+ ms$", "", done.stdout).splitlines()[3:] == steps
     done = vesper("replay", trace, typed="edit 3 p0=pear\nrun\nquit\n")
     assert "look asks for what was not recorded" in done.stdout
     done = vesper("replay", trace, "--live", *setup, typed="edit 3 p0=pear\nrun\nquit\n")
-    assert done.stdout.splitlines()[-1] == "  left: 9", done.stdout + done.stderr
+    assert done.stdout.splitlines()[-3:] == ["  left: 9", "Changed:", "  left: 7 -> 9"], done.stdout + done.stderr
     with sqlite3.connect(lyra.folder / "stock.db") as database:
         assert database.execute("SELECT quantity FROM stock").fetchall() == [(5,), (9,)]
+
+
+SLOW = """\
+node_id: slow_v1
+type: function
+intent: charge a card
+inputs: {amount: integer}
+outputs:
+  success: {id: string}
+  error: {error_code: "enum[too_slow]", message: string}
+security: {capabilities_required: [network.http_client.api.stripe.com]}
+flow:
+  - {step: check, operation: validation, guards: ["amount > 0"]}
+  - step: charge
+    operation: external_api_call
+    provider: stripe
+    endpoint: /v1/charges
+    headers: {Idempotency-Key: k}
+    parameters: {amount: "{amount}"}
+    timeout: 50ms  # of the server
+    on_success: {extract: {id: response.id}}
+    on_error: [{error_type: any, return_error: too_slow}]
+"""
+
+
+def test_a_fix_is_tried_and_written_on_request(vesper, lyra):
+    """A step is modified, the run goes on and tells what that changed; `y` writes the parameter into the file, where
+    all else stays as it is."""
+    file = lyra.folder / "slow.vsp"
+    file.write_text(SLOW, encoding="utf-8")
+    server = PaymentServer(delay_s=0.3)
+    words = ["--provider", f"stripe={server.url}", "--grant", "network.http_client.api.stripe.com"]
+    try:
+        trace = trace_of(vesper, "slow.vsp", {"amount": 5}, *words)
+        assert re.search(r"Step 2: charge ✗ \(too_slow\)  \d+ ms\n", vesper("replay", trace).stdout)
+        typed = "modify step 2\nmodify step 2 timeout=30s\nrun\n"
+        done = vesper("replay", trace, "--live", *words, typed=f"{typed}n\n")
+        assert "    timeout: 0.05s\n" in done.stdout
+        assert "  Change: timeout 0.05s -> 30s\nRe-executing from step 2...\n" in done.stdout
+        assert re.search(r"Step 2: charge ✓  \d+ ms\nsuccess\n  id: ch_1\n", done.stdout)
+        assert "  step 2 charge: ✗ -> ✓\n  status: error -> success\n  error: too_slow -> (none)\n" in done.stdout
+        assert done.stdout.endswith("Success! Apply fix? [y/N]\nnot written\n")
+        assert file.read_text() == SLOW
+        done = vesper("replay", trace, "--live", *words, typed=f"{typed}y\n")
+        assert done.stdout.endswith(
+            "written to slow.vsp:\n  -    timeout: 50ms  # of the server\n  +    timeout: 30s  # of the server\n"
+        )
+        assert file.read_text() == SLOW.replace("50ms", "30s")
+        assert (done.returncode, vesper("run", "slow.vsp", "-i", "amount=5", *words).returncode) == (0, 0)
+    finally:
+        server.close()
+
+
+@pytest.mark.parametrize(
+    ("typed", "told"),
+    [
+        ("apply", "nothing is changed"),
+        ("edit 1 percent=1\nrun\napply", "percent is a value of this execution"),
+        ("changes", "nothing is changed"),
+        ("y", "there is no command 'y'"),
+    ],
+)
+def test_what_cannot_be_applied_is_told(vesper, lyra, typed, told):
+    trace = trace_of(vesper, "discount.vsp", {"price": "10.00", "percent": 20})
+    done = vesper("replay", trace, typed=f"{typed}\n")
+    assert told in done.stdout
+    assert "Apply fix" not in done.stdout
+    assert (lyra.folder / "discount.vsp").read_text() == DISCOUNT
+
+
+def test_a_timeout_is_a_duration(vesper, server):
+    trace = trace_of(vesper, "card.vsp", {"card": CARD, "amount": 5}, *outside(server))
+    assert "'soon' is no duration" in vesper("replay", trace, typed="edit 1 timeout=soon\n").stdout

@@ -8,13 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from lyra.lsp.language import RenameRefused
+from lyra.lsp.texts import Document, TextChange, format_edits
+from lyra.vega.format.formatter import format_source
 from lyra.vega.lsp.completion import complete
 from lyra.vega.lsp.diagnostics import diagnose, fixes_of
-from lyra.vega.lsp.features import formatted
 from lyra.vega.lsp.hover import hover, signature_help
-from lyra.vega.lsp.navigation import RenameRefused, definition, outline, references, rename
-from lyra.vega.lsp.project import Document, Project, TextChange
-from lyra.vega.lsp.tokens import coloured
+from lyra.vega.lsp.language import colour_words
+from lyra.vega.lsp.navigation import definition, outline, references, rename
+from lyra.vega.lsp.project import Project
 
 HERE = Path(__file__).parent.parent
 TEXTS = [
@@ -54,11 +56,11 @@ def ask(project: Project, dice: random.Random) -> None:
         assert 0 <= remark.at <= remark.end <= size
         for fix in fixes_of(remark, text):
             assert 0 <= fix.at <= fix.end <= size
-    for token in coloured(known):
+    for token in colour_words(known):
         assert 0 <= token.at <= token.at + token.length <= size
     for entry in outline(known):
         assert 0 <= entry.at <= entry.name_at <= entry.name_end <= entry.end <= size
-    formatted(text)
+    format_edits(text, format_source)
     for _ in range(6):
         offset = dice.randrange(size + 1)
         complete(project, PATH, offset)

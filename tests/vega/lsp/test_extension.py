@@ -56,22 +56,24 @@ def test_every_keyword_has_a_colour():
 def test_the_manifest_names_files_that_are_there():
     manifest = json.loads((EXTENSION / "package.json").read_text())
     contributes = manifest["contributes"]
-    (language,) = contributes["languages"]
-    named = [manifest["main"], language["configuration"], contributes["grammars"][0]["path"]]
-    named.append(contributes["snippets"][0]["path"])
+    named = [manifest["main"], contributes["snippets"][0]["path"], contributes["yamlValidation"][0]["url"]]
+    named += [language["configuration"] for language in contributes["languages"]]
+    named += [grammar["path"] for grammar in contributes["grammars"]]
     for path in named:
         assert (EXTENSION / path).is_file(), path
     assert contributes["grammars"][0]["scopeName"] == grammar()["scopeName"]
-    assert language["extensions"] == [".vega"]
-    assert contributes["configuration"]["properties"]["vega.command"]["default"] == "vega"
-    json.loads((EXTENSION / "language-configuration.json").read_text())
+    assert [language["extensions"] for language in contributes["languages"]] == [[".vega"], [".vsp"]]
+    for language in contributes["languages"]:
+        json.loads((EXTENSION / language["configuration"]).read_text())
+        settings = contributes["configuration"]["properties"][f"{language['id']}.command"]
+        assert settings["default"] == language["id"]
 
 
 def test_a_folder_that_is_not_trusted_starts_no_command_of_its_choice():
     manifest = json.loads((EXTENSION / "package.json").read_text())
     limits = manifest["capabilities"]["untrustedWorkspaces"]
     assert limits["supported"] == "limited"
-    assert limits["restrictedConfigurations"] == ["vega.command"]
+    assert limits["restrictedConfigurations"] == ["vega.command", "vesper.command"]
 
 
 def test_every_part_the_grammar_includes_is_in_it():
@@ -168,14 +170,21 @@ def test_places_have_their_colours(text, part, scope):
 # ---------------------------------------------------------------- the program
 
 
-def test_it_starts_the_command_that_is_set():
-    """And again when the setting changes; at the end it is stopped."""
-    log = json.loads(node(HERE / "activate.cjs", EXTENSION / "extension.js", "/opt/bin/vega"))
+def test_it_starts_the_commands_that_are_set():
+    """One for each language; that of Vega again when its setting changes; at the end they are stopped."""
+    log = json.loads(node(HERE / "activate.cjs", EXTENSION / "extension.js", "/opt/bin/it"))
     started = [entry for entry in log if entry[0] == "client"]
-    assert [entry[2] for entry in started] == [{"command": "/opt/bin/vega", "args": ["lsp"]}] * 2
-    assert [entry[0] for entry in log] == ["command", "client", "start", "stop", "client", "start", "stop"]
+    assert [entry[1] for entry in started] == ["vega", "vesper", "vega"]
+    assert [entry[2] for entry in started] == [{"command": "/opt/bin/it", "args": ["lsp"]}] * 3
+    each, again = ["client", "start"], ["stop", "client", "start"]
+    assert [entry[0] for entry in log] == ["command", "command", *each, *each, *again, "stop", "stop"]
     usual = json.loads(node(HERE / "activate.cjs", EXTENSION / "extension.js", ""))
-    assert usual[1][2] == {"command": "vega", "args": ["lsp"]}
+    assert [entry[2]["command"] for entry in usual if entry[0] == "client"] == ["vega", "vesper", "vega"]
+    selected = [entry[3] for entry in usual if entry[0] == "client"][:2]
+    assert [[document["language"] for document in documents] for documents in selected] == [
+        ["vega"] * 2,
+        ["vesper"] * 2,
+    ]
 
 
 def test_a_server_that_is_not_there_is_said_with_a_hint():
@@ -225,6 +234,7 @@ def test_npm_packs_it(tmp_path):
     (package,) = told if isinstance(told, list) else told.values()
     names = {file["path"] for file in package["files"]}
     assert {"extension.js", "package.json", "README.md", "syntaxes/vega.tmLanguage.json", "snippets/vega.json"} <= names
+    assert {"syntaxes/vesper.tmLanguage.json", "schemas/vsp.schema.json", "vesper-configuration.json"} <= names
 
 
 @pytest.mark.slow

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from lyra.lsp.texts import Place
 from lyra.vega.lsp.analysis import Analysis
-from lyra.vega.lsp.navigation import definition, highlights, references
-from lyra.vega.lsp.project import Place
+from lyra.vega.lsp.navigation import definition, references
 from lyra.vega.plan.names import Symbol as Resolved
 from lyra.vega.plan.names import Variable
 from lyra.vega.syntax.parser import parse_all
@@ -106,7 +106,6 @@ def test_uses_are_found_in_this_file():
     places = references(workspace, path, offset)
     assert [clean[: place.at].count("\n") for place in places] == [0, 1, 1, 3]
     assert len(references(workspace, path, offset, with_declaration=False)) == 3
-    assert highlights(workspace, path, offset) == [(place.at, place.end) for place in places]
 
 
 def test_uses_are_found_in_files_that_import_it(tmp_path):

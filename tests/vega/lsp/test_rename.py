@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from lyra.vega.lsp.navigation import RenameRefused, prepare, rename
+from lyra.lsp.language import RenameRefused
+from lyra.vega.lsp.navigation import prepare, rename
 
 from .texts import project
 

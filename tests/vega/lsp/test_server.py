@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.limits import within
-
-from .client import Client, span
+from tests.lsp.client import Client, span
 
 pytest.importorskip("pygls")
 

@@ -8,13 +8,12 @@ from types import ModuleType
 
 import pytest
 
+from lyra.lsp.texts import format_edits
 from lyra.vega import format_source
 from lyra.vega.lsp.analysis import Analysis
-from lyra.vega.lsp.features import formatted
 from lyra.vega.lsp.hover import signature_help
+from lyra.vega.lsp.language import MODIFIERS, TYPES, colour_words, overlaps
 from lyra.vega.lsp.navigation import outline
-from lyra.vega.lsp.server import overlaps
-from lyra.vega.lsp.tokens import MODIFIERS, TYPES, coloured
 
 from .texts import project
 
@@ -65,7 +64,7 @@ def test_a_call_into_another_file_shows_its_parameters():
 def colours(text: str) -> dict[str, tuple[str, tuple[str, ...]]]:
     return {
         text[token.at : token.at + token.length]: (token.type, token.modifiers)
-        for token in coloured(Analysis(text, "x"))
+        for token in colour_words(Analysis(text, "x"))
     }
 
 
@@ -90,7 +89,7 @@ def test_names_inside_strings_are_coloured_too():
 
 def test_colours_are_in_order_never_overlap_and_stay_on_their_line():
     end = 0
-    for token in coloured(Analysis(EVERYTHING, "x")):
+    for token in colour_words(Analysis(EVERYTHING, "x")):
         assert token.at >= end
         end = token.at + token.length
         assert "\n" not in EVERYTHING[token.at : end]
@@ -125,7 +124,7 @@ def test_the_outline_is_what_a_file_declares():
 
 
 def laid_out(text: str) -> str:
-    for start, end, new in formatted(text):
+    for start, end, new in format_edits(text, format_source):
         text = text[:start] + new + text[end:]
     return text
 
@@ -139,8 +138,8 @@ def test_a_text_gets_its_layout(text):
 
 def test_only_the_lines_that_change_are_touched():
     text = "let a = 1;\nlet   b = 2;\nlet c = 3;\n"
-    assert formatted(text) == [(11, 24, "let b = 2;\n")]
-    assert formatted("let a = 1;\n") == []
+    assert format_edits(text, format_source) == [(11, 24, "let b = 2;\n")]
+    assert format_edits("let a = 1;\n", format_source) == []
 
 
 def test_line_ends_stay_as_they_are():
@@ -148,7 +147,7 @@ def test_line_ends_stay_as_they_are():
 
 
 def test_a_broken_text_is_left_as_it_is():
-    assert formatted("let   a = ;\n") == []
+    assert format_edits("let   a = ;\n", format_source) == []
 
 
 # ---------------------------------------------------------------- lenses

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lyra.vega.lsp.project import Document, Project, uri_of
+from lyra.lsp.texts import Document, uri_of
+from lyra.vega.lsp.project import Project
 
 CURSOR = "‸"
 MAIN = "/work/main.vega"

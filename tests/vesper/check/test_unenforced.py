@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lyra.vesper.check import check_text
-from verify.reference.vsp_schema import json_schema
+from lyra.vesper.lsp.schema import json_schema
 
 HEAD = """\
 node_id: subject_v1

@@ -16,7 +16,9 @@ import pytest
 
 from lyra import vesper
 from lyra.vesper.check.judge import program_of
+from lyra.vesper.direct import run as direct
 from lyra.vesper.effects.database import open_database
+from lyra.vesper.effects.request import EffectRequest, transact
 from lyra.vesper.evidence import differential
 from lyra.vesper.evidence.modes import ORDER
 from lyra.vesper.runtime.recording import trace_data
@@ -62,6 +64,45 @@ def test_forty_threads_take_the_twenty_that_are_there(url: str, runtimes: int) -
         assert sorted(outcome.outputs["left"] for outcome in outcomes if not outcome.error) == list(range(STOCK))
         assert state(url) == (0, STOCK)
         assert [one.evidence(node).divergences for one in opened] == [0] * runtimes
+
+
+class BreakingPath:
+    """Breaks inside the transaction, behind its first write."""
+
+    run = staticmethod(direct.run)
+
+    async def start(self, program: Any, inputs: Any, execution: Any, effects: Any) -> Any:
+        return await direct.start(program, inputs, execution, _BreakingEffects(effects))
+
+
+class _BreakingEffects:
+    def __init__(self, effects: Any) -> None:
+        self._effects = effects
+
+    async def perform(self, request: EffectRequest) -> Any:
+        if request.step == "keep":
+            raise RuntimeError("planted")
+        return await self._effects.perform(request)
+
+    async def transact(self, request: EffectRequest, body: Any) -> Any:
+        return await transact(self._effects, request, lambda effects: body(_BreakingEffects(effects)))
+
+
+@pytest.mark.parametrize("is_private", [False, True])
+def test_a_transaction_in_which_the_live_path_breaks_is_rolled_back(url: str, is_private: bool) -> None:
+    """Python goes on with the transaction as if it had not begun: one unit is taken, and one order is there."""
+    make_tables(url, 5)
+    text = NODE.replace("{capabilities", "{sensitive_data: [item], capabilities") if is_private else NODE
+    node, inputs = vesper.load(text), {"item": "apple", "idempotency_key": "k1"}
+    with runtime(url, direct=BreakingPath()) as opened:
+        opened.set_mode(node, "direct_only", force=True)
+        assert opened.execute(node, inputs).outputs == {"left": 4}
+        assert state(url) == (4, 1)
+        evidence = opened.evidence(node)
+        assert (evidence.divergences, evidence.mode) == (1, "shadow_direct")
+        assert opened.execute(node, inputs).outputs == {"left": 4}
+    assert state(url) == (4, 1)
+    assert rows(url, "SELECT count(*) FROM lyra_effects") == [(1,)]
 
 
 @pytest.mark.parametrize("mode", ORDER)

@@ -181,3 +181,53 @@ def test_a_step_that_cannot_be_reached_is_named_with_the_reason() -> None:
     report = differential.test_node(load(SHOP.replace("  - {step: answer", f"{DEAR}  - {{step: answer")), 300)
     assert report.unreachable.keys() == {"never", "dear: then"}
     assert not {"never", "dear: then"} & set(report.unreached)
+
+
+MASK = """\
+node_id: mask_card_v1
+type: function
+intent: show only the last four digits of a card number
+inputs: {{card: string}}
+outputs: {{success: {{masked: string}}, error: {{error_code: "enum[not_a_card]", message: string}}}}
+contracts: {{postconditions: ["len(masked) == len(card)"]}}
+flow:
+  - {{step: plain, operation: arithmetic, expression: '{plain}'}}
+  - step: check
+    operation: validation
+    guards: {guards}
+    on_failure: {{return_error: {{error_code: not_a_card, message: "no card number"}}}}
+  - {{step: masked, operation: arithmetic, expression: 'pad_left(slice(plain, -4), len(plain), "*")'}}
+  - {{operation: return, return_success: {{masked: "{{masked}}"}}}}
+testing:
+  test_cases: [{{name: plain, inputs: {{card: "4111111111111111"}}, expected_output: {{masked: "************1111"}}}}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("plain", "guards"),
+    [
+        ('replace(card, "-", "")', """['len(plain) >= 13', 'len(plain) <= 19', 'slice(card, 0, 1) != "-"']"""),
+        ('join(split(card, "-"), "")', """['matches(plain, "^[45][0-9]{15}$")', 'matches(card, "^[45]")']"""),
+        ('replace(card, "::", "")', """['matches(plain, "^[0-9]{16}$")']"""),
+    ],
+    ids=["lengths", "pattern", "two characters"],
+)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_breach_behind_a_separator_is_found(plain, guards, seed):
+    """Texts get the separators, prefixes and lengths that the steps name, so that enough inputs succeed and those with
+    a separator are among them."""
+    node = load(MASK.format(plain=plain, guards=guards))
+    report = differential.test_node(node, 1_000, seed)
+    assert [violation.kind for violation in report.violations] == ["postcondition_failed"]
+    assert report.counts.successes >= differential.SUCCEEDING_SHARE * len(report.counts)
+    assert not list(differential.weak_evidence(report))
+
+
+def test_a_report_says_that_few_inputs_succeeded():
+    guards = """['matches(card, "^[0-9]+$") AND len(card) == 999']"""
+    node = load(MASK.format(plain='replace(card, "-", "")', guards=guards))
+    report = differential.test_node(node, 300)
+    assert report.counts.successes < 45
+    (warning,) = differential.weak_evidence(report)
+    assert warning.startswith(f"only {report.counts.successes} of {len(report.counts)} inputs succeeded")
+    assert "add test cases" in warning

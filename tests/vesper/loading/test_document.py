@@ -92,6 +92,26 @@ def test_a_character_of_a_text_has_a_place_in_the_file(text: str, offset: int, p
     assert document.place_in(path, offset) == place
 
 
+@pytest.mark.parametrize(
+    ("text", "value", "expected"),
+    [
+        ("k: 30s  # why\nz: 1\n", "60s", "k: 60s  # why\nz: 1\n"),
+        ("{z: [1], k: a, y: 2}\n", 7, "{z: [1], k: 7, y: 2}\n"),
+        ("k: 'it''s'\n", "a: b", 'k: "a: b"\n'),
+        ('k: "a\\"b" # c\n', Decimal("1.50"), "k: 1.50 # c\n"),
+        ("k: yes\n", "true", 'k: "true"\n'),
+    ],
+)
+def test_a_scalar_is_replaced_where_it_stands(text: str, value: object, expected: str) -> None:
+    assert read_document(text).with_scalar(("k",), value) == expected
+
+
+@pytest.mark.parametrize("text", ["k: |\n  a\n  b\n", "k: a\n  b\n", "k: [1]\n", "j: 1\n"])
+def test_what_stands_on_several_lines_is_not_replaced(text: str) -> None:
+    with pytest.raises(ConfigError, match="cannot be changed"):
+        read_document(text).with_scalar(("k",), 1)
+
+
 def test_a_part_without_a_place_has_that_of_the_part_around_it() -> None:
     document = read_document("a:\n  b: 1\n")
     assert document.place(("a", "b")) == (2, 3)

@@ -9,6 +9,9 @@ import msgspec
 import pytest
 
 from lyra.errors import CheckError, ConfigError, ParseError
+from lyra.vesper.check import check_text
+from lyra.vesper.check.judge import program_of
+from lyra.vesper.ir import EffectStep
 from lyra.vesper.nodes import Node, load, read_node
 from lyra.vesper.nodes.model import NodeTracing
 from lyra.vesper.nodes.steps import OPERATIONS, operation_named
@@ -174,3 +177,127 @@ def test_the_table_of_operations_is_complete() -> None:
     assert custom.acts
     assert operation_named("custom.mail") is None
     assert operation_named("mail") is None
+
+
+# Every form that the description of the language writes a node with.
+DESCRIBED = """\
+node_id: settle_order_v23        # with its version
+type: http_handler
+intent: charge an order and say whether it is paid
+
+metadata:
+  author: shop
+  created: 2025-01-08T14:23:15Z
+  dependencies: [notify_buyer_v1]
+  tags: [payments, orders]
+
+types:
+  User:
+    fields:
+      id: string
+      email: string
+      balance: decimal
+      authenticated: boolean
+    constraints:
+      - balance >= 0
+  Order:
+    fields: {id: string, status: "enum[pending, paid, payment_failed]"}
+
+inputs:
+  amount:
+    type: decimal
+    constraints: [amount > 0]
+    required: true
+  user: {type: User, required: true}
+  order: {type: Order, required: true}
+  labels: {type: "map<string, set<string>>", required: false, default: {}}
+
+outputs:
+  success:
+    status: string
+    charge_id: string
+  error:
+    error_code: enum[declined, payment_failed]
+    message: string
+
+contracts:
+  preconditions:
+    - "amount > 0"
+    - "user.authenticated"
+    - "order.status == 'pending'"
+  postconditions:
+    - "transaction.recorded OR error.logged"
+    - "status IN ['paid', 'payment_failed'] OR error.occurred"
+    - "user.balance == old(user.balance) OR error.occurred"
+  invariants:
+    - "SUM(all_user_balances) == total_system_balance"
+    - "all(user.balance >= 0)"
+
+flow:
+  - step: validate_request
+    operation: validation
+    guards: ["amount <= user.balance"]
+    on_failure: {return_error: {error_code: declined, message: "not enough"}}
+  - step: call_stripe_api
+    operation: external_api_call
+    parameters:
+      provider: stripe
+      endpoint: /v1/charges
+      method: POST
+      amount: "{amount}"
+    guards: ["amount > 0"]
+    timeout: 30s
+    on_success: {extract: {charge: response.id}}
+    error_handling:
+      timeout: {action: map_to, map_to: payment_failed}
+      card_declined: {action: return_error, error_code: declined, message: declined}
+      any: {action: map_to, map_to: payment_failed}
+  - step: answer
+    operation: return
+    return_success: {status: paid, charge_id: "{charge}"}
+
+performance:
+  expected_latency_ms: 200
+  memory_limit_mb: 256
+  timeout_seconds: 45
+
+security:
+  capabilities_required:
+    - network.http_client.stripe.com
+    - secrets.read.stripe_api_key
+  denied_capabilities: [filesystem.write, network.http_server, exec.shell_command]
+  sensitive_data: true
+  audit_level: detailed
+"""
+
+
+def test_every_form_of_the_description_loads() -> None:
+    """Without a mistake; a step's `error_handling` is a mapping by errors, of which `timeout` is one."""
+    assert [issue.message for issue in check_text(DESCRIBED) if issue.severity == "error"] == []
+    program = program_of(load(DESCRIBED))
+    assert program.intent.startswith("charge")
+    call = next(step for step in program.steps if isinstance(step, EffectStep))
+    assert [(rule.error, rule.action) for rule in call.rules] == [
+        ("timeout", "map_to"),
+        ("card_declined", "return_error"),
+        ("*", "map_to"),
+    ]
+    assert (call.timeout_s, program.audit, program.limits.time_s) == (30, "detailed", 45)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("type: decimal\n    con", "type: string | integer\n    con", "'string | integer' is no type"),
+        ("status: string", "status: type", "there is no type `type`"),
+        ("operation: validation", "operation: operation_type", "there is no operation `operation_type`"),
+        ("required: true\n", "required: boolean\n", "`required` must be true or false"),
+        ("timeout_seconds: 45", "timeout_seconds: integer", "`timeout_seconds` must be a number"),
+        ("audit_level: detailed", "audit_level: none | basic", "`audit_level` is one of basic, none, detailed"),
+        ("sensitive_data: true", "sensitive_data: boolean", "there is no input or output `boolean`"),
+    ],
+)
+def test_a_placeholder_is_told_what_belongs_there(old: str, new: str, words: str) -> None:
+    """A placeholder of the description is a mistake, with the words or the form that it represents."""
+    (issue, *_) = [issue for issue in check_text(DESCRIBED.replace(old, new, 1)) if words in issue.message]
+    assert issue.hint or " must be " in words or " is one of " in words

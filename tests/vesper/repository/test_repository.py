@@ -173,7 +173,7 @@ def test_a_call_finds_the_nodes_around_a_file(tmp_path: Path) -> None:
         assert call(runtime, "double_v1") == {"result": 8}
         with pytest.raises(EffectError) as caught:
             call(runtime, "triple")
-    assert caught.value.kind == "unknown_node"
+    assert caught.value.kind == "not_configured"
 
 
 def test_nodes_can_be_handed_in_without_files() -> None:

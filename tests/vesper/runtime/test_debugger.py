@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 import pytest
 
 from lyra import vesper
+from lyra.core.clock import SystemClock
 from lyra.vesper.check.judge import program_of
 from lyra.vesper.direct.run import DirectProgram
-from lyra.vesper.effects.compiled_path import drive
 from lyra.vesper.python.generate import source
-from lyra.vesper.runtime.debugger import Debugger, breakpoint_of
+from lyra.vesper.runtime.debugger import NodeDebug
 from lyra.vesper.values.outcome import Execution
 
 TEXT = """\
@@ -30,27 +30,56 @@ flow:
 """
 
 
-class Answers:
-    async def perform(self, request):
-        return None
-
-
 @pytest.mark.parametrize("path", ["python", "direct"])
-def test_time_at_the_prompt_does_not_count(path):
-    """A node with a limit of a second goes on after a stop of an hour."""
+def test_time_at_a_halt_does_not_count(path, monkeypatch):
+    """A node with a limit of a second goes on after an hour, in its steps and in its acts."""
     node = vesper.load(TEXT)
-    program = program_of(node)
-    clock = [0.0]
+    late_s = [0.0]
+    read = SystemClock.monotonic
+    monkeypatch.setattr(SystemClock, "monotonic", staticmethod(lambda: read() + late_s[0]))
+    with (
+        vesper.Runtime(custom={"test.act": lambda *, a: a}, grant=["custom.test.act"]) as runtime,
+        session_of(node, runtime, path) as session,
+    ):
+        while session.run_on():
+            late_s[0] += 3600
+    assert session.result().outputs == {"total": 2}
+    assert [step.what for step in session.steps] == ["act", "add", "add"]
 
-    def prompt(stop):
-        assert stop.location == "act"
-        clock[0] += 3600
-        return "continue"
 
-    debugger = Debugger(path, [breakpoint_of("step:act", node, program)], prompt)
-    execution = Execution(now=datetime(2026, 1, 1, tzinfo=UTC), trace_id="t", monotonic=lambda: clock[0])
-    outcome = drive(debugger.start(program, {"a": 1}, execution, Answers()))
-    assert (outcome.status, debugger.stops) == ("success", 1)
+def session_of(node, runtime, path, **more):
+    mode = {"python": "python_only", "direct": "direct_only"}[path]
+
+    def execute(watched):
+        return runtime.execute(node, {"a": 1}, mode, watched=watched)
+
+    return NodeDebug(node, runtime.program(node), execute, live=path, **more)
+
+
+@pytest.mark.parametrize("live", ["python", "direct"])
+def test_acts_of_both_paths_are_performed_once(live):
+    """The other path is answered what the live one was; leaving performs nothing more."""
+    node, acts = vesper.load(TEXT), []
+    with vesper.Runtime(custom={"test.act": lambda *, a: acts.append(a)}, grant=["custom.test.act"]) as runtime:
+        with session_of(node, runtime, live, compares=True) as session:
+            session.run_on()
+        assert (session.result().error.code, acts) == ("cancelled", [])
+        with session_of(node, runtime, live, compares=True) as session:
+            while session.run_on():
+                assert not session.steps[-1].differences
+        assert acts == [1]
+        assert {path.ended.outputs["total"] for path in session.paths.values()} == {2}
+        assert runtime.evidence(node).compared == 0
+
+
+def test_a_debugged_execution_is_not_answered_from_kept_results():
+    act = next(line for line in TEXT.splitlines(keepends=True) if "step: act" in line)
+    node = vesper.load(TEXT.replace(act, "").replace("flow:", "idempotent: true\nflow:"))
+    with vesper.Runtime() as runtime:
+        runtime.execute(node, {"a": 1})
+        with session_of(node, runtime, "direct") as session:
+            assert session.run_on()
+    assert [step.what for step in session.steps] == ["add"]
 
 
 def test_programs_that_are_not_watched_have_no_hook():

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from lyra.cli.app import CliCommand, json_option
+from lyra.cli.app import CliCommand, json_option, require_lsp
 from lyra.cli.vega.files import STDIN, Files, problem_data, say_problem, say_problems
 from lyra.errors import ConfigError, SourceError
 
@@ -166,16 +166,14 @@ def _write(path: str, data: bytes) -> None:
 def lsp(ctx: click.Context, /) -> None:
     """Run the language server on stdin and stdout.
 
-    An editor starts it; see the how-to page "Write Vega in an editor". Needs the lsp extra.
+    An editor starts it; see the how-to page "Write Vega and Vesper in an editor". Needs the lsp extra.
     """
-    try:
-        import pygls  # noqa: F401
-    except ImportError:
-        raise ConfigError("the language server needs the lsp extra", hint="pip install 'lyra-agents[lsp]'") from None
-    from lyra.vega.lsp.features import serve
+    require_lsp()
+    from lyra.lsp.server import serve
+    from lyra.vega.lsp.language import VegaLanguage
     from lyra.vesper.runtime.faces import read_file
 
-    ctx.exit(serve(read_node=read_file))
+    ctx.exit(serve(VegaLanguage(read_node=read_file)))
 
 
 # ---------------------------------------------------------------- new

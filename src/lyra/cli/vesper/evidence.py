@@ -42,6 +42,7 @@ def _data(evidence: NodeEvidence, min_successes: int) -> dict[str, Any]:
         "unreachable": evidence.unreachable,
         "complete": evidence.complete,
         "blocked": evidence.blocked,
+        "breaches": evidence.breaches,
         "executions": evidence.executions,
         "errors": evidence.errors,
     }
@@ -73,11 +74,11 @@ def confidence(ctx: click.Context, /, *, node: str, as_json: bool) -> None:
     if as_json:
         document(data)
         return
-    click.echo(printable(f"{data['node']}: confidence {data['confidence']:.5f}"))
+    click.echo(printable(f"{data['node']}: {_confidence_text(data)}"))
     click.echo(f"  {_counts(data)}; mode {data['mode']}")
     for line in _reach_lines(data):
         click.echo(printable(f"  {line}"))
-    click.echo(f"  the evidence allows {data['allowed']}" + (" (blocked by a divergence)" if data["blocked"] else ""))
+    click.echo(f"  {_allowed_text(data)}")
 
 
 @click.command(cls=CliCommand, name="mode")
@@ -119,6 +120,7 @@ def mode(ctx: click.Context, /, *, node: str, mode_name: str | None, force: bool
 @click.pass_context
 def status(ctx: click.Context, /, *, form: str, as_json: bool) -> None:
     """Show all nodes that were executed or compared, with mode and evidence."""
+    from lyra.vesper.evidence.modes import describe_breach
     from lyra.vesper.runtime.runtime import Runtime
 
     invocation = ctx.ensure_object(Invocation)
@@ -149,12 +151,16 @@ def status(ctx: click.Context, /, *, form: str, as_json: bool) -> None:
             [
                 [
                     *(str(row[title]) for title in titles[:-1]),
-                    f"{row['confidence']:.5f}" + (" blocked" if row["blocked"] else ""),
+                    f"{row['confidence']:.5f}"
+                    + (" blocked" if row["blocked"] else "")
+                    + (" breaks its contract" if row["breaches"] else ""),
                 ]
                 for row in rows
             ],
         )
         for row in rows:
+            for breach in row["breaches"]:
+                click.echo(printable(f"{row['node']} breaks its contract: {describe_breach(breach)}"))
             for path, speed in row["speed"].items():
                 if speed["is_slower"]:
                     times = f"{speed['latest_ms']:.3f} ms, usually {speed['usual_ms']:.3f} ms"
@@ -177,11 +183,12 @@ def verify(ctx: click.Context, /, *, node: str, count: int | None, seed: int, as
     """Compare both paths of NODE on inputs that are searched for, and keep what comes of it as evidence.
 
     Only distinct inputs past the entry checks count. A node with few inputs is tried on all of them. The exit code is
-    1 where the paths differ, where an accepted input breaks the node's own contract, and where the node succeeded with
-    no input. A node whose differential_tests are not enabled is compared only with -n. The store is opened when all is
-    compared, so that other commands work meanwhile; after Ctrl-C, what was compared so far is kept.
+    1 where the paths differ, where an accepted input breaks the node's own contract (which also refuses each mode above
+    shadow_direct), and where the node succeeded with no input. A node whose differential_tests are not enabled is
+    compared only with -n. The store is opened when all is compared, so that other commands work meanwhile; after
+    Ctrl-C, what was compared so far is kept.
     """
-    from lyra.vesper.evidence.differential import test_node
+    from lyra.vesper.evidence.differential import test_node, weak_evidence
     from lyra.vesper.prove.prover import join_evidence
     from lyra.vesper.repository.folders import repository_around
     from lyra.vesper.values.json_values import json_shape
@@ -196,14 +203,19 @@ def verify(ctx: click.Context, /, *, node: str, count: int | None, seed: int, as
     join_evidence()
     report = test_node(loaded, samples, seed, find=find, keep_interrupted=True)
     invocation = ctx.ensure_object(Invocation)
+    least = invocation.config.vesper.min_successes
     with runtime_when_free(invocation, loaded) as runtime:  # not before: a store has one owner
         runtime.add_report(loaded, report)
-        data = _data(runtime.evidence(loaded), invocation.config.vesper.min_successes)
+        data = _data(runtime.evidence(loaded), least)
+    warnings = [*weak_evidence(report)]
+    if not data["complete"] and data["successes"] < least:
+        warnings.append(f"{data['successes']} distinct inputs succeeded so far, a promotion needs {least}: raise -n")
     names = ("node", "compared", "distinct", "accepted", "successes", "divergences", "confidence", "unreached")
-    more = ("unreachable", "complete", "mode", "allowed", "blocked")
+    more = ("unreachable", "complete", "mode", "allowed", "blocked", "breaches")
     told = {
         **{name: data[name] for name in (*names, *more)},
         "violations": [violation_data(violation, loaded.node_id) for violation in report.violations],
+        "warnings": warnings,
         "compared_now": report.compared,
         "divergences_now": report.divergences,
         "seconds": round(report.seconds, 3),
@@ -214,6 +226,8 @@ def verify(ctx: click.Context, /, *, node: str, count: int | None, seed: int, as
         document(told)
     else:
         _show_report(report, data, told["violations"])
+        for warning in warnings:
+            click.echo(f"warning: {warning}", err=True)
     if report.interrupted:
         raise KeyboardInterrupt
     has_failed = report.divergences or report.violations or (not report.counts.successes and report.compared)
@@ -240,7 +254,22 @@ def _show_report(report: ComparisonReport, data: Mapping[str, Any], violations: 
         click.echo(f"error[nothing_shown]: {refused}: add a test case with inputs that it accepts", err=True)
     for line in _reach_lines(data):
         click.echo(printable(line))
-    click.echo(f"confidence {data['confidence']:.5f} after {_counts(data)}; the evidence allows {data['allowed']}")
+    click.echo(f"{_confidence_text(data)} after {_counts(data)}; {_allowed_text(data)}")
+
+
+def _confidence_text(data: Mapping[str, Any]) -> str:
+    """Return the confidence, and why there is none yet."""
+    from lyra.vesper.confidence import COMPARED_MIN
+
+    text = f"confidence {data['confidence']:.5f}"
+    if data["accepted"] >= COMPARED_MIN or data["confidence"]:
+        return text
+    return f"{text} (too few inputs: {data['accepted']} distinct ones were accepted, {COMPARED_MIN} are needed)"
+
+
+def _allowed_text(data: Mapping[str, Any]) -> str:
+    reasons = ["a divergence"] * bool(data["blocked"]) + ["a broken contract"] * bool(data["breaches"])
+    return f"the evidence allows {data['allowed']}" + (f" (blocked by {' and '.join(reasons)})" if reasons else "")
 
 
 def _counts(data: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""What the commands about nodes share: nodes by file or id, their inputs, and the runtime with its store and rights."""
+"""What the commands about nodes share: nodes by file or id, their inputs and values, and the runtime."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from lyra.cli.app import Invocation
 from lyra.cli.arguments import provider_addresses
@@ -19,12 +20,15 @@ from lyra.core.user_folders import data_folder
 from lyra.errors import ConfigError, Conflict, LyraError, SourceError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
+    from lyra.vesper.ir import NodeProgram
     from lyra.vesper.loading import Issue
     from lyra.vesper.nodes import Node
     from lyra.vesper.repository.folders import Repository
     from lyra.vesper.runtime.runtime import Runtime
+    from lyra.vesper.values.outcome import Outcome
+    from lyra.vesper.values.redaction import Redaction
 
 
 def node_named(name: str) -> Node:
@@ -52,7 +56,8 @@ def input_options(function: Any) -> Any:
         "pairs",
         metavar="NAME=VALUE",
         multiple=True,
-        help="An input; VALUE is JSON where it can be read as JSON, else text.",
+        help="An input. VALUE is taken as it stands where the input is a text (string, enum, timestamp, bytes). Any "
+        "other is read as JSON, such as 5, 2.50, true or '[1, 2]', and is text where it is no JSON.",
     )(function)
     return click.option("--input-json", "document", metavar="JSON", help="All inputs as one JSON object.")(function)
 
@@ -138,8 +143,6 @@ def say_problems(error: LyraError) -> None:
 
 def _issues_of(error: SourceError, file: str) -> tuple[str, list[Issue]]:
     """The text of the file, empty where there is none (nodes of the store have none), and its mistakes."""
-    import msgspec
-
     from lyra.vesper.check.judge import check_text, has_errors
     from lyra.vesper.loading import ERROR, Issue
 
@@ -222,3 +225,40 @@ def stored_nodes(invocation: Invocation) -> Repository:
     """The nodes that the store keeps."""
     with runtime_of(invocation, None, (), ()) as runtime:
         return runtime.stored_nodes()
+
+
+# ---------------------------------------------------------------- values and outcomes
+
+
+def duration_words(milliseconds: float) -> str:
+    """Return a time as a person reads it."""
+    return f"{milliseconds:.0f} ms" if milliseconds < 1_000 else f"{milliseconds / 1_000:.1f} s"
+
+
+VALUE_CHARS_MAX = 300  # of one value on the screen
+
+
+def outcome_data(outcome: Outcome, program: NodeProgram, redaction: Redaction) -> dict[str, Any]:
+    error = None if outcome.error is None else {"code": outcome.error.code, "message": outcome.error.message}
+    return {"status": outcome.status, "outputs": shown_values(program, outcome.outputs, redaction), "error": error}
+
+
+def outcome_lines(outcome: Outcome, program: NodeProgram, redaction: Redaction) -> list[str]:
+    failure = outcome.error
+    words = outcome.status + ("" if failure is None else f" {failure.code}: {failure.message}")
+    return [words, *(f"  {name}: {text}" for name, text in shown_values(program, outcome.outputs, redaction).items())]
+
+
+def shown_values(program: NodeProgram, variables: Mapping[str, Any], redaction: Redaction) -> dict[str, str]:
+    """Values as texts, without sensitive ones; long ones are cut."""
+    from lyra.vesper.runtime.privacy import sensitive_inputs
+    from lyra.vesper.values.json_values import json_shape
+    from lyra.vesper.values.redaction import REDACTED
+
+    names = sensitive_inputs(program) | {entry.name for entry in (*program.success, *program.error) if entry.sensitive}
+    texts: dict[str, str] = {}
+    for name, value in variables.items():
+        plain = REDACTED if name in names else json_shape(redaction.value(value))
+        text = plain if isinstance(plain, str) else msgspec.json.encode(plain).decode()
+        texts[name] = text if len(text) <= VALUE_CHARS_MAX else f"{text[:VALUE_CHARS_MAX]}…"
+    return texts

@@ -1,8 +1,9 @@
-"""`vesper replay TRACE`: go through a stored execution, change a step, and run on from there; `vesper debug FILE`.
+"""`vesper replay TRACE`: go through a stored execution, change a step, run on from there, and keep the change.
 
-The steps are listed with ✓ where they were done, ✗ where the execution failed and – where guards left them out. Then
-commands are read, one a line; the end of the input ends the replay. With `--json` each answer is one JSON object on a
-line of its own.
+The steps are listed with ✓ where they were done, ✗ where the execution failed and – where guards left them out, and
+with the time that acts outside took. A run tells what it changed; parameters that were edited can be written into the
+file of the node, after a question, where the run was a success. Then commands are read, one a line; the end of the
+input ends the replay. With `--json` each answer is one JSON object on a line of its own.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
+from difflib import unified_diff
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import click
@@ -20,23 +23,27 @@ from lyra.cli.app import CliCommand, Invocation, json_option
 from lyra.cli.command_lines import (
     ENDING,
     MOVING,
-    CommandPrompt,
     CommandResult,
     CommandRow,
     TravelPrompt,
     answer_commands,
     print_answer,
 )
-from lyra.cli.vesper.node_files import input_options, inputs_of, node_named, runtime_of, runtime_options, say_problems
-from lyra.errors import ConfigError, SourceError
+from lyra.cli.vesper.node_files import (
+    duration_words,
+    node_named,
+    outcome_data,
+    outcome_lines,
+    runtime_of,
+    runtime_options,
+    shown_values,
+)
+from lyra.errors import ConfigError, LyraError
 
 if TYPE_CHECKING:
     from lyra.observe.timeline.step import TravelStep
-    from lyra.vesper.ir import NodeProgram
-    from lyra.vesper.runtime.debugger import DebuggerStop
     from lyra.vesper.runtime.replaying import NodeReplay
     from lyra.vesper.values.outcome import Outcome
-    from lyra.vesper.values.redaction import Redaction
 
 
 _PROMPT: Final = "(replay) "
@@ -83,9 +90,15 @@ class _NodePrompt(TravelPrompt):
         "step": CommandRow("next [N]", "on by one step, or N of them", ("step", "s", "next", "n")),
         "break": CommandRow("break error [CODE]", "stop there"),
         "show": CommandRow("show [STEP]", "the values before a step, and how its requests were answered"),
-        "edit": CommandRow("edit STEP NAME=VALUE", "change a value before a step, or of its request", ("modify",)),
+        "edit": CommandRow(
+            "edit STEP NAME=VALUE",
+            "change a value before a step, or of its request; without it, list them",
+            ("modify",),
+        ),
         "set": CommandRow("set NAME=VALUE", "change a value before the step that `next` came to"),
-        "run": CommandRow("run", "run on from the first step that was changed"),
+        "run": CommandRow("run", "run on from the first step that was changed, and tell what that changed"),
+        "changes": CommandRow("changes", "what is not as it was recorded"),
+        "apply": CommandRow("apply", "write the changed parameters into the file of the node"),
         **ENDING,
     }
 
@@ -97,9 +110,13 @@ class _NodePrompt(TravelPrompt):
         self._replayer = replayer
         self._redaction = redaction_of(replayer.program, replayer.inputs, replayer.trace.hidden)
         self.has_failed = False  # whether the latest `run` ended with an error
+        self._asks = False  # whether the last line was the question about the fix
 
     def do(self, line: str) -> CommandResult:
+        was_asked, self._asks = self._asks, False
         try:
+            if was_asked and line.strip().lower() in ("y", "yes", "n", "no"):
+                return self.do_apply("") if line.strip().lower().startswith("y") else self._told("not written")
             return super().do(line)
         except ConfigError as error:
             hint = error.hint and self._redaction.text(error.hint)
@@ -132,7 +149,8 @@ class _NodePrompt(TravelPrompt):
 
         assert isinstance(step, ReplayedStep)
         failed = f" ({step.error})" if step.error else ""
-        return f"Step {step.number}: {step.what} {step.mark}{failed}"
+        took = "" if step.milliseconds is None else f"  {duration_words(step.milliseconds)}"
+        return f"Step {step.number}: {step.what} {step.mark}{failed}{took}"
 
     def do_step(self, rest: str) -> CommandResult:
         is_end = self.travel.position == len(self.travel.steps)
@@ -147,7 +165,17 @@ class _NodePrompt(TravelPrompt):
 
     def do_edit(self, rest: str) -> CommandResult:
         number, _, pair = rest.removeprefix("step ").strip().partition(" ")
-        return self._edit(self.number(number), pair.strip())
+        return self._edit(self.number(number), pair.strip()) if pair.strip() else self._editable(self.number(number))
+
+    def _editable(self, number: int) -> CommandResult:
+        """List the values and parameters of a step."""
+        step = self._replayer.step(number)
+        parts = {"values": step.variables, "parameters": step.parameters()}
+        shown = {part: shown_values(self._replayer.program, values, self._redaction) for part, values in parts.items()}
+        lines = [f"Step {number}: {step.what}, edit {number} NAME=VALUE"]
+        for part, values in shown.items():
+            lines += [f"  {part}:"] * bool(values) + [f"    {name}: {value}" for name, value in values.items()]
+        return CommandResult("\n".join(lines), {"step": number, **shown})
 
     def do_set(self, rest: str) -> CommandResult:
         return self._edit(max(self.travel.position, 1), rest)
@@ -156,18 +184,70 @@ class _NodePrompt(TravelPrompt):
         name, equals, text = (part.strip() for part in pair.partition("="))
         if not equals:
             raise ConfigError(f"{pair!r} is no NAME=VALUE", hint="such as edit 3 timeout=60", key="command")
-        value = _value(text, self._replayer.step(number).variables.get(name))
+        step = self._replayer.step(number)
+        known = {**step.parameters(), **step.variables, **self._replayer.edits.get(number, {})}
+        value = _value(text, step.variables.get(name))
         self._replayer.edit(number, name, value)
-        shown = shown_values(self._replayer.program, {name: value}, self._redaction)
-        return self._told(f"Step {number}: {name} = {shown[name]}")
+        before, now = (
+            shown_values(self._replayer.program, {name: part}, self._redaction)[name]
+            for part in (known.get(name), value)
+        )
+        told = self._told(f"Step {number}: {name} = {now}")
+        if name not in known:
+            return told
+        change = self._redaction.text(f"Change: {name} {before} -> {now}")
+        return CommandResult(f"{told.text}\n  {change}", {**told.data, "before": before, "after": now})
 
     def do_run(self, _: str) -> CommandResult:
         first = min(self._replayer.edits, default=1)
         told = self._told(f"Re-executing from step {first}...")
         self.has_failed = self._replayer.run().error is not None
+        lines, data = self._change_lines()
+        lines = [told.text, *self._outcome_lines(first), *lines]
+        self._asks = not self.has_failed and self._has_fix()
+        if self._asks:
+            lines.append("Success! Apply fix? [y/N]")
         return CommandResult(
-            "\n".join([told.text, *self._outcome_lines(first)]), [told.data, self._outcome_data(first)]
+            "\n".join(lines), [told.data, {**self._outcome_data(first), "changes": data, "has_fix": self._asks}]
         )
+
+    def do_changes(self, _: str) -> CommandResult:
+        lines, data = self._change_lines()
+        return CommandResult("\n".join(lines) or "nothing is changed", {"changes": data})
+
+    def _change_lines(self) -> tuple[list[str], list[dict[str, Any]]]:
+        """Return what the latest run changed, as lines and as data."""
+        rows = []
+        for name, *values in self._replayer.changes():
+            before, now = (
+                None if value is None else shown_values(self._replayer.program, {name: value}, self._redaction)[name]
+                for value in values
+            )
+            rows.append({"name": name, "before": before, "after": now})
+        lines = [f"  {row['name']}: {row['before'] or '(none)'} -> {row['after'] or '(none)'}" for row in rows]
+        return ["Changed:", *lines] if lines else [], rows
+
+    # ------------------------------------------------------------------ the fix
+
+    def _has_fix(self) -> bool:
+        """Return whether the changed parameters can be written into the file of the node."""
+        try:
+            node = node_named(self._replayer.trace.node)
+            return bool(node.file) and self._replayer.text_with(node) != node.document.text
+        except LyraError:
+            return False
+
+    def do_apply(self, _: str) -> CommandResult:
+        node = node_named(self._replayer.trace.node)
+        text = self._replayer.text_with(node)
+        path = Path(node.file)
+        if not path.is_file():
+            raise ConfigError(f"{node.node_id} has no file here", hint="run this where its .vsp file is", key="apply")
+        before, after = node.document.text.splitlines(), text.splitlines()
+        rows = [line for line in unified_diff(before, after, lineterm="", n=0) if line[:2] not in ("--", "++", "@@")]
+        path.write_text(text, encoding="utf-8", newline="")
+        lines = [f"written to {path}:", *(f"  {row}" for row in rows)]
+        return CommandResult("\n".join(map(self._redaction.text, lines)), {"file": str(path), "lines": rows})
 
     # ------------------------------------------------------------------ showing
 
@@ -202,144 +282,3 @@ def _value(text: str, before: Any) -> Any:
     except (ValueError, RecursionError):
         return text
     return Decimal(value) if isinstance(before, Decimal) and type(value) is int else value
-
-
-# ---------------------------------------------------------------- debug
-# `vesper debug FILE`: execute a node on one path and stop where a breakpoint says.
-
-_DEBUG_PROMPT: Final = "(sir-db) "
-
-
-@click.command(cls=CliCommand, name="debug")
-@click.argument("file")
-@input_options
-@click.option("--path", "path_name", type=click.Choice(["python", "direct"]), default="direct", show_default=True)
-@click.option(
-    "--break-on",
-    "forms",
-    metavar="FORM",
-    multiple=True,
-    help="contract_violation, divergence, state_transition:A->B, step:NAME or an expression such as "
-    "'input.amount > 10000'. Without one, every step is a stop.",
-)
-@runtime_options
-@json_option
-@click.pass_context
-def debug(
-    ctx: click.Context,
-    /,
-    *,
-    file: str,
-    pairs: tuple[str, ...],
-    document: str | None,
-    path_name: str,
-    forms: tuple[str, ...],
-    database: str | None,
-    providers: tuple[str, ...],
-    grants: tuple[str, ...],
-    as_json: bool,
-) -> None:
-    """Execute the node of FILE on one path and stop at breakpoints. Its effects are performed."""
-    from lyra.vesper.repository.folders import repository_around
-    from lyra.vesper.runtime.debugger import Debugger, breakpoint_of
-    from lyra.vesper.runtime.privacy import redaction_of
-
-    try:
-        node = node_named(file)
-    except SourceError as error:
-        say_problems(error)
-        ctx.exit(2)
-    inputs = inputs_of(node, pairs, document)
-    invocation = ctx.ensure_object(Invocation)
-    with runtime_of(invocation, database, providers, grants, nodes=repository_around(node.file)) as runtime:
-        program = runtime.program(node)
-        breakpoints = [breakpoint_of(form, node, program) for form in forms]
-        redaction = redaction_of(program, inputs)
-        prompt = _DebugPrompt(program, redaction, as_json=as_json)
-        debugger = Debugger(path_name, breakpoints, prompt.stopped)
-        mode = "python_only" if path_name == "python" else "direct_only"
-        outcome = runtime.execute(node, inputs, mode, watched=debugger)
-    lines = outcome_lines(outcome, program, redaction)
-    data = {**outcome_data(outcome, program, redaction), "trace_id": outcome.trace_id}
-    print_answer(CommandResult("\n".join(lines), data), prompt, as_json=as_json)
-    ctx.exit(0 if outcome.status == "success" else 1)
-
-
-class _DebugPrompt(CommandPrompt):
-    """Shows stops and reads what to do at them."""
-
-    is_flat: ClassVar[bool] = True
-    commands: ClassVar[Mapping[str, CommandRow]] = {
-        "step": CommandRow("step", "on to the next step", ("s", "next", "n")),
-        "continue": CommandRow("continue", "on to the next breakpoint", ("c",)),
-        "print": CommandRow("print NAME", "one of the values", ("p",)),
-        "locals": CommandRow("locals", "all values"),
-        **ENDING,
-    }
-
-    def __init__(self, program: NodeProgram, redaction: Redaction, *, as_json: bool) -> None:
-        self._program = program
-        self._redaction = redaction
-        self._as_json = as_json
-        self._values: dict[str, str] = {}
-        self._order = "quit"  # what the execution does next
-
-    def stopped(self, stop: DebuggerStop) -> str:
-        """Show a stop and read commands until one goes on; the end of the input is `quit`."""
-        values = self._values = shown_values(self._program, stop.variables, self._redaction)
-        notes = [self._redaction.text(note) for note in stop.notes]
-        texts = (*notes, *(f"{name}: {value}" for name, value in values.items()))
-        lines = [f"break {stop.reason}", f"Location: {stop.location}", *(f"  {text}" for text in texts)]
-        data = {"break": stop.reason, "location": stop.location, "variables": values, "notes": notes}
-        print_answer(CommandResult("\n".join(lines), data), self, as_json=self._as_json)
-        self._order = "quit"
-        answer_commands(self, sign=_DEBUG_PROMPT, as_json=self._as_json)
-        return self._order
-
-    def do_step(self, _: str) -> CommandResult:
-        self._order = "step"
-        return CommandResult("", is_end=True)
-
-    def do_continue(self, _: str) -> CommandResult:
-        self._order = "continue"
-        return CommandResult("", is_end=True)
-
-    def do_print(self, name: str) -> CommandResult:
-        known = self._values.get(name)
-        text = f"{name} has no value here" if known is None else f"{name}: {known}"
-        return CommandResult(text, {"variables": {name: known}})
-
-    def do_locals(self, _: str) -> CommandResult:
-        lines = [f"  {name}: {value}" for name, value in self._values.items()]
-        return CommandResult("\n".join(lines), {"variables": self._values})
-
-
-# ---------------------------------------------------------------- words
-
-VALUE_CHARS_MAX = 300  # of one value on the screen
-
-
-def outcome_data(outcome: Outcome, program: NodeProgram, redaction: Redaction) -> dict[str, Any]:
-    error = None if outcome.error is None else {"code": outcome.error.code, "message": outcome.error.message}
-    return {"status": outcome.status, "outputs": shown_values(program, outcome.outputs, redaction), "error": error}
-
-
-def outcome_lines(outcome: Outcome, program: NodeProgram, redaction: Redaction) -> list[str]:
-    failure = outcome.error
-    words = outcome.status + ("" if failure is None else f" {failure.code}: {failure.message}")
-    return [words, *(f"  {name}: {text}" for name, text in shown_values(program, outcome.outputs, redaction).items())]
-
-
-def shown_values(program: NodeProgram, variables: Mapping[str, Any], redaction: Redaction) -> dict[str, str]:
-    """Values as texts, without sensitive ones; long ones are cut."""
-    from lyra.vesper.runtime.privacy import sensitive_inputs
-    from lyra.vesper.values.json_values import json_shape
-    from lyra.vesper.values.redaction import REDACTED
-
-    names = sensitive_inputs(program) | {entry.name for entry in (*program.success, *program.error) if entry.sensitive}
-    texts: dict[str, str] = {}
-    for name, value in variables.items():
-        plain = REDACTED if name in names else json_shape(redaction.value(value))
-        text = plain if isinstance(plain, str) else msgspec.json.encode(plain).decode()
-        texts[name] = text if len(text) <= VALUE_CHARS_MAX else f"{text[:VALUE_CHARS_MAX]}…"
-    return texts

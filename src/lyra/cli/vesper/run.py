@@ -29,11 +29,12 @@ if TYPE_CHECKING:
 
     from lyra.vesper.nodes import Node
     from lyra.vesper.repository.folders import Repository
-    from lyra.vesper.runtime.debugger import ProfiledPath
     from lyra.vesper.runtime.runtime import Runtime
+    from lyra.vesper.runtime.stepping import ProfiledPath
     from lyra.vesper.values.outcome import Outcome
 
 
+_EXITS: Final = {"capability_denied": 3, "not_configured": 2}  # by the code of an error; others are 1
 _MODE_OF_PATH: Final = {"python": "python_only", "direct": "direct_only", "both": "dual_verify"}
 
 
@@ -105,11 +106,12 @@ def run(
         click.echo("error[divergence]: the two paths of the node gave different answers", err=True)
         for line in divergence_lines(row):
             click.echo(printable(f"  {line}"), err=True)
-    ctx.exit(0 if outcome.status == "success" and not divergences else 1)
+    code = "" if outcome.error is None else outcome.error.code
+    ctx.exit(1 if divergences else _EXITS.get(code, 1) if code else 0)
 
 
 def _profiled_path(name: str) -> ProfiledPath:
-    from lyra.vesper.runtime.debugger import ProfiledPath
+    from lyra.vesper.runtime.stepping import ProfiledPath
 
     return ProfiledPath(name)
 
@@ -236,6 +238,7 @@ def test(
 
     done: list[CaseRun] = []
     violations: list[dict[str, Any]] = []
+    warnings: list[str] = []
     wrong = 0
     with runtime_of(ctx.ensure_object(Invocation), database, providers, grants) as runtime:
         for file in node_files(files or (".",)):
@@ -248,9 +251,10 @@ def test(
                 done += _ran(runtime, str(file), node)
                 done += _properties(str(file), node, number)
                 if not no_search:
-                    ran, broken = _search(str(file), node, number * SEARCHED_FOR_EACH)
+                    ran, broken, weak = _search(str(file), node, number * SEARCHED_FOR_EACH)
                     done += [ran] if ran.problems else []
                     violations += broken
+                    warnings += weak
             except (SourceError, ConfigError) as error:
                 wrong += 1
                 say_problems(error)
@@ -259,12 +263,14 @@ def test(
     if as_json:
         rows = [ran.to_data() for ran in done]
         counts = {"passed": passed, "failed": failed, "not_shown": unshown}
-        document({**counts, "tests": rows, "violations": violations})
+        document({**counts, "tests": rows, "violations": violations, "warnings": warnings})
     else:
         for ran in done:
             click.echo(printable(f"{ran.ending}  {ran.file}: {ran.name}"))
             for line in (*ran.problems, *_tried(ran)):
                 click.echo(printable(f"    {line}"))
+        for warning in warnings:
+            click.echo(printable(f"warning: {warning}"), err=True)
         click.echo(f"{passed} passed, {failed} failed" + (f", {unshown} not shown" if unshown else ""))
     ctx.exit(2 if wrong else 1 if failed or unshown else 0)
 
@@ -281,10 +287,10 @@ def _ran(runtime: Runtime, file: str, node: Node) -> Iterator[CaseRun]:
         yield CaseRun(file, case.name or f"case {number}", problems + _differences(outcomes))
 
 
-def _search(file: str, node: Node, number: int) -> tuple[CaseRun, list[dict[str, Any]]]:
-    """Return what a search for inputs that break the node's contract came to, and these inputs."""
+def _search(file: str, node: Node, number: int) -> tuple[CaseRun, list[dict[str, Any]], list[str]]:
+    """Return what a search for inputs that break the node's contract came to, these inputs, and warnings."""
     from lyra.cli.vesper.evidence import violation_data, violation_lines
-    from lyra.vesper.evidence.differential import test_node
+    from lyra.vesper.evidence.differential import test_node, weak_evidence
     from lyra.vesper.repository.folders import repository_around
     from lyra.vesper.values.json_values import json_shape
 
@@ -292,7 +298,8 @@ def _search(file: str, node: Node, number: int) -> tuple[CaseRun, list[dict[str,
     rows = [violation_data(violation, node.node_id) for violation in report.violations]
     problems = [line for row in rows for line in violation_lines(row)]
     problems += [f"the paths differ with {json_shape(row.shrunk)}: {row.differences}" for row in report.kept]
-    return CaseRun(file, f"contract, {report.counts.accepted} accepted inputs", problems), rows
+    warnings = [f"{file}: {warning}" for warning in weak_evidence(report)]
+    return CaseRun(file, f"contract, {report.counts.accepted} accepted inputs", problems), rows, warnings
 
 
 def _properties(file: str, node: Node, number: int) -> Iterator[CaseRun]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lyra.cli.app import CliCommand, json_option
+from lyra.cli.app import CliCommand, json_option, require_lsp
 from lyra.cli.render import document, note, printable
 from lyra.cli.vesper.node_files import node_files, node_named, say_problems, source_of
 from lyra.errors import ConfigError, LyraError, SourceError
@@ -170,3 +170,20 @@ def fmt(ctx: click.Context, /, *, files: tuple[str, ...], only_check: bool, to_s
             path.write_text(result, encoding="utf-8", newline="\n")
             note(printable(f"formatted {path}"))
     ctx.exit(2 if is_broken else 1 if only_check and differs else 0)
+
+
+# ---------------------------------------------------------------- lsp
+
+
+@click.command(cls=CliCommand, name="lsp")
+@click.pass_context
+def lsp(ctx: click.Context, /) -> None:
+    """Run the language server for .vsp files on stdin and stdout.
+
+    An editor starts it; see the how-to page "Write Vega and Vesper in an editor". Needs the lsp extra.
+    """
+    require_lsp()
+    from lyra.lsp.server import serve
+    from lyra.vesper.lsp.language import VesperLanguage
+
+    ctx.exit(serve(VesperLanguage()))

@@ -1,8 +1,8 @@
 """Travel through the steps of a run: a place in it, breakpoints, and two runs side by side.
 
 `Travel` and `Breakpoints` know steps and nothing else, so they serve every stack: processes (`RunTimeline`), Vega
-programs (`vega.replay.player`, which adds lines and variables) and Vesper nodes (`vesper.runtime.replaying`). The
-prompt over them is `cli.command_lines.TravelPrompt`.
+programs (`vega.replay.player`, which adds lines and variables) and Vesper nodes (`vesper.runtime.replaying`, and
+`vesper.runtime.debugger`, whose steps are still being run). The prompt over them is `cli.command_lines.TravelPrompt`.
 
 `compare_runs` compares steps by what they are (kind, name, request, result, error, status; whole values, also where
 their texts are cut) and not by when they were. Processes are the same that have the same place in the order of their

@@ -90,6 +90,10 @@ class NodeFacts(NamedTuple):
     is_forced: bool
     direct_share: float
     compared: int
+    successes: int  # distinct inputs with which the node succeeded
+    goals: int  # steps, branches and declared errors that may be reached; 0 before the first search
+    unreached: list[str]  # of them
+    unreachable: dict[str, str]  # parts that no execution can reach, with the reason
     divergences: int
     is_blocked: bool
     executions: dict[str, int]
@@ -130,6 +134,10 @@ def read_node(mounted: MountedNodes, node_id: str) -> NodeFacts:
         is_forced=evidence.forced,
         direct_share=MODES[evidence.mode].direct_of_10_000 / 10_000,
         compared=evidence.compared,
+        successes=evidence.successes,
+        goals=len([goal for goal in evidence.goals if goal not in evidence.unreachable]),
+        unreached=evidence.unreached,
+        unreachable=dict(evidence.unreachable),
         divergences=evidence.divergences,
         is_blocked=evidence.blocked,
         executions=dict(evidence.executions),

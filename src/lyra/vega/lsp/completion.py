@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from lyra.core.rights.capability import VERBS
 from lyra.errors import CODES
+from lyra.lsp.language import Item
 from lyra.vega.checker.expressions import methods_of
 from lyra.vega.checker.settings import AGENT_FIELDS, BLOCKS, SUPERVISION, TOOL_SETTINGS
 from lyra.vega.checker.types import TYPES, signature_text, takes_text
@@ -32,17 +33,6 @@ _SETTINGS: Final[dict[str, dict[str, str]]] = {
     "supervision": SUPERVISION,
     **BLOCKS,
 }
-
-
-class Item(NamedTuple):
-    """`kind` is a role of a symbol, or `keyword`, `field`, `module`, `word`, `type`, `error`, `method`, `snippet`,
-    `file`. `insert` is what is written, with `${1:…}` where the cursor goes if it is a snippet; "" is the label."""
-
-    label: str
-    kind: str
-    detail: str = ""
-    text: str = ""
-    insert: str = ""
 
 
 class _CompletionRequest(NamedTuple):

@@ -7,50 +7,11 @@ at every key.
 
 from __future__ import annotations
 
-import re
-from typing import Final, NamedTuple
-
 from lyra.errors import SourceError
+from lyra.lsp.language import Elsewhere, Fix, Remark, word_fixes
 from lyra.vega.lsp.analysis import Analysis
 from lyra.vega.syntax import ast
 from lyra.vega.syntax.source import Diagnostic, Source
-
-_WORD: Final = re.compile(r"[\w:]*")
-_QUOTED: Final = re.compile(r"`([^`]+)`")
-
-
-class Elsewhere(NamedTuple):
-    """A place in another file, by line and column from 1."""
-
-    file: str
-    line: int
-    column: int
-    message: str
-
-
-class Remark(NamedTuple):
-    """One remark about a text, by offsets."""
-
-    at: int
-    end: int
-    message: str
-    hint: str = ""
-    severity: str = "error"
-    elsewhere: tuple[Elsewhere, ...] = ()
-
-    @property
-    def is_unneeded(self) -> bool:
-        """Code that could be taken out: editors show it faded."""
-        return "never reached" in self.message
-
-
-class Fix(NamedTuple):
-    """New text for a piece of the old, and what an editor calls it."""
-
-    at: int
-    end: int
-    text: str
-    title: str
 
 
 def diagnose(analysis: Analysis, *, thorough: bool = False) -> list[Remark]:
@@ -137,9 +98,6 @@ def _find_reachable(node: ast.Import, analysis: Analysis) -> set[str]:
 
 def fixes_of(remark: Remark, text: str) -> list[Fix]:
     """Return what would mend it, where that is certain enough; of several words that may be meant, one fix each."""
-    written = text[remark.at : remark.end]
-    if remark.hint.startswith("did you mean") and _WORD.fullmatch(written):
-        return [Fix(remark.at, remark.end, meant, f"Change to `{meant}`") for meant in _QUOTED.findall(remark.hint)]
     if remark.message.startswith("missing `;`"):
         return [Fix(remark.at, remark.at, ";", "Add `;`")]
-    return []
+    return word_fixes(remark, text)

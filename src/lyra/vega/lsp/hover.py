@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import Final, NamedTuple
+from typing import Final
 
+from lyra.lsp.language import Hover, SignatureHelp
 from lyra.vega.checker.checker import node_heading
 from lyra.vega.checker.expressions import methods_of
 from lyra.vega.checker.settings import AGENT_FIELDS, BLOCKS, SUPERVISION, TOOL_SETTINGS
@@ -27,12 +28,6 @@ _TABLES: Final[dict[str, dict[str, str]]] = {
     "tool": TOOL_SETTINGS,
     **BLOCKS,
 }
-
-
-class Hover(NamedTuple):
-    at: int
-    end: int
-    text: str
 
 
 def hover(project: Project, path: str, offset: int) -> Hover | None:
@@ -229,14 +224,7 @@ def _agent_of(project: Project, known: Analysis, value: ast.Expression | None) -
 # ---------------- Which function is being called at the cursor, and which of its parameters comes next
 
 
-class Help(NamedTuple):
-    label: str
-    parameters: list[str]  # each as it stands in the label
-    active: int
-    text: str = ""
-
-
-def signature_help(project: Project, path: str, offset: int) -> Help | None:
+def signature_help(project: Project, path: str, offset: int) -> SignatureHelp | None:
     known = project.last_with_tree(path)
     text = project.text(path)
     if known is None or text is None:
@@ -263,14 +251,14 @@ def _find_argument_name(context: CursorContext, index: int) -> str:
     return ""
 
 
-def _active(callee: Help, commas: int, named: str) -> int:
+def _active(callee: SignatureHelp, commas: int, named: str) -> int:
     for index, parameter in enumerate(callee.parameters):
         if named and parameter.split(":")[0].split("=")[0].strip(" ?") == named:
             return index
     return min(commas, max(0, len(callee.parameters) - 1))
 
 
-def _callee(project: Project, known: Analysis, context: CursorContext, index: int, offset: int) -> Help | None:
+def _callee(project: Project, known: Analysis, context: CursorContext, index: int, offset: int) -> SignatureHelp | None:
     tokens = context.tokens
     name = tokens[index - 1].value
     sign = tokens[index - 2].kind if index > 1 else ""
@@ -291,7 +279,7 @@ def _callee(project: Project, known: Analysis, context: CursorContext, index: in
     return _library("", name, texts.entry_of("", name))
 
 
-def _node(project: Project, known: Analysis, symbol: SourceSymbol) -> Help | None:
+def _node(project: Project, known: Analysis, symbol: SourceSymbol) -> SignatureHelp | None:
     """An imported node: its inputs are its parameters."""
     imported = symbol.node
     node = (
@@ -303,18 +291,18 @@ def _node(project: Project, known: Analysis, symbol: SourceSymbol) -> Help | Non
         return None
     label = node_heading(symbol.name, node)
     inside = label[label.index("(") + 1 : label.index(") -> ")]
-    return Help(label, inside.split(", ") if inside else [], 0, node.intent)
+    return SignatureHelp(label, inside.split(", ") if inside else [], 0, node.intent)
 
 
-def _library(lead: str, name: str, entry: LibraryEntry | None) -> Help | None:
+def _library(lead: str, name: str, entry: LibraryEntry | None) -> SignatureHelp | None:
     if entry is None:
         return None
     label = lead + signature_text(name, entry)
     inside = label[label.index("(") + 1 : label.rindex(")")]
-    return Help(label, inside.split(", ") if inside else [], 0, entry.text)
+    return SignatureHelp(label, inside.split(", ") if inside else [], 0, entry.text)
 
 
-def _method(name: str, kinds: list[str]) -> Help | None:
+def _method(name: str, kinds: list[str]) -> SignatureHelp | None:
     for kind in kinds:
         module, _, function = METHODS[kind].get(name, f"{kind}::{name}").partition("::")
         entry = texts.entry_of(module, function)
@@ -324,12 +312,12 @@ def _method(name: str, kinds: list[str]) -> Help | None:
     return None
 
 
-def _describe_declaration(known: Analysis, symbol: SourceSymbol) -> Help | None:
+def _describe_declaration(known: Analysis, symbol: SourceSymbol) -> SignatureHelp | None:
     node = symbol.node
     if isinstance(node, ast.Let) and isinstance(node.value, ast.Lambda):
         parameters = texts.parameters(known.source, node.value.parameters)
-        return Help(f"{node.name}({', '.join(parameters)})", parameters, 0)
+        return SignatureHelp(f"{node.name}({', '.join(parameters)})", parameters, 0)
     if not isinstance(node, (ast.Function, ast.Tool)):
         return None
     above = texts.comment_above(known.source, known.module.comments, node.at)
-    return Help(texts.heading(known.source, symbol), texts.parameters(known.source, node.parameters), 0, above)
+    return SignatureHelp(texts.heading(known.source, symbol), texts.parameters(known.source, node.parameters), 0, above)

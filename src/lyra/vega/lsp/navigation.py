@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import Final, NamedTuple
+from typing import Final
 
+from lyra.lsp.language import OutlineEntry, RenameRefused
+from lyra.lsp.texts import Place
 from lyra.vega.checker.types import TYPES
 from lyra.vega.lsp.analysis import Analysis
 from lyra.vega.lsp.index import SourceSymbol, SymbolIndex
-from lyra.vega.lsp.project import Place, Project
+from lyra.vega.lsp.project import Project
 from lyra.vega.stdlib.table import GLOBALS, LIBRARY
 from lyra.vega.syntax import ast
 from lyra.vega.syntax.lexer import KEYWORDS
@@ -77,22 +79,7 @@ def _elsewhere(project: Project, path: str, file: str, symbol: SourceSymbol, own
     ]
 
 
-def highlights(project: Project, path: str, offset: int) -> list[tuple[int, int]]:
-    """The uses in this file alone."""
-    return [(place.at, place.end) for place in references(project, path, offset) if place.path == path]
-
-
 # ---------------- What a file declares, as a tree: the outline of an editor
-
-
-class OutlineEntry(NamedTuple):
-    name: str
-    role: str
-    at: int  # all of it
-    end: int
-    name_at: int
-    name_end: int
-    inside: list[OutlineEntry]
 
 
 def outline(analysis: Analysis) -> list[OutlineEntry]:
@@ -139,10 +126,6 @@ def _entry(index: SymbolIndex, node: ast.SyntaxNode) -> OutlineEntry | None:
 # them must still mean the declaration it meant before.
 
 _NAME: Final = re.compile(r"[^\W\d]\w*")
-
-
-class RenameRefused(ValueError):
-    """A name that cannot be given; its text says why."""
 
 
 def prepare(project: Project, path: str, offset: int) -> tuple[Place, str] | None:

@@ -18,12 +18,12 @@ from lyra.vesper import ir
 from lyra.vesper.check.answers import CODE_FIELDS
 from lyra.vesper.check.state import CheckState
 from lyra.vesper.check.steps import parts_of
-from lyra.vesper.values.outcome import CODES
+from lyra.vesper.values.outcome import CODES, NOT_CONFIGURED
 from lyra.vesper.values.types import EnumType, without_null
 
 Act = ir.EffectStep | ir.TransactionStep
 _STATUS: Final = re.compile(r"http_([0-9]{3}|[0-9]xx)\Z")
-_OF_ALL_ACTS: Final = frozenset({*CODES, "*", "circuit_open", "in_doubt"})
+_OF_ALL_ACTS: Final = frozenset({*CODES, "*", "circuit_open", "in_doubt"}) - {NOT_CONFIGURED}
 _OF_DATABASES: Final = _OF_ALL_ACTS | {"database_unavailable", "database_error"}
 _KINDS: Final = {  # what an act can fail with, where that is known
     "db.query": _OF_DATABASES | {"too_many_rows"},

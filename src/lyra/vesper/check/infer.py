@@ -7,6 +7,7 @@ undefined name raises UndefinedName: the contract is then unverifiable, not wron
 
 from __future__ import annotations
 
+from contextlib import suppress
 from decimal import Decimal
 from typing import Any, Final
 
@@ -111,11 +112,14 @@ class Typing:
         return expression
 
     def template(self, text: str, path: Path, scope: NameScope) -> ir.TypedExpression:
-        """Return a template: the typed value of a single placeholder, else a text."""
+        """Return a template: the typed value of a single placeholder, else a text. A text that is no template since it
+        writes out a record or a map, such as `{a: y}`, is an expression."""
         site = TextSite(path)
         try:
             template = parse_template(text)
         except ParseError as error:
+            with suppress(ParseError):
+                return self.term(parse_expression(text), scope, site)
             self.state.syntax(error, site)
             return _nothing()
         place = self.state.place(site, 0)
@@ -165,9 +169,9 @@ class Typing:
             case LiteralTerm():
                 return self._constant(term.value, site, term.start)
             case NameTerm():
-                return self._name(term, scope, site)
+                return self.state.note(term, self._name(term, scope, site), scope, site)
             case MemberTerm():
-                return self._member(term, scope, site)
+                return self.state.note(term, self._member(term, scope, site), scope, site)
             case IndexTerm():
                 return self._index(term, scope, site)
             case PlaceholderTerm():
@@ -187,7 +191,7 @@ class Typing:
                 test = ir.IsNull(type=BOOLEAN, operand=operand, place=place)
                 return ir.Not(type=BOOLEAN, operand=test, place=place) if term.negated else test
             case QuantifierTerm():
-                return self._quantifier(term, scope, site)
+                return self.state.note(term, self._quantifier(term, scope, site), scope, site)
             case CallTerm():
                 return self._call(term, scope, site)
             case StarTerm():

@@ -25,7 +25,7 @@ from lyra.vesper.check.effects import EffectLowering
 from lyra.vesper.check.infer import Typing
 from lyra.vesper.check.rules import ErrorRules
 from lyra.vesper.check.semantics import judge_program
-from lyra.vesper.check.state import Callees, CheckState, NameScope
+from lyra.vesper.check.state import Callees, CheckState, NameScope, Observer
 from lyra.vesper.check.steps import Steps, depth_of, parts_of
 from lyra.vesper.check.transforms import Transforms
 from lyra.vesper.check.types import TypeTable, common, nullable
@@ -39,7 +39,7 @@ from lyra.vesper.values.types import ANY, BOOLEAN, STRING, RecordField, RecordTy
 
 def check(node: Node, *, strict: bool = False, callees: Callees | None = None) -> list[Issue]:
     """Return all remarks on a node, in order of place; also on the codes of nodes that `callees` gives."""
-    return _checked(node, strict=strict, callees=callees)[1]
+    return check_node(node, strict=strict, callees=callees)[1]
 
 
 def check_text(text: str, file: str = "<text>", *, strict: bool = False, callees: Callees | None = None) -> list[Issue]:
@@ -53,7 +53,7 @@ def check_text(text: str, file: str = "<text>", *, strict: bool = False, callees
 
 def program_of(node: Node, *, strict: bool = False) -> ir.NodeProgram:
     """Return the program of a node; CheckError with all remarks in `fields["problems"]` where it has errors."""
-    program, issues = _checked(node, strict=strict)
+    program, issues = check_node(node, strict=strict)
     if has_errors(issues):
         raise error_of(issues, node.file)
     return program
@@ -68,8 +68,12 @@ def has_errors(issues: Sequence[Issue]) -> bool:
     return any(issue.severity == ERROR for issue in issues)
 
 
-def _checked(node: Node, *, strict: bool, callees: Callees | None = None) -> tuple[ir.NodeProgram, list[Issue]]:
-    program, state = lower_node(node)
+def check_node(
+    node: Node, *, strict: bool = False, callees: Callees | None = None, observer: Observer | None = None
+) -> tuple[ir.NodeProgram, list[Issue]]:
+    """Return the program of a node, fit to run where no remark is an error, and all remarks. The observer is told what
+    the names of expressions stand for."""
+    program, state = lower_node(node, observer)
     state.callees = callees
     judge_program(program, state)
     issues = list(dict.fromkeys((*node.issues, *state.issues.items)))
@@ -99,9 +103,9 @@ _ERROR_RECORD: Final = RecordType(
 _NOT_DIGESTED: Final = frozenset({"place", "description", "digest", "intent", "idempotent", "audit"})
 
 
-def lower_node(node: Node) -> tuple[ir.NodeProgram, CheckState]:
+def lower_node(node: Node, observer: Observer | None = None) -> tuple[ir.NodeProgram, CheckState]:
     """Return the program of a node and the state of the check; after an error the program is not fit to run."""
-    state = CheckState(node)
+    state = CheckState(node, observer)
     return _Lowering(state).program(), state
 
 

@@ -94,7 +94,7 @@ class ErrorRules:
         if setting is None or setting.value is None:
             return []
         value = setting.value
-        if isinstance(value, dict) and not _KEYS.isdisjoint(value):
+        if isinstance(value, dict) and any(key in _KEYS and not _is_rule_of(key, item) for key, item in value.items()):
             return [(_error_of(value), value, setting.path)]
         if isinstance(value, dict):
             return [
@@ -224,6 +224,11 @@ class ErrorRules:
         if setting is not None and setting.value is not None:
             return self.retry(setting.value, setting.path, errors=tuple(dict.fromkeys(("*", *named))))
         return msgspec.structs.replace(retries[0], errors=named) if retries else None
+
+
+def _is_rule_of(key: str, value: Any) -> bool:
+    """Return whether an entry of a mapping by errors is the rule for `timeout`, which is the name of a setting, too."""
+    return key == "timeout" and isinstance(value, dict)
 
 
 def _error_of(entry: dict[str, Any]) -> str:

@@ -357,6 +357,7 @@ def sensitive_names(_: NodeProgram, state: CheckState) -> None:
         if name not in names:
             path = ("security", "sensitive_data", index)
             hint = close_to(name, names)
+            hint = hint or "name inputs and outputs, or say `true` for all of them"
             state.warn("unknown_field", f"there is no input or output `{name}`", path, hint=hint, value=True)
 
 

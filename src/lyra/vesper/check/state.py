@@ -18,9 +18,10 @@ import msgspec
 
 from lyra.core.checking.document import Path
 from lyra.errors import ParseError
+from lyra.vesper.expressions.terms import Term
 from lyra.vesper.ir import NodeProgram, Step, TypedExpression
 from lyra.vesper.loading import ERROR, INFO, WARNING, Issues
-from lyra.vesper.nodes.model import Node
+from lyra.vesper.nodes.model import Node, StepDeclaration
 from lyra.vesper.values.limits import NUMBER_DIGITS_MAX, NUMBER_EXPONENT_MAX
 from lyra.vesper.values.types import (
     ANY,
@@ -43,6 +44,7 @@ from lyra.vesper.values.types import (
     describe,
     key_kind,
 )
+from lyra.vesper.values.zones import TIMESTAMP_TEXT
 
 
 class TextSite(msgspec.Struct, frozen=True):
@@ -55,11 +57,25 @@ class TextSite(msgspec.Struct, frozen=True):
 Callees = Callable[[str], NodeProgram | None]  # gives the node that a step calls, where it is known
 
 
+class Observer:
+    """Is told what the check finds out about names; an editor keeps it. This one keeps nothing."""
+
+    def enter(self, step: StepDeclaration, scope: NameScope) -> None:
+        """Take the names that a step can use."""
+
+    def bind(self, step: StepDeclaration, name: str, kind: ValueType) -> None:
+        """Take the variable that a step writes."""
+
+    def use(self, term: Term, expression: TypedExpression, scope: NameScope, site: TextSite) -> None:
+        """Take what a name, a path or a quantifier of an expression stands for."""
+
+
 class CheckState:
     """The state of one check."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, observer: Observer | None = None) -> None:
         self.node = node
+        self.observer = observer or Observer()
         self.callees: Callees | None = None
         self.document = node.document
         self.issues = Issues()
@@ -101,6 +117,11 @@ class CheckState:
 
     def place(self, site: TextSite, offset: int) -> tuple[int, int]:
         return self.document.place_in(site.path, site.offset + offset)
+
+    def note(self, term: Term, expression: TypedExpression, scope: NameScope, site: TextSite) -> TypedExpression:
+        """Return an expression, once the observer was told of it."""
+        self.observer.use(term, expression, scope, site)
+        return expression
 
     # ------------------------------------------------------------ values
     def has_path(self, path: Path) -> bool:
@@ -191,7 +212,7 @@ def _duration(value: Any) -> Decimal | None:
 
 
 def _timestamp(value: Any) -> datetime | None:
-    if not isinstance(value, str):
+    if not isinstance(value, str) or not TIMESTAMP_TEXT.fullmatch(value):
         return None
     try:
         moment = datetime.fromisoformat(value)

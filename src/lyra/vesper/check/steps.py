@@ -68,9 +68,10 @@ class Steps:
         return tuple(steps)
 
     def lower(self, step: StepDeclaration, scope: NameScope) -> Sequence[ir.Step]:
+        self.state.observer.enter(step, scope)
         operation = operation_named(step.operation)
         if operation is None:
-            hint = close_to(step.operation, OPERATIONS)
+            hint = close_to(step.operation, OPERATIONS) or f"the operations are {', '.join(OPERATIONS)}"
             path = (*step.path, "operation")
             self.state.error(
                 "unknown_operation", f"there is no operation `{step.operation}`", path, hint=hint, value=True
@@ -105,7 +106,8 @@ class Steps:
         for key in ("on_error", "error_handling"):
             if key in step.settings:
                 message = f"`{key}` answers failed acts, and a step of {step.operation} does not act outside"
-                hint = "remove it; `error_handling` of the node answers errors of all steps"
+                answers = "`on_failure` says what a failed check answers" if step.operation == "validation" else ""
+                hint = answers or "remove it; `error_handling` of the node answers errors of all steps"
                 self.state.error("no_effect", message, step.settings[key].path, hint=hint)
 
     # ------------------------------------------------------------ parts of steps
@@ -148,6 +150,7 @@ class Steps:
     def bind(self, step: StepDeclaration, kind: ValueType, scope: NameScope) -> str:
         """Write the step's variable."""
         name = self.output(step)
+        self.state.observer.bind(step, name, kind)
         self.write(name, kind, scope)
         return name
 

@@ -186,9 +186,9 @@ class Transforms:
         if setting is None:
             self.state.error("missing_key", f"the transform has no `{key}`", step.path)
             return name, ir.Constant(type=ANY, value=None)
-        lambda_name = _lambda_name(setting.value)
-        if lambda_name is not None:
-            return lambda_name, self._lambda(setting, lambda_name, scope, item)
+        bound = lambda_name(setting.value)
+        if bound is not None:
+            return bound, self._lambda(setting, bound, scope, item)
         inner = scope.with_name(name, item)
         inner.element = Element(name, item, is_first=fields_first)
         return name, self._mapped(setting.value, setting.path, inner)
@@ -306,7 +306,7 @@ class Transforms:
         return ir.Aggregation(name, function, operand)
 
 
-def _lambda_name(value: Any) -> str | None:
+def lambda_name(value: Any) -> str | None:
     """Return the parameter of `name => expression`."""
     if not isinstance(value, str) or "=>" not in value:
         return None

@@ -126,7 +126,8 @@ class TypeTable:
                 return kind
             if kind is None and rest == ["reported"]:
                 return ANY
-        self.state.error("bad_type", f"{text[:80]!r} is no type", path, value=True)
+        hint = "name one type; `any` takes every value" if "|" in text else f"such as {', '.join(SCALARS)} or array<T>"
+        self.state.error("bad_type", f"{text[:80]!r} is no type", path, hint=hint, value=True)
         return ANY
 
     def _type(self, parts: list[str], path: Path, depth: int) -> tuple[ValueType | None, list[str]]:
@@ -178,7 +179,8 @@ class TypeTable:
         declaration = self.declarations.get(name)
         if declaration is None:
             words = (*SCALARS, "array", "map", "set", "enum", *self.declarations)
-            hint = f"did you mean `{_OTHER_NAMES[name]}`?" if name in _OTHER_NAMES else close_to(name, words)
+            near = f"did you mean `{_OTHER_NAMES[name]}`?" if name in _OTHER_NAMES else close_to(name, words)
+            hint = near or f"the types are {', '.join(words)}; others are declared under `types`"
             self.state.error("unknown_type", f"there is no type `{name}`", path, hint=hint, value=True)
             return None
         if name in self._open or len(self._open) > TYPE_DEPTH_MAX:

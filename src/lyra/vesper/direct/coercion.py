@@ -36,6 +36,7 @@ from lyra.vesper.values.types import (
     describe,
     key_kind,
 )
+from lyra.vesper.values.zones import TIMESTAMP_TEXT
 
 Coerce = Callable[[Any], Any]
 _ZERO: Final = Decimal(0)
@@ -100,9 +101,11 @@ def _bytes(value: Any) -> bytes:
 def _timestamp(value: Any) -> datetime:
     if isinstance(value, str):
         try:
-            value = datetime.fromisoformat(value)
+            value = datetime.fromisoformat(value) if TIMESTAMP_TEXT.fullmatch(value) else None
         except ValueError:
-            raise Misfit("the text is not an ISO 8601 time") from None
+            value = None
+        if value is None:
+            raise Misfit("the text is not an ISO 8601 time")
     if not isinstance(value, datetime):
         raise _misfit(value, "a timestamp")
     if value.utcoffset() is None:

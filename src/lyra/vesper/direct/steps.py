@@ -22,7 +22,7 @@ from lyra.vesper.direct.coercion import writer, written
 from lyra.vesper.direct.expressions import compile_condition, compile_expression, text_of
 from lyra.vesper.direct.frames import METER, MISSING, Evaluate, Frame, NotSupplied, Scope, assigned_names, names_in
 from lyra.vesper.direct.transforms import compile_elements
-from lyra.vesper.values.outcome import NodeError, NodeFailure
+from lyra.vesper.values.outcome import NOT_CONFIGURED, NodeError, NodeFailure
 from lyra.vesper.values.types import Nullable
 
 # ---------------------------------------------------------------- answers
@@ -136,7 +136,7 @@ def matching_rules(rules: tuple[ir.ErrorRule, ...], kinds: tuple[str, ...]) -> l
     return [
         number
         for number, rule in enumerate(rules)
-        if rule.action in ir.ANSWERING and (rule.error == "*" or rule.error in kinds)
+        if rule.action in ir.ANSWERING and (rule.error == "*" or rule.error in kinds) and NOT_CONFIGURED not in kinds
     ]
 
 

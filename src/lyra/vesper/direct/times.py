@@ -15,7 +15,7 @@ from lyra.vesper.direct.numbers import kind_of, overflow
 from lyra.vesper.expressions.functions import DIRECTIVES, MONTHS, UNITS, WEEKDAYS
 from lyra.vesper.values.limits import FORMAT_CHARS_MAX
 from lyra.vesper.values.outcome import NodeError
-from lyra.vesper.values.zones import zone_of
+from lyra.vesper.values.zones import TIMESTAMP_TEXT, zone_of
 
 _SECOND: Final = 10**6  # microseconds
 
@@ -30,8 +30,16 @@ def _require(function: str, time: Any, zone_name: Any) -> ZoneInfo:
 def _zone(function: str, zone_name: Any) -> ZoneInfo:
     zone = zone_of(zone_name) if type(zone_name) is str else None
     if zone is None:
-        raise NodeError("type_error", f"{function} is given no time zone that there is")
+        if type(zone_name) is not str:
+            raise NodeError("type_error", f"{function} cannot take {kind_of(zone_name)} for a time zone")
+        raise NodeError("unknown_zone", f"{function}: there is no time zone {zone_name[:80]!r}")
     return zone
+
+
+def _is_zone(name: Any) -> bool:
+    if type(name) is not str:
+        raise NodeError("type_error", f"is_zone cannot take {kind_of(name)}")
+    return zone_of(name) is not None
 
 
 def _to_local(time: datetime, zone: ZoneInfo) -> datetime:
@@ -130,6 +138,8 @@ def _start_of(time: Any, unit: Any, zone: Any = "UTC") -> datetime:
 def _timestamp(text: Any) -> datetime | None:
     if type(text) is not str:
         raise NodeError("type_error", f"timestamp cannot take {kind_of(text)}")
+    if not TIMESTAMP_TEXT.fullmatch(text):
+        return None
     try:
         moment = datetime.fromisoformat(text)
         return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
@@ -260,6 +270,7 @@ def _parse_timestamp(text: Any, form: Any, zone: Any = "UTC") -> datetime | None
 
 TIMES: Final[dict[str, Callable[..., Any]]] = {
     "timestamp": _timestamp,
+    "is_zone": _is_zone,
     "year": _part("year", lambda local: local.year),
     "month": _part("month", lambda local: local.month),
     "day": _part("day", lambda local: local.day),

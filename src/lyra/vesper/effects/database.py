@@ -70,8 +70,9 @@ class _Connection(Protocol):
 class Database:
     """One connection, used by one thread at a time."""
 
-    def __init__(self, connect: Callable[[], _Connection], *, is_sqlite: bool) -> None:
+    def __init__(self, connect: Callable[[], _Connection], *, is_sqlite: bool, name: str = "") -> None:
         self._connect = connect
+        self._name = name  # of the file or the database, for messages
         self._is_sqlite = is_sqlite
         # psycopg sends a text without values as a script of any number of statements, unless it prepares it.
         self._single_statement: dict[str, Any] = {} if is_sqlite else {"prepare": True}
@@ -157,7 +158,7 @@ class Database:
                 return error
             if not kind:
                 raise
-            raise _failure(error) from error
+            raise self.driver_error(error) from error
         return record
 
     def read_rows(
@@ -211,7 +212,7 @@ class Database:
             self._connection.commit()
         except Exception as error:
             self._undo()
-            raise error if isinstance(error, EffectError) else _failure(error) from error
+            raise error if isinstance(error, EffectError) else self.driver_error(error) from error
 
     def _undo(self) -> None:
         """Leave the connection fit for use; one that is lost is opened again by the next call."""
@@ -222,6 +223,13 @@ class Database:
             self._connection.rollback()
         except Exception:  # noqa: BLE001 - the connection is gone, whatever the driver calls it
             self._connection = None
+
+    def driver_error(self, error: Exception) -> EffectError:
+        """Return the driver's error by a kind that `on_error` can name. Its text may hold values: only the first line
+        is kept."""
+        text = str(error).partition("\n")[0][:300]
+        where = f" (in the database {self._name[-200:]})" if self._name else ""
+        return EffectError(_error_kind(error) or "database_error", text + where)
 
     def _placed(self, text: str) -> str:
         return text if self._is_sqlite else _pyformat(text)
@@ -234,9 +242,9 @@ def open_database(url: str) -> Database:
         path = url.removeprefix("sqlite:///")
         if path == url or not path:
             raise ConfigError(f"{url!r} names no file", hint="write sqlite:///FILE", key="database")
-        return Database(lambda: _sqlite(path), is_sqlite=True)
+        return Database(lambda: _sqlite(path), is_sqlite=True, name=path)
     if scheme in ("postgresql", "postgres"):
-        return Database(lambda: _postgres(url), is_sqlite=False)
+        return Database(lambda: _postgres(url), is_sqlite=False, name=urlsplit(url).path[1:])
     raise ConfigError(
         f"{scheme or url!r} is no database that nodes can use", hint="sqlite:///FILE or postgresql://…", key="database"
     )
@@ -325,12 +333,6 @@ def _from_database(value: Any) -> Any:
     return str(value)  # days, times of day, ids
 
 
-def _failure(error: Exception) -> EffectError:
-    """Return the driver's error by a kind that `on_error` can name. Its text may hold values: only the first line is
-    kept."""
-    return EffectError(_error_kind(error) or "database_error", str(error).partition("\n")[0][:300])
-
-
 def _error_kind(error: Exception) -> str:
     """Return the kind of a driver's error; empty for errors of others."""
     return next((word for base in type(error).__mro__ if (word := _ERROR_KINDS.get(base.__name__))), "")
@@ -365,7 +367,7 @@ class OpenTransaction:
             except Exception as error:  # noqa: BLE001 - whatever the driver raises ends the transaction
                 self.failure = error
         failure = self.failure
-        raise failure if isinstance(failure, EffectError) else _failure(failure) from failure
+        raise failure if isinstance(failure, EffectError) else self._database.driver_error(failure) from failure
 
     def _send(self, kind: str, payload: Mapping[str, Any]) -> Any:
         database, connection = self._database, self._connection

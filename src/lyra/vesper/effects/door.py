@@ -33,7 +33,7 @@ from lyra.core.rights.capability import Capability
 from lyra.errors import CapabilityDenied, CircuitOpen, DeadlineExceeded, EffectFailed, EffectInDoubt, LyraError
 from lyra.kernel.base.waiting import in_time
 from lyra.vesper.check.steps import parts_of
-from lyra.vesper.effects.performers import NodeWorld, perform
+from lyra.vesper.effects.performers import NO_DATABASE, NodeWorld, describe_missing_rights, perform
 from lyra.vesper.effects.replay import EffectLog, ReplayEffects
 from lyra.vesper.effects.request import (
     EffectError,
@@ -49,6 +49,7 @@ from lyra.vesper.sql.tables import query_tables
 from lyra.vesper.sql.tokens import SqlRefused
 from lyra.vesper.values.json_values import from_json, to_json
 from lyra.vesper.values.limits import RETRY_DELAY_S_MAX
+from lyra.vesper.values.outcome import NOT_CONFIGURED
 from lyra.vesper.values.plain import UnreadableInputs, is_larger, to_plain_value
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ class DoorEffects:
         async def work(key: str) -> Any:
             ended.clear()
             if database is None:
-                raise EffectError("database_unavailable", "no database was named")
+                raise EffectError(NOT_CONFIGURED, NO_DATABASE)
             transactions = Transactions(database, self._program.limits.memory_mb, self._check_rights)
             if self._private is not None:
                 key = self._private.key(key)
@@ -118,14 +119,27 @@ class DoorEffects:
         return ended[0] if ended else await body(ReplayEffects(EffectLog.from_record(record)))
 
     def _check_rights(self, request: EffectRequest) -> None:
-        for right in _needs(request):
-            self._ctx.grant.check(Capability.parse(right))
+        try:
+            for right in _needs(request):
+                self._ctx.grant.check(Capability.parse(right))
+        except CapabilityDenied as error:
+            raise CapabilityDenied(self._explain_denied(request, error)) from error
+
+    def _explain_denied(self, request: EffectRequest, error: CapabilityDenied) -> str:
+        """Return the refusal with the rights as a node and `--grant` name them."""
+        try:
+            missing = describe_missing_rights(self._ctx.grant, _needs(request))
+        except CapabilityDenied:
+            missing = ""
+        return f"{request.step} needs {missing}" if missing else error.message
 
     async def _perform(self, request: EffectRequest, work: _Work) -> Any:
+        clock = self._ctx.own_process.core.clock
+        began = clock.monotonic()
         try:
             response = await self._do(request, work)
         except CapabilityDenied as error:
-            failure = EffectError("capability_denied", error.message)
+            failure = EffectError("capability_denied", self._explain_denied(request, error))
         except DeadlineExceeded as error:
             failure = EffectError("timeout", error.message)
         except CircuitOpen as error:
@@ -140,9 +154,9 @@ class DoorEffects:
             self.failure = error
             raise
         else:
-            self.log.add(request, response=response)
+            self.log.add(request, response=response, milliseconds=1_000 * (clock.monotonic() - began))
             return response
-        self.log.add(request, error=failure)
+        self.log.add(request, error=failure, milliseconds=1_000 * (clock.monotonic() - began))
         raise failure
 
     async def _do(self, request: EffectRequest, work: _Work) -> Any:
@@ -327,6 +341,12 @@ class ExecutionTime:
     def __call__(self) -> float:
         now = self._since if self._acts else self._monotonic()
         return now - self._waited_s
+
+    def extend(self, seconds: float) -> None:
+        """Leave out time in which a debugger held the execution."""
+        self._deadline += seconds
+        if not self._acts:  # the time of an act is left out already
+            self._waited_s += seconds
 
     @property
     def left_s(self) -> float:

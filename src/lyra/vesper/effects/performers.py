@@ -32,11 +32,12 @@ import msgspec
 from lyra.agents.session.replies import Reply
 from lyra.core.codec import to_plain
 from lyra.core.rights.capability import ANY_NAME, Capability, Grant
-from lyra.errors import CapabilityDenied, DeadlineExceeded, LyraError, ToolError
+from lyra.errors import CapabilityDenied, ConfigError, DeadlineExceeded, LyraError, ToolError
 from lyra.tools.http_guard import ANSWER_BYTES_MAX, HttpAnswer, fetch
 from lyra.vesper.check.effects import denied_capability
 from lyra.vesper.effects.database import Database
 from lyra.vesper.effects.request import EffectError, EffectRequest
+from lyra.vesper.values.outcome import NOT_CONFIGURED
 
 if TYPE_CHECKING:
     from lyra.kernel import Kernel
@@ -58,6 +59,9 @@ IDEMPOTENT: Final = frozenset(
     }
 )
 _READS: Final = frozenset({"GET", "HEAD", "PUT", "DELETE"})
+NO_DATABASE: Final = (
+    "no database was named: say --database sqlite:///FILE or postgresql://…, or give Runtime(database=…)"
+)
 Custom = Callable[..., Any]
 PUBLISHED_KEY: Final[ContextVar[str]] = ContextVar("vesper_published_key", default="")
 
@@ -152,7 +156,9 @@ async def _agent(world: NodeWorld, request: EffectRequest, grant: Grant, key: st
     name = str(payload.get("agent") or "")
     agent = world.agents.get(name)
     if agent is None:
-        raise EffectError("unknown_agent", f"no agent {name!r} was handed in: give Runtime(agents=…), or --model")
+        raise EffectError(
+            NOT_CONFIGURED, f"no agent {name!r} was handed in: say --model NAME, or give Runtime(agents=…)"
+        )
     reply = await world.ask_agent(agent, str(payload.get("prompt") or ""), f"vesper-agent-{key}", agent_grant(grant))
     if isinstance(reply, Reply) and reply.status != "success":
         raise EffectError(reply.status, f"the answer of agent {name!r} was cut off at its longest")
@@ -170,7 +176,7 @@ async def _custom(world: NodeWorld, request: EffectRequest, grant: Grant, key: s
     name = request.kind.removeprefix("custom.")
     function = world.custom.get(name)
     if function is None:
-        raise EffectError("unknown_operation", f"no function is registered for custom.{name}")
+        raise EffectError(NOT_CONFIGURED, f"no function is registered for custom.{name}: give Runtime(custom=…)")
     try:
         result = function(**request.payload)
         return await result if inspect.isawaitable(result) else result
@@ -182,7 +188,7 @@ async def _custom(world: NodeWorld, request: EffectRequest, grant: Grant, key: s
 
 def _database(world: NodeWorld) -> Database:
     if world.database is None:
-        raise EffectError("database_unavailable", "no database was named")
+        raise EffectError(NOT_CONFIGURED, NO_DATABASE)
     return world.database
 
 
@@ -257,7 +263,10 @@ def _base(payload: Mapping[str, Any], providers: Mapping[str, str]) -> str:
     name = str(payload.get("provider") or "")
     base = providers.get(name)
     if base is None:
-        raise EffectError("unknown_provider", f"no address is known for the provider {name!r}")
+        message = (
+            f"no address is known for the provider {name!r}: say --provider {name}=URL, or give Runtime(providers=…)"
+        )
+        raise EffectError(NOT_CONFIGURED, message)
     return base.rstrip("/")
 
 
@@ -400,6 +409,25 @@ def without_denied(grant: Grant, denied: Iterable[str]) -> Grant:
     """Return the rights without those that a node denies itself."""
     rules = [rule for rule in map(denied_capability, denied) if rule is not None]
     return grant.narrow(Grant(allow=[ANY_NAME], deny=rules)) if rules else grant
+
+
+def describe_missing_rights(grant: Grant, rights: Iterable[str]) -> str:
+    """Return the rights that a grant does not cover in a sentence, by the names that a node gives them; "" for none."""
+    missing = [text for text in rights if not _is_granted(grant, text)]
+    if not missing:
+        return ""
+    options = " ".join(f"--grant {text}" for text in missing)
+    if len(missing) == 1:
+        return f"the right {missing[0]}, which was not granted: say {options}, or give Runtime(grant=…)"
+    return f"the rights {', '.join(missing)}, which were not granted: say {options}, or give Runtime(grant=…)"
+
+
+def _is_granted(grant: Grant, text: str) -> bool:
+    try:
+        grant.check(Capability.parse(text))
+    except (CapabilityDenied, ConfigError):
+        return False
+    return True
 
 
 def agent_grant(grant: Grant) -> Grant:

@@ -29,6 +29,7 @@ class EffectRecord(msgspec.Struct, frozen=True):
     error_kind: str = ""
     error_message: str = ""
     error_fields: dict[str, Any] = {}
+    milliseconds: float = 0.0  # that the live path waited for it; of a statement of a transaction not measured
 
 
 def request_digest(request: EffectRequest) -> str:
@@ -67,19 +68,22 @@ class EffectLog:
     def __init__(self, records: list[EffectRecord] | None = None) -> None:
         self.records: list[EffectRecord] = list(records or [])
 
-    def add(self, request: EffectRequest, *, response: Any = None, error: EffectError | None = None) -> None:
-        digest = request_digest(request)
-        if error is None:
-            record = EffectRecord(request.step, request.call_index, digest, response)
-        else:
-            record = EffectRecord(
-                request.step, request.call_index, digest, None, error.kind, error.message, error.fields
-            )
-        self.records.append(record)
+    def add(
+        self,
+        request: EffectRequest,
+        *,
+        response: Any = None,
+        error: EffectError | None = None,
+        milliseconds: float = 0.0,
+    ) -> None:
+        kind, message, fields = ("", "", {}) if error is None else (error.kind, error.message, error.fields)
+        place = request.step, request.call_index, request_digest(request)
+        self.records.append(EffectRecord(*place, response, kind, message, fields, milliseconds))
 
     def to_record(self, *, committed: bool) -> dict[str, Any]:
         """Return the effects as the response of a transaction."""
-        statements = [{name: getattr(row, name) for name in row.__struct_fields__} for row in self.records]
+        names = [name for name in EffectRecord.__struct_fields__ if name != "milliseconds"]
+        statements = [{name: getattr(row, name) for name in names} for row in self.records]
         return {"committed": committed, "statements": statements}
 
     @classmethod
@@ -112,10 +116,18 @@ class ReplayEffects:
         self._asked: set[tuple[str, int]] = set()
         self._mismatches: list[dict[str, Any]] = []
 
+    def learn(self, record: EffectRecord) -> None:
+        """Answer from one more record: of a live path that is still under way."""
+        self._records[record.step, record.call_index] = record
+
     def has(self, request: EffectRequest) -> bool:
         """Return whether the log has this very request."""
-        record = self._records.get((request.step, request.call_index))
+        record = self.record_of(request)
         return record is not None and record.request == request_digest(request)
+
+    def record_of(self, request: EffectRequest) -> EffectRecord | None:
+        """Return what the log has in the place of a request."""
+        return self._records.get((request.step, request.call_index))
 
     async def perform(self, request: EffectRequest) -> Any:
         place = request.step, request.call_index
@@ -147,6 +159,11 @@ class ReplayEffects:
     def _report(self, step: str, call_index: int, *, live: str, replayed: str) -> None:
         pair = (live, replayed) if self._replayed == "direct" else (replayed, live)
         self._mismatches.append(_mismatch(step, call_index, *pair))
+
+    @property
+    def mismatches_so_far(self) -> list[dict[str, Any]]:
+        """Return the mismatches of the requests so far."""
+        return list(self._mismatches)
 
     def mismatches(self) -> list[dict[str, Any]]:
         """Return all mismatches, once the replaying path has ended; requests that it never made among them."""

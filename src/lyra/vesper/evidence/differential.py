@@ -54,9 +54,11 @@ _COMPILERS: Final[dict[RunPath, Callable[[NodeProgram], Any]]] = {
 # Functions that take a program and give inputs to begin with; see prove.prover.join_evidence.
 INPUT_MAKERS: Final[list[Callable[[NodeProgram], list[dict[str, Any]]]]] = []
 KEPT_MAX: Final = 10
+SUCCEEDING_SHARE: Final = 0.15  # of the inputs; below it a report says that it shows little
 _WATCHED_FIRST: Final = 2_000  # executions that are watched
 _WATCHED_OF: Final = 16  # of later ones, one in so many is
 _WATCHED_OF_MISSING: Final = 3  # as long as something is not reached
+_REPEATS_DRY: Final = 30  # inputs in a row that were tried before: then lists of inputs grow
 _REPEATS_MAX: Final = 300  # inputs in a row that were tried before: then there are no others
 # Codes with which a node breaks its own contract, unless it declares them as its errors.
 BREACHES: Final = frozenset({"postcondition_failed", "invariant_failed", "overflow", "type_error", "incomplete_output"})
@@ -104,6 +106,18 @@ class ComparisonReport(msgspec.Struct, frozen=True):
         if self.complete and not self.divergences:
             return 1.0
         return lower_bound(max(self.counts.accepted, self.divergences), self.divergences)
+
+
+def weak_evidence(report: ComparisonReport) -> Iterator[str]:
+    """Yield why a report shows less than its number of inputs says: most of them never came to the end of the node."""
+    counts = report.counts
+    if report.complete or not report.compared or counts.successes >= SUCCEEDING_SHARE * len(counts):
+        return
+    yield (
+        f"only {counts.successes} of {len(counts)} inputs succeeded (under {SUCCEEDING_SHARE:.0%}), so that a mistake "
+        "behind the checks is easily missed: add test cases with inputs that the node accepts, of each form that it "
+        "takes, and give its inputs the constraints and patterns that its steps check"
+    )
 
 
 class Comparison(NamedTuple):
@@ -303,6 +317,7 @@ class _Comparing:
         self.compared = self.divergences = self._repeats = 0
         self._watched_of = 1
         self._tried: set[int] = set()
+        self._is_dry = False  # most of what is drawn was tried before
         self._left = {input_key(inputs) for inputs in self.search.all_inputs or ()}
         self._guessed = pair._nodes.forms(program).guessed
         self._own_errors = _declared_codes(program)
@@ -322,11 +337,14 @@ class _Comparing:
 
     def compare_next(self) -> None:
         case = self.search.case()
+        if self._is_dry:
+            case = self.search.grow(case)
         key = input_key(
             case.inputs, (case.context, case.seed, case.script) if case.script or case.seed else case.context
         )
         if key in self._tried:
             self._repeats += 1
+            self._is_dry = self._is_dry or self._repeats >= _REPEATS_DRY
             return
         self._repeats = 0
         execution = self.contexts[case.context]

@@ -19,6 +19,7 @@ import msgspec
 
 from lyra.core.ids import seeded
 from lyra.vesper import ir
+from lyra.vesper.expressions.functions import FUNCTIONS
 from lyra.vesper.values.types import (
     ANY,
     INTEGER_MAX,
@@ -342,6 +343,15 @@ _DECIMALS: Final = (
     "99.99",
 )
 _LONG_DECIMALS: Final = ("1e3", "1E-20", "12345678901234567890123456789.5", "0.3333333333333333333333333333", "1e30")
+_ZONED: Final = frozenset(
+    row.name for row in FUNCTIONS.values() if any(part.kind.name == "zone" for part in row.parameters)
+)
+_TEXTS_OF: Final = (  # texts that functions take, where a program calls one of them
+    (_ZONED | {"is_zone"}, ("UTC", "Europe/Berlin", "America/New_York", "Mars/Base")),
+    (frozenset({"timestamp"}), ("2024-02-29T12:00:00Z", "2023-12-31", "2024-03-31 02:30")),
+)
+_PIECE_MAX: Final = 12  # characters of a text that is put into others
+_PIECE_SOURCE_MAX: Final = 400
 _TEXTS: Final = ("", " ", "a", "A", "ab", "abc", " x ", "ß", "é", "0", "-1", "true", "null", "𝄞", "a\nb", "İ")
 
 
@@ -367,8 +377,15 @@ def _constant_in(part: Any) -> Any:
     return None
 
 
+def _is_match(part: Any) -> bool:
+    is_call = isinstance(part, ir.FunctionCall) and part.function == "matches"
+    return is_call and isinstance(part.arguments[1], ir.Constant) and isinstance(part.arguments[1].value, str)
+
+
 class Boundaries:
-    """Interesting values of each kind, for one program."""
+    """Interesting values of each kind, for one program. `pieces` are short texts that it names and the characters of
+    its texts that are neither letters nor digits: what separates or begins the parts of a text. `patterns` are those
+    that its conditions match with."""
 
     def __init__(self, program: ir.NodeProgram) -> None:
         integers: dict[int, None] = dict.fromkeys(_INTEGERS)
@@ -390,6 +407,12 @@ class Boundaries:
                 integers.update((number, None) for number in (int(value), int(value) + 1))
             elif isinstance(value, str):
                 texts.update((text, None) for text in (value, value + "x", value[:-1], value.upper(), value.lower()))
+        called = {part.function for part in parts_of(program) if isinstance(part, ir.FunctionCall)}
+        texts.update((text, None) for functions, named in _TEXTS_OF for text in named if called & functions)
+        named = [part.value for part in parts_of(program) if isinstance(part, ir.Constant) and type(part.value) is str]
+        marks = [char for text in named for char in text[:_PIECE_SOURCE_MAX] if not char.isalnum()]
+        self.pieces = [*dict.fromkeys([text for text in named if 0 < len(text) <= _PIECE_MAX] + marks)]
+        self.patterns = [*dict.fromkeys(part.arguments[1].value for part in parts_of(program) if _is_match(part))]
         self.integers = [number for number in integers if INTEGER_MIN <= number <= INTEGER_MAX]
         self.decimals = list(decimals)
         self.texts = list(texts)

@@ -4,7 +4,8 @@ Random values rarely pass the constraints of all inputs at once. `LikelyInputs` 
 constraints and preconditions leave it (`evidence.rooms`): within its bounds, of the length and the pattern that is
 asked for, the ends of the bounds more often than what lies between them. Most rows also keep to what the first steps
 validate. A row is drawn like that, or is that of a test case with one input changed. What contracts say about several
-inputs together is left to `evidence.search`.
+inputs together is left to `evidence.search`. Texts without a pattern of their own are often drawn for one that the
+program matches with anywhere, and `insert_pieces` puts the separators and prefixes that the program names into a text.
 
 `pattern_drawer("^ord_[a-z0-9]{16,}$")` draws `ord_7w0k…`. Repetitions without an end have a few more rounds than they
 need, and a text has a longest length. What is drawn nearly always matches: boundaries of words and the like are not
@@ -25,7 +26,7 @@ from lyra.core.linear_regex import BadPattern
 from lyra.vesper import ir
 from lyra.vesper.evidence.inputs import Boundaries, Draw, drawer
 from lyra.vesper.evidence.rooms import EACH, LENGTH, Path, Room, rooms_of
-from lyra.vesper.values.limits import DRAWN_TEXT_CHARS_MAX
+from lyra.vesper.values.limits import DRAWN_TEXT_CHARS_MAX, PATTERN_STEPS_MAX
 from lyra.vesper.values.patterns import compile_pattern
 from lyra.vesper.values.types import (
     INTEGER,
@@ -45,6 +46,8 @@ from lyra.vesper.values.types import (
 
 _ABSENT_SHARE: Final = 0.2  # of optional inputs that a row leaves out
 _STRICT_SHARE: Final = 0.75  # of values that also pass what the first steps validate
+_FOREIGN_SHARE: Final = 0.4  # of texts, where the program matches with patterns
+_PIECES_SHARE: Final = 0.4  # of texts for such a pattern
 _LETTERS: Final = "abcdefghijklmnopqrstuvwxyz0123456789"
 _ITEMS_MAX: Final = 4  # of an array without bounds; now and then as many as a boundary says
 _TRIES: Final = 24  # to draw a text that a pattern and the bounds of its length both take
@@ -60,7 +63,7 @@ class LikelyInputs:
         self._rng = rng
         self._cases = [dict(case) for case in cases]
         self._inputs = program.inputs
-        boundaries = Boundaries(program)
+        self.boundaries = boundaries = Boundaries(program)
         accepted, strict = rooms_of(program), rooms_of(program, with_validations=True)
         self._draws = {
             declared.name: tuple(
@@ -201,8 +204,23 @@ def _texts(room: Room, lengths: Room, boundaries: Boundaries) -> Draw:
     patterns = [draw for draw in map(pattern_drawer, room.patterns) if draw is not None]
     edges = [text for text in boundaries.texts if least <= len(text) <= most]
     is_free = lengths.low is None and lengths.high is None and not edges
+    others = [draw for draw in map(pattern_drawer, boundaries.patterns) if draw is not None]
+    required = [compile_pattern(pattern) for pattern in room.patterns] if len(patterns) == len(room.patterns) else []
+
+    def foreign(rng: Random) -> str | None:
+        """Return a text for a pattern that a step matches with, pieces in it, if it fits here."""
+        text = rng.choice(others)(rng)
+        if text is None:
+            return None
+        if boundaries.pieces and rng.random() < _PIECES_SHARE:
+            text = insert_pieces(text, boundaries, rng)
+        if not least <= len(text) <= max(most, least + 40 if lengths.high is None else most):
+            return None
+        return text if all(pattern.search(text, 0, PATTERN_STEPS_MAX)[0] for pattern in required) else None
 
     def draw(rng: Random) -> str:
+        if others and rng.random() < _FOREIGN_SHARE and (text := foreign(rng)) is not None:
+            return text
         for _ in range(_TRIES if patterns else 0):
             text = rng.choice(patterns)(rng)
             if text is not None and least <= len(text) <= max(most, least + 40 if lengths.high is None else most):
@@ -216,6 +234,25 @@ def _texts(room: Room, lengths: Room, boundaries: Boundaries) -> Draw:
         return "".join(rng.choices(_LETTERS, k=length))
 
     return draw
+
+
+def insert_pieces(text: str, boundaries: Boundaries, rng: Random) -> str:
+    """Return a text with what the program names put into it: between its parts, before or behind it; or cut or made
+    longer to a length that the program names."""
+    piece = rng.choice(boundaries.pieces) if boundaries.pieces else ""
+    place = rng.randrange(0, len(text) + 1)
+    match rng.randrange(6):
+        case 0 | 1:
+            return text[:place] + piece + text[place:]
+        case 2:
+            step = rng.choice((2, 3, 4))
+            return piece.join(text[start : start + step] for start in range(0, len(text), step))
+        case 3:
+            return piece + text if rng.random() < 0.5 else text + piece
+        case 4:
+            return text[:place] + piece + text[place + len(piece) :]
+    length = rng.choice(boundaries.lengths)
+    return text[:length] if len(text) >= length else text + (text[-1:] or piece[:1] or "a") * (length - len(text))
 
 
 def _lengths(room: Room, least: int, most: int) -> tuple[int, int]:

@@ -120,7 +120,7 @@ SUCCESSES_MIN: Final = 1_000  # distinct inputs with which a node succeeded, bef
 
 def highest_mode(evidence: NodeEvidence, min_successes: int = SUCCESSES_MIN) -> str:
     """Return the highest mode that this evidence allows."""
-    if not evidence.blocked and not evidence.divergences and evidence.complete:
+    if not evidence.blocked and not evidence.divergences and evidence.complete and not evidence.breaches:
         return ORDER[-1]
     if lack_of_reach(evidence, min_successes):
         return "shadow_direct"
@@ -129,7 +129,10 @@ def highest_mode(evidence: NodeEvidence, min_successes: int = SUCCESSES_MIN) -> 
 
 
 def lack_of_reach(evidence: NodeEvidence, min_successes: int = SUCCESSES_MIN) -> str:
-    """Return what the compared executions have not reached, in words; "" where that is enough."""
+    """Return what the compared executions have not reached, or the contract that they broke, in words; "" where there
+    is nothing of that."""
+    if evidence.breaches:
+        return f"the node breaks its contract: {describe_breach(evidence.breaches[0])}"
     if evidence.complete:
         return ""
     if evidence.successes < min_successes:
@@ -139,6 +142,11 @@ def lack_of_reach(evidence: NodeEvidence, min_successes: int = SUCCESSES_MIN) ->
     if evidence.unreached:
         return f"not reached: {', '.join(evidence.unreached)}"
     return ""
+
+
+def describe_breach(breach: Mapping[str, Any]) -> str:
+    """Return a kept breach of a node's contract in a line."""
+    return f"{breach['kind']}: {breach['expression']}"
 
 
 def next_step(evidence: NodeEvidence, min_successes: int = SUCCESSES_MIN) -> Promotion:
@@ -163,6 +171,8 @@ def lack_of(evidence: NodeEvidence, mode: str, min_successes: int = SUCCESSES_MI
     """Return what the evidence lacks for a mode, in words."""
     if evidence.blocked:
         return "a divergence could be reproduced"
+    if evidence.breaches:
+        return lack_of_reach(evidence, min_successes)
     counted, divergences, since = max(evidence.accepted, evidence.divergences), evidence.divergences, ""
     if divergences and lower_bound(evidence.clean, 0) < lower_bound(counted, divergences):
         counted, divergences, since = evidence.clean, 0, " since the last divergence"

@@ -246,9 +246,17 @@ _MISSING = object()
 
 
 def problems_of(expected: Mapping[str, Any], outcome: Outcome) -> list[str]:
-    """Return what is not as expected, a sentence each."""
+    """Return what is not as expected, a sentence each, and last the error with which the node ended."""
     shown = _render_outcome(outcome)
-    return [problem for name, value in expected.items() for problem in _differences(name, value, _find(shown, name))]
+    problems = [
+        problem for name, value in expected.items() for problem in _differences(name, value, _find(shown, name))
+    ]
+    if problems and outcome.error is not None:
+        error = outcome.error
+        problems.append(f"the node ended with {error.code}" + (f": {error.message}" if error.message else ""))
+    elif problems and expected.get("success") is False:
+        problems.append("the node succeeded")
+    return problems
 
 
 def _render_outcome(outcome: Outcome) -> dict[str, Any]:

@@ -3,9 +3,10 @@
 `InputSearch.case()` gives the next inputs to try, with a seed and a script for what the outside world answers. First
 come kept failures and the inputs of test cases, then all inputs of a node that has few, then in turn likely ones, near
 ones and random ones. What an execution reached is told with `learn`: inputs that reached something new are kept and
-changed further. A change replaces values, moves numbers by a unit or by what a comparison was short of, puts the other
-side of a comparison where the one side came from, or lets the world answer one request differently. The same seed
-gives the same search.
+changed further, most of all those with which the node succeeded. A change replaces values, puts separators, prefixes
+and lengths that the program names into texts, moves numbers by a unit or by what a comparison was short of, puts the
+other side of a comparison where the one side came from, or lets the world answer one request differently. The same
+seed gives the same search.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import msgspec
 from lyra.core.ids import seeded
 from lyra.vesper import ir
 from lyra.vesper.evidence.inputs import InputGenerator
-from lyra.vesper.evidence.likely_inputs import LikelyInputs
+from lyra.vesper.evidence.likely_inputs import LikelyInputs, insert_pieces
 from lyra.vesper.evidence.reach import Watched
 from lyra.vesper.evidence.rooms import finite_inputs
 from lyra.vesper.evidence.worlds import WorldAnswer
@@ -28,7 +29,9 @@ from lyra.vesper.evidence.worlds import WorldAnswer
 _KEPT_MAX: Final = 400  # inputs that reached something new
 _RANDOM_BATCH: Final = 64
 _LEAVES_MAX: Final = 64  # values of one input that a change chooses from
+_GROWTH_MAX: Final = 12  # elements by which a list is made longer
 _MUTATED_SHARE: Final = 0.55
+_SUCCESSFUL_SHARE: Final = 0.4  # of changed inputs: of those with which the node succeeded
 _NEAR_SHARE: Final = 0.08  # inputs of test cases with one changed
 _RANDOM_SHARE: Final = 0.04  # of any inputs, wrong ones among them
 _OPEN_SHARE: Final = 0.6  # in a context that stands in no node's way
@@ -47,7 +50,6 @@ class _KeptCase(msgspec.Struct, frozen=True):
     case: SearchCase
     pairs: tuple[tuple[Any, Any], ...]
     answers: Mapping[tuple[str, int], WorldAnswer]
-    is_accepted: bool
 
 
 class InputSearch:
@@ -71,6 +73,7 @@ class InputSearch:
         self._given = iter([dict(inputs) for inputs in (*first, *cases, *(self.all_inputs or ()))])
         self._kept: list[_KeptCase] = []
         self._accepted: list[_KeptCase] = []
+        self._successful: list[_KeptCase] = []
         self._known: set[Any] = set()
         self._names = [declared.name for declared in program.inputs]
 
@@ -83,6 +86,7 @@ class InputSearch:
         choice = rng.random()
         if choice < _MUTATED_SHARE and self._kept:
             pool = self._accepted if self._accepted and rng.random() < 0.9 else self._kept
+            pool = self._successful if self._successful and rng.random() < _SUCCESSFUL_SHARE else pool
             recent = pool[-24:] if rng.random() < 0.5 else pool
             return self._mutate(rng.choice(recent))
         if choice < _MUTATED_SHARE + _NEAR_SHARE:
@@ -93,14 +97,26 @@ class InputSearch:
             return self._in_world(self._batch.pop())
         return self._in_world(self._likely.row())
 
+    def grow(self, case: SearchCase) -> SearchCase:
+        """Return an execution with one list of its inputs made longer: for a node with endless lists of few elements,
+        whose short ones are all tried."""
+        rng = self._rng
+        lists = [(path, value) for path, value in _leaves(case.inputs) if isinstance(value, list) and value]
+        if not lists:
+            return case
+        path, value = rng.choice(lists)
+        longer = value + rng.choices(value, k=rng.randrange(1, _GROWTH_MAX))
+        return msgspec.structs.replace(case, inputs=_put(case.inputs, path, longer))
+
     def learn(self, case: SearchCase, watched: Watched, answers: Mapping[tuple[str, int], WorldAnswer]) -> bool:
         """Keep a case that reached something new; returns whether it did."""
         new = watched.features - self._known
         if not new:
             return False
         self._known |= new
-        kept = _KeptCase(case, tuple(watched.pairs), dict(answers), watched.is_accepted)
-        for pool in (self._kept, self._accepted) if watched.is_accepted else (self._kept,):
+        kept = _KeptCase(case, tuple(watched.pairs), dict(answers))
+        pools = [self._kept, *([self._accepted] if watched.is_accepted else [])]
+        for pool in pools if watched.outcome.error is not None else (*pools, self._successful):
             if len(pool) >= _KEPT_MAX:
                 pool.pop(self._rng.randrange(0, len(pool) // 2))
             pool.append(kept)
@@ -240,8 +256,10 @@ class InputSearch:
     def _replace_text(self, value: str) -> Any:
         rng = self._rng
         number = _decimal(value)
-        if number and rng.random() < 0.7:
+        if number and rng.random() < 0.5:
             return format(_convert_like(_decimal(self._replace(number)), number), "f")
+        if rng.random() < 0.4:
+            return insert_pieces(value, self._likely.boundaries, rng)
         place = rng.randrange(0, len(value) + 1)
         match rng.randrange(4):
             case 0:

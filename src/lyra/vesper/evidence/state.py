@@ -73,6 +73,7 @@ class NodeEvidence(msgspec.Struct):
     reached: list[str] = []  # of them
     unreachable: dict[str, str] = {}  # parts that no execution can reach, with the reason
     complete: bool = False  # all inputs that the node may accept were compared
+    breaches: list[dict[str, Any]] = []  # how the node broke its own contract: kind, expression, input
 
     @property
     def unreached(self) -> list[str]:
@@ -135,7 +136,7 @@ class EvidenceState:
             del evidence.history[:-HISTORY_KEPT]
 
     def _note_reach(self, evidence: NodeEvidence, row: dict[str, Any]) -> None:
-        """Count the distinct inputs of a row, and what they reached. Rows of before have neither."""
+        """Count the distinct inputs of a row, note what they reached and broke. Rows of before have none of it."""
         if row.get("seen"):
             seen = self._seen.get(evidence.digest)
             if seen is None:
@@ -144,6 +145,10 @@ class EvidenceState:
             seen.update(row["seen"])
             evidence.distinct, evidence.accepted, evidence.successes = len(seen), seen.accepted, seen.successes
             evidence.clean += seen.accepted - before
+        known = [(breach["kind"], breach["expression"]) for breach in evidence.breaches]
+        for breach in row.get("breaches", ()):
+            if (breach["kind"], breach["expression"]) not in known:
+                evidence.breaches = [*evidence.breaches, breach]
         if row.get("goals"):
             evidence.goals = row["goals"]
             evidence.reached = sorted({*evidence.reached, *row["reached"]})

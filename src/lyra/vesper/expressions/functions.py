@@ -166,6 +166,7 @@ def _row(
 
 
 _OVERFLOW: Final = ("overflow",)
+_OF_ZONES: Final = ("overflow", "unknown_zone")
 _N, _T, _L, _D, _C = "Numbers", "Texts", "Lists and maps", "Times", "Choice"
 _TABLE: Final = (
     _row(
@@ -428,7 +429,8 @@ _TABLE: Final = (
     _row(
         _D,
         "timestamp(text: text) -> timestamp?",
-        "the moment that a text in ISO 8601 names, in UTC where it names no zone; null where it is none",
+        "the moment that a text names, in the form of an input of type timestamp, in UTC where it has no offset; null "
+        "where it is none",
         "timestamp('2024-02-29T12:00:00+01:00')",
         "timestamp('2024-02-29T11:00:00Z')",
     ),
@@ -457,7 +459,7 @@ _TABLE: Final = (
             text,
             f"{part}(timestamp('2024-02-29T12:34:56.789Z'), 'Europe/Berlin')",
             value,
-            errors=_OVERFLOW,
+            errors=_OF_ZONES,
         )
         for part, text, value in (
             ("year", "the year", "2024"),
@@ -473,11 +475,18 @@ _TABLE: Final = (
     ),
     _row(
         _D,
+        "is_zone(name: text) -> boolean",
+        "whether a text is the name of a time zone, as a precondition asks of an input",
+        "is_zone('Europe/Berlin')",
+        "true",
+    ),
+    _row(
+        _D,
         "format_timestamp(time: timestamp, format: directives, zone: zone = 'UTC') -> string",
         "the time as a text, by directives; at most 1,000 characters of them",
         "format_timestamp(timestamp('2024-02-29T23:30:00Z'), '%d.%m.%Y %H:%M', 'Europe/Berlin')",
         "'01.03.2024 00:30'",
-        errors=_OVERFLOW,
+        errors=_OF_ZONES,
     ),
     _row(
         _D,
@@ -486,6 +495,7 @@ _TABLE: Final = (
         "earliest: 1 January, 00:00:00",
         "parse_timestamp('29.02.2024', '%d.%m.%Y')",
         "timestamp('2024-02-29T00:00:00Z')",
+        errors=("unknown_zone",),
     ),
     _row(
         _D,
@@ -493,7 +503,7 @@ _TABLE: Final = (
         "the same time of day so many days later in the zone, also where its clocks change between",
         "add_days(timestamp('2024-03-30T12:00:00Z'), 1, 'Europe/Berlin')",
         "timestamp('2024-03-31T11:00:00Z')",
-        errors=_OVERFLOW,
+        errors=_OF_ZONES,
     ),
     _row(
         _D,
@@ -501,7 +511,7 @@ _TABLE: Final = (
         "the same day and time so many months later in the zone; the last day of the month where it has no such day",
         "add_months(timestamp('2024-01-31T00:00:00Z'), 1)",
         "timestamp('2024-02-29T00:00:00Z')",
-        errors=_OVERFLOW,
+        errors=_OF_ZONES,
     ),
     _row(
         _D,
@@ -509,7 +519,7 @@ _TABLE: Final = (
         "the same day and time so many years later in the zone; 28 February where there is no 29th",
         "add_years(timestamp('2024-02-29T00:00:00Z'), 1)",
         "timestamp('2025-02-28T00:00:00Z')",
-        errors=_OVERFLOW,
+        errors=_OF_ZONES,
     ),
     _row(
         _D,
@@ -517,7 +527,7 @@ _TABLE: Final = (
         "the beginning of the year, month, week (Monday), day, hour or minute that the time is in, in the zone",
         "start_of(timestamp('2024-02-29T12:34:56Z'), 'month')",
         "timestamp('2024-02-01T00:00:00Z')",
-        errors=_OVERFLOW,
+        errors=_OF_ZONES,
     ),
 )
 FUNCTIONS: Final[dict[str, BuiltIn]] = {function.name: function for function in _TABLE}

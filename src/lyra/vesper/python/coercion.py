@@ -21,6 +21,7 @@ from lyra.vesper.python.operators import key_text
 from lyra.vesper.values.limits import DECIMAL_DIGITS_MAX, DECIMAL_EXPONENT_MAX, VALUE_DEPTH_MAX
 from lyra.vesper.values.outcome import NodeError
 from lyra.vesper.values.types import INTEGER_MAX, INTEGER_MIN
+from lyra.vesper.values.zones import TIMESTAMP_TEXT
 
 Coercer = Callable[[Any, str], Any]
 
@@ -117,10 +118,13 @@ def to_bytes(value: Any, where: str) -> bytes:
 
 def to_timestamp(value: Any, where: str) -> datetime:
     if isinstance(value, str):
+        form = TIMESTAMP_TEXT.fullmatch(value)
         try:
-            value = datetime.fromisoformat(value)
+            value = datetime.fromisoformat(value) if form else ""
         except ValueError:
-            raise Mismatch(f"{where} must be a timestamp in ISO 8601") from None
+            form = None
+        if form is None:
+            raise Mismatch(f"{where} must be a timestamp in ISO 8601, such as 2026-03-04T05:06:07Z")
     if not isinstance(value, datetime):
         raise _mismatch(where, "a timestamp", value)
     try:

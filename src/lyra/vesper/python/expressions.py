@@ -94,6 +94,7 @@ _FUNCTIONS: Final = {
     "map_of": "map_from",
     "map_key": "map_key",
     "timestamp": "parse_iso",
+    "is_zone": "is_zone",
     "milliseconds": "milliseconds_in",
     "year": "year_of",
     "month": "month_of",

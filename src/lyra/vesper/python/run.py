@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from typing import Any, Final
 
 from lyra.vesper.effects.compiled_path import CompiledPath
@@ -120,6 +121,19 @@ def watch_steps(tree: ast.Module, program: NodeProgram) -> None:
     names = {" ".join(part.name.split()): part.name for part in parts(program) if isinstance(part, Step)}
     _Watcher(names).visit(tree)
     ast.fix_missing_locations(tree)
+
+
+def watched_lines(tree: ast.Module) -> dict[str, str]:
+    """Return the first line of code behind the call before each step."""
+    lines: dict[str, str] = {}
+    for block in (getattr(node, part, None) for node in ast.walk(tree) for part in ("body", "orelse", "finalbody")):
+        for before, statement in pairwise(block if isinstance(block, list) else ()):
+            match before:
+                case ast.Expr(ast.Call(ast.Name(id=word), [ast.Constant(str(step)), *_])) if word == WATCH_NAME:
+                    is_guarded = isinstance(statement, ast.Try)
+                    code = statement.body[0] if is_guarded else statement
+                    lines[step] = ast.unparse(code).partition("\n")[0]
+    return lines
 
 
 class _Watcher(ast.NodeTransformer):

@@ -29,7 +29,7 @@ from lyra.vesper.python.coercion import Coercer, Mismatch, to_any
 from lyra.vesper.python.functions import size_of
 from lyra.vesper.python.numbers import arithmetic_error
 from lyra.vesper.python.operators import text_of
-from lyra.vesper.values.outcome import Execution, NodeError, new_execution
+from lyra.vesper.values.outcome import NOT_CONFIGURED, Execution, NodeError, new_execution
 
 __all__ = [
     "ABSENT",
@@ -437,4 +437,4 @@ def attempt(compensation: Callable[[], None]) -> None:
 def matches(error: NodeError, *rules: str) -> bool:
     """Return whether a rule for one of these errors applies; * applies to any."""
     names = error.names if isinstance(error, EffectFailure) else (error.code,)
-    return any(rule == "*" or rule in names for rule in rules)
+    return NOT_CONFIGURED not in names and any(rule == "*" or rule in names for rule in rules)

@@ -148,6 +148,7 @@ from lyra.vesper.python.times import (
     day_of_year,
     format_timestamp,
     hour_of,
+    is_zone,
     microsecond_of,
     milliseconds_in,
     minute_of,

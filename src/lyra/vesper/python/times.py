@@ -20,7 +20,7 @@ from lyra.vesper.python.numbers import kind_of
 from lyra.vesper.python.operators import string_argument
 from lyra.vesper.values.limits import FORMAT_CHARS_MAX
 from lyra.vesper.values.outcome import NodeError
-from lyra.vesper.values.zones import zone_of
+from lyra.vesper.values.zones import TIMESTAMP_TEXT, zone_of
 
 
 def _time(value: Any, function: str) -> datetime:
@@ -32,8 +32,13 @@ def _time(value: Any, function: str) -> datetime:
 def _zone(name: Any, function: str) -> ZoneInfo:
     zone = zone_of(string_argument(name, function))
     if zone is None:
-        raise NodeError("type_error", f"there is no time zone {name[:80]!r}")
+        raise NodeError("unknown_zone", f"there is no time zone {name[:80]!r}")
     return zone
+
+
+def is_zone(name: Any) -> bool:
+    """Return whether a text is the name of a time zone."""
+    return zone_of(string_argument(name, "is_zone")) is not None
 
 
 def _local(time: datetime, zone: ZoneInfo) -> datetime:
@@ -160,8 +165,10 @@ def start_of(time: Any, unit: Any, zone: Any = "UTC") -> datetime:
 # ------------------------------------------------------------ texts
 def parse_iso(text: Any) -> datetime | None:
     """Return the moment that a text in ISO 8601 names; null where it is none."""
+    if not TIMESTAMP_TEXT.fullmatch(string_argument(text, "timestamp")):
+        return None
     try:
-        time = datetime.fromisoformat(string_argument(text, "timestamp"))
+        time = datetime.fromisoformat(text)
         return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
     except (ValueError, OverflowError):
         return None

@@ -29,7 +29,7 @@ from lyra.vesper.effects.request import (
 )
 from lyra.vesper.reference.evaluate import StepMeter, Unjudged, elements_of, evaluate, is_true
 from lyra.vesper.reference.values import computed, read, text, type_error
-from lyra.vesper.values.outcome import Execution, NodeError, NodeFailure, Outcome
+from lyra.vesper.values.outcome import NOT_CONFIGURED, Execution, NodeError, NodeFailure, Outcome
 from lyra.vesper.values.types import ANY, Nullable
 
 
@@ -521,6 +521,8 @@ class ReferenceWalk:
         self, rules: tuple[ir.ErrorRule, ...], error: NodeError, local: dict[str, Any], *, may_act: bool = True
     ) -> None:
         """Obey the first rule about the error; its answer, if it has one, ends the node."""
+        if error.code == NOT_CONFIGURED:
+            return
         names = ("*", error.code, getattr(error, "kind", error.code), *getattr(error, "statuses", ()))
         facts = _error_object(error.code, "")
         if isinstance(error, _EffectFailed):

@@ -14,7 +14,7 @@ from lyra.vesper.expressions.functions import DIRECTIVES, MONTHS, UNITS, WEEKDAY
 from lyra.vesper.reference.values import arithmetic, is_number, type_error
 from lyra.vesper.values.limits import FORMAT_CHARS_MAX
 from lyra.vesper.values.outcome import NodeError
-from lyra.vesper.values.zones import zone_of
+from lyra.vesper.values.zones import TIMESTAMP_TEXT, zone_of
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY = 86_400 * 10**6  # microseconds
@@ -29,6 +29,10 @@ def call_on_time(function: str, values: list[Any]) -> Any:
         if not is_number(values[0]):
             raise type_error("a number is needed")
         return arithmetic("/", values[0], 1000) if function == "milliseconds" else _units(function, values[0])
+    if function == "is_zone":
+        if not isinstance(values[0], str):
+            raise type_error("a text is needed")
+        return zone_of(values[0]) is not None
     if function == "timestamp":
         return _from_iso(values[0])
     if function == "parse_timestamp":
@@ -56,9 +60,11 @@ def _units(function: str, count: Any) -> Any:
 
 
 def _zone(name: Any = "UTC") -> ZoneInfo:
-    zone = zone_of(name) if isinstance(name, str) else None
+    if not isinstance(name, str):
+        raise type_error("a text is needed")
+    zone = zone_of(name)
     if zone is None:
-        raise type_error("no such time zone")
+        raise NodeError("unknown_zone", "no such time zone")
     return zone
 
 
@@ -192,6 +198,8 @@ def _start(time: datetime, unit: Any, zone: ZoneInfo) -> datetime:
 def _from_iso(value: Any) -> datetime | None:
     if not isinstance(value, str):
         raise type_error("a text is needed")
+    if not TIMESTAMP_TEXT.fullmatch(value):
+        return None
     try:
         time = datetime.fromisoformat(value)
         offset = time.utcoffset() or timedelta(0)

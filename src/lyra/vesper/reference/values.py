@@ -31,6 +31,7 @@ from lyra.vesper.values.types import (
     ValueType,
     key_kind,
 )
+from lyra.vesper.values.zones import TIMESTAMP_TEXT
 
 
 def kind(value: Any) -> str:
@@ -238,6 +239,8 @@ def _read_base64(value: str) -> bytes:
 
 
 def _read_time(value: str | datetime) -> datetime:
+    if isinstance(value, str) and not TIMESTAMP_TEXT.fullmatch(value):
+        raise _no("not a time")
     try:
         time = datetime.fromisoformat(value) if isinstance(value, str) else value
         return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)

@@ -183,7 +183,7 @@ class Comparisons:
         hidden: Collection[str],
     ) -> dict[str, Any]:
         """Return how both paths ended, without sensitive values, and the step after which their values differ."""
-        from lyra.vesper.runtime.debugger import step_of_parting
+        from lyra.vesper.runtime.stepping import step_of_parting
 
         redaction = redaction_of(program, inputs, hidden)
         rows: dict[str, Any] = {}
@@ -209,6 +209,14 @@ class Comparisons:
         row = {**head, "compared": clean, "errors": 0, "executions": {}, "seen": report.seen[:_SEEN_ROW]}
         row |= {"goals": list(report.goals), "reached": list(report.reached)}
         row |= {"unreachable": report.unreachable, "complete": report.complete}
+        row["breaches"] = [
+            {
+                "kind": broken.kind,
+                "expression": broken.expression,
+                "input": redacted_fields(program, broken.input, Redaction(())),
+            }
+            for broken in report.violations
+        ]
         self._write("vesper.compared", row)
         for start in range(_SEEN_ROW, len(report.seen), _SEEN_ROW):
             more = {**head, "compared": 0, "errors": 0, "executions": {}}

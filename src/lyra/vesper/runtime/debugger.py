@@ -1,57 +1,54 @@
-"""A debugger of one path: it stops an execution before a step, at a transition, or at its end.
+"""A debugger: an execution of a node that halts before each step, on one path or on both side by side.
 
-`Debugger` is a path for a `Runtime`: it runs a node on a `WatchedPath`, which compiles programs with a call before each
-step, for itself alone, and calls `prompt` with each stop. The prompt answers with a command: `step` goes to the next
-step, `continue` to the next breakpoint, `quit` ends the node with the error `cancelled` before anything else is done.
-Time at the prompt does not count for the node's limits. A watch on the direct path may give values back, which the step
-then finds; on the Python path it can only look. The forms of `--break-on` are:
+`NodeDebug` executes a node on a thread of its own, on a `SteppedPath`, and is a `Travel` over the steps that it has
+come to: going back looks at what was, `run_on` lets the execution go on to its next step. Where both paths are
+compared, one is live and the other runs one step behind it, with the live path's effects as its answers; inside a
+transaction, and inside steps that run at once, it waits until they are over. Time at a halt does not count for the
+limits of the node; only a transaction's own time-out goes on, since its database waits. `leave` ends the node with the
+error `cancelled` before anything else is done. The forms of `--break-on` and `break` are:
 
     contract_violation            an execution ends because a contract does not hold
-    divergence                    the other path gives another outcome, or asks for other effects
+    divergence                    the paths have other values, run other steps, or ask for other effects
     state_transition:a->b         an entity is about to move from state a to state b
     step:NAME                     the step is about to run
     input.amount > 10000          an expression over inputs and variables becomes true
 
-Stops at the first two are made at the end of the execution, where all values are known. An expression is typed by the
-checker like a contract, and judged by the reference path; while a name in it has no value yet, it is not true.
+An expression is typed by the checker like a contract, and judged by the reference path; while a name in it has no value
+yet, it is not true. A divergence is a stop at the first step whose values differ; one that shows in the answer alone,
+at the end of the execution.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import msgspec
 
 from lyra.core.clock import SystemClock
-from lyra.errors import ConfigError
-from lyra.vesper.check.contracts import ContractReader
+from lyra.errors import ConfigError, LyraError, ParseError
+from lyra.observe.timeline.step import TravelStep
+from lyra.observe.timeline.travel import Breakpoint, Breakpoints, Hit, Travel
 from lyra.vesper.check.infer import Typing
 from lyra.vesper.check.judge import lower_node
-from lyra.vesper.check.state import NameScope
-from lyra.vesper.direct.frames import assigned_names, parts_of
-from lyra.vesper.direct.run import DirectProgram
-from lyra.vesper.effects.compiled_path import CompiledPath
+from lyra.vesper.check.state import NameScope, TextSite, UndefinedName
+from lyra.vesper.direct.frames import parts_of
+from lyra.vesper.effects.compiled_path import drive
 from lyra.vesper.effects.replay import EffectLog, ReplayEffects
-from lyra.vesper.effects.request import EffectError, EffectRequest, Effects
 from lyra.vesper.evidence.compare import compare_ends, is_same
-from lyra.vesper.ir import Step
-from lyra.vesper.nodes.model import ContractText
+from lyra.vesper.expressions.parser import parse_expression
+from lyra.vesper.ir import EffectStep, ParallelStep, Step, TransactionStep, TransitionStep
 from lyra.vesper.nodes.reader import close_to
-from lyra.vesper.python.run import PythonProgram
-from lyra.vesper.python.running import ABSENT
-from lyra.vesper.reference.evaluate import StepMeter, is_true
-from lyra.vesper.runtime.paths import DirectPath, PythonPath
-from lyra.vesper.values.limits import TRACE_STEPS_MAX
-from lyra.vesper.values.outcome import Execution, NodeError
+from lyra.vesper.reference.evaluate import StepMeter, evaluate, is_true
+from lyra.vesper.runtime.stepping import WatchedPath, steps_by_name
+from lyra.vesper.values.outcome import Execution, NodeError, failed, new_execution
 from lyra.vesper.values.types import BOOLEAN, without_null
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
-
+    from lyra.vesper.effects.request import Effects
     from lyra.vesper.ir import NodeProgram, TypedExpression
     from lyra.vesper.nodes import Node
     from lyra.vesper.values.outcome import Outcome
@@ -62,144 +59,407 @@ _CONTRACTS: Final = frozenset(
 )
 
 
-class DebuggerStop(msgspec.Struct, frozen=True):
-    """Where an execution stands still, and why."""
+class PathView(msgspec.Struct, frozen=True):
+    """Where a path halts: before a step, or at the end of its execution."""
 
-    reason: str  # the form that caused it, or `step`
     location: str
     variables: dict[str, Any]
-    notes: tuple[str, ...] = ()
+    has_ended: bool = False
 
 
-class Debugger:
-    """See the module."""
+class _Halt:
+    """A thread that stands still; `reply` lets it go on, with False to end the node."""
 
-    def __init__(self, path: str, breakpoints: Sequence[NodeBreakpoint], prompt: Callable[[DebuggerStop], str]) -> None:
-        self._breakpoints = breakpoints
-        self._prompt = prompt
-        self._path = WatchedPath(path, self._before)
-        self._other = PythonPath() if path == "direct" else DirectPath()
-        self._is_stepping = not breakpoints  # without one, the first step is a stop
-        self._was_true: set[str] = set()
+    def __init__(self, view: PathView) -> None:
+        self.view = view
+        self.reply: SimpleQueue[bool] = SimpleQueue()
+
+
+class SteppedPath:
+    """A path that halts before each step, on the thread that runs it, until the debugger lets it go on.
+
+    `on_begin` is called with what an execution is given, before it begins."""
+
+    def __init__(self, name: str, on_begin: Callable[..., None] | None = None) -> None:
+        self.name = name
+        self.view = PathView("entry", {})
+        self.ended: Outcome | Exception | None = None  # as the path gave it
+        self._path = WatchedPath(name, self._before)
+        self._lines: dict[str, str] | None = None  # of code, by step
+        self._on_begin = on_begin
+        self._halts: SimpleQueue[_Halt] = SimpleQueue()
+        self._halted: _Halt | None = None
         self._waited_s = 0.0
-        self._program: NodeProgram
-        self._execution: Execution
-        self._clock: Callable[[], float]
-        self._location = "entry"
-        self._variables: dict[str, Any] = {}
-        self.stops = 0
+        self._extend: Callable[[float], None] | None = None  # the time that an execution may take
+        self._is_left = False
 
-    # ------------------------------------------------------------------ a path of a runtime
+    def line_of(self, program: NodeProgram, step: str) -> str:
+        """Return what this path runs for a step: a line of generated code."""
+        if self._lines is None:
+            self._lines = self._path.code_lines(program)
+        return self._lines.get(step, "")
+
+    # ------------------------------------------------------------------ on the thread that runs the path
 
     def run(self, program: NodeProgram, inputs: Mapping[str, Any], execution: Execution) -> Outcome:
-        execution = self._begin(program, inputs, execution)
-        outcome = self._path.run(program, inputs, execution)
-        if self._wants("divergence"):
-            self._compared(self._differences(outcome, _end(self._other.run, program, inputs, execution)))
-        self._ended(outcome)
+        if self._on_begin is not None:
+            self._on_begin(program, inputs, execution, None)
+        try:
+            outcome = self._path.run(program, inputs, self._timed(execution))
+        except Exception as error:
+            self.ended = error
+            raise
+        self.ended = outcome
         return outcome
 
-    def start(
-        self, program: NodeProgram, inputs: Mapping[str, Any], execution: Execution, effects: Effects
-    ) -> Coroutine[Any, Any, Outcome]:
-        return self._start(program, inputs, self._begin(program, inputs, execution), effects)
-
-    async def _start(
+    async def start(
         self, program: NodeProgram, inputs: Mapping[str, Any], execution: Execution, effects: Effects
     ) -> Outcome:
-        log = EffectLog()
-        outcome = await self._path.start(program, inputs, execution, _WatchedEffects(effects, log, self))
-        if self._wants("divergence"):
-            replay = ReplayEffects(log, replayed="direct" if self._path.name == "python" else "python")
-            second = await self._other.start(program, inputs, execution, replay)
-            self._compared(self._differences(outcome, second) + replay.mismatches())
-        self._ended(outcome)
+        if self._on_begin is not None:
+            self._on_begin(program, inputs, execution, effects)
+        try:
+            outcome = await self._path.start(program, inputs, self._timed(execution), effects)
+        except Exception as error:
+            self.ended = error
+            raise
+        self.ended = outcome
         return outcome
 
-    def _begin(self, program: NodeProgram, inputs: Mapping[str, Any], execution: Execution) -> Execution:
-        self._program = program
-        self._variables = dict(inputs)
-        self._clock = execution.monotonic
-        self._execution = msgspec.structs.replace(execution, monotonic=lambda: execution.monotonic() - self._waited_s)
-        return self._execution
+    def finish(self) -> None:
+        """Tell that the execution is over."""
+        self._halts.put(_Halt(PathView(self.view.location, self.view.variables, has_ended=True)))
 
-    # ------------------------------------------------------------------ stops
+    def _timed(self, execution: Execution) -> Execution:
+        """Return the execution with a clock that stands still at a halt."""
+        clock = execution.monotonic
+        self._extend = getattr(clock, "extend", None)
+        return msgspec.structs.replace(execution, monotonic=lambda: clock() - self._waited_s)
 
     def _before(self, step: Step, variables: dict[str, Any]) -> Mapping[str, Any]:
-        self._location, self._variables = step.name, variables
-        reason = self._reason(step, variables)
-        if reason:
-            self._stop(reason)
+        if self._is_left:
+            raise NodeError("cancelled", "the debugger was left")
+        halt = _Halt(PathView(step.name, variables))
+        began = SystemClock.monotonic()
+        self._halts.put(halt)
+        goes_on = halt.reply.get()
+        waited_s = SystemClock.monotonic() - began
+        if self._extend is None:
+            self._waited_s += waited_s
+        else:
+            self._extend(waited_s)
+        if not goes_on:
+            raise NodeError("cancelled", "the debugger was left")
         return {}
 
-    def _reason(self, step: Step, variables: Mapping[str, Any]) -> str:
-        """Return the first form that asks for a stop before this step."""
-        reasons = ["step"] if self._is_stepping else []
-        for item in self._breakpoints:
-            if item.kind == "step" and item.step == step.name:
-                reasons.append(item.text)
-            elif item.kind == "expression":
-                holds = item.is_true(self._program, self._execution, variables)
-                if holds and item.text not in self._was_true:
-                    reasons.append(item.text)
-                (self._was_true.add if holds else self._was_true.discard)(item.text)
-        return reasons[-1] if reasons else ""
+    # ------------------------------------------------------------------ on the debugger's thread
 
-    def transition(self, request: EffectRequest) -> None:
-        """Stop where an entity is about to move by an edge of a breakpoint."""
-        edge = str(request.payload.get("from")), str(request.payload.get("to"))
-        for item in self._breakpoints:
-            if item.kind == "state_transition" and item.states == edge:
-                self._location = request.step
-                self._stop(item.text)
+    def go_on(self) -> PathView:
+        """Let the path go on to its next halt, and wait for that. An interrupted wait goes on with the next call."""
+        if self.view.has_ended:
+            return self.view
+        if self._halted is not None:
+            self._halted.reply.put(True)
+            self._halted = None
+        self._halted = self._halts.get()
+        self.view = self._halted.view
+        return self.view
 
-    def _ended(self, outcome: Outcome) -> None:
-        failure = outcome.error
-        if failure is not None and failure.code in _CONTRACTS and self._wants("contract_violation"):
-            with suppress(NodeError):  # the execution is over: there is nothing left to cancel
-                self._stop("contract_violation", f"{failure.code}: {failure.message}")
-
-    def _compared(self, differences: list[dict[str, Any]]) -> None:
-        if differences:
-            with suppress(NodeError):
-                self._stop("divergence", *(f"{row['path']}: {row['python']} | {row['direct']}" for row in differences))
-
-    def _differences(self, outcome: Outcome, second: Outcome | Exception) -> list[dict[str, Any]]:
-        return compare_ends(*((outcome, second) if self._path.name == "python" else (second, outcome)))
-
-    def _wants(self, kind: str) -> bool:
-        return any(item.kind == kind for item in self._breakpoints)
-
-    def _stop(self, reason: str, *notes: str) -> None:
-        self.stops += 1
-        began = self._clock()
-        command = self._prompt(DebuggerStop(reason, self._location, self._variables, notes))
-        self._waited_s += self._clock() - began
-        self._is_stepping = command == "step"
-        if command == "quit":
-            raise NodeError("cancelled", "the debugger was left")
+    def leave(self) -> None:
+        """End the node at the step that it halts before, or comes to next; return when it has ended."""
+        self._is_left = True
+        while not self.view.has_ended:
+            if self._halted is not None:
+                self._halted.reply.put(False)
+                self._halted = None
+            self._halted = self._halts.get()
+            self.view = self._halted.view
 
 
-class _WatchedEffects:
-    """The effects of a debugged execution, logged for the other path."""
+class DebugStep(TravelStep):
+    """A step that an execution came to, with how each path stands before it; the last one is the end."""
 
-    def __init__(self, effects: Effects, log: EffectLog, debugger: Debugger) -> None:
-        self._effects = effects
-        self._log = log
-        self._debugger = debugger
-        if hasattr(effects, "together"):
-            self.together: Callable[[Sequence[Coroutine[Any, Any, Any]]], Awaitable[list[Any]]] = effects.together
+    views: dict[str, PathView | None] = msgspec.field(
+        default_factory=dict
+    )  # by path; None: it waits until the steps around this one are over
+    transition: tuple[str, str] = ("", "")  # of states, that is about to be made
+    differences: list[dict[str, Any]] = msgspec.field(default_factory=list)  # that were not there a step before
+    violation: str = ""
 
-    async def perform(self, request: EffectRequest) -> Any:
-        if request.kind == "state.transition":
-            self._debugger.transition(request)
+    def to_data(self) -> dict[str, Any]:
+        return {"step": self.number, "location": self.what}
+
+
+class NodeDebug(Travel):
+    """See the module. `execute` executes the node on the path that it is given, such as `Runtime.execute` does with
+    `watched=`; it is called on a thread of its own. Use it in a `with`, so that the execution ends with it."""
+
+    steps: list[DebugStep]
+
+    def __init__(
+        self,
+        node: Node,
+        program: NodeProgram,
+        execute: Callable[[SteppedPath], Outcome],
+        *,
+        live: str = "direct",
+        compares: bool = False,
+    ) -> None:
+        super().__init__([])
+        self.steps = []
+        self.node, self.program = node, program
+        self.live = SteppedPath(live, self._began)
+        self.other = SteppedPath("direct" if live == "python" else "python") if compares else None
+        self.outcome: Outcome | None = None  # once the execution has ended
+        self._execute = execute
+        self._result: Outcome | BaseException | None = None
+        self._threads: list[threading.Thread] = []
+        self._execution = new_execution()
+        self._log: EffectLog | None = None
+        self._known_records = self._known_mismatches = 0
+        self._replay: ReplayEffects | None = None
+        self._has_begun = False  # the live path, and with it the other one
+        self._is_ahead = False  # the live path has come to its next step, and the other one has still to follow
+        self._differing: set[str] = set()
+        self._has_parted = False
+        self._steps = steps_by_name(program)
+        self._declared = {step.name: step for step in node.all_steps()}
+        self.enclosing = _enclosing(program)
+
+    def __enter__(self) -> NodeDebug:
+        self._start(self._run_live)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.leave()
+
+    def _start(self, work: Callable[[], None]) -> None:
+        thread = threading.Thread(target=work, name="lyra-vesper-debug", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    # ------------------------------------------------------------------ on the threads of the paths
+
+    def _run_live(self) -> None:
         try:
-            response = await self._effects.perform(request)
-        except EffectError as error:
-            self._log.add(request, error=error)
-            raise
-        self._log.add(request, response=response)
-        return response
+            self._result = self._execute(self.live)
+        except BaseException as error:  # noqa: BLE001 - `outcome` raises it, or says what it was
+            self._result = error
+        finally:
+            self.live.finish()
+
+    def _began(
+        self, program: NodeProgram, inputs: Mapping[str, Any], execution: Execution, effects: Effects | None
+    ) -> None:
+        self._execution, other = execution, self.other
+        if other is None:
+            return
+        self._has_begun = True
+        own = msgspec.structs.replace(execution, monotonic=SystemClock.monotonic)
+        if effects is not None:
+            self._log = getattr(effects, "log", None)
+            self._replay = ReplayEffects(EffectLog(), replayed=other.name)
+        replay = self._replay
+
+        def follow() -> None:
+            try:
+                if replay is None:
+                    other.run(program, inputs, own)
+                else:
+                    drive(other.start(program, inputs, own, replay))
+            except Exception:  # noqa: BLE001 - `ended` has it: a path that breaks differs from one that does not
+                return
+            finally:
+                other.finish()
+
+        self._start(follow)
+
+    # ------------------------------------------------------------------ going on
+
+    @property
+    def paths(self) -> dict[str, SteppedPath]:
+        """Return the paths by name, Python first."""
+        paths = [self.live] if self.other is None else [self.live, self.other]
+        return {path.name: path for path in sorted(paths, key=lambda path: path.name, reverse=True)}
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether the execution has ended and its end is among the steps."""
+        return bool(self.steps) and self.steps[-1].kind == "end"
+
+    def run_on(self) -> bool:
+        """Run on to the next step, or to the end; False where the execution has ended already."""
+        if self.is_over:
+            return False
+        view = self.live.view if self._is_ahead else self.live.go_on()
+        self._is_ahead = True
+        views: dict[str, PathView | None] = {self.live.name: view}
+        if self.other is not None:
+            views[self.other.name] = self._follow(self.other, view)
+        self._is_ahead = False
+        differences = self._new_differences(views)
+        if view.has_ended:
+            self.outcome = self.result()
+        self.steps.append(
+            DebugStep(
+                number=len(self.steps) + 1,
+                kind="end" if view.has_ended else "step",
+                what=view.location,
+                views=views,
+                transition=("", "") if view.has_ended else self._transition(view),
+                differences=differences,
+                violation=self._violation() if view.has_ended else "",
+            )
+        )
+        return True
+
+    def _follow(self, other: SteppedPath, view: PathView) -> PathView | None:
+        """Let the other path follow to where the live one halts."""
+        if not self._has_begun:
+            return None  # the node was refused before its first step, or answered from an earlier execution
+        if self._replay is not None and self._log is not None:
+            for record in self._log.records[self._known_records :]:
+                self._replay.learn(record)
+            self._known_records = len(self._log.records)
+        if self._is_held(view.location) and not view.has_ended:
+            return None
+        other.go_on()
+        while not other.view.has_ended and (view.has_ended or self._is_held(other.view.location)):
+            other.go_on()
+        return other.view
+
+    def _is_held(self, step: str) -> bool:
+        """Return whether the other path waits while the live one is at this step."""
+        around = (self._steps[name] for name in self.enclosing.get(step, ()))
+        return not self.program.pure and any(isinstance(item, TransactionStep | ParallelStep) for item in around)
+
+    def result(self) -> Outcome:
+        """Return the outcome of an execution that has ended; a LyraError of the runtime is raised."""
+        result = self._result
+        if isinstance(result, LyraError) or (isinstance(result, BaseException) and not isinstance(result, Exception)):
+            raise result
+        if isinstance(result, Exception):
+            return failed("crash", f"{type(result).__name__}: {result}")
+        assert result is not None
+        return result
+
+    def advance(self, count: int) -> None:
+        """Go on by so many steps; the execution runs on where it has not come to them yet."""
+        for _ in range(count):
+            if self.position == len(self.steps) and not self.run_on():
+                return
+            self.goto(self.position + 1)
+
+    def is_inside(self, outer: str) -> bool:
+        """Return whether the step at this position stands inside another one."""
+        step = self.steps[self.position - 1]
+        return step.kind != "end" and outer in self.enclosing.get(step.what, ())
+
+    def leave(self) -> None:
+        """End the execution, if it has not ended, before anything else is done."""
+        self.live.leave()
+        if self.other is not None and self._has_begun:
+            self.other.leave()
+        for thread in self._threads:
+            thread.join()
+
+    # ------------------------------------------------------------------ what a step shows
+
+    def _new_differences(self, views: Mapping[str, PathView | None]) -> list[dict[str, Any]]:
+        """Return in what the paths differ now, and did not a step before."""
+        python, direct = views.get("python"), views.get("direct")
+        if python is None or direct is None:
+            return []
+        if python.has_ended and direct.has_ended:
+            ends = self.paths["python"].ended, self.paths["direct"].ended
+            if ends[0] is None or ends[1] is None:
+                return []
+            rows = [] if self._replay is None else self._replay.mismatches()[self._known_mismatches :]
+            return compare_ends(ends[0], ends[1]) + rows
+        rows = [] if self._replay is None else self._replay.mismatches_so_far[self._known_mismatches :]
+        self._known_mismatches += len(rows)
+        places = [f"{view.location} (ended)" if view.has_ended else view.location for view in (python, direct)]
+        if places[0] != places[1] and not self._has_parted:
+            self._has_parted = True
+            rows.append({"path": "location", "kind": "step_mismatch", "python": places[0], "direct": places[1]})
+        for name in python.variables:
+            if name in direct.variables and not is_same(python.variables[name], direct.variables[name]):
+                if name not in self._differing:
+                    values = {"python": python.variables[name], "direct": direct.variables[name]}
+                    rows.append({"path": name, "kind": "value_mismatch", **values})
+                self._differing.add(name)
+            else:
+                self._differing.discard(name)
+        return rows
+
+    def _transition(self, view: PathView) -> tuple[str, str]:
+        """Return the move between states that the step is about to make."""
+        step = self._steps[view.location]
+        if not isinstance(step, TransitionStep):
+            return ("", "")
+        meter, values = StepMeter(self._execution, self.program.limits), dict(view.variables)
+        try:
+            if not all(is_true(guard.expression, values, meter) for guard in step.guards):
+                return ("", "")
+            return str(evaluate(step.source, values, meter)), str(evaluate(step.target, values, meter))
+        except (NodeError, KeyError):
+            return ("", "")
+
+    def _violation(self) -> str:
+        failure = None if self.outcome is None else self.outcome.error
+        return f"{failure.code}: {failure.message}" if failure is not None and failure.code in _CONTRACTS else ""
+
+    def evaluate(self, expression: TypedExpression, variables: Mapping[str, Any]) -> Any:
+        """Return the value of an expression; a NodeError, or a KeyError, where it has none."""
+        return evaluate(expression, dict(variables), StepMeter(self._execution, self.program.limits))
+
+    def values_at(self, position: int) -> Mapping[str, Any]:
+        """Return the values of the live path at a step; none before the first."""
+        view = self.steps[position - 1].views[self.live.name] if 0 < position <= len(self.steps) else None
+        return {} if view is None else view.variables
+
+    def texts(self, step: TravelStep) -> Sequence[str]:
+        assert isinstance(step, DebugStep)
+        return (step.what, self.call_words(step.what), *step.transition)
+
+    # ------------------------------------------------------------------ what is called next
+
+    def call_words(self, step: str) -> str:
+        """Return the operation of a step, with what the node's text says about it."""
+        declared = self._declared.get(step)
+        if declared is None:
+            return type(self._steps[step]).__name__.removesuffix("Step").lower() if step in self._steps else ""
+        values = (declared.settings[key].value for key in _TOLD_SETTINGS if key in declared.settings)
+        return " ".join([declared.operation, *(" ".join(value.split()) for value in values if isinstance(value, str))])
+
+    def calls(self, step: DebugStep) -> dict[str, str]:
+        """Return what each path is about to run: a line of the generated Python, or the operation of the node."""
+        calls = {}
+        for name, path in self.paths.items():
+            view = step.views.get(name)
+            if view is None or view.has_ended:
+                continue
+            line = path.line_of(self.program, view.location) if name == "python" else ""
+            acts = isinstance(self._steps[view.location], EffectStep | TransitionStep | TransactionStep)
+            replayed = " (answered as the other path was)" if acts and path is self.other else ""
+            calls[name] = (line or self.call_words(view.location)) + replayed
+        return calls
+
+
+# Settings of a step that say what it does, in the order in which they are told.
+_TOLD_SETTINGS: Final = (
+    "expression", "template", "query", "table", "provider", "method", "endpoint", "event_type", "node_id",
+    "agent", "state_machine", "from", "to", "condition", "input",
+)  # fmt: skip
+
+
+def _enclosing(program: NodeProgram) -> dict[str, tuple[str, ...]]:
+    """Return, for each step, the steps that it stands in."""
+    outer_names: dict[str, tuple[str, ...]] = {}
+    for outer in steps_by_name(program).values():
+        for part in parts_of(outer):
+            if isinstance(part, Step) and part is not outer:
+                outer_names[part.name] = (*outer_names.get(part.name, ()), outer.name)
+    return outer_names
 
 
 # ---------------------------------------------------------------- breakpoints
@@ -212,195 +472,138 @@ _WORD: Final = re.compile(r"[a-z_]+(:.*)?")
 class NodeBreakpoint(msgspec.Struct, frozen=True):
     """A form, with what is in it."""
 
-    text: str
-    kind: str  # contract_violation, divergence, state_transition, step or expression
+    kind: str  # contract_violation, divergence, state_transition, step, expression or watch
     step: str = ""
     states: tuple[str, str] = ("", "")
     expression: TypedExpression | None = None
 
-    def is_true(self, program: NodeProgram, execution: Execution, variables: Mapping[str, Any]) -> bool:
-        """Return whether the expression holds for these values."""
-        assert self.expression is not None
-        try:
-            return is_true(self.expression, dict(variables), StepMeter(execution, program.limits))
-        except (NodeError, KeyError):
+
+class NodeBreakpoints(Breakpoints):
+    """Where an execution stops: each breakpoint is judged at the steps that the travel has come to."""
+
+    forms: ClassVar[dict[str, str]] = {
+        "contract_violation": "contract_violation",
+        "divergence": "divergence",
+        "state_transition": "state_transition:A->B",
+        "step": "step:NAME",
+        "expression": "an expression such as input.amount > 10000",
+    }
+
+    def __init__(self, travel: NodeDebug) -> None:
+        super().__init__(travel)
+        self._debug = travel
+
+    def add(self, text: str) -> Breakpoint:
+        """Set the breakpoint that a form asks for; ConfigError where it is none of the forms."""
+        return self._set(text, breakpoint_of(text, self._debug.node, self._debug.program))
+
+    def watch(self, text: str) -> Breakpoint:
+        """Stop wherever the value of an expression is another one than a step before."""
+        expression = typed_expression(text, self._debug.node, self._debug.program)
+        return self._set(f"watch {text}", NodeBreakpoint("watch", expression=expression))
+
+    def _set(self, text: str, value: NodeBreakpoint) -> Breakpoint:
+        point = Breakpoint(self._numbers + 1, text.strip(), "")
+        point.value = value
+        self._numbers += 1
+        self.all.append(point)
+        return point
+
+    def forward(self) -> Hit | None:
+        """Continue to the next stop, and let the execution run on where it is not among the steps yet."""
+        travel = self._debug
+        position = travel.position
+        while position < len(travel.steps) or travel.run_on():
+            position += 1
+            travel.goto(position)
+            hit = self.stop_at(position)
+            if hit is not None:
+                return hit
+        return None
+
+    def _stops(self, point: Breakpoint, step: TravelStep | None, position: int) -> bool:
+        if not isinstance(step, DebugStep):
             return False
+        form: NodeBreakpoint = point.value
+        match form.kind:
+            case "step":
+                return step.kind == "step" and step.what == form.step
+            case "state_transition":
+                return step.transition == form.states
+            case "divergence":
+                return bool(step.differences)
+            case "contract_violation":
+                return bool(step.violation)
+        if step.kind != "step":
+            return False
+        before, now = (self.value(form.expression, place) for place in (position - 1, position))
+        return not is_same(before, now) if form.kind == "watch" else now is True and before is not True
+
+    def value(self, expression: TypedExpression | None, position: int) -> Any:
+        """Return the value of an expression at a step; NO_VALUE where it has none."""
+        assert expression is not None
+        try:
+            return self._debug.evaluate(expression, self._debug.values_at(position))
+        except (NodeError, KeyError):
+            return NO_VALUE
+
+
+NO_VALUE: Final = object()
 
 
 def breakpoint_of(text: str, node: Node, program: NodeProgram) -> NodeBreakpoint:
     """Return the breakpoint that a text asks for; ConfigError where it has none of the forms."""
     form = text.strip()
     if form in ("contract_violation", "divergence"):
-        return NodeBreakpoint(text, form)
+        return NodeBreakpoint(form)
     transition = _TRANSITION.fullmatch(form)
     if transition is not None:
-        return _at_transition(text, (transition[1], transition[2]), program)
+        return _at_transition((transition[1], transition[2]), program)
     if form.startswith("step:"):
-        return _at_step(text, form.removeprefix("step:").strip(), program)
-    return _at_expression(text, form, node, program)
+        return _at_step(form.removeprefix("step:").strip(), program)
+    try:
+        expression = typed_expression(form, node, program)
+    except ConfigError as error:
+        reason = "" if _WORD.fullmatch(form) else f": {error.message}"
+        raise _no_place(text, reason) from None
+    if without_null(expression.type) != BOOLEAN:
+        raise _no_place(text, "" if _WORD.fullmatch(form) else ": it is neither true nor false")
+    return NodeBreakpoint("expression", expression=expression)
 
 
-def _at_transition(text: str, states: tuple[str, str], program: NodeProgram) -> NodeBreakpoint:
+def _no_place(text: str, reason: str) -> ConfigError:
+    return ConfigError(f"{text!r} is no place to stop{reason}", hint=f"say {FORMS}", key="--break-on")
+
+
+def _at_transition(states: tuple[str, str], program: NodeProgram) -> NodeBreakpoint:
     known = list(dict.fromkeys(state for machine in program.machines for state in machine.states))
     for state in states:
         if state not in known:
             hint = close_to(state, known) or (f"the states are {', '.join(known)}" if known else "it has no states")
             raise ConfigError(f"there is no state {state!r} in {program.node_id}", hint=hint, key="--break-on")
-    return NodeBreakpoint(text, "state_transition", states=states)
+    return NodeBreakpoint("state_transition", states=states)
 
 
-def _at_step(text: str, name: str, program: NodeProgram) -> NodeBreakpoint:
+def _at_step(name: str, program: NodeProgram) -> NodeBreakpoint:
     steps = steps_by_name(program)
     if name not in steps:
         hint = close_to(name, steps) or f"the steps are {', '.join(steps)}"
         raise ConfigError(f"there is no step {name!r} in {program.node_id}", hint=hint, key="--break-on")
-    return NodeBreakpoint(text, "step", step=name)
+    return NodeBreakpoint("step", step=name)
 
 
-def _at_expression(text: str, form: str, node: Node, program: NodeProgram) -> NodeBreakpoint:
+def typed_expression(text: str, node: Node, program: NodeProgram) -> TypedExpression:
+    """Return an expression over the inputs and variables of a node; ConfigError where it is none."""
     inputs = {entry.name: entry.type for entry in program.inputs}
-    plain = form if "input" in inputs else re.sub(r"\binput\.", "", form)
+    plain = text if "input" in inputs else re.sub(r"\binput\.", "", text)
     _, state = lower_node(node)
     known = len(state.issues.items)
     scope = NameScope(names={**state.end_names, **inputs}, inputs=inputs, is_contract=True)
-    contract = ContractReader(state, Typing(state)).contract(ContractText(plain, ("flow",)), scope)
-    problems = state.issues.items[known:]
-    is_boolean = contract.expression is not None and without_null(contract.expression.type) == BOOLEAN
-    if contract.expression is None or not is_boolean or problems or (_WORD.fullmatch(form) and form not in scope.names):
-        reason = problems[0].message if problems and not _WORD.fullmatch(form) else ""
-        raise ConfigError(
-            f"{text!r} is no place to stop" + (f": {reason}" if reason else ""), hint=f"say {FORMS}", key="--break-on"
-        )
-    return NodeBreakpoint(text, "expression", expression=contract.expression)
-
-
-def _end(run: Callable[..., Outcome], *arguments: Any) -> Outcome | Exception:
     try:
-        return run(*arguments)
-    except Exception as error:  # noqa: BLE001 - a path that breaks differs from one that does not
-        return error
-
-
-# ---------------------------------------------------------------- watching
-
-Watch = Callable[[Step, dict[str, Any]], Mapping[str, Any]]
-
-
-def steps_by_name(program: NodeProgram) -> dict[str, Step]:
-    """Return all steps of a program, inner ones too."""
-    return {part.name: part for part in parts_of(program) if isinstance(part, Step)}
-
-
-class WatchedPath(CompiledPath[DirectProgram | PythonProgram]):
-    """The path `name` (python or direct), with a watch."""
-
-    def __init__(self, name: str, watch: Watch) -> None:
-        super().__init__(self._compile_watched)
-        self.name = name
-        self._watch = watch
-
-    def _compile_watched(self, program: NodeProgram) -> DirectProgram | PythonProgram:
-        if self.name == "direct":
-            return DirectProgram(program, self._watch)
-        steps = steps_by_name(program)
-        names = [entry.name for entry in program.inputs] + assigned_names(program.steps)
-
-        def watch(step: str, variables: dict[str, Any]) -> None:
-            self._watch(steps[step], _own_values(names, variables))
-
-        return PythonProgram(program, watch)
-
-
-def _own_values(names: list[str], variables: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the node's values among the local variables of generated code, where `class` is called `class_`."""
-    values: dict[str, Any] = {}
-    for name in names:
-        python = name if name in variables else f"{name.strip('_')}_"
-        if variables.get(python, ABSENT) is not ABSENT:
-            values[name] = variables[python]
-    return values
-
-
-# ---------------------------------------------------------------- where two paths part
-
-_Trail = list[tuple[str, dict[str, Any]]]  # the steps that ran, each with the values before it
-
-
-def step_of_parting(program: NodeProgram, inputs: Mapping[str, Any], execution: Execution) -> str:
-    """Return the step of a pure node after which its paths have different values, or run different steps; empty where
-    they differ before the first step, or do not differ again."""
-    trails: dict[str, _Trail] = {"python": [], "direct": []}
-    ends: list[Outcome | Exception] = []
-    for path, trail in trails.items():
-        ends.append(_end(WatchedPath(path, _follow(trail)).run, program, inputs, execution))
-    if not compare_ends(*ends):
-        return ""
-    before = ""
-    for (first, python), (second, direct) in zip(*trails.values(), strict=False):
-        if first != second or not all(is_same(python[name], direct[name]) for name in python if name in direct):
-            return before
-        before = first
-    return before
-
-
-def _follow(trail: _Trail) -> Watch:
-    def follow(step: Step, variables: dict[str, Any]) -> Mapping[str, Any]:
-        if len(trail) < TRACE_STEPS_MAX:
-            trail.append((step.name, dict(variables)))
-        return {}
-
-    return follow
-
-
-# ---------------------------------------------------------------- profile
-
-ENTRY: Final = "(entry)"  # what is done before the first step: inputs, constraints, preconditions
-
-
-class ProfiledPath:
-    """A path that measures how long each step takes: from its beginning to that of the next step that runs. The last
-    step has the contracts about the answer too, and steps of a `parallel` share their time."""
-
-    def __init__(self, name: str) -> None:
-        self._path = WatchedPath(name, self._before)
-        self._clock: Callable[[], float] = SystemClock.monotonic
-        self._current, self._since = ENTRY, 0.0
-        self.seconds: dict[str, float] = {}  # by step, in the order in which they first ran
-        self.counts: Counter[str] = Counter()
-
-    def run(self, program: NodeProgram, inputs: Mapping[str, Any], execution: Execution) -> Outcome:
-        self._begin(ENTRY)
-        try:
-            return self._path.run(program, inputs, execution)
-        finally:
-            self._end()
-
-    async def start(
-        self, program: NodeProgram, inputs: Mapping[str, Any], execution: Execution, effects: Effects
-    ) -> Outcome:
-        self._begin(ENTRY)
-        try:
-            return await self._path.start(program, inputs, execution, effects)
-        finally:
-            self._end()
-
-    def _before(self, step: Step, _: dict[str, Any]) -> Mapping[str, Any]:
-        self._end()
-        self._begin(step.name)
-        return {}
-
-    def _begin(self, step: str) -> None:
-        self.counts[step] += 1
-        self._current, self._since = step, self._clock()
-
-    def _end(self) -> None:
-        spent = self._clock() - self._since
-        self.seconds[self._current] = self.seconds.get(self._current, 0.0) + spent
-
-    def rows(self) -> list[dict[str, Any]]:
-        """Return the steps with how often they ran, their milliseconds, and their share of the whole."""
-        whole = sum(self.seconds.values()) or 1.0
-        return [
-            {"step": step, "count": self.counts[step], "milliseconds": 1_000 * spent, "share": spent / whole}
-            for step, spent in self.seconds.items()
-        ]
+        expression = Typing(state).term(parse_expression(plain), scope, TextSite(("flow",)))
+    except (ParseError, UndefinedName) as error:
+        raise ConfigError(getattr(error, "message", "") or str(error), key="expression") from None
+    problems = state.issues.items[known:]
+    if problems:
+        raise ConfigError(problems[0].message, hint=problems[0].hint, key="expression")
+    return expression

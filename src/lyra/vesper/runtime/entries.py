@@ -47,6 +47,7 @@ from lyra.vesper.ir import Constant, EffectStep, MapOf
 from lyra.vesper.values.json_values import json_shape
 from lyra.vesper.values.limits import HTTP_BODY_BYTES_MAX, HTTP_QUERY_FIELDS_MAX
 from lyra.vesper.values.names import bare_id
+from lyra.vesper.values.outcome import NOT_CONFIGURED
 from lyra.vesper.values.triggers import HttpRoute, Schedule, route_of, schedule_of
 from lyra.vesper.values.types import BOOLEAN, INTEGER, ValueType, without_null
 
@@ -65,6 +66,7 @@ STATUSES: Final = {
     "capability_denied": 403,
     "invalid_transition": 409,
     "precondition_failed": 422,
+    "unknown_zone": 422,
     "validation_failed": 422,
     "rate_limited": 429,
     "overflow": 500,
@@ -75,6 +77,7 @@ STATUSES: Final = {
     "postcondition_failed": 500,
     "invariant_failed": 500,
     "resource_limit": 500,
+    "not_configured": 500,
     "effect_failed": 502,
     "timeout": 504,
 }
@@ -280,7 +283,7 @@ class EventEntry:
     def _handle(self, handler: str, node: Node | None, message: BusMessage, published: str) -> None:
         subject = node or self._runtime.find_node(handler)
         if subject is None:
-            raise EffectFailed(f"{message.type}: no node {handler!r} is known", kind="unknown_node")
+            raise EffectFailed(f"{message.type}: no node {handler!r} is known", kind=NOT_CONFIGURED)
         data = message.payload if isinstance(message.payload, Mapping) else {}
         program = self._runtime.program(subject)
         names = {entry.name for entry in program.inputs}

@@ -3,32 +3,38 @@
 `NodeReplay` runs the recorded inputs on the watched direct path, at the recorded time. Effects are answered from the
 journal where the request is the recorded one. An edit gives a value to a variable or input before a step, or to a
 parameter of that step's request. A request that is not the recorded one any more, or was never made, is refused with
-`needs_live`, unless the replay is live: then it goes through the door of a runtime, under the node's rights.
+`needs_live`, unless the replay is live: then it goes through the door of a runtime, under the node's rights. `changes`
+compares a run with the recorded one; `text_with` writes edited parameters into the text of the node.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from lyra.core.clock import SystemClock
 from lyra.errors import ConfigError
 from lyra.observe.timeline.step import TravelStep
 from lyra.observe.timeline.travel import Travel
 from lyra.vesper.effects.replay import EffectLog, ReplayEffects, request_digest
 from lyra.vesper.effects.request import EffectError, EffectRequest, TransactionBody, TransactionEnd, transact
+from lyra.vesper.evidence.compare import is_same
 from lyra.vesper.ir import EffectStep, NodeProgram, Step, TransactionStep, TransitionStep, ValidateStep
+from lyra.vesper.nodes import load
 from lyra.vesper.nodes.reader import close_to
 from lyra.vesper.reference.evaluate import StepMeter, is_true
-from lyra.vesper.runtime.debugger import WatchedPath, steps_by_name
 from lyra.vesper.runtime.recording import trace_data
+from lyra.vesper.runtime.stepping import WatchedPath, steps_by_name
 from lyra.vesper.values.limits import TRACE_STEPS_MAX
 from lyra.vesper.values.outcome import Execution, NodeError, failed
+from lyra.vesper.values.triggers import seconds_of
 
 if TYPE_CHECKING:
     from lyra.vesper.effects.request import Effects
+    from lyra.vesper.nodes import Node
     from lyra.vesper.runtime.recording import StoredTrace
     from lyra.vesper.runtime.runtime import Runtime
     from lyra.vesper.values.outcome import Outcome
@@ -40,13 +46,31 @@ class ReplayedStep(TravelStep):
     variables: dict[str, Any] = msgspec.field(default_factory=dict)  # before it
     is_skipped: bool = False
     effects: list[str] = msgspec.field(default_factory=list)  # how each request of the step was answered
+    requests: list[EffectRequest] = msgspec.field(default_factory=list)  # as they were made, edits included
+    milliseconds: float | None = None  # that its acts took, when they were performed; None: it did not act
 
     @property
     def mark(self) -> str:
         return "–" if self.is_skipped else "✗" if self.error else "✓"
 
     def to_data(self) -> dict[str, Any]:
-        return {"step": self.number, "name": self.what, "mark": self.mark}
+        return {"step": self.number, "name": self.what, "mark": self.mark, "milliseconds": self.milliseconds}
+
+    def took(self, milliseconds: float) -> None:
+        """Add the time of one act."""
+        self.milliseconds = (self.milliseconds or 0.0) + milliseconds
+
+    def parameters(self) -> dict[str, Any]:
+        """Return what can be changed in its request, by name."""
+        values: dict[str, Any] = {}
+        for request in self.requests[-1:]:
+            payload = request.payload if isinstance(request.payload, dict) else {}
+            parts = [inner for key in _PARTS if isinstance(inner := payload.get(key), dict)]
+            values = {name: value for part in (payload, *reversed(parts)) for name, value in part.items()}
+            values = {name: value for name, value in values.items() if not isinstance(value, dict)}
+            if request.timeout_s is not None:
+                values["timeout"] = f"{request.timeout_s:g}s"
+        return values
 
 
 def trace_named(runtime: Runtime, trace_id: str) -> StoredTrace:
@@ -82,6 +106,7 @@ class NodeReplay(Travel):
         self.edits: dict[int, dict[str, Any]] = {}  # by number of step
         self.refused = ""  # the request that was not recorded, in words
         self.outcome: Outcome = self.run()
+        self._recorded_run = self._summary()
 
     def edit(self, number: int, name: str, value: Any) -> None:
         """Have `run` give a value to a variable, or to a parameter of the request, at a step."""
@@ -90,7 +115,44 @@ class NodeReplay(Travel):
         if name not in step.variables and not acts:
             hint = close_to(name, step.variables) or f"here are {', '.join(step.variables)}"
             raise ConfigError(f"{step.what} has no value {name!r}", hint=hint, key="NAME")
+        if name in _TIMEOUTS and name not in step.variables and seconds_of(value) is None:
+            raise ConfigError(f"{value!r} is no duration", hint="such as timeout=60s", key="VALUE")
         self.edits.setdefault(number, {})[name] = value
+
+    def changes(self) -> list[tuple[str, Any, Any]]:
+        """Return in what the latest run differs from the recorded one: what, before and after."""
+        before, now = self._recorded_run, self._summary()
+        names = dict.fromkeys((*before, *now))
+        return [
+            (name, before.get(name), now.get(name)) for name in names if not is_same(before.get(name), now.get(name))
+        ]
+
+    def _summary(self) -> dict[str, Any]:
+        """Return what a run came to: the marks of its steps, the status, the outputs and the error."""
+        outcome, failure = self.outcome, self.outcome.error
+        steps = {f"step {step.number} {step.what}": step.mark for step in self.steps}
+        return {
+            **steps,
+            "status": outcome.status,
+            "error": None if failure is None else failure.code,
+            **outcome.outputs,
+        }
+
+    def text_with(self, node: Node) -> str:
+        """Return the text of the node with all edited parameters written in; ConfigError where one is a value of this
+        execution alone, or does not stand in the text."""
+        text = node.document.text
+        for number, edits in sorted(self.edits.items()):
+            step = self.step(number)
+            for name, value in edits.items():
+                if name in step.variables:
+                    message = f"{name} is a value of this execution: only parameters stand in the text of a node"
+                    raise ConfigError(message, key="apply")
+                text = _with_setting(load(text), step.what, name, value)
+        if not self.edits:
+            raise ConfigError("nothing is changed", hint="edit STEP NAME=VALUE, and run", key="apply")
+        load(text)
+        return text
 
     def step(self, number: int) -> ReplayedStep:
         """Return a step by its number; ConfigError where there is none."""
@@ -137,8 +199,8 @@ class NodeReplay(Travel):
         edits = {key: item for key, item in self.edits.get(step.number, {}).items() if key not in step.variables}
         payload = request.payload
         for name, value in edits.items():
-            if name in ("timeout", "timeout_s"):
-                request = msgspec.structs.replace(request, timeout_s=float(value))
+            if name in _TIMEOUTS:
+                request = msgspec.structs.replace(request, timeout_s=seconds_of(value))
             else:
                 payload = _with_parameter(payload, name, value)
         return msgspec.structs.replace(request, payload=payload)
@@ -163,9 +225,30 @@ class NodeReplay(Travel):
             return True
 
 
+_PARTS: Final = ("parameters", "data", "values", "headers")  # of a request, that hold parameters by name
+_TIMEOUTS: Final = ("timeout", "timeout_s")
+
+
+def _with_setting(node: Node, step: str, name: str, value: Any) -> str:
+    """Return the text of a node with another value for a setting or a parameter of a step."""
+    declared = next((known for known in node.all_steps() if known.name == step), None)
+    if declared is None:
+        raise ConfigError(f"{node.node_id} has no step {step!r} any more", key="apply")
+    if name in _TIMEOUTS:
+        name = "timeout"
+        value = f"{seconds_of(value):g}s"
+    settings = {**declared.parameters, **declared.settings}
+    if name in settings:
+        return node.document.with_scalar(settings[name].path, value)
+    for part in settings.values():
+        if isinstance(part.value, dict) and name in part.value:
+            return node.document.with_scalar((*part.path, name), value)
+    raise ConfigError(f"{step} has no {name!r} in {node.file}", hint=f"write it there by hand: {name}: {value}")
+
+
 def _with_parameter(payload: Any, name: str, value: Any) -> Any:
     """Return the payload with another value for a parameter, wherever a request of its kind has them."""
-    for part in ("parameters", "data", "values", "headers"):
+    for part in _PARTS:
         inner = payload.get(part)
         if isinstance(inner, dict) and name in inner:
             return {**payload, part: {**inner, name: value}}
@@ -184,10 +267,12 @@ class _EditedEffects:
         self._recorded = recorded or replayer.recorded
 
     async def perform(self, request: EffectRequest) -> Any:
-        request = self._replayer.changes_of_request(request)
-        told = self._replayer.steps[-1].effects
+        step = self._replayer.steps[-1]
+        request, told = self._replayer.changes_of_request(request), step.effects
+        step.requests.append(request)
         if self._recorded.has(request):
             told.append(f"{request.kind}: from the journal")
+            self._take_time(step, request)
             return await self._recorded.perform(request)
         if self._live is None:
             told.append(f"{request.kind}: refused, it was not recorded")
@@ -195,7 +280,17 @@ class _EditedEffects:
             self._replayer.refused = self._replayer.refused or message
             raise EffectError("needs_live", message)
         told.append(f"{request.kind}: performed")
-        return await self._live.perform(_with_new_key(request, None))
+        began = SystemClock.monotonic()
+        try:
+            return await self._live.perform(_with_new_key(request, None))
+        finally:
+            step.took(1_000 * (SystemClock.monotonic() - began))
+
+    def _take_time(self, step: ReplayedStep, request: EffectRequest) -> None:
+        """Add the time that an act took when it was performed, where that was measured."""
+        record = self._recorded.record_of(request)
+        if record is not None and record.milliseconds:
+            step.took(record.milliseconds)
 
     async def transact(self, request: EffectRequest, body: TransactionBody) -> TransactionEnd:
         """Return how the steps of a transaction end: over its record as long as no edit changes it, else performed as a
@@ -204,6 +299,7 @@ class _EditedEffects:
         request = replayer.changes_of_request(request)
         if self._recorded.has(request):
             replayer.steps[-1].effects.append(f"{request.kind}: from the journal")
+            self._take_time(replayer.steps[-1], request)
             record = await self._recorded.perform(request)
             kept = _EditedEffects(replayer, None, ReplayEffects(EffectLog.from_record(record)))
             refused = replayer.refused

@@ -26,15 +26,15 @@ from lyra.core import codec
 from lyra.core.clock import SystemClock
 from lyra.core.codec import canonical
 from lyra.core.ids import Entropy, ProcessRandom, random_key
-from lyra.core.rights.capability import Capability, Grant
-from lyra.errors import CapabilityDenied, ConfigError, LyraError
+from lyra.core.rights.capability import Grant
+from lyra.errors import LyraError
 from lyra.kernel import Kernel
 from lyra.kernel.base.acting import as_registered
 from lyra.kernel.seams import Seams
 from lyra.observe.exports import export_as_configured
 from lyra.vesper.check.judge import program_of
 from lyra.vesper.effects.database import open_database
-from lyra.vesper.effects.performers import Machines, MachineState, NodeWorld, without_denied
+from lyra.vesper.effects.performers import Machines, MachineState, NodeWorld, describe_missing_rights, without_denied
 from lyra.vesper.effects.request import EffectError
 from lyra.vesper.evidence.compare import compare_ends
 from lyra.vesper.evidence.modes import SUCCESSES_MIN, Route, mode_named, route
@@ -52,7 +52,7 @@ from lyra.vesper.runtime.recording import ExecutionRecords
 from lyra.vesper.runtime.results import ResultStore, open_results
 from lyra.vesper.runtime.watch import NodeWatch, over_rate, watch_of
 from lyra.vesper.values.json_values import from_json, to_json
-from lyra.vesper.values.outcome import Execution, Outcome, failed, outcome_from
+from lyra.vesper.values.outcome import NOT_CONFIGURED, Execution, Outcome, failed, outcome_from
 from lyra.vesper.values.plain import UnreadableInputs, to_plain_inputs, wrap_plain_answers
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ class Runtime:
         name = mode if mode is not None else self._comparisons.mode(program)
         settings = mode_named(name)
         number = next(self._numbers)
-        result_key = self._results.key(program, inputs, ambient) if program.idempotent else ""
+        result_key = self._results.key(program, inputs, ambient) if program.idempotent and watched is None else ""
         kept = self._results.find(result_key, program) if result_key else None
         grant = self.grant if caller is None else caller.grant
         if kept is not None and self._refusal(program, grant) is None:
@@ -333,12 +333,8 @@ class Runtime:
 
     def _refusal(self, program: NodeProgram, grant: Grant) -> Outcome | None:
         """Return the outcome of a node that needs a right it has not got, before its first step."""
-        for text in program.capabilities:
-            try:
-                grant.check(Capability.parse(text))
-            except (CapabilityDenied, ConfigError) as error:
-                return failed("capability_denied", f"{program.node_id} needs {text}: {error.message}")
-        return None
+        missing = describe_missing_rights(grant, program.capabilities)
+        return failed("capability_denied", f"{program.node_id} needs {missing}") if missing else None
 
     # ------------------------------------------------------------------ processes of nodes
 
@@ -509,7 +505,8 @@ class Runtime:
         """Execute another node for one, in its own mode and with the caller's rights."""
         node = self.find_node(node_id)
         if node is None:
-            raise EffectError("unknown_node", f"no node {node_id!r} is known")
+            message = f"no node {node_id!r} is known: put its file beside the caller's or into nodes/"
+            raise EffectError(NOT_CONFIGURED, message)
         program = self.program(node)
         mode = self.mode(node)
         trace_id = f"{self._trace}{next(self._numbers)}"

@@ -29,6 +29,7 @@ CODES: Final = (
     "overflow",
     "division_by_zero",
     "type_error",
+    "unknown_zone",
     "incomplete_output",
     "invalid_transition",
     "loop_limit",
@@ -36,7 +37,9 @@ CODES: Final = (
     "timeout",
     "resource_limit",
     "effect_failed",
+    "not_configured",
 )
+NOT_CONFIGURED: Final = "not_configured"  # a mistake of the host program: no rule of a node is ever met by it
 
 
 class NodeFailure(msgspec.Struct, frozen=True):

@@ -53,6 +53,8 @@ def _head(call: HttpCall, facts: NodeFacts) -> Html:
             "Confidence",
             f"{facts.low * 100:.4f} % to {facts.high * 100:.4f} %" if facts.compared else "nothing compared",
         ),
+        ("Reach", _reach_words(facts) + " steps, branches and errors" if facts.goals else "not searched"),
+        ("Successes", f"{facts.successes:,}"),
         ("Compared", f"{facts.compared:,}"),
         ("Divergences", _divergence_words(facts)),
         ("Executions", executions),
@@ -114,7 +116,26 @@ def _evidence(facts: NodeFacts) -> Html:
             tag("h2", "Confidence"),
             empty("How sure the comparisons make it that both paths agree, over time.", "vesper verify NODE.vsp"),
         )
-    return confidence_plot(facts)
+    return join(confidence_plot(facts), _reach(facts))
+
+
+def _reach_words(facts: NodeFacts) -> str:
+    return f"{facts.goals - len(facts.unreached):,} of {facts.goals:,}" if facts.goals else "–"
+
+
+def _reach(facts: NodeFacts) -> Html:
+    """Name what no comparison has reached, and what none can."""
+    rows = [
+        TableRow(name, (tag("code", name), "not reached yet: add a test case that leads there"))
+        for name in facts.unreached
+    ]
+    rows += [TableRow(name, (tag("code", name), why)) for name, why in sorted(facts.unreachable.items())]
+    if not facts.goals:
+        return empty("Which steps, branches and errors the comparisons reached.", "vesper verify NODE.vsp")
+    if not rows:
+        words = f"The comparisons reached all {facts.goals:,} steps, branches and declared errors."
+        return join(tag("h2", "Reach"), tag("p", words, class_="note"))
+    return join(tag("h2", "Reach"), table("What the comparisons have not reached", ("Part", "Why"), rows))
 
 
 def _divergence_words(facts: NodeFacts) -> str:
@@ -222,7 +243,7 @@ def _list(call: HttpCall, known: list[NodeFacts]) -> Html:
         *("Node", "Mode", "Traffic"),
         *(
             TableColumn(name, is_figure=True)
-            for name in ("confidence", "compared", "divergences", "executions", "errors")
+            for name in ("confidence", "reach", "successes", "compared", "divergences", "executions", "errors")
         ),
         "Next mode",
     ]
@@ -236,6 +257,8 @@ def _row(call: HttpCall, facts: NodeFacts) -> TableRow:
         mode_words(facts),
         traffic_bar(facts),
         f"≥ {facts.low * 100:.3f} %" if facts.compared else "–",
+        _reach_words(facts),
+        f"{facts.successes:,}",
         f"{facts.compared:,}",
         f"{facts.divergences:,}",
         f"{sum(facts.executions.values()):,}",

@@ -5,7 +5,8 @@ actions about errors. `ShapeRecorder` stands in for a `SectionReader`: the reade
 keys, and it notes the forms, so the schema cannot know other keys than the loader. Forms that are plain functions
 leave no note; they accept anything unless more is said here. The schema is stricter than the loader in one thing: a key
 that is not known is wrong. It knows the form of a file, not what expressions mean; `vesper validate` does. Published as
-docs/reference/vsp.schema.json; the sentences of its keys also stand on the reference page.
+docs/reference/vsp.schema.json and in the extension for VS Code; completion and hover read it, and the sentences of its
+keys also stand on the reference page.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _SECTIONS: Final = ("metadata", "performance", "security", "observability", "tes
 
 
 def or_null(schema: Schema) -> Schema:
-    """The same, or nothing: a key without a value counts as absent."""
+    """Return the schema with null allowed: a key without a value counts as absent."""
     if "enum" in schema:
         return {**schema, "enum": [*schema["enum"], None]}
     kind = schema.get("type")
@@ -57,13 +58,13 @@ class ShapeRecorder(SectionReader):
         self.shapes: dict[Path, Schema] = {}
 
     def error(self, code: str, message: str, path: Path, *, hint: str = "", value: bool = False) -> None:
-        """Nothing is read, so nothing is wrong."""
+        """Add no remark: nothing is read."""
 
     def warn(self, code: str, message: str, path: Path, *, hint: str = "") -> None:
-        """Likewise."""
+        """Add no remark."""
 
     def unknown_key(self, key: str, path: Path, known: Collection[str]) -> None:
-        """Likewise."""
+        """Add no remark."""
 
     # ------------------------------------------------------------ forms
     def text(self, value: Any, path: Path) -> str:  # noqa: ARG002 - the form alone counts
@@ -115,7 +116,7 @@ class ShapeRecorder(SectionReader):
 
     # ------------------------------------------------------------ results
     def shape(self, path: Path) -> Schema:
-        """What was noted for a part, with the parts inside it."""
+        """Return what was noted for a part, with the parts inside it."""
         shape = self.shapes.get(path, {})
         if shape == {"type": "array"} and (*path, 0) in self.shapes:
             return {**shape, "items": self.shape((*path, 0))}
@@ -125,7 +126,7 @@ class ShapeRecorder(SectionReader):
 
 
 def section_shapes() -> dict[str, Schema]:
-    """The shapes of the simple sections, and of a `field` that is written as a mapping."""
+    """Return the shapes of the simple sections, and of a `field` that is written as a mapping."""
     recorder = ShapeRecorder()
     sections = Sections(recorder, StepReader(recorder))
     for name in _SECTIONS:
@@ -178,7 +179,7 @@ _SETTINGS: Final[dict[str, Schema]] = {
 
 
 def json_schema() -> Schema:
-    """The schema."""
+    """Return the schema."""
     shapes = section_shapes()
     sections = copy.deepcopy(_sections(shapes))
     for name, text in KEY_TEXTS.items():
@@ -199,7 +200,7 @@ def json_schema() -> Schema:
 
 
 def schema_text() -> str:
-    """The schema as the file that is published."""
+    """Return the schema as the file that is published."""
     return json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"
 
 
@@ -215,9 +216,9 @@ def _sections(shapes: dict[str, Schema]) -> dict[str, Schema]:
         **{name: or_null(shapes[name]) for name in plain},
         "types": or_null(_types(shapes["types"])),
         "inputs": or_null(_FIELDS),
-        "outputs": {"anyOf": [_closed(dict.fromkeys(("success", "error"), or_null(_FIELDS))), or_null(_FIELDS)]},
+        "outputs": {"anyOf": [_close_keys(dict.fromkeys(("success", "error"), or_null(_FIELDS))), or_null(_FIELDS)]},
         "state_machines": or_null(_machines(shapes["state_machines"])),
-        "contracts": or_null(_closed(dict.fromkeys(contract_keys, or_null({"$ref": "#/$defs/conditions"})))),
+        "contracts": or_null(_close_keys(dict.fromkeys(contract_keys, or_null({"$ref": "#/$defs/conditions"})))),
         "flow": or_null(_STEPS),
         "error_handling": or_null({"type": "object", "additionalProperties": _rule_or_action()}),
         "security": or_null(_with(shapes["security"], {"sensitive_data": _flag_or_texts()})),
@@ -252,13 +253,13 @@ def _machines(shape: Schema) -> Schema:
     return {**shape, "additionalProperties": inner}
 
 
-def _closed(properties: dict[str, Schema]) -> Schema:
-    """A mapping with these keys and no others."""
+def _close_keys(properties: dict[str, Schema]) -> Schema:
+    """Return the schema of a mapping with these keys and no others."""
     return {"type": "object", "properties": properties, "additionalProperties": False}
 
 
 def _with(shape: Schema, properties: dict[str, Schema]) -> Schema:
-    """A mapping with more said about some of its keys."""
+    """Return the schema of a mapping with more said about some of its keys."""
     return {**shape, "properties": {**shape["properties"], **{key: or_null(properties[key]) for key in properties}}}
 
 
@@ -297,7 +298,7 @@ def _rule() -> Schema:
         "timeout": or_null(_DURATION),
         "description": TEXT,
     }
-    return _closed({key: known.get(key, {}) for key in sorted(rules._KEYS)})
+    return _close_keys({key: known.get(key, {}) for key in sorted(rules._KEYS)})
 
 
 def _rule_or_action() -> Schema:
@@ -339,7 +340,7 @@ def _step_keys() -> dict[str, Schema]:
         "on_success": {"type": ["object", "null"]},
         "on_error": error_rules,
         "error_handling": error_rules,
-        "on_result": or_null(_closed(dict.fromkeys(("if_found", "if_empty"), or_null(_STEPS)))),
+        "on_result": or_null(_close_keys(dict.fromkeys(("if_found", "if_empty"), or_null(_STEPS)))),
         "timeout": or_null(_DURATION),
         "retry_policy": or_null({"$ref": "#/$defs/retry_policy"}),
         "output": {"type": ["string", "null"]},
@@ -348,7 +349,7 @@ def _step_keys() -> dict[str, Schema]:
 
 
 def _case(operation: Operation) -> Schema:
-    """What holds for the steps of one operation. A setting may stand under `parameters`, too."""
+    """Return what holds for the steps of one operation. A setting may stand under `parameters`, too."""
     then: dict[str, Any] = {"description": operation.text, **_names(operation)}
     if operation.required:
         then["allOf"] = [_present(key) for key in operation.required]
@@ -405,7 +406,7 @@ STEP_TEXTS: Final = {
     "on_error": "rules about errors of this step, tried in order",
     "on_failure": "what a validation that fails answers",
     "on_result": "steps for a query that has rows (`if_found`) or none (`if_empty`)",
-    "error_handling": "another name for on_error",
+    "error_handling": "another name for on_error; also a mapping of errors to their rules",
     "timeout": "a duration such as 30s",
     "retry_policy": "how often, and after which pauses, the step is tried again",
     "output": "the variable that holds the result",

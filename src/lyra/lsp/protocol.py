@@ -11,19 +11,23 @@ from pygls.exceptions import JsonRpcException, JsonRpcInvalidParams, JsonRpcInva
 from pygls.protocol import LanguageServerProtocol
 from pygls.protocol.language_server import lsp_method
 
-from lyra.vega.lsp.completion import Item
-from lyra.vega.lsp.diagnostics import Elsewhere, Remark
-from lyra.vega.lsp.navigation import OutlineEntry
-from lyra.vega.lsp.project import Document, LineOffsets, Place, Project
-from lyra.vega.lsp.tokens import MODIFIERS, TYPES, Coloured
+from lyra.lsp.language import Coloured, Elsewhere, Item, Language, OutlineEntry, Remark
+from lyra.lsp.texts import Document, LineOffsets, OpenTexts, Place
 
-_SEVERITIES: Final = {"error": types.DiagnosticSeverity.Error, "warning": types.DiagnosticSeverity.Warning}
+_SEVERITIES: Final = {
+    "error": types.DiagnosticSeverity.Error,
+    "warning": types.DiagnosticSeverity.Warning,
+    "info": types.DiagnosticSeverity.Information,
+}
 _SYMBOLS: Final[dict[str, types.SymbolKind]] = {
     "agent": types.SymbolKind.Class,
     "supervisor": types.SymbolKind.Class,
     "child": types.SymbolKind.Field,
     "constant": types.SymbolKind.Constant,
     "function": types.SymbolKind.Function,
+    "section": types.SymbolKind.Namespace,
+    "step": types.SymbolKind.Function,
+    "type": types.SymbolKind.Struct,
     "import": types.SymbolKind.Module,
     "test": types.SymbolKind.Event,
     "tool": types.SymbolKind.Method,
@@ -60,28 +64,28 @@ def range_of(lines: LineOffsets, offset: int, end: int) -> types.Range:
     return types.Range(position(lines, offset), position(lines, end))
 
 
-def location(project: Project, place: Place) -> types.Location:
-    return types.Location(project.uri(place.path), range_of(project.lines(place.path), place.at, place.end))
+def location(texts: OpenTexts, place: Place) -> types.Location:
+    return types.Location(texts.uri(place.path), range_of(texts.lines(place.path), place.at, place.end))
 
 
-def diagnostic(project: Project, document: Document, remark: Remark) -> types.Diagnostic:
+def diagnostic(language: Language, document: Document, remark: Remark) -> types.Diagnostic:
     message = f"{remark.message}\nhint: {remark.hint}" if remark.hint else remark.message
-    there = [_make_related(project, elsewhere) for elsewhere in remark.elsewhere]
+    there = [_make_related(language.texts, elsewhere) for elsewhere in remark.elsewhere]
     return types.Diagnostic(
         range=range_of(document.lines, remark.at, remark.end),
         message=message,
         severity=_SEVERITIES[remark.severity],
-        source="vega",
+        source=language.name,
         tags=[types.DiagnosticTag.Unnecessary] if remark.is_unneeded else None,
         related_information=there or None,
     )
 
 
-def _make_related(project: Project, elsewhere: Elsewhere) -> types.DiagnosticRelatedInformation:
-    lines = project.lines(elsewhere.file)
+def _make_related(texts: OpenTexts, elsewhere: Elsewhere) -> types.DiagnosticRelatedInformation:
+    lines = texts.lines(elsewhere.file)
     offset = lines.start(elsewhere.line - 1) + elsewhere.column - 1
     return types.DiagnosticRelatedInformation(
-        location(project, Place(elsewhere.file, offset, offset + 1)), elsewhere.message
+        location(texts, Place(elsewhere.file, offset, offset + 1)), elsewhere.message
     )
 
 
@@ -110,23 +114,23 @@ def symbol(lines: LineOffsets, entry: OutlineEntry) -> types.DocumentSymbol:
     )
 
 
-def numbers(lines: LineOffsets, tokens: list[Coloured]) -> list[int]:
-    """Five numbers for each token, places relative to the one before: how the protocol packs them."""
+def numbers(language: Language, lines: LineOffsets, tokens: list[Coloured]) -> list[int]:
+    """Return five numbers for each token, places relative to the one before: how the protocol packs them."""
     packed: list[int] = []
     last_line = last_start = 0
     for token in tokens:
         line, start = lines.position(token.at)
         length = lines.units(token.at, token.at + token.length)
-        bits = sum(1 << MODIFIERS.index(name) for name in token.modifiers)
+        bits = sum(1 << language.colour_modifiers.index(name) for name in token.modifiers)
         packed += (line - last_line, start - last_start if line == last_line else start, length)
-        packed += (TYPES.index(token.type), bits)
+        packed += (language.colour_types.index(token.type), bits)
         last_line, last_start = line, start
     return packed
 
 
 # ---------------- The Language Server Protocol as pygls speaks it, with what a rude or broken client needs
 # A request that cannot be understood is answered with an error; one before `initialize` or after `shutdown` is refused
-# with its own code. Texts are kept by `project`, so pygls keeps none.
+# with its own code. Texts are kept by `texts`, so pygls keeps none.
 
 REQUEST_FAILED = -32803  # the request was understood, and cannot be done
 

@@ -12,11 +12,11 @@ import pytest
 from lyra.errors import ParseError
 from lyra.vesper.check.judge import check_text
 from lyra.vesper.loading import read_document
+from lyra.vesper.lsp.schema import SECTION_TEXTS, STEP_TEXTS, json_schema, schema_text
 from lyra.vesper.nodes.sections import NODE_KEYS
 from lyra.vesper.nodes.steps import OPERATIONS, STEP_KEYS
 from lyra.vesper.values.outcome import CODES
 from verify.reference.vesper import pages
-from verify.reference.vsp_schema import SECTION_TEXTS, STEP_TEXTS, json_schema, schema_text
 
 ROOT = Path(__file__).parents[3]
 FILES = sorted((ROOT / "tests" / "vesper" / "files").rglob("*.vsp"))

@@ -18,12 +18,13 @@ WAIT_S = 30.0
 
 
 class Client:
-    def __init__(self, folder: Path, *, encodings: list[str] | None = None) -> None:
+    def __init__(self, folder: Path, *, encodings: list[str] | None = None, language: str = "vega") -> None:
         assert lyra.__file__ is not None
         env = {**os.environ, "PYTHONPATH": str(Path(lyra.__file__).parent.parent)}
         self.folder = folder
+        self.language = language
         self.process = subprocess.Popen(
-            [*warm.command("lyra.cli.main:vega"), "lsp"],
+            [*warm.command(f"lyra.cli.main:{language}"), "lsp"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -124,7 +125,7 @@ class Client:
     def open(self, name: str, text: str) -> list[dict[str, Any]]:
         """Open a file; gives its diagnostics."""
         self.versions[name] = 1
-        item = {"uri": self.uri(name), "languageId": "vega", "version": 1, "text": text}
+        item = {"uri": self.uri(name), "languageId": self.language, "version": 1, "text": text}
         self.tell("textDocument/didOpen", {"textDocument": item})
         return self.diagnostics(name)
 

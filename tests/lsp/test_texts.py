@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from lyra.vega.lsp.project import UTF8, UTF16, UTF32, Document, LineOffsets, Position, TextChange
+from lyra.lsp.texts import UTF8, UTF16, UTF32, Document, LineOffsets, Position, TextChange
 from tests.cases import cases
 
 TEXT = 'let a = "é";\r\nlet 🙂 = 1;\rprint(a);\n\nend'

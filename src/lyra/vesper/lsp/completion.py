@@ -1,0 +1,322 @@
+"""What may be written next in a node: keys of the section, operations, types, names and functions, nodes to call.
+
+`complete` asks one function for each kind of place. Keys and words come from the schema and from the table of
+operations, functions from the table of functions, names from the last text that could be read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
+from typing import Any, Final, NamedTuple
+
+from lyra.core.checking.document import Path
+from lyra.lsp.language import Item
+from lyra.vesper.check.types import element_of
+from lyra.vesper.expressions.functions import AGGREGATES, FORMS, FUNCTIONS, BuiltIn
+from lyra.vesper.expressions.parser import KEYWORDS
+from lyra.vesper.lsp.analysis import NodeAnalysis, VisibleNames
+from lyra.vesper.lsp.cursor import TextCursor
+from lyra.vesper.lsp.schema import STEP_TEXTS, json_schema
+from lyra.vesper.nodes.model import Node
+from lyra.vesper.nodes.steps import OPERATIONS, STEP_KEYS, Operation
+from lyra.vesper.values.names import highest
+from lyra.vesper.values.outcome import CODES
+from lyra.vesper.values.types import SCALARS, MapType, RecordType, ValueType, describe, without_null
+
+# Keys whose text is an expression without braces; elsewhere expressions stand in braces.
+_EXPRESSION_KEYS: Final = frozenset(
+    {"accumulator", "aggregations", "check", "checks", "condition", "conditions", "constraints", "expression"}
+    | {"extract", "function", "group_by", "guard", "guards", "initial", "input", "invariant", "invariants", "left"}
+    | {"postconditions", "preconditions", "right", "rules", "set", "verify", "where"}
+)
+_ACTING_KEYS: Final = ("error_handling", "on_error", "on_success", "retry_policy", "timeout")
+_TYPE_WORDS: Final = {
+    "array<>": "a list: `array<string>`",
+    "map<string, >": "values by keys: `map<string, decimal>`",
+    "set<>": "scalars, each once: `set<string>`",
+    "decimal(2)": "a number with so many digits after the point",
+    "enum[]": "one of some texts: `enum[small, large]`",
+}
+_DOTTED: Final = re.compile(r"([A-Za-z_]\w*(?:\.\w+|\[\d*\])*)\.\w*\Z")
+_PATHS_MAX: Final = 12  # of a name with dots
+_EXPRESSION_WORDS: Final = (*sorted(KEYWORDS), "true", "false", "null")
+
+
+Callees = Mapping[str, Callable[[], Node | None]]  # reads the nodes that can be called, by id
+
+
+class _Place(NamedTuple):
+    known: NodeAnalysis
+    cursor: TextCursor
+    callees: Callees
+
+    @property
+    def step(self) -> Path:
+        """The path of the step around the cursor; () where there is none."""
+        path = self.cursor.path
+        for length in range(len(path), 0, -1):
+            if isinstance(path[length - 1], int) and "operation" in self.cursor.keys.get(path[:length], ()):
+                return path[:length]
+        return ()
+
+    def operation_of(self, step: Path) -> str:
+        return self.cursor.words.get((*step, "operation"), "")
+
+
+def complete(known: NodeAnalysis, cursor: TextCursor, callees: Callees) -> list[Item]:
+    """Return everything that may stand at a cursor; the editor chooses by what is written already."""
+    place = _Place(known, cursor, callees)
+    items: list[Item] = []
+    if cursor.is_value:
+        for source in (_operations, _types, _nodes, _machines, _rights, _words):
+            items = list(source(place))
+            if items:
+                break
+        else:
+            items = list(_expression(place))
+    if cursor.is_key:
+        items = [*_keys(place), *items]
+    return list({(item.label, item.kind): item for item in items}.values())
+
+
+# ---------------------------------------------------------------- keys
+
+
+def _keys(place: _Place) -> Iterator[Item]:
+    path, present = place.cursor.path, set(place.cursor.keys.get(place.cursor.path, ()))
+    step = place.step
+    operation = OPERATIONS.get(place.operation_of(step)) if step else None
+    if path and path[-1] == "inputs" and step and path[:-1] in (step, (*step, "parameters")):
+        yield from _inputs_of(place, step, present)
+        return
+    for key, schema in _properties(path).items():
+        if key in present:
+            continue
+        if _is_step(path):
+            if operation is not None and not _takes(operation, key):
+                continue
+            is_needed = operation is not None and key in operation.required
+            text = STEP_TEXTS.get(key, "")
+            detail = f"{operation.name} needs it" if operation is not None and is_needed else ""
+        else:
+            detail, text = "", str(schema.get("description", ""))
+        yield Item(key, "field", detail, text, f"{key}: " if not _holds_block(schema) else f"{key}:")
+    if path == ("error_handling",):
+        yield from (Item(code, "error", "", "", f"{code}:") for code in CODES if code not in present)
+
+
+def _takes(operation: Operation, key: str) -> bool:
+    """Return whether a key has an effect on the steps of an operation."""
+    if key == "on_result":
+        return operation.name == "database_query"
+    if key == "on_failure":
+        return operation.name == "validation"
+    if key in _ACTING_KEYS:
+        return operation.acts
+    return key in STEP_KEYS or key in operation.settings
+
+
+def _inputs_of(place: _Place, step: Path, present: set[str]) -> Iterator[Item]:
+    node_id = highest(place.cursor.words.get((*step, "node_id"), ""), place.callees)
+    node = place.callees[node_id]() if node_id is not None else None
+    for field in node.inputs if node is not None else ():
+        if field.name not in present:
+            yield Item(field.name, "field", field.type, field.description, f"{field.name}: ")
+
+
+def _is_step(path: Path) -> bool:
+    return any(_resolve(schema) is _schema()["$defs"]["step"] for schema in _schemas_at(path))
+
+
+@cache
+def _schema() -> dict[str, Any]:
+    return json_schema()
+
+
+def _resolve(schema: dict[str, Any]) -> dict[str, Any]:
+    name = schema.get("$ref", "").removeprefix("#/$defs/")
+    resolved: dict[str, Any] = _schema()["$defs"][name] if name else schema
+    return resolved
+
+
+def _choices(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the schemas that a part may follow."""
+    schema = _resolve(schema)
+    yield schema
+    for choice in schema.get("anyOf", ()):
+        if set(choice) - {"required"}:
+            yield from _choices(choice)
+
+
+def _schemas_at(path: Path) -> list[dict[str, Any]]:
+    """Return what the schema says about a part."""
+    schemas = list(_choices(_schema()))
+    for part in path:
+        inner: list[dict[str, Any]] = []
+        for schema in schemas:
+            if isinstance(part, int):
+                inner_schema = schema.get("items")
+            else:
+                inner_schema = schema.get("properties", {}).get(part, schema.get("additionalProperties"))
+            if isinstance(inner_schema, dict):
+                inner += _choices(inner_schema)
+        schemas = inner
+    return schemas
+
+
+def _properties(path: Path) -> dict[str, dict[str, Any]]:
+    """Return the keys that a mapping may have, with what the schema says about each."""
+    if len(path) > 1 and path[-1] == "parameters":
+        return _properties(path[:-1])
+    return {key: inner for schema in _schemas_at(path) for key, inner in schema.get("properties", {}).items()}
+
+
+def _holds_block(schema: dict[str, Any]) -> bool:
+    """Return whether what belongs to a key stands below it."""
+    return any(choice.get("properties") or "items" in choice for choice in _choices(schema))
+
+
+def key_text(path: Path) -> str:
+    """Return the sentence about a key."""
+    if path and _is_step(path[:-1]):
+        return STEP_TEXTS.get(str(path[-1]), "")
+    schema = _properties(path[:-1]).get(str(path[-1]), {}) if path else {}
+    return str(schema.get("description", ""))
+
+
+# ---------------------------------------------------------------- words
+
+
+def _operations(place: _Place) -> Iterable[Item]:
+    if place.cursor.path[-1:] != ("operation",):
+        return ()
+    return [
+        Item(row.name, "function", "needs " + ", ".join(row.required) if row.required else "", row.text)
+        for row in OPERATIONS.values()
+    ]
+
+
+def _words(place: _Place) -> Iterator[Item]:
+    for schema in _schemas_at(place.cursor.path):
+        kinds = schema.get("type", ())
+        words = schema.get("enum", (True, False) if "boolean" in kinds and "string" not in kinds else ())
+        for word in words:
+            if word is not None:
+                yield Item(str(word).lower() if isinstance(word, bool) else str(word), "word")
+
+
+def _types(place: _Place) -> Iterator[Item]:
+    path = place.cursor.path
+    if not is_type(path):
+        return
+    for name in SCALARS:
+        yield Item(name, "type")
+    for word, text in _TYPE_WORDS.items():
+        yield Item(word, "type", "", text)
+    node = place.known.node
+    for declared in node.types if node is not None else ():
+        yield Item(declared.name, "type", "a type of this node")
+
+
+def is_type(path: Path) -> bool:
+    """Return whether the value of a part is a type."""
+    if path[-1:] == ("output_type",):
+        return True
+    fields = path[:1] in (("inputs",), ("outputs",)) or (path[:1] == ("types",) and "fields" in path)
+    depth = 2 if path[:1] == ("inputs",) else 3 if path[1:2] and path[1] in ("success", "error") else 2
+    depth = path.index("fields") + 2 if path[:1] == ("types",) and "fields" in path else depth
+    if fields and len(path) == depth:
+        return True
+    return (fields and len(path) == depth + 1 and path[-1] in ("type", "items")) or (
+        path[:1] == ("types",) and len(path) == 3 and path[-1] in ("base", "type")
+    )
+
+
+def _nodes(place: _Place) -> Iterator[Item]:
+    path = place.cursor.path
+    if (path[-1:] == ("node_id",) and len(path) > 1) or path[:2] == ("metadata", "dependencies"):
+        yield from (Item(node_id, "module", "a node") for node_id in place.callees)
+
+
+def _machines(place: _Place) -> Iterator[Item]:
+    path, node = place.cursor.path, place.known.node
+    if node is None or not place.step:
+        return
+    if path[-1:] == ("state_machine",):
+        yield from (Item(machine.name, "word", "a state machine") for machine in node.state_machines)
+    elif path[-1:] in (("from",), ("to",)):
+        name = place.cursor.words.get((*place.step, "state_machine"), "")
+        for machine in node.state_machines:
+            if name in ("", machine.name):
+                yield from (Item(state, "word", f"a state of {machine.name}") for state in machine.states)
+
+
+def _rights(place: _Place) -> Iterator[Item]:
+    path = place.cursor.path
+    if path[:2] == ("security", "sensitive_data"):
+        yield from (Item(name, "field") for name in place.known.fields)
+
+
+# ---------------------------------------------------------------- expressions
+
+
+def expression_before(path: Path, before: str) -> str | None:
+    """Return the text of an expression before a cursor; None where no expression stands there."""
+    opened = before.replace("{{", "  ").rfind("{")
+    if opened >= 0 and "}" not in before[opened:]:
+        return before[opened + 1 :]
+    is_expression = any(part in _EXPRESSION_KEYS for part in path[1 if path[:1] == ("inputs",) else 0 :])
+    return before if is_expression else None
+
+
+def _expression(place: _Place) -> Iterator[Item]:
+    before = expression_before(place.cursor.path, place.cursor.before)
+    if before is None or (before.count("'") % 2 and not place.cursor.before.startswith("'")):
+        return
+    visible = place.known.visible(place.cursor.path)
+    dotted = _DOTTED.search(before)
+    if dotted is not None:
+        yield from _fields(visible, dotted[1])
+        return
+    if visible.element is not None and isinstance(kind := without_null(visible.element.type), RecordType):
+        yield from (Item(field.name, "field", describe(field.type)) for field in kind.fields)
+    for name, kind in visible.names.items():
+        yield Item(name, "variable", describe(kind))
+    for function in FUNCTIONS.values():
+        if function.is_public:
+            yield Item(function.name, "function", function.signature, function_text(function), f"{function.name}($1)")
+    for name in AGGREGATES:
+        yield Item(name, "function", f"{name}(list)", "of a list's elements", f"{name}($1)")
+    for name in FORMS if place.cursor.path[:1] == ("contracts",) else ():
+        yield Item(name, "function", f"{name}(expression)", "", f"{name}($1)")
+    yield from (Item(word, "keyword") for word in _EXPRESSION_WORDS)
+
+
+def _fields(visible: VisibleNames, dotted: str) -> Iterator[Item]:
+    kind = type_of(visible, dotted)
+    if isinstance(kind, RecordType):
+        yield from (Item(field.name, "field", describe(field.type)) for field in kind.fields)
+
+
+def type_of(visible: VisibleNames, dotted: str) -> ValueType | None:
+    """Return the type of a name with dots, such as `order.lines[0]`; None where it is not known."""
+    first, *rest = re.split(r"[.\[]", dotted)[:_PATHS_MAX]
+    kind = visible.names.get(first)
+    for part in rest:
+        kind = without_null(kind) if kind is not None else None
+        if part.endswith("]"):
+            kind = element_of(kind) if kind is not None else None
+        elif isinstance(kind, RecordType):
+            field = kind.field(part)
+            kind = field.type if field is not None else None
+        else:
+            kind = kind.value if isinstance(kind, MapType) else None
+    return without_null(kind) if kind is not None else None
+
+
+def function_text(function: BuiltIn) -> str:
+    """Return the text about a function, with its example and its errors."""
+    errors = f"\n\nerrors: {', '.join(function.errors)}" if function.errors else ""
+    return f"{function.text}\n\n`{function.example}` is `{function.value}`{errors}"
