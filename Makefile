@@ -19,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help help-all run web test check versions lint style types tests timed verify cases payments sim crash damage races fuzz vegacrash servercrash gatewaycrash vegaedits vegafaults parallel tiers soak ended recovery security tasks surface mutants bench docs coverage clean postgres redis otp erlang bubblewrap ripgrep node tools chromium lua litellm nodes
+.PHONY: help help-all run web test check versions lint style types types-of-tests tests timed verify cases payments sim crash damage races fuzz vegacrash servercrash gatewaycrash vegaedits vegafaults parallel tiers soak ended recovery security tasks surface mutants bench docs coverage clean postgres redis otp erlang bubblewrap ripgrep node tools chromium lua litellm nodes
 
 # The targets of every day.
 DAILY = run web check test verify sim crash security bench docs help-all
@@ -48,7 +48,7 @@ test: style postgres redis erlang bubblewrap ripgrep node tools chromium ## Run 
 
 verify: $(VENV)/.installed-check postgres redis erlang bubblewrap ripgrep node tools chromium ## Run the long tests, which `make test` leaves out: every kill, task, attack and benchmark, other type checkers
 	@failed=0; \
-	$(MAKE) --no-print-directory tests MARKED="long and not timed" || failed=1; \
+	$(MAKE) --no-print-directory --jobs 2 types-of-tests tests MARKED="long and not timed" || failed=1; \
 	$(MAKE) --no-print-directory timed MARKED="long and timed" || failed=1; \
 	exit $$failed
 
@@ -58,10 +58,14 @@ check: style ## Run the quick part: format, lint, types, imports, unit tests
 versions: ## Run the quick part with each Python from 3.11 on that is found (on the path, or pyenv's)
 	@.ci/versions
 
-lint: style types
+lint: style types-of-tests
 
-# mypy has work for one processor: it runs beside the tests.
+# mypy has work for one processor: it runs beside the tests. The types of the tests themselves take as long again:
+# `make lint` and `make verify` check them.
 types: $(VENV)/.installed-check
+	$(BIN)/mypy src/lyra codegen verify examples
+
+types-of-tests: $(VENV)/.installed-check
 	$(BIN)/mypy
 
 # Once, one process reads the tests and leaves them compiled: the workers would each compile them all.

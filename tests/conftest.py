@@ -1,7 +1,8 @@
 """Which tests are slow by their nature (servers, sandboxes, whole programs by the dozen), long, or take the time.
 
 `long` tests try the same promise once more, at length: all kills, all files, all modes, checkers of other makers.
-`make verify` runs them; of each suite that is listed here `make test` keeps the quick part.
+`make verify` runs them; of each suite that is listed here `make test` keeps the quick part. Of a slow test with several
+parameters it keeps as many combinations as have every value of each.
 
 `timed` tests run alone, after the others, and a limit that is missed (`tests.limits`) is measured again: whatever else
 a machine does only ever adds to a time, so that one within its limit is shown, and one beyond it only when it always
@@ -14,6 +15,7 @@ import gc
 import json
 import os
 import signal
+from collections import Counter, defaultdict
 from functools import cache
 from pathlib import Path
 
@@ -124,6 +126,15 @@ _QUICK = (
 # Left to `make verify`, by how their ids begin below tests/; they are slow too. A single case is marked in its test.
 LONG = (
     "browser/",
+    *(f"cli/demo/test_demo.py::test_other_seeds[{seed}]" for seed in range(3, 8)),
+    "kept_stores/test_kept_stores.py::test_vega_runs[v0.1.0-fixed-names-vega-replayed]",
+    "kept_stores/test_kept_stores.py::test_vega_runs[v0.1.0-fixed-names-vega-saved]",
+    "kept_stores/test_kept_stores.py::test_vega_runs[v0.1.0-store-ids-vega-saved]",
+    "kept_stores/test_kept_stores.py::test_vega_runs[v0.1.0-store-ids-vega-snapshots]",
+    "kernel/effects/test_keys.py::test_a_restored_backup_reuses_no_key[stopped]",
+    "kernel/journal/test_paused_owner.py::test_a_paused_owner_performs_nothing_when_it_wakes[postgres]",
+    "kernel/journal/test_postgres_kernel.py::test_a_server_that_restarts_is_survived[longer than the lease]",
+    "mcp/client/test_dead.py::test_one_that_does_not_read_is_killed[closes-",
     "mcp/test_conformance.py::test_scenario[auth/",
     "models/test_aimock.py",
     "mcp/client/test_trim.py::test_large_results_do_not_hold_up_the_loop",
@@ -136,9 +147,21 @@ LONG = (
     "test_surface.py::test_entries_that_are_switched_off_are_missed",
     "test_worker_reports.py",
     "type_checkers/test_checkers.py",
+    "vega/durable/test_prefixes.py::test_every_beginning_of_a_journal_goes_on[False]",
+    "vega/durable/test_resume.py::test_a_call_is_expected_to_cost_what_it_was[calls]",
+    "vega/durable/test_resume.py::test_a_rate_limit_counts_the_calls_of_earlier_lives[under way]",
+    "vega/durable/test_resume.py::test_a_session_is_charged_for_every_call_that_was_under_way[1]",
+    "vega/durable/test_resume.py::test_a_session_is_charged_for_every_call_that_was_under_way[3]",
+    "vega/durable/test_resume.py::test_a_session_is_charged_for_every_call_that_was_under_way[4]",
+    "vega/durable/test_resume.py::test_a_session_keeps_what_was_spent_in_it[calls]",
+    "vega/durable/test_resume.py::test_a_stream_between_two_pieces_is_found_at_once[calls]",
     "vega/lsp/test_extension.py::test_it_becomes_a_vsix_with_all_it_needs",
     "vega/lsp/test_extension.py::test_npm_packs_it",
-    "vega/machine/test_snapshot.py::test_programs_do_not_notice_being_saved[limit/shared_parts_do_not_explode]",
+    "vega/machine/test_snapshot.py::test_programs_do_not_notice_being_saved[limit/",
+    "vega/migrate/test_migration.py::test_a_fitted_program_does_what_it_did[1",
+    "vega/migrate/test_migration.py::test_a_fitted_program_does_what_it_did[2",
+    "vega/migrate/test_migration.py::test_every_edit_behind_every_row[True]",
+    "vega/plan/test_parallel_random.py::test_overlap_changes_nothing_but_the_time[1]",
     "verify/attacks/test_injection.py::test_without_",
     "verify/attacks/test_obeyed.py",
     "verify/attacks/test_sage.py::test_a_printed_question_allows_nothing",
@@ -169,6 +192,8 @@ LONG = (
     "vesper/evidence/test_properties.py::test_a_bug_that_only_accepted_payments_have_is_found",
     "vesper/evidence/test_properties.py::test_some_inputs_of_every_example_are_accepted[False-payment_handler]",
     "vesper/python/test_generated_files.py::test_every_file_passes_the_type_checker",
+    "vesper/reference/test_random_programs.py::test_random_programs_end_at_the_same_step[3]",
+    "vesper/reference/test_random_programs.py::test_random_programs_end_at_the_same_step[8]",
     "vesper/runtime/test_crash.py",
 )
 NOT_LONG = (
@@ -269,7 +294,33 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if is_left_out else None
 
 
+def _leave_combinations(items: list[pytest.Item]) -> None:
+    """Mark combinations of parameters as long where every value of each parameter is in another one that stays.
+
+    Of two that have as many values that are in no other, the one whose values were taken less often is taken: with two
+    parameters of which one has many values, those of the other take turns.
+    """
+    by_test: defaultdict[str, dict[pytest.Item, list[tuple[str, int]]]] = defaultdict(dict)
+    for item in items:
+        parameters = getattr(getattr(item, "callspec", None), "params", {})
+        if len(parameters) > 1 and _is_slow(item.path) and not (item.get_closest_marker("long") or _is_long(item)):
+            alike = by_test[item.nodeid.partition("[")[0]]
+            alike[item] = [(name, id(value)) for name, value in parameters.items()]
+    for values in by_test.values():
+        taken = Counter[tuple[str, int]]()
+        missing = {value for of_one in values.values() for value in of_one}
+        while missing:
+            best = min(
+                values, key=lambda item: (-len(missing & {*values[item]}), sum(taken[value] for value in values[item]))
+            )
+            taken.update(values[best])
+            missing -= {*values.pop(best)}
+        for item in values:
+            item.add_marker(pytest.mark.long)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    _leave_combinations(items)
     for item in items:
         if _is_long(item):
             item.add_marker(pytest.mark.long)

@@ -128,6 +128,11 @@ def test_docstrings_of_functions_begin_with_a_verb(figures: Figures) -> None:
     assert len(figures.grain.no_verbs) <= NO_VERBS_MAX, figures.grain.no_verbs
 
 
+def test_only_packages_and_modules_that_pass_names_on_have_a_list_of_them(figures: Figures) -> None:
+    """`__all__` stands in packages; an inner module has one only for names that it imports and passes on."""
+    assert not figures.grain.needless_lists
+
+
 def test_functions_are_named_after_what_they_do(figures: Figures) -> None:
     """Not by a participle (`told`, `checked`), nor by `of`, `whole`, `here`, `plain`, `own` or `same`."""
     assert len(figures.grain.participles) <= PARTICIPLES_MAX

@@ -30,6 +30,7 @@ _NO_VERB: Final = re.compile(
 )
 _PROPERTIES: Final = frozenset({"property", "cached_property", "setter", "getter"})
 _ALONE: Final = "stands alone"
+_PUBLIC_MODULES: Final = frozenset({"lyra.errors"})
 _PAGES: Final = ".dashboard.pages."
 
 
@@ -43,6 +44,7 @@ class Grain(NamedTuple):
     called_once: list[str]  # private functions that are named once in their module
     short_and_called_once: list[str]  # of those, the ones of at most ONE_LINERS lines
     no_verbs: list[str]  # functions whose docstring begins with no verb
+    needless_lists: list[str]  # modules, packages left out, with an `__all__` of nothing but their own names
     participles: list[str]  # functions, properties left out, whose name begins with a participle or with no verb at all
 
     @property
@@ -77,6 +79,7 @@ def measure_grain(tree: SourceTree) -> Grain:
         called_once=[place for place, _ in once],
         short_and_called_once=[place for place, size in once if size <= ONE_LINERS],
         no_verbs=[place for module in modules for place in _functions_without_verbs(module)],
+        needless_lists=[module.name for module in modules if _lists_its_own_names(module)],
         participles=[place for module in modules for place in _functions_named_by_participles(module)],
     )
 
@@ -86,6 +89,17 @@ def _long_functions(module: Module) -> Iterator[str]:
         size = (node.end_lineno or node.lineno) - node.lineno + 1
         if size > FUNCTION_LINES_MAX:
             yield f"{module.name}.{node.name} ({size} lines)"
+
+
+def _lists_its_own_names(module: Module) -> bool:
+    """Say whether `__all__` of a module names what the module defines: only what it passes on has to be named."""
+    if module.is_folder or module.name in _PUBLIC_MODULES:
+        return False
+    for statement in module.tree.body:
+        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "__all__":
+            imported = {name.asname or name.name for node in module.each(ast.ImportFrom) for name in node.names}
+            return not imported & {part.value for part in ast.walk(statement) if isinstance(part, ast.Constant)}
+    return False
 
 
 def _functions_without_verbs(module: Module) -> Iterator[str]:

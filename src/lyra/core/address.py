@@ -7,8 +7,6 @@ from typing import Any, NamedTuple, Self
 
 from lyra.errors import ConfigError
 
-__all__ = ["Address"]
-
 _HINT = "write HOST:PORT, such as 127.0.0.1:8420 or [::1]:8420"
 
 

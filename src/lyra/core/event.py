@@ -15,8 +15,6 @@ import msgspec
 
 from lyra.core.codec import to_plain
 
-__all__ = ["ENDS_IN_ORDER", "KINDS", "NO_FAILURES", "Event", "ModelCalled", "is_failed_end"]
-
 KINDS: Final[dict[str, str]] = {
     "process.created": "a process is in the table",
     "process.state_changed": "a process moved from one state to another",

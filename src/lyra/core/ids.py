@@ -12,8 +12,6 @@ import os
 import random
 from typing import Final
 
-__all__ = ["Entropy", "ProcessRandom", "random_key", "seeded", "unique_id"]
-
 _ALPHABET: Final = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32: no letter looks like a digit
 
 

@@ -16,8 +16,6 @@ from lyra.core.checking.check import check_keys, one_of
 from lyra.core.tool import ToolCall, ToolResult
 from lyra.errors import ConfigError
 
-__all__ = ["ROLES", "TRUST", "Message"]
-
 ROLES: Final = ("system", "user", "assistant", "tool")
 TRUST: Final = ("trusted", "untrusted")  # untrusted: text from files, the web, other agents
 

@@ -15,20 +15,6 @@ from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Protocol
 
-__all__ = [
-    "OpenSpan",
-    "TraceBridge",
-    "TraceSpan",
-    "continued",
-    "current_span",
-    "enclosing_span",
-    "enter_span",
-    "format_traceparent",
-    "outgoing",
-    "parse_traceparent",
-    "set_bridge",
-]
-
 _TRACEPARENT: Final = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 
 

@@ -65,8 +65,6 @@ if TYPE_CHECKING:
 
     from lyra.config import Config
 
-__all__ = ["Kernel", "KernelOptions"]
-
 H = TypeVar("H", bound=Handle)
 T = TypeVar("T")
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from lyra.kernel.process.process import Process
     from lyra.kernel.programs.lifetime import Pids
 
-__all__ = ["Seams"]
-
 
 class Seams(NamedTuple):
     """Each is as in every other kernel unless given."""

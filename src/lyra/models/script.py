@@ -36,8 +36,6 @@ from lyra.models.pricing import FREE, Price
 from lyra.models.stream import STOP_REASONS
 from lyra.models.wire.faults import KINDS
 
-__all__ = ["Reply", "Script", "ScriptedCall", "ScriptedError", "load_script"]
-
 _TEXT_MAX: Final = 1 << 20
 _REPLIES_MAX: Final = 10_000
 _CHUNKS_MAX: Final = 1_000_000

@@ -41,8 +41,6 @@ from lyra.models.stream import (
 from lyra.models.tokens import Measure
 from lyra.models.wire.faults import KINDS, fault
 
-__all__ = ["BYTES_PER_TOKEN", "SCRIPT_VARIABLE", "SimProvider"]
-
 BYTES_PER_TOKEN: Final = 4
 SCRIPT_VARIABLE: Final = "LYRA_SIM_SCRIPT"
 _REMEMBERED_MAX: Final = 10_000  # requests whose attempts are counted, for errors that end after some

@@ -24,18 +24,6 @@ from lyra.core.limits import SERVER_ID_CHARS_MAX, SERVER_TOKEN_CHARS_MIN, SERVER
 from lyra.core.user_folders import data_folder
 from lyra.errors import ConfigError, Denied, LyraError, Unauthenticated
 
-__all__ = [
-    "DEFAULT_TOKEN_FILE",
-    "ROLES",
-    "TOKEN_VARIABLE",
-    "Caller",
-    "TokenHolder",
-    "TokenTable",
-    "bearer_token",
-    "operator_token",
-    "read_kept_token",
-]
-
 TOKEN_VARIABLE: Final = "LYRA_TOKEN"  # noqa: S105 (a name)
 DEFAULT_TOKEN_FILE: Final = "server-token"  # noqa: S105 (a name, in the user's data folder)
 _BEARER: Final = "bearer "

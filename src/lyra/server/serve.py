@@ -23,8 +23,6 @@ from lyra.server.settings import ServeSettings
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
 
-__all__ = ["Face", "Server"]
-
 # What each face imports from the server extra.
 _MODULES: Final = {
     "gRPC": ("grpc", "grpc_health", "grpc_reflection", "prometheus_client"),

@@ -20,8 +20,6 @@ from lyra.server.identity import TokenTable
 if TYPE_CHECKING:
     from lyra.config import Config
 
-__all__ = ["ServeSettings", "TlsFiles"]
-
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:

@@ -15,8 +15,6 @@ from lyra.store import conflicts
 from lyra.store.protocol import Identity, Lease, Record, Snapshot
 from lyra.store.rows import blob_digest, dense
 
-__all__ = ["MemoryStore"]
-
 _NO_OWNER = Lease("", 0, 0.0)
 
 

@@ -15,8 +15,6 @@ from lyra.store.protocol import Store
 from lyra.store.sql import Row
 from lyra.store.sqlite import SqliteStore
 
-__all__ = ["SqliteReader", "open_to_read"]
-
 _UNCHANGING: Final = "ro&immutable=1"  # of a SQLite URI
 
 

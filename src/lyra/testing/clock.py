@@ -11,8 +11,6 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 
-__all__ = ["SimClock", "SimTimer"]
-
 
 class SimTimer:
     """A callback on its way."""

@@ -29,8 +29,6 @@ from lyra.errors import Conflict, LyraError, StoreError
 from lyra.store.protocol import Lease, Record, Snapshot, Store
 from lyra.store.rows import PAGE_BATCHES, ROWS_MAX, blob_digest
 
-__all__ = ["StoreConformance", "raises", "records"]
-
 E = TypeVar("E", bound=LyraError)
 
 

@@ -19,8 +19,6 @@ from typing import Any, TypeVar
 
 from lyra.testing.clock import SimClock
 
-__all__ = ["Deadlock", "LoopClock", "SimLoop", "run"]
-
 T = TypeVar("T")
 
 

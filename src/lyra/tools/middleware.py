@@ -33,8 +33,6 @@ from lyra.core.tool import ERROR_CODES, ToolCall, error_code, rights
 from lyra.errors import CircuitOpen, ConfigError, LyraError, Overloaded, RateLimited, ToolError
 from lyra.tools.wrapped import Middleware, Next, pure
 
-__all__ = ["cache", "logging", "rate_limit", "redact", "retry", "timeout", "truncate"]
-
 _CLOCK: Final = RunningClock()
 _ARGUMENTS_SHOWN: Final = 500  # characters
 _CACHED_BYTES_MAX: Final = 1 << 20  # of one value; a larger one is not cached

@@ -150,7 +150,7 @@ async def test_work_of_another_user() -> None:
             for work_id in (item.work_id, "unknown.1"):  # in the same words as what does not exist
                 assert not (await bob(RENEW, work_id=work_id, worker_id=worker_id)).held
                 assert not (await bob(COMPLETE, work_id=work_id, worker_id=worker_id, success=True)).accepted
-        assert (await work(bob, worker_id="hers", agents=["write"])).work_id == ""  # his own worker of that id
+        assert (await work(bob, worker_id="hers", wait_seconds=0.05)).work_id == ""  # his own worker of that id
         assert not kernel.get_orchestration_state("run").terminated
         assert (await alice(COMPLETE, work_id=item.work_id, worker_id="hers", success=True)).accepted
 

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from lyra.observe.timeline.timeline import RunTimeline
     from lyra.store.protocol import Record, Store
 
-__all__ = ["StepChange", "fork_point"]
-
 _RESULTS: Final = ("tool", "effect")
 _OF_AGENTS: Final = "agent:"
 _TEXT_MAX: Final = 1 << 20

@@ -15,8 +15,6 @@ from lyra.errors import Corrupt, LyraError
 from lyra.store.ended import load_all, subtract
 from lyra.store.protocol import Store
 
-__all__ = ["RowReader", "RunRows", "StoredRows", "value_of"]
-
 Wanted = Callable[[str, str], bool]  # whether a row of this pid and kind is to be read
 _NAMES_OTHERS: Final = frozenset({"process.created", "message.sent"})  # rows that may belong to two processes
 _SHARED: Final = frozenset({"group.created", "group.deleted", "group.set", "group.unset"})

@@ -24,8 +24,6 @@ from lyra.observe.timeline.state import RunMoment
 from lyra.observe.timeline.step import RunStep, shorten
 from lyra.observe.timeline.steps import StepFold
 
-__all__ = ["COMPACTED", "STEPS_MAX", "RunTimeline"]
-
 STEPS_MAX: Final = 200_000  # of one run; further rows are not read
 COMPACTED: Final = "its first rows were dropped by a compaction; the moment 0 is what was kept"
 _MESSAGES_SHOWN: Final = 200

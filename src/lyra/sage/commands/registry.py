@@ -23,8 +23,6 @@ from lyra.sage.commands import conversation, doctor, figures, settings, tasks
 from lyra.sage.commands.result import SlashArguments, SlashResult, lines, table
 from lyra.sage.extensions.custom_commands import CustomCommand
 
-__all__ = ["ALIASES", "COMMANDS", "SlashCommand", "command_list", "run_command"]
-
 SlashFunction = Callable[[LiveSession, SlashArguments], Awaitable[SlashResult]]
 
 

@@ -26,8 +26,6 @@ from lyra.errors import LyraError
 from lyra.sage.extensions.extension_files import NAME, ExtensionFiles, ExtensionPlace, MarkdownFile, read_tools
 from lyra.tools.permissions.decision import MODES
 
-__all__ = ["AgentFiles", "SubAgentDefinition", "sub_agent_definitions", "tighter_mode"]
-
 # ---------------------------------------------------------------- builtin agents
 
 READING_TOOLS: Final = ("Read", "Glob", "Grep", "RepoMap")

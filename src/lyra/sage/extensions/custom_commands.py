@@ -36,8 +36,6 @@ from lyra.sage.extensions.extension_files import (
     read_tools,
 )
 
-__all__ = ["BUILT_IN_COMMANDS", "CustomCommand", "CustomCommands", "expand"]
-
 # The slash commands that Sage has, and those that people expect of it: a file cannot take such a name.
 BUILT_IN_COMMANDS: Final = frozenset(
     (

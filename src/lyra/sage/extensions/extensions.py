@@ -48,9 +48,6 @@ if TYPE_CHECKING:
     from lyra.sage.extensions.plugins.plugin import Plugin
     from lyra.sage.extensions.plugins.store import PluginStore
 
-__all__ = ["PAUSE_S", "ExtensionTools", "Extensions"]
-
-
 PAUSE_S: Final = 1.0  # between two looks at the files
 
 

@@ -23,8 +23,6 @@ from lyra.sage.project.git_state import GitState
 from lyra.sage.project.rules import ProjectRules
 from lyra.tools.wrapped import Next, add_layers, pure
 
-__all__ = ["MODE_WORDS", "git_lines", "system_prompt"]
-
 # What a permission mode means for the model; the other modes need no words.
 MODE_WORDS: Final = {
     "plan": (

@@ -31,8 +31,6 @@ from lyra.sandbox.paths import Beneath, true_path
 from lyra.tools.builtin.search_worker import PASSED_OVER
 from lyra.tools.permissions.decision import may_hold_secrets
 
-__all__ = ["FILE_CHARS_MAX", "TOTAL_CHARS_MAX", "ProjectRules", "RuleSource"]
-
 # ---------------------------------------------------------------- rule files
 
 NAMES: Final = ("AGENTS.md", "SAGE.md")

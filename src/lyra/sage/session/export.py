@@ -23,8 +23,6 @@ from lyra.core.tool import ToolCall, ToolResult
 from lyra.sage.session.files.state import visible_lines
 from lyra.sage.session.record import SessionRecord, preview
 
-__all__ = ["to_json", "to_markdown"]
-
 FORMAT: Final = "lyra.session/1"
 _SUMMARY_LENGTH: Final = 80
 _BACKTICKS: Final = re.compile(r"`+")

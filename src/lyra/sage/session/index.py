@@ -37,8 +37,6 @@ from lyra.sage.session.record import (
     write_record,
 )
 
-__all__ = ["INDEX_FILE", "SessionIndex"]
-
 T = TypeVar("T")
 
 INDEX_FILE: Final = "index.db"

@@ -25,20 +25,6 @@ from lyra.core.secrets.visible import visible
 from lyra.core.user_folders import data_folder
 from lyra.errors import ConfigError
 
-__all__ = [
-    "PREVIEW_LENGTH",
-    "RECORD_FILE",
-    "SessionRecord",
-    "is_session_id",
-    "make_session_folder",
-    "new_session_id",
-    "preview",
-    "read_record",
-    "sessions_folder",
-    "storable",
-    "write_record",
-]
-
 PREVIEW_LENGTH: Final = 100
 RECORD_FILE: Final = "record.json"
 _RECORD_BYTES_MAX: Final = 256 * 1024

@@ -24,8 +24,6 @@ from lyra.core.user_folders import user_folder
 from lyra.errors import ConfigError
 from lyra.tools.permissions.rules import Effect, Rule, read_rules
 
-__all__ = ["Answers", "config_folder"]
-
 _ANSWERS_MAX: Final = 10_000
 _FILE_BYTES_MAX: Final = 4 * 1024 * 1024
 _EFFECTS: Final[tuple[Effect, ...]] = ("allow", "deny")

@@ -36,8 +36,6 @@ from lyra.vega.durable.record import MAIN, RunState, state_of
 if TYPE_CHECKING:
     from lyra.vega.runtime.agents.plan import SettingChange
 
-__all__ = ["STATES", "DamagedRun", "DurableRun", "RunQuestion", "Runs", "file_of"]
-
 STATES: Final[dict[str, str]] = {
     "running": "a process is at work on it",
     "waiting": "it waits for the answer to a question: `vega answer`",

@@ -49,9 +49,6 @@ if TYPE_CHECKING:
     from lyra.kernel.process.process import Process
     from lyra.sage.extensions.agent_files import SubAgentDefinition
 
-__all__ = ["TaskList"]
-
-
 _GO_ON: Final = "Go on where you were stopped."
 _STOP_S: Final = 10.0  # for a sub-agent to end its turn
 

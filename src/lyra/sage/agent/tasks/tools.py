@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from lyra.kernel.process.process import Process
     from lyra.sage.extensions.agent_files import SubAgentDefinition
 
-__all__ = ["task_tools"]
-
 RUNNING_MAX: Final = 16  # sub-agents at a time
 _PROMPT_CHARS_MAX: Final = 100_000
 _DESCRIPTION_CHARS_MAX: Final = 200

@@ -32,8 +32,6 @@ from lyra.tools.builtin.search_worker import PASSED_OVER, find_ripgrep
 from lyra.tools.builtin.workspace import Workspace, check_admitted
 from lyra.tools.function import tool
 
-__all__ = ["MAP_S_MAX", "MAP_TOKENS", "MAP_TOKENS_MAX", "RepoMap"]
-
 MAP_TOKENS: Final = 2_000
 MAP_TOKENS_MAX: Final = 20_000
 MAP_S_MAX: Final = 10.0  # for reading files; the next map continues where this one stopped

@@ -17,9 +17,6 @@ from lyra.server.protocols.agui.messages import as_json
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
 
-__all__ = ["SharedState", "state_group"]
-
-
 STATE_KEYS_MAX: Final = 1_000
 STATE_CHARS_MAX: Final = 1_000_000
 
