@@ -14,6 +14,7 @@ from typing import Final
 LINE_MAX: Final = 120
 IMPORT_MAX: Final = 88  # a longer import has a line for each name: sorters leave that as it is at any line length
 _INDENT: Final = "    "
+_INSIDE_MAX: Final = 80
 _GROUPED_FROM: Final = 10_000  # longer integers are written with underscores
 
 _OPERATORS: Final[dict[type[ast.AST], str]] = {
@@ -191,6 +192,11 @@ def _f_string(node: ast.JoinedStr) -> str:
             assert isinstance(part, ast.FormattedValue)
             parts.append("{" + _flat(part.value) + "}")
     return f"f{quote}{''.join(parts)}{quote}"
+
+
+def fits_inside(node: ast.expr) -> bool:
+    """Return whether the expression stands on one line also where it is far inside other blocks."""
+    return len(_flat(node)) <= _INSIDE_MAX
 
 
 # ------------------------------------------------------------ expressions on several lines

@@ -15,10 +15,10 @@ from lyra.vesper.charges import is_charged
 from lyra.vesper.effects.request import retry_of
 from lyra.vesper.python.draft import Checks
 from lyra.vesper.python.expressions import ExpressionWriter, PythonScope
-from lyra.vesper.python.kinds import assigned, interval_of, is_decimal, names_in, parts
+from lyra.vesper.python.kinds import assigned, fits, interval_of, is_decimal, is_word_of, names_in, output_type, parts
 from lyra.vesper.python.layout import SourceComment
 from lyra.vesper.python.syntax import ModuleParts, all_of, assign, attribute, call, if_, name, negated, raise_, store
-from lyra.vesper.values.types import ANY, INTEGER, Array, DecimalType, EnumType, Nullable, RecordType, ValueType
+from lyra.vesper.values.types import ANY, INTEGER, Array, Nullable, RecordType, ValueType
 
 
 def acts_outside(steps: object) -> bool:
@@ -292,7 +292,7 @@ class StepWriter:
         self, statements: list[ast.stmt], values: dict[str, ast.expr], kinds: dict[str, ValueType]
     ) -> list[tuple[ir.NodeOutput, ast.expr]]:
         declared = [output for output in self.program.success if output.name in values]
-        if any(not _fits(kinds[output.name], output_type(output)) for output in declared):
+        if any(not fits(kinds[output.name], output_type(output)) for output in declared):
             for field, value in values.items():
                 if not _is_settled(value):
                     variable = self.module.names.own(field)
@@ -338,7 +338,7 @@ class StepWriter:
             self.may_raise = True
             coercer = self.module.coercer(declared, is_output=True)
             return call(self.module.runtime("written_if_present"), coercer, value, ast.Constant(where))
-        if _fits(kind, declared) or _is_word_of(value, declared):
+        if fits(kind, declared) or (isinstance(value, ast.Constant) and is_word_of(value.value, declared)):
             if not is_decimal(kind):
                 return value
             self.may_raise = True
@@ -650,43 +650,6 @@ def _words(first: ast.expr, second: ast.expr) -> tuple[str, str] | None:
         case ast.Constant(value=str() as left), ast.Constant(value=str() as right):
             return left, right
     return None
-
-
-def output_type(output: ir.NodeOutput) -> ValueType:
-    is_plain = output.required or isinstance(output.type, Nullable)
-    return output.type if is_plain else Nullable(output.type)
-
-
-def _fits(kind: ValueType, declared: ValueType) -> bool:
-    """Return whether values of the one type surely are values of the other as they stand."""
-    while isinstance(declared, Nullable):
-        declared = declared.type
-    if is_decimal(kind) and isinstance(declared, DecimalType):
-        return declared.scale is None or kind == declared
-    if kind == declared:
-        return declared != ANY and not any(isinstance(part, DecimalType) or part == ANY for part in _types(declared))
-    return (
-        isinstance(kind, EnumType) and not isinstance(declared, EnumType) and getattr(declared, "kind", "") == "string"
-    )
-
-
-def _is_word_of(value: ast.expr, declared: ValueType) -> bool:
-    """Return whether a literal is a word of an enum."""
-    while isinstance(declared, Nullable):
-        declared = declared.type
-    return isinstance(value, ast.Constant) and isinstance(declared, EnumType) and value.value in declared.values
-
-
-def _types(kind: ValueType) -> list[ValueType]:
-    """Return the type and the types inside it."""
-    inside: list[ValueType] = []
-    for field in kind.__struct_fields__:
-        value = getattr(kind, field)
-        inside += _types(value) if isinstance(value, ValueType) else []
-    if isinstance(kind, RecordType):
-        for record_field in kind.fields:
-            inside += _types(record_field.type)
-    return [kind, *inside]
 
 
 def new_function(
