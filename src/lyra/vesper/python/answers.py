@@ -18,8 +18,8 @@ from lyra.vesper.ir import Contract, NodeOutput
 from lyra.vesper.python.draft import Checks, NodeDraft, Parameter
 from lyra.vesper.python.expressions import PythonScope
 from lyra.vesper.python.folding import fold_answer, is_true
-from lyra.vesper.python.kinds import names_in, parts
-from lyra.vesper.python.steps import code_field, new_function, output_type
+from lyra.vesper.python.kinds import names_in, output_type, parts
+from lyra.vesper.python.steps import code_field, new_function
 from lyra.vesper.python.syntax import all_of, assign, attribute, call, if_, name, store
 from lyra.vesper.values.types import ANY, BOOLEAN, ValueType
 
@@ -113,8 +113,8 @@ class AnswerWriter:
         self, fields: dict[str, str], in_invariants: dict[str, str], present: set[str]
     ) -> list[ast.stmt]:
         program = self.program
-        postconditions = self._open(program.postconditions, is_success=True)
-        invariants = self._open(self._judged_invariants(), is_success=True)
+        postconditions = self._leave_unsettled(program.postconditions, is_success=True)
+        invariants = self._leave_unsettled(self._find_invariants(), is_success=True)
         used = names_in((*(item for _, item in postconditions), *(item for _, item in invariants)))
         kinds = {output.name: output_type(output) for output in program.success if output.name in present}
         kinds.update({field: ANY for field in fields if field not in present})
@@ -137,7 +137,7 @@ class AnswerWriter:
         self.draft.needs_run |= checks.uses_run
         return statements
 
-    def _open(self, contracts: Sequence[Contract], *, is_success: bool) -> list[tuple[Contract, Contract]]:
+    def _leave_unsettled(self, contracts: Sequence[Contract], *, is_success: bool) -> list[tuple[Contract, Contract]]:
         """Return the contracts that a success, or an error, does not fulfil by itself: as written, and what is left."""
         known = {*self.draft.parameters, *(output.name for output in (*self.program.success, *self.program.error))}
         left: list[tuple[Contract, Contract]] = []
@@ -150,7 +150,7 @@ class AnswerWriter:
                 left.append((contract, msgspec.structs.replace(contract, expression=expression)))
         return left
 
-    def _judged_invariants(self) -> list[Contract]:
+    def _find_invariants(self) -> list[Contract]:
         """Return the invariants that can be judged; the others were noted before the first step."""
         return [item for item in self.program.invariants if item.expression is not None]
 
@@ -202,9 +202,9 @@ class AnswerWriter:
     def refusal(self) -> Refusal | None:
         """Return how an error is turned into the answer, if a contract has a say in it."""
         about_errors = [item for item in self.program.postconditions if not self._is_vacuous(item)]
-        postconditions = self._open(about_errors, is_success=False)
-        judged = [item for item in self._judged_invariants() if not names_in(item.expression) & self._success_only()]
-        invariants = self._open(judged, is_success=False)
+        postconditions = self._leave_unsettled(about_errors, is_success=False)
+        judged = [item for item in self._find_invariants() if not names_in(item.expression) & self._success_only()]
+        invariants = self._leave_unsettled(judged, is_success=False)
         if not postconditions and not invariants:
             return None
         function = self.draft.names.private("refused")
@@ -253,7 +253,7 @@ class AnswerWriter:
             output.name for output in (*self.program.success, *self.program.error) if output.name in used
         )
         facts = self.draft.names.fresh("fields")
-        if declared or any(self._doubtful(contract) for contract, _ in (*postconditions, *invariants)):
+        if declared or any(self._find_doubtful_fields(contract) for contract, _ in (*postconditions, *invariants)):
             arguments = name(error), ast.Constant(code_field(self.program))
             statements.append(assign(facts, call(self.parts.runtime("error_fields"), *arguments)))
         fields: dict[str, str] = {}
@@ -282,11 +282,11 @@ class AnswerWriter:
 
     def _where_set(self, contract: Contract, facts: str, statements: list[ast.stmt]) -> list[ast.stmt]:
         """Return the statements where the error has the fields that a success has, too."""
-        fields = map(ast.Constant, self._doubtful(contract))
+        fields = map(ast.Constant, self._find_doubtful_fields(contract))
         tests: list[ast.expr] = [ast.Compare(field, [ast.In()], [name(facts)]) for field in fields]
         return [if_(all_of(tests), statements)] if tests else statements
 
-    def _doubtful(self, contract: Contract) -> list[str]:
+    def _find_doubtful_fields(self, contract: Contract) -> list[str]:
         """Return the fields of a success that the contract names and an error may have or lack."""
         both = {output.name for output in self.program.success} & {output.name for output in self.program.error}
         return sorted((names_in(contract.expression) & both) - {*self.draft.parameters, "message"})

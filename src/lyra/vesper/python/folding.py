@@ -31,7 +31,7 @@ def _is_settled(condition: ir.TypedExpression | None, value: object) -> bool:
     return isinstance(condition, ir.Constant) and condition.value is value
 
 
-def _constant(value: object) -> ir.Constant:
+def _make_constant(value: object) -> ir.Constant:
     return ir.Constant(type=BOOLEAN, value=value)
 
 
@@ -43,13 +43,13 @@ class _Folder:
     def fold(self, node: ir.TypedExpression, *, as_condition: bool) -> ir.TypedExpression:
         match node:
             case ir.NodeVariable(name="success"):
-                return _constant(self._is_success)
+                return _make_constant(self._is_success)
             case ir.FieldOf(target=ir.NodeVariable(name="error"), name="occurred"):
-                return _constant(not self._is_success)
+                return _make_constant(not self._is_success)
             case ir.Not():
                 operand = self.fold(node.operand, as_condition=True)
                 if isinstance(operand, ir.Constant) and isinstance(operand.value, bool):
-                    return _constant(not operand.value)
+                    return _make_constant(not operand.value)
                 return msgspec.structs.replace(node, operand=operand)
             case ir.Logic():
                 return self._logic(node, as_condition=as_condition)
@@ -63,13 +63,13 @@ class _Folder:
         folded = msgspec.structs.replace(node, left=left, right=right)
         decides = node.operator == "or"  # the value of the left operand that decides alone
         if _is_settled(left, decides):
-            return _constant(node.operator != "and")
+            return _make_constant(node.operator != "and")
         if _is_settled(left, not decides):
             return right if as_condition or _is_boolean(right) else folded
         if node.operator == "implies":
-            return _constant(True) if _is_settled(right, True) and self._is_calm(left) else folded
+            return _make_constant(True) if _is_settled(right, True) and self._is_calm(left) else folded
         if _is_settled(right, decides) and self._is_calm(left):
-            return _constant(decides)
+            return _make_constant(decides)
         if _is_settled(right, not decides):
             return left if as_condition or _is_boolean(left) else folded
         return folded

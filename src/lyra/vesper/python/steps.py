@@ -475,7 +475,7 @@ class StepWriter:
         self.done(writer)
         machine = next((machine for machine in self.program.machines if machine.name == step.machine), None)
         moves = () if machine is None else machine.moves
-        pair = _words(source, target)
+        pair = _read_words(source, target)
         move = next((move for move in moves if move[:2] == pair), None)
         if move is None:
             start, end = self.module.names.fresh("source"), self.module.names.fresh("target")
@@ -484,7 +484,7 @@ class StepWriter:
         refuse = raise_(call(self.module.runtime("invalid_transition"), ast.Constant(step.machine), source, target))
         edge = ast.Tuple([source, target], ast.Load())
         if move is None:
-            edges: list[ast.expr] = [_pair(here, there) for here, there, _ in moves]
+            edges: list[ast.expr] = [_make_pair(here, there) for here, there, _ in moves]
             statements.append(if_(ast.Compare(edge, [ast.NotIn()], [ast.List(edges, ast.Load())]), [refuse]))
         if step.checks:
             test = self.checks.all_true(step.checks, self.scope, statements, in_loop=self._in_loop)
@@ -493,7 +493,7 @@ class StepWriter:
             if check is not None:
                 is_refused: ast.expr = ast.UnaryOp(ast.Not(), self.writer(None).condition(check.expression))
                 if move is None:
-                    is_edge = ast.Compare(edge, [ast.Eq()], [_pair(here, there)])
+                    is_edge = ast.Compare(edge, [ast.Eq()], [_make_pair(here, there)])
                     is_refused = ast.BoolOp(ast.And(), [is_edge, is_refused])
                 statements.append(if_(is_refused, [refuse]))
         payload: dict[str, ast.expr] = {
@@ -640,11 +640,11 @@ def never_ends(body: Sequence[ast.stmt]) -> bool:
     return False
 
 
-def _pair(first: str, second: str) -> ast.expr:
+def _make_pair(first: str, second: str) -> ast.expr:
     return ast.Tuple([ast.Constant(first), ast.Constant(second)], ast.Load())
 
 
-def _words(first: ast.expr, second: ast.expr) -> tuple[str, str] | None:
+def _read_words(first: ast.expr, second: ast.expr) -> tuple[str, str] | None:
     """Return the texts of two literals."""
     match first, second:
         case ast.Constant(value=str() as left), ast.Constant(value=str() as right):

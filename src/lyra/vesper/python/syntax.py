@@ -91,15 +91,9 @@ def negated(test: ast.expr) -> ast.expr:
         return ast.Compare(test.left, [_OPPOSITES[type(test.ops[0])]()], test.comparators)
     if isinstance(test, ast.Constant) and isinstance(test.value, bool):
         return ast.Constant(not test.value)
-    if isinstance(test, ast.BoolOp) and all(_has_opposite(value) for value in test.values):
+    if isinstance(test, ast.BoolOp) and all(isinstance(value, ast.Compare | ast.UnaryOp) for value in test.values):
         return ast.BoolOp(ast.Or() if isinstance(test.op, ast.And) else ast.And(), [negated(v) for v in test.values])
     return ast.UnaryOp(ast.Not(), test)
-
-
-def _has_opposite(test: ast.expr) -> bool:
-    """Return whether the opposite of a test reads as well as the test."""
-    is_not = isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not)
-    return is_not or (isinstance(test, ast.Compare) and len(test.ops) == 1)
 
 
 def all_of(tests: Sequence[ast.expr]) -> ast.expr:

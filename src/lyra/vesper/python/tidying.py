@@ -115,17 +115,17 @@ class _Tidier(ast.NodeTransformer):
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:
         self.generic_visit(node)
-        return _chained(node)
+        return _chain_comparisons(node)
 
     def visit_If(self, node: ast.If) -> ast.stmt:
         self.generic_visit(node)
-        node.test = _plain_test(node.test)
-        comments, rest = _parted(node.orelse)
+        node.test = _shorten_test(node.test)
+        comments, rest = _split_comments(node.orelse)
         match rest:
             case [ast.If() as other] if comments:
                 other.body[:0] = comments
                 node.orelse = [other]
-        comments, rest = _parted(node.body)
+        comments, rest = _split_comments(node.body)
         match rest:
             case [ast.If(orelse=[]) as inner] if not node.orelse:
                 node.test = ast.BoolOp(ast.And(), [*_joined(node.test), *_joined(inner.test)])
@@ -144,7 +144,7 @@ def _without_needless_else(block: list[ast.stmt]) -> list[ast.stmt]:
     return statements
 
 
-def _parted(body: Sequence[ast.stmt]) -> tuple[list[ast.stmt], list[ast.stmt]]:
+def _split_comments(body: Sequence[ast.stmt]) -> tuple[list[ast.stmt], list[ast.stmt]]:
     """Return the comments at the head of a block, and the rest."""
     count = 0
     while count < len(body) and isinstance(body[count], SourceComment):
@@ -152,13 +152,13 @@ def _parted(body: Sequence[ast.stmt]) -> tuple[list[ast.stmt], list[ast.stmt]]:
     return list(body[:count]), list(body[count:])
 
 
-def _plain_test(test: ast.expr) -> ast.expr:
+def _shorten_test(test: ast.expr) -> ast.expr:
     """Return the test of an `if`, where a collection's own truth says whether it is empty."""
     match test:
         case ast.BoolOp():
-            test.values = [_plain_test(value) for value in test.values]
+            test.values = [_shorten_test(value) for value in test.values]
         case ast.UnaryOp(op=ast.Not()):
-            test.operand = _plain_test(test.operand)
+            test.operand = _shorten_test(test.operand)
         case ast.Compare(
             left=ast.Call(func=ast.Name("len"), args=[ast.Name() as collection]),
             ops=[operator],
@@ -174,7 +174,7 @@ def _plain_test(test: ast.expr) -> ast.expr:
 _UPWARDS: Final[dict[type[ast.cmpop], ast.cmpop]] = {ast.Gt: ast.Lt(), ast.GtE: ast.LtE()}
 
 
-def _chained(node: ast.BoolOp) -> ast.expr:
+def _chain_comparisons(node: ast.BoolOp) -> ast.expr:
     """Return `low < value <= high` for two comparisons of a name that stand beside each other."""
     if not isinstance(node.op, ast.And):
         return node
@@ -206,7 +206,7 @@ def _joined(test: ast.expr) -> list[ast.expr]:
 
 def _choice(node: ast.If) -> ast.stmt | None:
     """Return the assignment that takes the smaller or the larger of two values, if this is one."""
-    _, rest = _parted(node.body)
+    _, rest = _split_comments(node.body)
     match node.test, rest:
         case (
             ast.Compare(left=ast.Name(id=left), ops=[operator], comparators=[right]),
