@@ -355,8 +355,8 @@ flow:
 
 
 def test_an_act_that_failed_is_marked_with_its_own_error(vesper, lyra, server):
-    """Not the step that compensated for it, and not the code that a rule answered; an answer without a message ends in no
-    colon, and values that no step has written are left out."""
+    """Not the step that compensated for it, and not the code that a rule answered; an answer without a message has no
+    colon, values that no step has written are left out."""
     (lyra.folder / "declined.vsp").write_text(DECLINED, encoding="utf-8")
     server.answers.append((402, {"error": {"code": "card_declined"}}))
     words = ["--provider", f"stripe={server.url}", "--grant", "network.http_client.api.stripe.com"]

@@ -240,8 +240,8 @@ class _DebugPrompt(TravelPrompt):
                 notes.append(f"after {before}, {row['path']}: {' | '.join(values)}")
         if reason.startswith("watch "):
             text = reason.removeprefix("watch ")
-            before, now = (self._value(text, number) for number in (step.number - 1, step.number))
-            notes.append(f"{text}: {before or '(none)'} -> {now or '(none)'}")
+            old, new = (self._value(text, number) for number in (step.number - 1, step.number))
+            notes.append(f"{text}: {old or '(none)'} -> {new or '(none)'}")
         return [self._redaction.text(note) for note in notes]
 
     # ------------------------------------------------------------------ one path
