@@ -31,10 +31,10 @@ from lyra.cli.vesper.node_files import (
     node_named,
     outcome_data,
     outcome_lines,
+    render_values,
     runtime_of,
     runtime_options,
     say_problems,
-    shown_values,
 )
 from lyra.errors import ConfigError, SourceError
 
@@ -347,7 +347,7 @@ class _DebugPrompt(TravelPrompt):
         return {} if view is None else self._render(view.variables)
 
     def _render(self, variables: Mapping[str, Any]) -> dict[str, str]:
-        return shown_values(self._session.program, variables, self._redaction)
+        return render_values(self._session.program, variables, self._redaction)
 
     # ------------------------------------------------------------------ words
 
