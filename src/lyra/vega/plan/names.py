@@ -384,7 +384,7 @@ _RULES: dict[type, Any] = {
     ast.Function: Resolver.function,
     ast.Tool: Resolver.tool,
     ast.Lambda: Resolver.lambda_,
-    ast.Defer: Resolver.add_later,
+    ast.Defer: Resolver.defer,
     ast.Agent: Resolver.add_later,
     ast.Supervisor: Resolver.add_later,
     ast.Test: Resolver.add_later,
