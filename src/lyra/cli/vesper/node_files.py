@@ -245,8 +245,16 @@ def outcome_data(outcome: Outcome, program: NodeProgram, redaction: Redaction) -
 
 def outcome_lines(outcome: Outcome, program: NodeProgram, redaction: Redaction) -> list[str]:
     failure = outcome.error
-    words = outcome.status + ("" if failure is None else f" {failure.code}: {failure.message}")
+    words = outcome.status
+    if failure is not None:
+        words += f" {failure.code}: {failure.message}" if failure.message else f" {failure.code}"
     return [words, *(f"  {name}: {text}" for name, text in render_values(program, outcome.outputs, redaction).items())]
+
+
+def drop_unwritten(program: NodeProgram, texts: Mapping[str, str]) -> dict[str, str]:
+    """Return values without those that no step has written yet; inputs that are null stay."""
+    inputs = {entry.name for entry in program.inputs}
+    return {name: text for name, text in texts.items() if text != "null" or name in inputs}
 
 
 def render_values(program: NodeProgram, variables: Mapping[str, Any], redaction: Redaction) -> dict[str, str]:

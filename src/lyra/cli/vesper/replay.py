@@ -30,6 +30,7 @@ from lyra.cli.command_lines import (
     print_answer,
 )
 from lyra.cli.vesper.node_files import (
+    drop_unwritten,
     duration_words,
     node_named,
     outcome_data,
@@ -159,8 +160,9 @@ class _NodePrompt(TravelPrompt):
     def do_show(self, rest: str) -> CommandResult:
         step = self._replayer.step(self.number(rest) if rest else max(self.travel.position, 1))
         values = render_values(self._replayer.program, step.variables, self._redaction)
-        texts = (*(f"{name}: {value}" for name, value in values.items()), *step.effects)
-        lines = [f"Step {step.number}: {step.what} {step.mark}", *(f"  {text}" for text in texts)]
+        written = drop_unwritten(self._replayer.program, values)
+        texts = (*(f"{name}: {value}" for name, value in written.items()), *step.effects)
+        lines = [self.step_line(step), *(f"  {text}" for text in texts)]
         return CommandResult("\n".join(lines), {**step.to_data(), "variables": values, "effects": step.effects})
 
     def do_edit(self, rest: str) -> CommandResult:
