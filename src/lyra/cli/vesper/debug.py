@@ -27,16 +27,16 @@ from lyra.cli.command_lines import (
     print_answer,
 )
 from lyra.cli.vesper.node_files import (
+    drop_unwritten,
     input_options,
     inputs_of,
     node_named,
     outcome_data,
     outcome_lines,
+    render_values,
     runtime_of,
     runtime_options,
     say_problems,
-    shown_values,
-    written_values,
 )
 from lyra.errors import ConfigError, SourceError
 
@@ -248,7 +248,7 @@ class _DebugPrompt(TravelPrompt):
 
     def _show_one(self, step: DebugStep, reason: str, notes: list[str]) -> CommandResult:
         values = self._values(step.views[self._session.live.name])
-        written = self._written(step.views[self._session.live.name])
+        written = self._render_written(step.views[self._session.live.name])
         texts = [*notes, *(f"{name}: {value}" for name, value in written.items())]
         lines = [f"break {reason}", f"Location: {step.what}", *(f"  {text}" for text in texts)]
         calls = self._session.calls(step)
@@ -271,7 +271,7 @@ class _DebugPrompt(TravelPrompt):
             place = None if view is None else view.location
             data[name] = {"location": place, "variables": values[name], "call": calls.get(name)}
         rows = [(self._place(step.views["python"]), self._place(step.views["direct"]), True)]
-        shown = {name: self._written(step.views[name]) for name in names}
+        shown = {name: self._render_written(step.views[name]) for name in names}
         known = list(dict.fromkeys((*shown["python"], *shown["direct"])))
         if known:
             rows.append(("Variables:", "Variables:", True))
@@ -299,7 +299,7 @@ class _DebugPrompt(TravelPrompt):
         if self._is_wide:
             return self._show_both(step, "step", [])
         view = step.views[self._session.live.name]
-        values, written = self._values(view), self._written(view)
+        values, written = self._values(view), self._render_written(view)
         return CommandResult("\n".join(f"  {name}: {value}" for name, value in written.items()), {"variables": values})
 
     def do_print(self, text: str) -> CommandResult:
@@ -350,20 +350,20 @@ class _DebugPrompt(TravelPrompt):
     def _values(self, view: PathView | None) -> dict[str, str]:
         return {} if view is None else self._render(view.variables)
 
-    def _written(self, view: PathView | None) -> dict[str, str]:
+    def _render_written(self, view: PathView | None) -> dict[str, str]:
         """Return the values that steps have written, texts in quotes."""
         from lyra.vesper.values.redaction import REDACTED
 
         if view is None:
             return {}
-        texts = written_values(self._session.program, self._values(view))
+        texts = drop_unwritten(self._session.program, self._values(view))
         plain = {
             name for name, value in view.variables.items() if isinstance(value, str) and texts.get(name) != REDACTED
         }
         return {name: json.dumps(text, ensure_ascii=False) if name in plain else text for name, text in texts.items()}
 
     def _render(self, variables: Mapping[str, Any]) -> dict[str, str]:
-        return shown_values(self._session.program, variables, self._redaction)
+        return render_values(self._session.program, variables, self._redaction)
 
     # ------------------------------------------------------------------ words
 
