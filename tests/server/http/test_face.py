@@ -37,6 +37,13 @@ def certificate(folder: Path, name: str, authority: tuple[Any, Any] | None = Non
     signer_name, signer_key = (subject, key) if authority is None else (authority[0].subject, authority[1])
     now = datetime.now(UTC)
     names = x509.SubjectAlternativeName([x509.DNSName("localhost"), x509.IPAddress(ip_address("127.0.0.1"))])
+    is_authority = authority is None
+    allowed = dict.fromkeys(
+        ("key_encipherment", "content_commitment", "data_encipherment", "key_agreement", "encipher_only"), False
+    )
+    usage = x509.KeyUsage(
+        digital_signature=True, key_cert_sign=is_authority, crl_sign=is_authority, decipher_only=False, **allowed
+    )
     made = (
         x509.CertificateBuilder()
         .subject_name(subject)
@@ -46,7 +53,10 @@ def certificate(folder: Path, name: str, authority: tuple[Any, Any] | None = Non
         .not_valid_before(now - timedelta(days=1))
         .not_valid_after(now + timedelta(days=1))
         .add_extension(names, critical=False)
-        .add_extension(x509.BasicConstraints(ca=authority is None, path_length=None), critical=True)
+        .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
+        .add_extension(usage, critical=True)  # Python 3.13 asks for this and for both identifiers
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer_key.public_key()), critical=False)
         .sign(signer_key, hashes.SHA256())
     )
     (folder / f"{name}.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))
