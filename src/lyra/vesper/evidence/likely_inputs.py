@@ -49,6 +49,9 @@ _STRICT_SHARE: Final = 0.75  # of values that also pass what the first steps val
 _FOREIGN_SHARE: Final = 0.4  # of texts, where the program matches with patterns
 _PIECES_SHARE: Final = 0.4  # of texts for such a pattern
 _ROWS_OF_VALUE: Final = 2  # rows in which a value stands, on average, where many are drawn at once
+_SIMPLE: Final = frozenset({int, str, Decimal, float})  # values of one kind that are known again quickly
+_AGAIN_SHARE: Final = 0.8  # of values that were drawn before, where many are drawn at once
+_KNOWN_MAX: Final = 10_000
 _LETTERS: Final = "abcdefghijklmnopqrstuvwxyz0123456789"
 _ITEMS_MAX: Final = 4  # of an array without bounds; now and then as many as a boundary says
 _TRIES: Final = 24  # to draw a text that a pattern and the bounds of its length both take
@@ -64,6 +67,7 @@ class LikelyInputs:
         self._rng = rng
         self._cases = [dict(case) for case in cases]
         self._inputs = program.inputs
+        self._drawn: dict[str, set[Any]] = {declared.name: set() for declared in program.inputs}
         self.boundaries = boundaries = Boundaries(program)
         accepted, strict = rooms_of(program), rooms_of(program, with_validations=True)
         self._draws = {
@@ -86,13 +90,12 @@ class LikelyInputs:
     def rows(self, count: int) -> list[dict[str, Any]]:
         """Return rows for which fewer values are drawn than they have: each value stands in a few of them."""
         rng, inputs = self._rng, self._inputs
-        if len(inputs) < 2:  # the same few rows
-            return [self.row() for _ in range(count)]
         which = rng.random() < _STRICT_SHARE
+        size = count // _ROWS_OF_VALUE if len(inputs) > 1 else count  # one input alone would repeat itself
         columns = []
         for declared in inputs:
-            draw = self._draws[declared.name][which]
-            columns.append(rng.choices([draw(rng) for _ in range(count // _ROWS_OF_VALUE)], k=count))
+            values = self._new_values(declared.name, self._draws[declared.name][which], size)
+            columns.append(rng.choices(values, k=count) if size < count else values)
         names = [declared.name for declared in inputs]
         rows = [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
         for declared in inputs:
@@ -101,6 +104,21 @@ class LikelyInputs:
                     if rng.random() < _ABSENT_SHARE:
                         del row[declared.name]
         return rows
+
+    def _new_values(self, name: str, draw: Draw, count: int) -> list[Any]:
+        """Return values of an input; most that were drawn before are drawn again, so that small numbers and boundaries,
+        which are drawn often, do not make the same rows over and over."""
+        rng, known = self._rng, self._drawn[name]
+        values = []
+        for _ in range(count):
+            value = draw(rng)
+            if type(value) in _SIMPLE:
+                if value in known and rng.random() < _AGAIN_SHARE:
+                    value = draw(rng)
+                if len(known) < _KNOWN_MAX:
+                    known.add(value)
+            values.append(value)
+        return values
 
     def near_case(self) -> dict[str, Any]:
         """Return the inputs of a test case with one of them changed; any row where there is no test case."""

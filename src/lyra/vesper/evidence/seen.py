@@ -40,8 +40,9 @@ def input_text(inputs: Mapping[str, Any]) -> str:
 
 def text_key(text: str, key: bytes = b"") -> int:
     """Return the number by which inputs with this text are known."""
-    digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8, key=key).digest()
-    return int.from_bytes(digest, "little") & ~_MARKS
+    data = text.encode("utf-8", "surrogatepass")
+    digest = blake2b(data, digest_size=8, key=key) if key else blake2b(data, digest_size=8)
+    return int.from_bytes(digest.digest(), "little") & ~_MARKS
 
 
 class SeenInputs:
