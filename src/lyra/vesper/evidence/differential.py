@@ -58,8 +58,9 @@ SUCCEEDING_SHARE: Final = 0.15  # of the inputs; below it a report says that it 
 _WATCHED_FIRST: Final = 100  # executions that are watched
 _WATCHED_OF: Final = 64  # of later ones, one in so many is at least, and more where they reach something new
 _WATCHED_OF_MISSING: Final = 3  # as long as something is not reached
-_WATCHED_DRY: Final = 8  # that reach nothing new, for one more that is left out
-_CALM_OF: Final = 8  # from so many on, most inputs are drawn and few are changed
+_WATCHED_DRY: Final = 4  # that reach nothing new, for one more that is left out
+_CALM_OF: Final = 6  # from so many on, most inputs are drawn and few are changed, if so many succeed
+_CALM_SUCCEEDING_SHARE: Final = 0.25
 _REPEATS_DRY: Final = 30  # inputs in a row that were tried before: then lists of inputs grow
 _REPEATS_MAX: Final = 300  # inputs in a row that were tried before: then there are no others
 # Codes with which a node breaks its own contract, unless it declares them as its errors.
@@ -403,7 +404,8 @@ class _Comparing:
         if self.compared >= _WATCHED_FIRST:
             limit = _WATCHED_OF_MISSING if self._is_missing else _WATCHED_OF
             self._watched_of = min(limit, 1 + self._dry // _WATCHED_DRY)
-        self.search.is_calm = self._watched_of >= _CALM_OF
+        few = self.seen.successes < _CALM_SUCCEEDING_SHARE * self.compared
+        self.search.is_calm = self._watched_of >= _CALM_OF and not few
 
     def watch(self, case: SearchCase, world: SimulatedEffects | None) -> Watched | None:
         try:

@@ -51,6 +51,7 @@ _PIECES_SHARE: Final = 0.4  # of texts for such a pattern
 _ROWS_OF_VALUE: Final = 2  # rows in which a value stands, on average, where many are drawn at once
 _SIMPLE: Final = frozenset({int, str, Decimal, float})  # values of one kind that are known again quickly
 _AGAIN_SHARE: Final = 0.8  # of values that were drawn before, where many are drawn at once
+_AGAIN_MAX: Final = 3
 _KNOWN_MAX: Final = 10_000
 _LETTERS: Final = "abcdefghijklmnopqrstuvwxyz0123456789"
 _ITEMS_MAX: Final = 4  # of an array without bounds; now and then as many as a boundary says
@@ -112,11 +113,12 @@ class LikelyInputs:
         values = []
         for _ in range(count):
             value = draw(rng)
-            if type(value) in _SIMPLE:
-                if value in known and rng.random() < _AGAIN_SHARE:
-                    value = draw(rng)
-                if len(known) < _KNOWN_MAX:
-                    known.add(value)
+            for _ in range(_AGAIN_MAX):
+                if type(value) not in _SIMPLE or value not in known or rng.random() >= _AGAIN_SHARE:
+                    break
+                value = draw(rng)
+            if type(value) in _SIMPLE and len(known) < _KNOWN_MAX:
+                known.add(value)
             values.append(value)
         return values
 

@@ -29,13 +29,13 @@ from lyra.vesper.evidence.worlds import WorldAnswer
 _Path = tuple[Any, ...]
 _Leaf = tuple[_Path, Any]  # a value inside inputs, and its place
 _KEPT_MAX: Final = 400  # inputs that reached something new
-_RANDOM_BATCH: Final = 64
+_RANDOM_BATCH: Final = 256
 _LEAVES_MAX: Final = 64  # values of one input that a change chooses from
 _GROWTH_MAX: Final = 12  # elements by which a list is made longer
 _MUTATED_SHARE: Final = 0.55
 _CHANGES: Final = (1, 1, 1, 2, 3)  # how many changes make other inputs
-_CALM_MUTATED_SHARE: Final = 0.15
-_CROSSED_SHARE: Final = 0.15  # of calm inputs: successful ones with one value of another row
+_CALM_MUTATED_SHARE: Final = 0.08
+_CROSSED_SHARE: Final = 0.1  # of calm inputs: successful ones with one value of another row
 _ROWS: Final = 256  # that are drawn at once
 _SUCCESSFUL_SHARE: Final = 0.4  # of changed inputs: of those with which the node succeeded
 _NEAR_SHARE: Final = 0.08  # inputs of test cases with one changed
