@@ -56,8 +56,9 @@ INPUT_MAKERS: Final[list[Callable[[NodeProgram], list[dict[str, Any]]]]] = []
 KEPT_MAX: Final = 10
 SUCCEEDING_SHARE: Final = 0.15  # of the inputs; below it a report says that it shows little
 _WATCHED_FIRST: Final = 100  # executions that are watched
+_WATCHED_FIRST_MISSING: Final = 1_000  # as long as something is not reached, or few inputs succeed
 _WATCHED_OF: Final = 64  # of later ones, one in so many is at least, and more where they reach something new
-_WATCHED_OF_MISSING: Final = 3  # as long as something is not reached
+_WATCHED_OF_MISSING: Final = 3
 _WATCHED_DRY: Final = 4  # that reach nothing new, for one more that is left out
 _CALM_OF: Final = 6  # from so many on, most inputs are drawn and few are changed, if so many succeed
 _CALM_SUCCEEDING_SHARE: Final = 0.25
@@ -401,10 +402,11 @@ class _Comparing:
         if not watched.names <= self.reached:
             self.reached |= watched.names
             self._is_missing = bool(self.plan.missing(self.reached))
-        if self.compared >= _WATCHED_FIRST:
-            limit = _WATCHED_OF_MISSING if self._is_missing else _WATCHED_OF
-            self._watched_of = min(limit, 1 + self._dry // _WATCHED_DRY)
         few = self.seen.successes < _CALM_SUCCEEDING_SHARE * self.compared
+        limit = _WATCHED_OF_MISSING if self._is_missing or few else _WATCHED_OF
+        if self.compared >= (_WATCHED_FIRST_MISSING if self._is_missing or few else _WATCHED_FIRST):
+            self._watched_of = min(limit, 1 + self._dry // _WATCHED_DRY)
+        self.search.is_failing = few
         self.search.is_calm = self._watched_of >= _CALM_OF and not few
 
     def watch(self, case: SearchCase, world: SimulatedEffects | None) -> Watched | None:

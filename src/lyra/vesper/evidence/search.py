@@ -38,6 +38,7 @@ _CALM_MUTATED_SHARE: Final = 0.08
 _CROSSED_SHARE: Final = 0.1  # of calm inputs: successful ones with one value of another row
 _ROWS: Final = 256  # that are drawn at once
 _SUCCESSFUL_SHARE: Final = 0.4  # of changed inputs: of those with which the node succeeded
+_FAILING_SUCCESSFUL_SHARE: Final = 0.6  # as long as few inputs succeed
 _NEAR_SHARE: Final = 0.08  # inputs of test cases with one changed
 _RANDOM_SHARE: Final = 0.04  # of any inputs, wrong ones among them
 _OPEN_SHARE: Final = 0.6  # in a context that stands in no node's way
@@ -85,6 +86,7 @@ class InputSearch:
         self._names = [declared.name for declared in program.inputs]
         self._near_share = _NEAR_SHARE if cases else 0.0
         self._rows: list[dict[str, Any]] = []
+        self.is_failing = False  # few inputs succeed: more of those that do are changed
         self.is_calm = False  # little that is tried is new: most inputs are drawn, which costs less than changing some
 
     def case(self) -> SearchCase:
@@ -97,7 +99,8 @@ class InputSearch:
         mutated = _CALM_MUTATED_SHARE if self.is_calm else _MUTATED_SHARE
         if choice < mutated and self._kept:
             pool = self._accepted if self._accepted and rng.random() < 0.9 else self._kept
-            pool = self._successful if self._successful and rng.random() < _SUCCESSFUL_SHARE else pool
+            successful = _FAILING_SUCCESSFUL_SHARE if self.is_failing else _SUCCESSFUL_SHARE
+            pool = self._successful if self._successful and rng.random() < successful else pool
             recent = pool[-24:] if rng.random() < 0.5 else pool
             return self._mutate(pick(rng, recent))
         near = mutated + self._near_share
