@@ -141,11 +141,21 @@ class ReplayEffects:
         if record is None:
             self._report(*place, live="no request", replayed=f"{request.kind} was asked for")
             raise EffectError("effect_mismatch", "the live path made no such request")
-        if record.request != request_digest(request):
-            self._report(*place, live=f"request {record.request}", replayed=f"request {request_digest(request)}")
+        if not self.is_asked(record, request):
+            self._report(
+                *place, live=f"request {self.digest_of(record)}", replayed=f"request {request_digest(request)}"
+            )
         if record.error_kind:
             raise EffectError(record.error_kind, record.error_message, record.error_fields)
         return record.response
+
+    def is_asked(self, record: EffectRecord, request: EffectRequest) -> bool:
+        """Return whether a request is the one that was logged in its place."""
+        return record.request == request_digest(request)
+
+    def digest_of(self, record: EffectRecord) -> str:
+        """Return the digest of the request that was logged."""
+        return record.request
 
     async def transact(self, request: EffectRequest, body: TransactionBody) -> TransactionEnd:
         """Return how the steps of a transaction end over its record. Effects that know no transactions have logged the

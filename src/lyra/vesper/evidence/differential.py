@@ -28,13 +28,19 @@ from lyra.vesper import ir
 from lyra.vesper.check.judge import program_of
 from lyra.vesper.confidence import lower_bound
 from lyra.vesper.direct import run as direct_path
-from lyra.vesper.effects.replay import ReplayEffects
 from lyra.vesper.evidence.answers import names_in
 from lyra.vesper.evidence.compare import compare
 from lyra.vesper.evidence.reach import ReachPlan, Watched, watch
 from lyra.vesper.evidence.search import InputSearch, SearchCase
 from lyra.vesper.evidence.seen import ACCEPTED, SUCCEEDED, SeenInputs, input_key, input_text, text_key
-from lyra.vesper.evidence.worlds import CallableNodes, SimulatedEffects, WorldAnswer, executions, open_execution
+from lyra.vesper.evidence.worlds import (
+    CallableNodes,
+    SimulatedEffects,
+    SimulatedReplay,
+    WorldAnswer,
+    executions,
+    open_execution,
+)
 from lyra.vesper.ir import NodeProgram
 from lyra.vesper.python import run as python_path
 from lyra.vesper.values.json_values import from_json, to_json
@@ -157,7 +163,7 @@ class PathPair:
         world = self._world(case, execution)
         try:
             outcome = self._first(self.program, case.inputs, execution, world)
-            replay = ReplayEffects(world.log)
+            replay = SimulatedReplay(world.log)
             direct = self._second(self.program, case.inputs, execution, replay)
             differences = [*compare(outcome, direct), *replay.mismatches(), *self._compare_called(world)]
             return Comparison(differences, outcome, world)
@@ -172,7 +178,7 @@ class PathPair:
     def _compare_called(self, world: SimulatedEffects) -> Iterator[dict[str, Any]]:
         """Yield how the paths differ in the nodes that were called."""
         for called in world.called:
-            replay = ReplayEffects(called.log)
+            replay = SimulatedReplay(called.log)
             second = self._second(called.program, called.inputs, called.execution, replay)
             for row in (*compare(called.outcome, second), *replay.mismatches()):
                 yield {**row, "path": f"{called.program.node_id}: {row['path']}"}
@@ -187,7 +193,7 @@ class PathPair:
     def _crashes(self, case: SearchCase, execution: Execution) -> list[dict[str, Any]]:
         live = None if self.program.pure else self._world(case, execution)
         python = _ending(self._first, self.program, case.inputs, execution, live)
-        replay = None if live is None else ReplayEffects(live.log)
+        replay = None if live is None else SimulatedReplay(live.log)
         direct = _ending(self._second, self.program, case.inputs, execution, replay)
         return [{"path": "root", "kind": "crash", "python": python, "direct": direct}]
 
@@ -411,7 +417,7 @@ class _Comparing:
 
     def watch(self, case: SearchCase, world: SimulatedEffects | None) -> Watched | None:
         try:
-            replay = None if world is None else ReplayEffects(world.log)
+            replay = None if world is None else SimulatedReplay(world.log)
             return watch(self.plan, case.inputs, self.contexts[case.context], replay)
         except Exception:  # noqa: BLE001 - what breaks the reference evaluator is told by the comparison of paths
             return None

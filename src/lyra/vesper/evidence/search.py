@@ -252,8 +252,8 @@ class InputSearch:
             case bool():
                 return not value
             case int():
-                return pick(rng, 
-                    (value + 1, value - 1, -value, value * 2, value // 2, 0, value + rng.randrange(-50, 50))
+                return pick(
+                    rng, (value + 1, value - 1, -value, value * 2, value // 2, 0, value + rng.randrange(-50, 50))
                 )
             case Decimal() | float():
                 number = _decimal(value)
@@ -313,6 +313,7 @@ class InputSearch:
 
 
 # ---------------------------------------------------------------- values inside values
+
 
 def _leaves(value: Any, path: _Path = ()) -> Iterator[_Leaf]:
     """Yield the places of the values inside a value, lists among them."""

@@ -8,7 +8,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -32,7 +32,6 @@ from lyra.vesper.values.types import (
     key_kind,
 )
 from lyra.vesper.values.zones import TIMESTAMP_TEXT
-
 
 _KINDS: Final[dict[type, str]] = {
     type(None): "null",
