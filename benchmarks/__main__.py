@@ -56,6 +56,7 @@ SUBJECTS = {
     "vega_tiers": "Vega's pure functions as generated code",
     "vesper_contracts": "Contracts of Vesper's nodes beside decorators",
     "vesper_modes": "Nodes of Vesper in their modes",
+    "vesper_paths": "Vesper's direct path beside its generated Python",
     "vesper_python": "Vesper's generated Python",
 }
 

@@ -1,8 +1,9 @@
-"""Other agent frameworks with a fake model in the same process: a call, a tool turn, each in an interpreter of its own.
+"""Other agent frameworks with a fake model in the same process: calls and tool turns, in an interpreter for each.
 
-The fake model answers at once; what is measured is the framework. Each is used the way its own documentation shows it,
-without telemetry exporters. autogen keeps the conversation in the agent, so a call gets a new agent, as our benchmark's
-call gets a new process. They run in whatever interpreter has them: this one, or the one that LYRA_BENCH_PYTHON names.
+The fake model answers at once, or waits a moment where many calls are in flight; what is measured is the framework.
+Each is used the way its own documentation shows it, without telemetry exporters. autogen keeps the conversation in the
+agent, so a call gets a new agent, as our benchmark's call gets a new process. They run in whatever interpreter has
+them: this one, or the one that LYRA_BENCH_PYTHON names.
 """
 
 from __future__ import annotations
@@ -19,15 +20,18 @@ from typing import Any, NamedTuple
 
 from benchmarks.measure import Size
 
+IN_FLIGHT = 1000  # calls at once, each of which waits for its model
+WAIT_S = 0.001
 MISSING = "not installed: pip install 'lyra-agents[bench]'"
 
 
 class Peer(NamedTuple):
-    """µs of CPU for a call and for a tool turn; None and a problem where they could not be measured."""
+    """µs of CPU for a call, a tool turn and one of many calls in flight; None and a problem where not measured."""
 
     name: str
     call_us: float | None
     turn_us: float | None
+    in_flight_us: float | None
     problem: str = ""
 
 
@@ -38,17 +42,23 @@ def measured(size: Size) -> list[Peer]:
 def _measure(key: str, size: Size) -> Peer:
     root = Path(__file__).parent.parent
     for interpreter in filter(None, [os.environ.get("LYRA_BENCH_PYTHON", ""), sys.executable]):
-        command = [interpreter, "-m", "benchmarks.agent_peers", key, str(size.of(200, 2)), str(size.of(5, 1))]
+        counts = [str(size.of(200, 2)), str(size.of(5, 1)), str(size.of(IN_FLIGHT, 2))]
+        command = [interpreter, "-m", "benchmarks.agent_peers", key, *counts]
         done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=300, check=False)
         if done.returncode == 0:
             figures = json.loads(done.stdout.splitlines()[-1])
-            return Peer(f"{TITLES[key]} {figures['version']}", figures["call_us"], figures["turn_us"])
+            return Peer(
+                f"{TITLES[key]} {figures['version']}", figures["call_us"], figures["turn_us"], figures["in_flight_us"]
+            )
         if "ModuleNotFoundError" not in done.stderr:
             raise RuntimeError(f"{TITLES[key]} failed:\n{done.stderr}")
-    return Peer(TITLES[key], None, None, MISSING)
+    return Peer(TITLES[key], None, None, None, MISSING)
 
 
 # ---------------------------------------------------------------- in the other interpreter
+
+Counts = tuple[int, int, int]  # calls one after another, repeats, calls at once
+Figures = tuple[float, float, float]
 
 
 def add(a: int, b: int) -> int:
@@ -68,7 +78,30 @@ async def _best(run: Callable[[], Awaitable[Any]], count: int, repeats: int) -> 
     return best / count * 1e6
 
 
-async def autogen(count: int, repeats: int) -> tuple[float, float]:
+async def _best_at_once(run: Callable[[], Awaitable[Any]], count: int, repeats: int) -> float:
+    best = float("inf")
+    for _ in range(repeats):
+        began = time.process_time()
+        await asyncio.gather(*[run() for _ in range(count)])
+        best = min(best, time.process_time() - began)
+    return best / count * 1e6
+
+
+async def _measure_calls(
+    call: Callable[[], Awaitable[Any]],
+    turn: Callable[[], Awaitable[Any]],
+    waiting: Callable[[], Awaitable[Any]],
+    counts: Counts,
+) -> Figures:
+    count, repeats, at_once = counts
+    return (
+        await _best(call, count, repeats),
+        await _best(turn, count, repeats),
+        await _best_at_once(waiting, at_once, repeats),
+    )
+
+
+async def autogen(counts: Counts) -> Figures:
     from autogen_agentchat.agents import AssistantAgent
     from autogen_core import FunctionCall
     from autogen_core.models import ChatCompletionClient, CreateResult, FunctionExecutionResultMessage, RequestUsage
@@ -76,10 +109,13 @@ async def autogen(count: int, repeats: int) -> tuple[float, float]:
     usage = RequestUsage(prompt_tokens=10, completion_tokens=5)
 
     class Model(ChatCompletionClient):  # type: ignore[misc]
-        def __init__(self, *, tools: bool) -> None:
+        def __init__(self, *, tools: bool = False, wait_s: float | None = None) -> None:
             self._tools = tools
+            self._wait_s = wait_s
 
         async def create(self, messages: Any, **_: Any) -> Any:
+            if self._wait_s is not None:
+                await asyncio.sleep(self._wait_s)
             if self._tools and not isinstance(messages[-1], FunctionExecutionResultMessage):
                 call = FunctionCall(id="1", name="add", arguments='{"a": 1, "b": 2}')
                 return CreateResult(finish_reason="function_calls", content=[call], usage=usage, cached=False)
@@ -116,34 +152,42 @@ async def autogen(count: int, repeats: int) -> tuple[float, float]:
         def capabilities(self) -> Any:
             return self.model_info
 
-    plain, with_tools = Model(tools=False), Model(tools=True)
+    plain, with_tools, slow = Model(), Model(tools=True), Model(wait_s=WAIT_S)
 
-    async def call() -> None:
-        agent = AssistantAgent("a", model_client=plain)
+    async def call(model: Model = plain) -> None:
+        agent = AssistantAgent("a", model_client=model)
         assert (await agent.run(task="hello")).messages[-1].to_text() == "the answer"
+
+    async def waiting() -> None:
+        await call(slow)
 
     async def turn() -> None:
         agent = AssistantAgent("a", model_client=with_tools, tools=[add], reflect_on_tool_use=True)
         assert (await agent.run(task="hello")).messages[-1].to_text() == "the answer"
 
-    return await _best(call, count, repeats), await _best(turn, count, repeats)
+    return await _measure_calls(call, turn, waiting, counts)
 
 
-async def agent_framework(count: int, repeats: int) -> tuple[float, float]:
+async def agent_framework(counts: Counts) -> Figures:
     from agent_framework import Agent, BaseChatClient, ChatResponse, Content, FunctionInvocationLayer, Message
 
     class Model(FunctionInvocationLayer, BaseChatClient):  # type: ignore[misc]
         tools = False
+        wait_s: float | None = None
 
         async def _inner_get_response(self, *, messages: Any, stream: bool, options: Any, **_: Any) -> Any:
+            if self.wait_s is not None:
+                await asyncio.sleep(self.wait_s)
             if self.tools and messages[-1].role != "tool":
                 call = Content.from_function_call("1", "add", arguments='{"a": 1, "b": 2}')
                 return ChatResponse(messages=[Message("assistant", [call])], response_id="1")
             return ChatResponse(messages=[Message("assistant", ["the answer"])], response_id="1")
 
-    plain, with_tools = Model(), Model()
+    plain, with_tools, slow = Model(), Model(), Model()
     with_tools.tools = True
+    slow.wait_s = WAIT_S
     caller, worker = Agent(plain, name="a"), Agent(with_tools, name="b", tools=[add])
+    waiter = Agent(slow, name="c")
 
     async def call() -> None:
         assert (await caller.run("hello")).text == "the answer"
@@ -151,10 +195,13 @@ async def agent_framework(count: int, repeats: int) -> tuple[float, float]:
     async def turn() -> None:
         assert (await worker.run("hello")).text == "the answer"
 
-    return await _best(call, count, repeats), await _best(turn, count, repeats)
+    async def waiting() -> None:
+        assert (await waiter.run("hello")).text == "the answer"
+
+    return await _measure_calls(call, turn, waiting, counts)
 
 
-async def pydantic_ai(count: int, repeats: int) -> tuple[float, float]:
+async def pydantic_ai(counts: Counts) -> Figures:
     from pydantic_ai import Agent
     from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolReturnPart
     from pydantic_ai.models.function import FunctionModel
@@ -167,7 +214,12 @@ async def pydantic_ai(count: int, repeats: int) -> tuple[float, float]:
             return ModelResponse(parts=[TextPart("the answer")])
         return ModelResponse(parts=[ToolCallPart("add", {"a": 1, "b": 2})])
 
+    async def answer_later(messages: Any, info: Any) -> Any:
+        await asyncio.sleep(WAIT_S)
+        return answer(messages, info)
+
     caller, worker = Agent(FunctionModel(answer)), Agent(FunctionModel(with_tools), tools=[add])
+    waiter = Agent(FunctionModel(answer_later))
 
     async def call() -> None:
         assert (await caller.run("hello")).output == "the answer"
@@ -175,10 +227,13 @@ async def pydantic_ai(count: int, repeats: int) -> tuple[float, float]:
     async def turn() -> None:
         assert (await worker.run("hello")).output == "the answer"
 
-    return await _best(call, count, repeats), await _best(turn, count, repeats)
+    async def waiting() -> None:
+        assert (await waiter.run("hello")).output == "the answer"
+
+    return await _measure_calls(call, turn, waiting, counts)
 
 
-async def langgraph(count: int, repeats: int) -> tuple[float, float]:
+async def langgraph(counts: Counts) -> Figures:
     from langchain_core.messages import AIMessage, ToolMessage
     from langgraph.graph import END, START, MessagesState, StateGraph
 
@@ -198,9 +253,16 @@ async def langgraph(count: int, repeats: int) -> tuple[float, float]:
     def after(state: Any) -> str:
         return "act" if state["messages"][-1].tool_calls else END
 
-    graph: Any = StateGraph(MessagesState)
-    graph.add_node("ask", answer).add_edge(START, "ask").add_edge("ask", END)
-    caller = graph.compile()
+    async def answer_later(state: Any) -> Any:
+        await asyncio.sleep(WAIT_S)
+        return await answer(state)
+
+    def compile_with(ask: Any) -> Any:
+        graph: Any = StateGraph(MessagesState)
+        graph.add_node("ask", ask).add_edge(START, "ask").add_edge("ask", END)
+        return graph.compile()
+
+    caller, waiter = compile_with(answer), compile_with(answer_later)
     loop: Any = StateGraph(MessagesState)
     loop.add_node("ask", ask).add_node("act", act).add_edge(START, "ask").add_edge("act", "ask")
     loop.add_conditional_edges("ask", after, ["act", END])
@@ -212,10 +274,13 @@ async def langgraph(count: int, repeats: int) -> tuple[float, float]:
     async def turn() -> None:
         assert (await worker.ainvoke({"messages": [("user", "hello")]}))["messages"][-1].content == "the answer"
 
-    return await _best(call, count, repeats), await _best(turn, count, repeats)
+    async def waiting() -> None:
+        assert (await waiter.ainvoke({"messages": [("user", "hello")]}))["messages"][-1].content == "the answer"
+
+    return await _measure_calls(call, turn, waiting, counts)
 
 
-PEERS: dict[str, tuple[Callable[[int, int], Awaitable[tuple[float, float]]], str]] = {
+PEERS: dict[str, tuple[Callable[[Counts], Awaitable[Figures]], str]] = {
     "autogen": (autogen, "autogen-agentchat"),
     "agent_framework": (agent_framework, "agent-framework-core"),
     "langgraph": (langgraph, "langgraph"),
@@ -232,10 +297,11 @@ TITLES = {
 def main() -> None:
     from importlib.metadata import version
 
-    key, count, repeats = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    run, package = PEERS[key]
-    call_us, turn_us = asyncio.run(run(count, repeats))  # type: ignore[arg-type]
-    print(json.dumps({"version": version(package), "call_us": call_us, "turn_us": turn_us}))
+    count, repeats, at_once = map(int, sys.argv[2:])
+    run, package = PEERS[sys.argv[1]]
+    call_us, turn_us, in_flight_us = asyncio.run(run((count, repeats, at_once)))  # type: ignore[arg-type]
+    figures = {"call_us": call_us, "turn_us": turn_us, "in_flight_us": in_flight_us}
+    print(json.dumps({"version": version(package), **figures}))
 
 
 if __name__ == "__main__":

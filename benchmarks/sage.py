@@ -173,8 +173,8 @@ def run(size: Size) -> list[Row]:
     rows: list[Any] = [
         _row("sage --version, CPU", version, "ms", 60),
         Row("the same, resident at most", Figure(peak, "MB")),
-        _row("sage -p, start of the process to the request, CPU", request, "ms", 500),
-        _row("sage, start of the process to the prompt, CPU", prompt, "ms", 700),
+        _row("sage -p, start of the process to the request, CPU", request, "ms", 400),
+        _row("sage, start of the process to the prompt, CPU", prompt, "ms", 500),
         _row(
             "a session's message to the first token, what Sage adds, p95, wall",
             delays[len(delays) * 95 // 100],

@@ -14,6 +14,7 @@ _RUNS = {
     "import": "import lyra",
     "help": "import sys; from lyra.cli.main import main; sys.exit(main(['--help']))",
     "asyncio": "import asyncio",
+    "agent": "import lyra; lyra.Agent('a', model='claude-sonnet-4-5')",
 }
 
 
@@ -40,5 +41,6 @@ def run(size: Size) -> list[Row]:
     return [
         Row("import lyra", best["import"], bare, best["python"], (at_most(60, "ms"),)),
         Row("lyra --help", best["help"], bare, best["python"], (at_most(150, "ms"),)),
+        Row("import lyra, one agent declared", best["agent"], bare, best["python"], (at_most(150, "ms"),)),
         Row("import asyncio, for scale", best["asyncio"], bare, best["python"]),
     ]

@@ -11,8 +11,9 @@ of its own. The same graph gives the same bytes.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from html import escape
+from html import escape as escape_html
 from typing import Final, NamedTuple
 
 _ROW: Final = 112  # from one layer to the next
@@ -36,6 +37,10 @@ text { font: 13px ui-sans-serif, system-ui, sans-serif; fill: #1c2430; text-anch
 _ARROW: Final = (
     '<defs><marker id="arrow" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="7" markerHeight="7" '
     'orient="auto-start-reverse"><path d="M 0 0 L 10 5 L 0 10 z" fill="#6b7684"/></marker></defs>'
+)
+
+_REFUSED: Final = re.compile(
+    "[^\t\n\r\x20-\x7e\x85\xa0-\u200d\u2010-\u2029\u202f-\u2065\u206a-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 )
 
 
@@ -119,6 +124,12 @@ class Canvas:
         way = f"M {start} C {', '.join(rest)}"
         self._lines.append(f'<path{_kind(f"edge {kind}")} d="{way}" marker-end="url(#arrow)"/>')
 
+    def route(self, points: Sequence[tuple[float, float]], kind: str = "", *, has_arrow: bool = True) -> None:
+        """Straight lines from point to point, with an arrow at the end."""
+        way = " L ".join(f"{x:.1f} {y:.1f}" for x, y in points)
+        end = ' marker-end="url(#arrow)"' if has_arrow else ""
+        self._lines.append(f'<path{_kind(f"edge {kind}")} d="M {way}"{end}/>')
+
     def circle(self, x: float, y: float, radius: float, kind: str, *, key: str = "", title: str = "") -> None:
         """A mark above all boxes; `key` tells a script which mark of an earlier picture it is."""
         known = f' data-key="{escape(key)}"' if key else ""
@@ -143,6 +154,11 @@ class Canvas:
             f'<rect {size} fill="#ffffff"/>',
         ]
         return "\n".join([*head, *self._lines, *self._boxes, *self._labels, "</svg>"]) + "\n"
+
+
+def escape(text: str) -> str:
+    """Return text as XML: marks escaped; characters that XML refuses, or that turn the order of others, replaced."""
+    return escape_html(_REFUSED.sub("\ufffd", text))
 
 
 def _kind(kind: str) -> str:

@@ -117,6 +117,21 @@ def test_show_tells_what_a_node_takes_and_gives(vesper):
     assert told(vesper("show", "discount.vsp", "--json"))["pure"] is True
 
 
+def test_show_draws_the_steps(vesper):
+    """The picture goes to stdout, or into the file that is named; options that do not go together are refused."""
+    drawn = vesper("show", "discount.vsp", "--graph")
+    assert drawn.stdout.startswith("<svg ")
+    assert "check_percent" in drawn.stdout
+    assert vesper("show", "discount.vsp", "--graph", "-o", "short.svg").returncode == 0
+    result = vesper("show", "discount.vsp", "--graph", "--output", "discount.svg")
+    assert (result.returncode, result.stdout) == (0, "")
+    for name in ("short.svg", "discount.svg"):
+        assert (vesper.folder / name).read_text(encoding="utf-8") == drawn.stdout
+    assert vesper("show", "discount.vsp", "--graph", "--json").returncode == 2
+    assert "add --graph" in vesper("show", "discount.vsp", "--output", "x.svg").stderr
+    assert vesper("show", "discount.vsp", "--graph", "--output", "no/such/x.svg").returncode == 2
+
+
 def test_a_compiled_node_runs_on_its_own(vesper):
     assert vesper("compile", "discount.vsp").returncode == 0
     file = vesper.folder / "discount.py"
@@ -182,7 +197,7 @@ def test_a_node_with_effects_needs_its_rights(vesper, tmp_path):
     words += ["--provider", f"stripe={server.url}"]
     try:
         done = vesper(*words)
-        assert (done.returncode, told(done)["error"]["code"]) == (1, "capability_denied")
+        assert (done.returncode, told(done)["error"]["code"]) == (3, "capability_denied")
         assert server.requests == []
         done = vesper(*words, *(word for right in GRANT for word in ("--grant", right)))
         assert done.returncode == 0, done.stdout + done.stderr

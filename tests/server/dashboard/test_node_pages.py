@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from lyra import Kernel, vesper
 from lyra.server import mount_nodes
-from lyra.vesper.evidence.state import KeptDivergence
+from lyra.vesper.evidence.differential import test_node as compare_paths
+from lyra.vesper.evidence.state import KeptDivergence, NodeEvidence
 from lyra.vesper.runtime.runtime import Runtime
 from tests.server.dashboard.support import ADA, OPERATOR, VIEWER, Served, elements, logged_in, serving, texts
 from tests.server.http.support import echo, in_loop
@@ -147,5 +149,90 @@ def test_a_server_without_nodes_says_how_to_have_some() -> None:
         async with serving() as parts, logged_in(parts, ADA) as ada:
             assert "mount_nodes" in texts(await ada.page("/nodes"))
             await ada.page(NODE, status=404)
+
+    in_loop(main())
+
+
+STEP_OR_NOT = """\
+node_id: parcel_v1
+type: function
+intent: give a price for a parcel
+inputs: {weight: {type: integer, constraints: [{min: 1}, {max: 100000}]}, code: string}
+outputs: {success: {price: integer}, error: {error_code: "enum[secret]"}}
+flow:
+  - {step: base, operation: arithmetic, expression: "weight * 2", output: price}
+  - step: rare
+    operation: conditional
+    condition: "code.length == 4 AND upper(code) == replace(code, 'A', 'B') AND weight * 7919 % 100003 == 77777"
+    then: [{step: refuse, operation: return, return_error: secret}]
+  - step: never
+    operation: conditional
+    condition: "weight < 0"
+    then: [{step: free, operation: arithmetic, expression: "0", output: price}]
+"""
+
+
+def test_reach_and_successes_of_verify_stand_beside_the_confidence(tmp_path: Path) -> None:
+    """What `vesper verify` has left in a store: the page and the API name the parts that it reached and those that it
+    did not, and count the inputs that were accepted and that succeeded."""
+    store, file = str(tmp_path / "lyra.db"), tmp_path / "parcel.vsp"
+    file.write_text(STEP_OR_NOT, encoding="utf-8")
+
+    async def main() -> None:
+        with Runtime(store) as runtime:
+            kernel = Kernel(programs=[echo()])
+            node = vesper.load(file)
+            mount_nodes(kernel, runtime, [node])
+            async with serving(kernel=kernel) as parts, logged_in(parts, OPERATOR) as operator:
+                page = texts(await operator.page("/nodes/parcel_v1"))
+                assert "Reachnot searched" in page
+                assert "Successesnone" in page
+                report = await asyncio.to_thread(compare_paths, node, 400)
+                await asyncio.to_thread(runtime.add_report, node, report)
+                await check(parts, operator, runtime.evidence(node))
+
+    async def check(parts: Served, operator: Any, evidence: NodeEvidence) -> None:
+        assert evidence.unreached == ["rare: then", "refuse", "error secret"]
+        page = await operator.page("/nodes/parcel_v1")
+        shown = texts(page)
+        goals = len(evidence.goals) - len(evidence.unreachable)
+        reached = len([goal for goal in evidence.goals if goal in evidence.reached])
+        assert f"Reach{reached} of {goals} steps, branches and errors" in shown
+        assert f"Successes{evidence.successes} of {evidence.accepted} accepted inputs" in shown
+        assert f"Compared{evidence.compared}, {evidence.distinct} distinct inputs" in shown
+        for name in evidence.unreached:
+            assert f"{name}not reached yet: add a test case that leads there" in shown
+        for name, why in evidence.unreachable.items():
+            assert f"{name}{why}" in shown
+        assert page.count("<li><code>") == reached
+        assert "<li><code>base</code></li>" in page
+        listed = texts(await operator.page("/nodes"))
+        assert f"{reached} of {goals}{evidence.successes}" in listed
+        (row,) = (await parts.ada.get("/api/nodes")).json()["nodes"]
+        assert (row["distinct"], row["accepted"]) == (evidence.distinct, evidence.accepted)
+        assert (row["successes"], row["complete"]) == (evidence.successes, False)
+        assert (row["reached"][:1], row["unreached"]) == (["base"], evidence.unreached)
+        assert row["unreachable"] == evidence.unreachable != {}
+
+    in_loop(main())
+
+
+def test_a_node_of_which_all_inputs_were_tried_is_sure() -> None:
+    """The page says so instead of an interval, and the API has 1 at both ends."""
+
+    async def main() -> None:
+        with Runtime() as runtime:
+            kernel = Kernel(programs=[echo()])
+            node = vesper.load(
+                PRICE.replace("name: string", "name: boolean")
+                .replace("{name}/", "")
+                .replace("max: 10", "min: 1, max: 3")
+            )
+            mount_nodes(kernel, runtime, [node])
+            await asyncio.to_thread(runtime.add_report, node, await asyncio.to_thread(compare_paths, node, 100))
+            async with serving(kernel=kernel) as parts, logged_in(parts, ADA) as ada:
+                assert "all inputs that the node takes were compared" in texts(await ada.page(NODE))
+                (row,) = (await parts.ada.get("/api/nodes")).json()["nodes"]
+                assert (row["complete"], row["confidence_low"], row["confidence_high"]) == (True, 1.0, 1.0)
 
     in_loop(main())

@@ -114,6 +114,29 @@ def test_every_file_passes_the_type_checker(folder: Path, folder_of_nodes: Path,
     _run(*mypy, "--python-version", "3.11", ".", cwd=folder_of_nodes)
 
 
+def _source(file: str) -> str:
+    return source(program_of(load(ROOT / file)))
+
+
+def test_the_payment_node_has_at_most_two_and_a_half_lines_for_one_of_its_file() -> None:
+    """The lines of the whole module, with imports and documentation, beside those of the node's file."""
+    file = "tests/vesper/files/payment_handler.vsp"
+    lines = len((ROOT / file).read_text(encoding="utf-8").splitlines())
+    assert len(_source(file).splitlines()) <= 2.5 * lines
+
+
+def test_what_is_known_before_a_run_is_not_tested() -> None:
+    """`success` and `error.occurred` are settled where a contract is judged, a transition between words where it is
+    written; what cannot be judged is noted once."""
+    payment, order = _source("tests/vesper/files/payment_handler.vsp"), _source("examples/nodes/order_total.vsp")
+    for text in (payment, order):
+        assert "success = " not in text
+        assert "occurred" not in text.replace("error.occurred", "")
+    assert "_refused" not in order  # no contract says anything about an error
+    assert "not in [" not in payment
+    assert payment.count('run.unverified("SUM(all_user_balances) == total_system_balance")') == 1
+
+
 def test_a_file_runs_in_a_fresh_interpreter(folder: Path) -> None:
     """A generated file needs the runtime module only: no loader, checker or kernel is imported."""
     script = (

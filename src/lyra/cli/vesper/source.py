@@ -96,13 +96,23 @@ def compile_(*, file: str, output: str | None) -> None:
 
 @click.command(cls=CliCommand, name="show")
 @click.argument("file")
+@click.option("--graph", "is_picture", is_flag=True, help="Draw the steps as a picture: SVG, on stdout.")
+@click.option("-o", "--output", metavar="FILE", help="With --graph: where to write the picture.")
 @json_option
-def show(*, file: str, as_json: bool) -> None:
+def show(*, file: str, is_picture: bool, output: str | None, as_json: bool) -> None:
     """Show what a node takes, gives, promises and needs."""
     from lyra.vesper.check.judge import program_of
 
+    if is_picture and as_json:
+        raise ConfigError("--graph and --json exclude each other", key="--graph")
+    if output is not None and not is_picture:
+        raise ConfigError("--output is where --graph writes", hint="add --graph", key="--output")
     node = node_named(file)
-    data = _description(node, program_of(node))
+    program = program_of(node)
+    if is_picture:
+        _write_picture(node, output)
+        return
+    data = _description(node, program)
     if as_json:
         document(data)
         return
@@ -114,6 +124,20 @@ def show(*, file: str, as_json: bool) -> None:
             for row in rows:
                 click.echo(printable(f"  {row}"))
     click.echo("acts outside" if not data["pure"] else "acts on nothing outside")
+
+
+def _write_picture(node: Node, output: str | None) -> None:
+    from lyra.vesper.format.picture import draw_node
+
+    picture = draw_node(node)
+    if output is None or output == "-":
+        click.echo(picture, nl=False)
+        return
+    try:
+        Path(output).write_text(picture, encoding="utf-8", newline="\n")
+    except OSError as error:
+        raise ConfigError(f"{output} cannot be written: {error.strerror}", key="--output") from None
+    note(printable(f"wrote {output}"))
 
 
 def _description(node: Node, program: NodeProgram) -> dict[str, Any]:

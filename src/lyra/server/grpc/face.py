@@ -1,9 +1,11 @@
 """The gRPC server over one kernel: it listens, holds its limits and drains.
 
-Health and reflection are on. `Health.Check` takes no token, as load balancers have none; all else, reflection included,
-needs one. A connection that sends nothing, a peer that is gone and one that reads nothing are dropped by the limits of
-`_options`. Stopping refuses new work at once, tells health watchers, ends subscriptions, and waits for the calls in
-flight.
+Health and reflection, under both of its names, are on. `Health.Check` takes no token, as load balancers have none; all
+else needs one: a watch and reflection hold a stream open, or tell what there is. A watch sees NOT_SERVING while the
+server drains, and ends with it.
+
+A connection that sends nothing, a peer that is gone and one that reads nothing are dropped by the limits of `_options`.
+Stopping refuses new work at once, tells health watchers, ends subscriptions, and waits for the calls in flight.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.core.address import Address
@@ -24,7 +26,7 @@ from lyra.core.limits import (
     SERVER_PING_INTERVAL_S,
     SERVER_STREAMS_MAX,
 )
-from lyra.errors import ConfigError
+from lyra.errors import ConfigError, LyraError
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # gRPC's own lines on stderr are no log of Lyra's; errors are raised
 
@@ -35,16 +37,16 @@ try:
     from grpc_health.v1 import health_pb2
     from grpc_health.v1.health import SERVICE_NAME as HEALTH_SERVICE
     from grpc_health.v1.health import aio as health_aio
+    from grpc_reflection.v1alpha import reflection, reflection_pb2
 except ImportError as error:
     raise ConfigError("the gRPC server needs the server extra", hint="pip install 'lyra-agents[server]'") from error
 
 from lyra.server.act_record import record_act
 from lyra.server.generated import engine_pb2 as pb
-from lyra.server.grpc.guard import CallGuard, Method, Observe
+from lyra.server.grpc.guard import CallGuard, Method, Observe, end_of
 from lyra.server.grpc.services.kernel import EngineCalls, OrchestrationCalls, ServiceCalls
 from lyra.server.grpc.services.system import BusCalls, SystemCalls
 from lyra.server.grpc.services.workers import WorkerCalls
-from lyra.server.grpc.standard import health_handlers, reflection_handlers
 from lyra.server.token_limit import TokenLimit
 
 if TYPE_CHECKING:
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
 
 
 PACKAGE: Final = pb.DESCRIPTOR.package
+_REFLECTION: Final = ("grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection")
 SERVICES: Final[Mapping[str, Any]] = {
     "KernelService": ServiceCalls,
     "EngineService": EngineCalls,
@@ -214,3 +217,47 @@ def handlers_of(name: str, service: ServiceCalls, guard: CallGuard) -> grpc.Gene
         else:
             handlers[rpc.name] = grpc.unary_unary_rpc_method_handler(guard.unary(method, call))
     return grpc.method_handlers_generic_handler(f"{PACKAGE}.{name}", handlers)
+
+
+def health_handlers(servicer: Any, guard: CallGuard) -> grpc.GenericRpcHandler:
+    async def watch(request: Any, context: Any) -> None:
+        await _require_token(guard, context)
+        async with asyncio.TaskGroup() as group:
+            watching = group.create_task(servicer.Watch(request, context))
+            await guard.stopped.wait()
+            watching.cancel()
+
+    serving = {
+        "Check": grpc.unary_unary_rpc_method_handler(
+            servicer.Check, health_pb2.HealthCheckRequest.FromString, health_pb2.HealthCheckResponse.SerializeToString
+        ),
+        "Watch": grpc.unary_stream_rpc_method_handler(
+            watch, health_pb2.HealthCheckRequest.FromString, health_pb2.HealthCheckResponse.SerializeToString
+        ),
+    }
+    return grpc.method_handlers_generic_handler(HEALTH_SERVICE, serving)
+
+
+def reflection_handlers(names: Sequence[str], guard: CallGuard) -> list[grpc.GenericRpcHandler]:
+    """The handlers of reflection: version 1 has the messages of its alpha, under another name."""
+    servicer = reflection.aio.ReflectionServicer((*names, *_REFLECTION))
+
+    async def info(requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
+        await _require_token(guard, context)
+        async for response in servicer.ServerReflectionInfo(requests, context):
+            yield response
+
+    handler = grpc.stream_stream_rpc_method_handler(
+        info,
+        reflection_pb2.ServerReflectionRequest.FromString,
+        reflection_pb2.ServerReflectionResponse.SerializeToString,
+    )
+    return [grpc.method_handlers_generic_handler(name, {"ServerReflectionInfo": handler}) for name in _REFLECTION]
+
+
+async def _require_token(guard: CallGuard, context: Any) -> None:
+    try:
+        guard.caller(context)
+    except LyraError as error:
+        ended = end_of(error, "token")
+        await context.abort(ended.code, ended.details, ended.metadata)

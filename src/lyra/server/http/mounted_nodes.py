@@ -90,7 +90,11 @@ class NodeFacts(NamedTuple):
     is_forced: bool
     direct_share: float
     compared: int
-    successes: int  # distinct inputs with which the node succeeded
+    distinct: int  # inputs that were compared, each counted once
+    accepted: int  # of them, those past the entry checks
+    successes: int  # of them, those with which the node succeeded
+    is_complete: bool  # all inputs that the node may accept were compared
+    reached: list[str]  # steps, branches and declared errors, in the order of the node
     goals: int  # steps, branches and declared errors that may be reached; 0 before the first search
     unreached: list[str]  # of them
     unreachable: dict[str, str]  # parts that no execution can reach, with the reason
@@ -124,6 +128,8 @@ def read_node(mounted: MountedNodes, node_id: str) -> NodeFacts:
     evidence = mounted.runtime.evidence(node)
     step = next_step(evidence, mounted.runtime.min_successes)
     low, high = interval(max(evidence.accepted, evidence.divergences), evidence.divergences)
+    if evidence.complete and not evidence.divergences:
+        low = high = 1.0
     plain = msgspec.to_builtins({"found": evidence.found, "changes": evidence.history}, enc_hook=to_plain)
     return NodeFacts(
         node_id=node_id,
@@ -134,7 +140,11 @@ def read_node(mounted: MountedNodes, node_id: str) -> NodeFacts:
         is_forced=evidence.forced,
         direct_share=MODES[evidence.mode].direct_of_10_000 / 10_000,
         compared=evidence.compared,
+        distinct=evidence.distinct,
+        accepted=evidence.accepted,
         successes=evidence.successes,
+        is_complete=evidence.complete,
+        reached=[goal for goal in evidence.goals if goal in evidence.reached],
         goals=len([goal for goal in evidence.goals if goal not in evidence.unreachable]),
         unreached=evidence.unreached,
         unreachable=dict(evidence.unreachable),

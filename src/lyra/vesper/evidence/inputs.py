@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from lyra.core.ids import seeded
+from lyra.core.ids import make_random
 from lyra.vesper import ir
 from lyra.vesper.expressions.functions import FUNCTIONS
 from lyra.vesper.values.types import (
@@ -264,7 +264,7 @@ class InputGenerator:
     """An endless, repeatable stream of inputs for one program."""
 
     def __init__(self, program: ir.NodeProgram, seed: int = 0) -> None:
-        self._rng = seeded(seed)
+        self._rng = make_random(seed)
         boundaries = Boundaries(program)
         self._names = tuple(declared.name for declared in program.inputs)
         self._optional = tuple(declared.name for declared in program.inputs if not declared.required)

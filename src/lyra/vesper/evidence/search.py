@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import msgspec
 
-from lyra.core.ids import seeded
+from lyra.core.ids import make_random
 from lyra.vesper import ir
 from lyra.vesper.evidence.inputs import InputGenerator, pick
 from lyra.vesper.evidence.likely_inputs import LikelyInputs, insert_pieces
@@ -72,7 +72,7 @@ class InputSearch:
         cases: Sequence[Mapping[str, Any]] = (),
         contexts: int = 1,
     ) -> None:
-        self._rng = seeded(seed)
+        self._rng = make_random(seed)
         self._is_pure, self._contexts = program.pure, contexts
         self._likely = LikelyInputs(program, cases, self._rng)
         self._random = InputGenerator(program, seed)

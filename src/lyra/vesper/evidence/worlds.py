@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from lyra.core.ids import seeded
+from lyra.core.ids import make_random
 from lyra.vesper import ir
 from lyra.vesper.effects.replay import EffectLog, EffectRecord, ReplayEffects, request_digest
 from lyra.vesper.effects.request import EffectError, EffectRequest
@@ -65,7 +65,7 @@ class RememberingWorld:
             return self._move(request)
         if not _only_reads(request):
             self.changes.append(f"{request.step} ({request.kind})")
-        rng = seeded(int(asked, 16) ^ self._seed)
+        rng = make_random(int(asked, 16) ^ self._seed)
         if rng.random() < _FAILING_SHARE:
             return None, EffectError("timeout", "simulated")
         if rng.random() < _ODD_SHARE:
@@ -105,7 +105,7 @@ def executions(program: ir.NodeProgram, seed: int, count: int = 8) -> list[Execu
     hosts = sorted({part.name for part in parts_of(program) if isinstance(part, ir.Host)})
     if not hosts and not program.ambient:
         return [Execution(now=_NOW, trace_id=f"t{seed}")]
-    rng, draw = seeded(seed), drawer(ANY, Boundaries(program))
+    rng, draw = make_random(seed), drawer(ANY, Boundaries(program))
     fields = _ambient_fields(program)
     contexts = []
     for number in range(count - 1):
@@ -246,7 +246,7 @@ class SimulatedEffects:
         self._forms = nodes.forms(program)
         self._nodes, self._seed, self._script = nodes, seed, script or {}
         self._execution, self._path, self._depth = execution, path, depth
-        self._is_calm = seeded(seed).random() < _CALM_SHARE
+        self._is_calm = make_random(seed).random() < _CALM_SHARE
         self.log = SimulatedLog()
         self.answers: dict[tuple[str, int], WorldAnswer] = {}
         self.called: list[CalledNode] = []
@@ -270,7 +270,7 @@ class SimulatedEffects:
             self.is_wrong = self.is_wrong or scripted.is_wrong
             return scripted
         key = f"{self._seed}/{request.step}/{request.call_index}".encode()
-        rng = seeded(int.from_bytes(blake2b(key, digest_size=8).digest(), "big"))
+        rng = make_random(int.from_bytes(blake2b(key, digest_size=8).digest(), "big"))
         choice = 1.0 if self._is_calm else rng.random()
         if choice < _ERROR_SHARE:
             return WorldAnswer(error=self._forms.error(request.step, request.kind, rng))

@@ -12,11 +12,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
+import msgspec
+
 from lyra.vesper.ir import Contract, NodeOutput
 from lyra.vesper.python.draft import Checks, NodeDraft, Parameter
 from lyra.vesper.python.expressions import PythonScope
-from lyra.vesper.python.kinds import names_in, parts
-from lyra.vesper.python.steps import code_field, new_function, output_type
+from lyra.vesper.python.folding import fold_answer, is_true
+from lyra.vesper.python.kinds import names_in, output_type, parts
+from lyra.vesper.python.steps import code_field, new_function
 from lyra.vesper.python.syntax import all_of, assign, attribute, call, if_, name, store
 from lyra.vesper.values.types import ANY, BOOLEAN, ValueType
 
@@ -109,7 +112,10 @@ class AnswerWriter:
     def _success_checks(
         self, fields: dict[str, str], in_invariants: dict[str, str], present: set[str]
     ) -> list[ast.stmt]:
-        program, used = self.program, self.draft.final_names()
+        program = self.program
+        postconditions = self._leave_unsettled(program.postconditions, is_success=True)
+        invariants = self._leave_unsettled(self._find_invariants(), is_success=True)
+        used = names_in((*(item for _, item in postconditions), *(item for _, item in invariants)))
         kinds = {output.name: output_type(output) for output in program.success if output.name in present}
         kinds.update({field: ANY for field in fields if field not in present})
         shared: dict[str, str] = {}
@@ -123,13 +129,30 @@ class AnswerWriter:
         statements += self._results(shared, kinds, used, ast.Constant(None))
         checks = Checks(self.parts)
         scope = self._scope({**fields, **shared}, kinds)
-        for contract in program.postconditions:
+        for _, contract in postconditions:
             broken = checks.broken("postcondition_failed", contract.text, "postcondition")
             statements += checks.contract(contract, scope, [broken])
-        for contract in program.invariants:
+        for _, contract in invariants:
             statements += self._invariant(contract, {**in_invariants, **shared}, kinds, checks, self.flow.python)
         self.draft.needs_run |= checks.uses_run
         return statements
+
+    def _leave_unsettled(self, contracts: Sequence[Contract], *, is_success: bool) -> list[tuple[Contract, Contract]]:
+        """Return the contracts that a success, or an error, does not fulfil by itself: as written, and what is left."""
+        known = {*self.draft.parameters, *(output.name for output in (*self.program.success, *self.program.error))}
+        left: list[tuple[Contract, Contract]] = []
+        for contract in contracts:
+            if contract.expression is None:
+                left.append((contract, contract))
+                continue
+            expression = fold_answer(contract.expression, known, is_success=is_success)
+            if not is_true(expression):
+                left.append((contract, msgspec.structs.replace(contract, expression=expression)))
+        return left
+
+    def _find_invariants(self) -> list[Contract]:
+        """Return the invariants that can be judged; the others were noted before the first step."""
+        return [item for item in self.program.invariants if item.expression is not None]
 
     def _scope(self, fields: dict[str, str], kinds: dict[str, ValueType]) -> PythonScope:
         draft = self.draft
@@ -178,19 +201,23 @@ class AnswerWriter:
     # ------------------------------------------------------------ errors
     def refusal(self) -> Refusal | None:
         """Return how an error is turned into the answer, if a contract has a say in it."""
-        postconditions = [item for item in self.program.postconditions if not self._is_vacuous(item)]
-        invariants = [item for item in self.program.invariants if not names_in(item.expression) & self._success_only()]
-        invariants = [item for item in invariants if item.expression is not None]
+        about_errors = [item for item in self.program.postconditions if not self._is_vacuous(item)]
+        postconditions = self._leave_unsettled(about_errors, is_success=False)
+        judged = [item for item in self._find_invariants() if not names_in(item.expression) & self._success_only()]
+        invariants = self._leave_unsettled(judged, is_success=False)
         if not postconditions and not invariants:
             return None
         function = self.draft.names.private("refused")
-        used = names_in((*postconditions, *invariants))
+        left = tuple(item for _, item in (*postconditions, *invariants))
+        used = names_in(left)
         cause = self.draft.names.fresh("problem")
-        variables = [variable for variable in self.watched if variable in names_in(tuple(invariants))]
+        variables = [
+            variable for variable in self.watched if variable in names_in(tuple(item for _, item in invariants))
+        ]
         python = {variable: self.draft.names.own(variable) for variable in variables}
         checks = Checks(self.parts)
         body = self._refusal_body(postconditions, invariants, cause, python, checks)
-        olds = {f"old({part.slot})" for part in parts((*postconditions, *invariants)) if hasattr(part, "slot")}
+        olds = {f"old({part.slot})" for part in parts(left) if hasattr(part, "slot")}
         parameters, arguments = self.draft.passed(used | olds, uses_run=checks.uses_run)
         current: list[Parameter] = [(text, self.parts.any(), None) for text in python.values()]
         arguments += [name(self.flow.python[variable]) for variable in variables]
@@ -213,20 +240,20 @@ class AnswerWriter:
 
     def _refusal_body(
         self,
-        postconditions: Sequence[Contract],
-        invariants: Sequence[Contract],
+        postconditions: Sequence[tuple[Contract, Contract]],
+        invariants: Sequence[tuple[Contract, Contract]],
         cause: str,
         python: dict[str, str],
         checks: Checks,
     ) -> list[ast.stmt]:
-        used = names_in((*postconditions, *invariants))
+        used = names_in(tuple(item for _, item in (*postconditions, *invariants)))
         error = self.draft.names.fresh("error_answer")
         statements: list[ast.stmt] = [assign(error, call(self.parts.runtime("as_error"), name(cause)))]
         declared = dict.fromkeys(
             output.name for output in (*self.program.success, *self.program.error) if output.name in used
         )
         facts = self.draft.names.fresh("fields")
-        if declared:
+        if declared or any(self._find_doubtful_fields(contract) for contract, _ in (*postconditions, *invariants)):
             arguments = name(error), ast.Constant(code_field(self.program))
             statements.append(assign(facts, call(self.parts.runtime("error_fields"), *arguments)))
         fields: dict[str, str] = {}
@@ -243,20 +270,23 @@ class AnswerWriter:
         shared: dict[str, str] = {}
         statements += self._results(shared, kinds, used, name(error))
         scope = self._scope({**fields, **shared}, kinds)
-        for contract in postconditions:
+        for contract, rest in postconditions:
             broken = checks.broken("postcondition_failed", contract.text, "postcondition")
-            written = checks.contract(contract, scope, [broken])
+            written = checks.contract(rest, scope, [broken])
             is_about_result = bool(names_in(contract.expression) & {"success", "error"})
             statements += written if is_about_result else self._where_set(contract, facts, written)
-        for contract in invariants:
-            written = self._invariant(contract, {**in_invariants, **shared}, kinds, checks, python)
+        for contract, rest in invariants:
+            written = self._invariant(rest, {**in_invariants, **shared}, kinds, checks, python)
             statements += self._where_set(contract, facts, written)
         return [*statements, ast.Return(name(error))]
 
     def _where_set(self, contract: Contract, facts: str, statements: list[ast.stmt]) -> list[ast.stmt]:
         """Return the statements where the error has the fields that a success has, too."""
-        success = {output.name for output in self.program.success}
-        both = success & {output.name for output in self.program.error}
-        doubtful = sorted((names_in(contract.expression) & both) - {*self.draft.parameters, "message"})
-        tests: list[ast.expr] = [ast.Compare(ast.Constant(field), [ast.In()], [name(facts)]) for field in doubtful]
+        fields = map(ast.Constant, self._find_doubtful_fields(contract))
+        tests: list[ast.expr] = [ast.Compare(field, [ast.In()], [name(facts)]) for field in fields]
         return [if_(all_of(tests), statements)] if tests else statements
+
+    def _find_doubtful_fields(self, contract: Contract) -> list[str]:
+        """Return the fields of a success that the contract names and an error may have or lack."""
+        both = {output.name for output in self.program.success} & {output.name for output in self.program.error}
+        return sorted((names_in(contract.expression) & both) - {*self.draft.parameters, "message"})

@@ -16,6 +16,7 @@ import msgspec
 from lyra.vesper import ir
 from lyra.vesper.python.expressions import ExpressionWriter, PythonScope
 from lyra.vesper.python.kinds import assigned, names_in, parts
+from lyra.vesper.python.layout import fits_inside
 from lyra.vesper.python.syntax import (
     ModuleParts,
     Names,
@@ -27,6 +28,7 @@ from lyra.vesper.python.syntax import (
     name,
     negated,
     raise_,
+    store,
 )
 from lyra.vesper.values.types import Nullable, ValueType
 
@@ -134,16 +136,25 @@ class Checks:
         self.uses_run |= writer.uses_run
         return tests[0] if len(tests) == 1 else ast.BoolOp(ast.And(), tests)
 
-    def contract(self, contract: ir.Contract, scope: PythonScope, failure: Sequence[ast.stmt]) -> list[ast.stmt]:
+    def contract(
+        self, contract: ir.Contract, scope: PythonScope, failure: Sequence[ast.stmt], *, in_loop: bool = False
+    ) -> list[ast.stmt]:
         """Return statements that do `failure` where the contract does not hold."""
         note = ast.Expr(call(attribute(name("run"), "unverified"), ast.Constant(contract.text)))
         if contract.expression is None:
             self.uses_run = True
             return [note]
-        return self.condition(ir.Condition(contract.text, contract.expression), scope, failure, is_contract=True)
+        check = ir.Condition(contract.text, contract.expression)
+        return self.condition(check, scope, failure, is_contract=True, in_loop=in_loop)
 
     def condition(
-        self, check: ir.Condition, scope: PythonScope, failure: Sequence[ast.stmt], *, is_contract: bool = False
+        self,
+        check: ir.Condition,
+        scope: PythonScope,
+        failure: Sequence[ast.stmt],
+        *,
+        is_contract: bool = False,
+        in_loop: bool = False,
     ) -> list[ast.stmt]:
         """Return statements that do `failure` where the condition is not true, or raises."""
         statements: list[ast.stmt] = []
@@ -152,6 +163,14 @@ class Checks:
         self.uses_run |= writer.uses_run
         if not writer.may_raise:
             return [*statements, _for_every(test, failure) or if_(negated(test), failure)]
+        if not statements and not in_loop and fits_inside(test):
+            later = ast.Lambda(ast.arguments([], [], None, [], [], None, []), test)
+            if is_contract and writer.uses_host:
+                self.uses_run = True
+                is_kept: ast.expr = call(attribute(name("run"), "holds"), later, ast.Constant(check.text))
+            else:
+                is_kept = call(self.module.runtime("holds"), later)
+            return [if_(ast.UnaryOp(ast.Not(), is_kept), failure)]
         holds = self.module.names.fresh("holds")
         handlers = []
         if is_contract and writer.uses_host:
@@ -160,7 +179,10 @@ class Checks:
             handlers.append(self._handler(self.module.runtime("Unverifiable"), assign(holds, noted)))
         errors = ast.Tuple([self.module.runtime("NodeError"), name("ArithmeticError")], ast.Load())
         handlers.append(self._handler(errors, assign(holds, ast.Constant(False))))
-        attempt = ast.Try([*statements, assign(holds, test)], handlers, [], [])
+        first: ast.stmt = assign(holds, test)
+        if isinstance(test, ast.BoolOp) and isinstance(test.values[-1], ast.Constant):
+            first = ast.AnnAssign(store(holds), name("bool"), test, 1)  # or it is a bool of one value to type checkers
+        attempt = ast.Try([*statements, first], handlers, [], [])
         return [attempt, if_(ast.UnaryOp(ast.Not(), name(holds)), failure)]
 
     @staticmethod

@@ -334,7 +334,7 @@ class EntryWriter:
                 declared.append(ast.AnnAssign(store(scope.python[variable]), self.parts.any(), ast.Constant(None), 1))
         steps = StepWriter(self.parts, self.program, scope, set())
         body = steps.steps(leading)
-        if self.program.rules:
+        if any(rule.action in ir.ANSWERING for rule in self.program.rules):
             body = steps.with_rules(body, self.program.rules, may_act=False)
         function = draft.names.private("validate_first")
         parameters, arguments = draft.passed(used, uses_run=steps.uses_run)

@@ -10,7 +10,6 @@ their own, so that contracts about the answer are in one place.
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -18,8 +17,9 @@ import msgspec
 from lyra.vesper.ir import NodeInput, NodeProgram
 from lyra.vesper.python.draft import NodeDraft
 from lyra.vesper.python.flow import EntryWriter, FlowWriter
-from lyra.vesper.python.layout import SourceComment, module_text
+from lyra.vesper.python.layout import module_text
 from lyra.vesper.python.syntax import assign, attribute, call, name
+from lyra.vesper.python.tidying import drop_unused, names_read, tidy
 from lyra.vesper.values.types import describe
 
 HEADER: Final = "# AUTO-GENERATED - DO NOT EDIT"
@@ -175,179 +175,3 @@ def wrapped(text: str, indent: str = "") -> list[str]:
         else:
             lines[-1] += " " + word
     return lines
-
-
-# Takes variables that are never read out of a generated tree.
-_ROUNDS_MAX: Final = 8  # a variable that is gone may have been the only reader of another
-
-
-def drop_unused(tree: ast.Module) -> None:
-    """Replace assignments to variables that nothing reads, and take out constants of the module."""
-    for _ in range(_ROUNDS_MAX):
-        dropper = _Dropper(names_read(tree))
-        for function in tree.body:
-            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
-                dropper.visit(function)
-        constants = [node for node in tree.body if _is_unread_constant(node, dropper.names_read)]
-        tree.body = [node for node in tree.body if node not in constants]
-        if not dropper.has_changed and not constants:
-            return
-
-
-def _is_unread_constant(node: ast.stmt, read: set[str]) -> bool:
-    return isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id not in read
-
-
-def names_read(tree: ast.Module) -> set[str]:
-    """Return all names whose value something reads."""
-    names: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-            names.add(node.id)
-        elif isinstance(node, ast.Nonlocal):
-            names.update(node.names)
-        elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
-            names.add(node.target.id)
-    return names
-
-
-class _Dropper(ast.NodeTransformer):
-    def __init__(self, names_read: set[str]) -> None:
-        self.names_read = names_read
-        self.has_changed = False
-
-    def visit_Assign(self, node: ast.Assign) -> ast.stmt | None:
-        return self._replaced(node, node.targets[0], node.value)
-
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.stmt | None:
-        return node if node.value is None else self._replaced(node, node.target, node.value)
-
-    def _replaced(self, node: ast.stmt, target: ast.expr, value: ast.expr) -> ast.stmt | None:
-        if not isinstance(target, ast.Name) or target.id in self.names_read or target.id == "_":
-            return node
-        self.has_changed = True
-        if isinstance(value, ast.Call | ast.Await):
-            return ast.Expr(value)
-        if any(isinstance(part, ast.Call | ast.Await) for part in ast.walk(value)):
-            return ast.Assign([ast.Name("_", ast.Store())], value)
-        return None
-
-
-# ---------------------------------------------------------------- tidy
-
-_TIDY_ROUNDS_MAX: Final = 8  # a parameter that is gone may have been the only reader of another
-_CHOICES: Final[dict[type[ast.cmpop], tuple[str, bool]]] = {  # the function, and whether the variable comes first
-    ast.Gt: ("min", True),
-    ast.GtE: ("min", False),
-    ast.Lt: ("max", True),
-    ast.LtE: ("max", False),
-}
-_Function = ast.FunctionDef | ast.AsyncFunctionDef
-
-
-def tidy(tree: ast.Module) -> None:
-    """Tidy a module in place."""
-    _Tidier().visit(tree)
-    for _ in range(_TIDY_ROUNDS_MAX):
-        functions = [node for node in ast.walk(tree) if isinstance(node, _Function) and node.name.startswith("_")]
-        if not sum(_drop_parameters(tree, function) for function in functions):
-            return
-
-
-class _Tidier(ast.NodeTransformer):
-    def visit_Assign(self, node: ast.Assign) -> ast.stmt | None:
-        match node:
-            case ast.Assign(targets=[ast.Name(id=target)], value=ast.Name(id=value)) if target == value:
-                return None
-        return node
-
-    def generic_visit(self, node: ast.AST) -> ast.AST:
-        super().generic_visit(node)
-        for field in ("body", "orelse"):
-            block = getattr(node, field, None)
-            if isinstance(block, list) and block:
-                block[:] = _without_needless_else(block)
-        body = getattr(node, "body", None)
-        if isinstance(body, list) and all(isinstance(item, SourceComment) for item in body):
-            body.append(ast.Pass())
-        return node
-
-    def visit_If(self, node: ast.If) -> ast.stmt:
-        self.generic_visit(node)
-        comments, rest = _parted(node.orelse)
-        match rest:
-            case [ast.If() as other] if comments:
-                other.body[:0] = comments
-                node.orelse = [other]
-        comments, rest = _parted(node.body)
-        match rest:
-            case [ast.If(orelse=[]) as inner] if not node.orelse:
-                node.test = ast.BoolOp(ast.And(), [*_joined(node.test), *_joined(inner.test)])
-                node.body = [*comments, *inner.body]
-        return _choice(node) or node
-
-
-def _without_needless_else(block: list[ast.stmt]) -> list[ast.stmt]:
-    """Return the statements; what stands in the `else` of an `if` that returns or raises stands after it."""
-    statements: list[ast.stmt] = []
-    for node in block:
-        statements.append(node)
-        if isinstance(node, ast.If) and node.orelse and isinstance(node.body[-1], ast.Return | ast.Raise):
-            statements += node.orelse
-            node.orelse = []
-    return statements
-
-
-def _parted(body: Sequence[ast.stmt]) -> tuple[list[ast.stmt], list[ast.stmt]]:
-    """Return the comments at the head of a block, and the rest."""
-    count = 0
-    while count < len(body) and isinstance(body[count], SourceComment):
-        count += 1
-    return list(body[:count]), list(body[count:])
-
-
-def _joined(test: ast.expr) -> list[ast.expr]:
-    return test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
-
-
-def _choice(node: ast.If) -> ast.stmt | None:
-    """Return the assignment that takes the smaller or the larger of two values, if this is one."""
-    _, rest = _parted(node.body)
-    match node.test, rest:
-        case (
-            ast.Compare(left=ast.Name(id=left), ops=[operator], comparators=[right]),
-            [ast.Assign(targets=[ast.Name(id=target)], value=value) as assignment],
-        ) if not node.orelse and left == target and ast.dump(right) == ast.dump(value) and type(operator) in _CHOICES:
-            function, is_first = _CHOICES[type(operator)]
-            variable: ast.expr = ast.Name(left, ast.Load())
-            values = [variable, right] if is_first else [right, variable]
-            assignment.value = ast.Call(ast.Name(function, ast.Load()), values, [])
-            return assignment
-    return None
-
-
-def _drop_parameters(tree: ast.Module, function: _Function) -> bool:
-    """Take parameters that a private function does not read out of it and out of its calls; whether there were any."""
-    names = {node.id for statement in function.body for node in ast.walk(statement) if isinstance(node, ast.Name)}
-    parameters = function.args.args
-    unread = [index for index, parameter in enumerate(parameters) if parameter.arg not in names]
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _is_named(node.func, function.name)]
-    mentions = [node for node in ast.walk(tree) if _is_named(node, function.name)]
-    may_change = len(mentions) == len(calls) and not function.args.defaults and not function.args.kwonlyargs
-    if not unread or not may_change or not all(_can_spare(item, unread, len(parameters)) for item in calls):
-        return False
-    for index in reversed(unread):
-        del parameters[index]
-        for item in calls:
-            del item.args[index]
-    return True
-
-
-def _is_named(node: ast.AST, text: str) -> bool:
-    return isinstance(node, ast.Name) and node.id == text
-
-
-def _can_spare(node: ast.Call, places: list[int], count: int) -> bool:
-    """Return whether a call gives all arguments by place, and those at these places need no evaluation."""
-    is_positional = not node.keywords and len(node.args) == count
-    return is_positional and all(isinstance(node.args[place], ast.Name | ast.Constant) for place in places)

@@ -259,6 +259,43 @@ def _aggregate_kind(node: ir.Aggregate, known: Known) -> ValueType:
     return ANY
 
 
+def output_type(output: ir.NodeOutput) -> ValueType:
+    is_plain = output.required or isinstance(output.type, Nullable)
+    return output.type if is_plain else Nullable(output.type)
+
+
+def fits(kind: ValueType, declared: ValueType) -> bool:
+    """Return whether values of the one type surely are values of the other as they stand."""
+    while isinstance(declared, Nullable):
+        declared = declared.type
+    if is_decimal(kind) and isinstance(declared, DecimalType):
+        return declared.scale is None or kind == declared
+    if kind == declared:
+        return declared != ANY and not any(isinstance(part, DecimalType) or part == ANY for part in _types(declared))
+    return (
+        isinstance(kind, EnumType) and not isinstance(declared, EnumType) and getattr(declared, "kind", "") == "string"
+    )
+
+
+def is_word_of(value: object, declared: ValueType) -> bool:
+    """Return whether a value is a word of an enum."""
+    while isinstance(declared, Nullable):
+        declared = declared.type
+    return isinstance(declared, EnumType) and value in declared.values
+
+
+def _types(kind: ValueType) -> list[ValueType]:
+    """Return the type and the types inside it."""
+    inside: list[ValueType] = []
+    for field in kind.__struct_fields__:
+        value = getattr(kind, field)
+        inside += _types(value) if isinstance(value, ValueType) else []
+    if isinstance(kind, RecordType):
+        for record_field in kind.fields:
+            inside += _types(record_field.type)
+    return [kind, *inside]
+
+
 def inner_steps(step: ir.Step) -> list[tuple[ir.Step, ...]]:
     """Return the sequences of steps inside a step."""
     match step:

@@ -14,6 +14,8 @@ from typing import Final
 LINE_MAX: Final = 120
 IMPORT_MAX: Final = 88  # a longer import has a line for each name: sorters leave that as it is at any line length
 _INDENT: Final = "    "
+_INSIDE_MAX: Final = 80
+_GROUPED_FROM: Final = 10_000  # longer integers are written with underscores
 
 _OPERATORS: Final[dict[type[ast.AST], str]] = {
     ast.Add: "+",
@@ -95,6 +97,8 @@ def _flat(node: ast.expr) -> str:
     match node:
         case ast.Constant(value=str() as text):
             return string_literal(text)
+        case ast.Constant(value=int() as number) if abs(number) >= _GROUPED_FROM:
+            return f"{number:_}"
         case ast.Constant():
             return repr(node.value)
         case ast.Name():
@@ -188,6 +192,11 @@ def _f_string(node: ast.JoinedStr) -> str:
             assert isinstance(part, ast.FormattedValue)
             parts.append("{" + _flat(part.value) + "}")
     return f"f{quote}{''.join(parts)}{quote}"
+
+
+def fits_inside(node: ast.expr) -> bool:
+    """Return whether the expression stands on one line also where it is far inside other blocks."""
+    return len(_flat(node)) <= _INSIDE_MAX
 
 
 # ------------------------------------------------------------ expressions on several lines

@@ -47,6 +47,7 @@ __all__ = [
     "error_fields",
     "error_object",
     "has_rows",
+    "holds",
     "incomplete",
     "invalid_transition",
     "loop_limit",
@@ -126,6 +127,14 @@ def written_if_present(coerce: Coercer, value: Any, where: str) -> Any:
 def without_absent(outputs: dict[str, Any]) -> dict[str, Any]:
     """Return the outputs that have a value."""
     return {name: value for name, value in outputs.items() if value is not ABSENT}
+
+
+def holds(condition: Callable[[], bool]) -> bool:
+    """Return whether a condition is true; one that raises is not."""
+    try:
+        return condition()
+    except (NodeError, ArithmeticError):
+        return False
 
 
 def accepted(coerce: Coercer, value: Any, where: str) -> Any:
@@ -270,6 +279,15 @@ class NodeRun:
             self.unverifiable.append(text)
         return True
 
+    def holds(self, condition: Callable[[], bool], text: str) -> bool:
+        """Return whether a contract is true. One about what the context lacks is noted and stops nothing."""
+        try:
+            return condition()
+        except Unverifiable:
+            return self.unverified(text)
+        except (NodeError, ArithmeticError):
+            return False
+
     def check_time(self) -> None:
         if self.execution.monotonic() > self._deadline:
             raise NodeError("timeout", "the node takes more time than it may")
@@ -304,7 +322,7 @@ class NodeRun:
         except NodeError:
             raise
         except Exception as error:
-            raise NodeError("type_error", f"the predicate {name!r} failed: {type(error).__name__}") from error
+            raise NodeError("type_error", f"the predicate {name} failed: {type(error).__name__}") from error
 
     # ------------------------------------------------------------ effects
     async def perform(

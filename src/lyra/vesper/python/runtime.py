@@ -129,6 +129,7 @@ from lyra.vesper.python.running import (
     error_fields,
     error_object,
     has_rows,
+    holds,
     incomplete,
     invalid_transition,
     loop_limit,

@@ -15,10 +15,10 @@ from lyra.vesper.charges import is_charged
 from lyra.vesper.effects.request import retry_of
 from lyra.vesper.python.draft import Checks
 from lyra.vesper.python.expressions import ExpressionWriter, PythonScope
-from lyra.vesper.python.kinds import assigned, interval_of, is_decimal, names_in, parts
+from lyra.vesper.python.kinds import assigned, fits, interval_of, is_decimal, is_word_of, names_in, output_type, parts
 from lyra.vesper.python.layout import SourceComment
 from lyra.vesper.python.syntax import ModuleParts, all_of, assign, attribute, call, if_, name, negated, raise_, store
-from lyra.vesper.values.types import ANY, INTEGER, Array, DecimalType, EnumType, Nullable, RecordType, ValueType
+from lyra.vesper.values.types import ANY, INTEGER, Array, Nullable, RecordType, ValueType
 
 
 def acts_outside(steps: object) -> bool:
@@ -292,7 +292,7 @@ class StepWriter:
         self, statements: list[ast.stmt], values: dict[str, ast.expr], kinds: dict[str, ValueType]
     ) -> list[tuple[ir.NodeOutput, ast.expr]]:
         declared = [output for output in self.program.success if output.name in values]
-        if any(not _fits(kinds[output.name], output_type(output)) for output in declared):
+        if any(not fits(kinds[output.name], output_type(output)) for output in declared):
             for field, value in values.items():
                 if not _is_settled(value):
                     variable = self.module.names.own(field)
@@ -338,7 +338,7 @@ class StepWriter:
             self.may_raise = True
             coercer = self.module.coercer(declared, is_output=True)
             return call(self.module.runtime("written_if_present"), coercer, value, ast.Constant(where))
-        if _fits(kind, declared):
+        if fits(kind, declared) or (isinstance(value, ast.Constant) and is_word_of(value.value, declared)):
             if not is_decimal(kind):
                 return value
             self.may_raise = True
@@ -473,32 +473,34 @@ class StepWriter:
         writer = self.writer(statements)
         entity, source, target = writer.operands(step.entity, step.source, step.target)
         self.done(writer)
-        start, end = self.module.names.fresh("source"), self.module.names.fresh("target")
-        statements += [assign(start, source), assign(end, target)]
         machine = next((machine for machine in self.program.machines if machine.name == step.machine), None)
-        refuse = raise_(
-            call(self.module.runtime("invalid_transition"), ast.Constant(step.machine), name(start), name(end))
-        )
         moves = () if machine is None else machine.moves
-        edges: list[ast.expr] = [
-            ast.Tuple([ast.Constant(here), ast.Constant(there)], ast.Load()) for here, there, _ in moves
-        ]
-        edge = ast.Tuple([name(start), name(end)], ast.Load())
-        statements.append(if_(ast.Compare(edge, [ast.NotIn()], [ast.List(edges, ast.Load())]), [refuse]))
+        pair = _read_words(source, target)
+        move = next((move for move in moves if move[:2] == pair), None)
+        if move is None:
+            start, end = self.module.names.fresh("source"), self.module.names.fresh("target")
+            statements += [assign(start, source), assign(end, target)]
+            source, target = name(start), name(end)
+        refuse = raise_(call(self.module.runtime("invalid_transition"), ast.Constant(step.machine), source, target))
+        edge = ast.Tuple([source, target], ast.Load())
+        if move is None:
+            edges: list[ast.expr] = [_make_pair(here, there) for here, there, _ in moves]
+            statements.append(if_(ast.Compare(edge, [ast.NotIn()], [ast.List(edges, ast.Load())]), [refuse]))
         if step.checks:
             test = self.checks.all_true(step.checks, self.scope, statements, in_loop=self._in_loop)
             statements.append(if_(negated(test), [refuse]))
-        for here, there, check in moves:
+        for here, there, check in moves if move is None else [other for other in moves if other[:2] == pair]:
             if check is not None:
-                pair = ast.Tuple([ast.Constant(here), ast.Constant(there)], ast.Load())
-                is_edge = ast.Compare(edge, [ast.Eq()], [pair])
-                guard = self.writer(None).condition(check.expression)
-                statements.append(if_(ast.BoolOp(ast.And(), [is_edge, ast.UnaryOp(ast.Not(), guard)]), [refuse]))
+                is_refused: ast.expr = ast.UnaryOp(ast.Not(), self.writer(None).condition(check.expression))
+                if move is None:
+                    is_edge = ast.Compare(edge, [ast.Eq()], [_make_pair(here, there)])
+                    is_refused = ast.BoolOp(ast.And(), [is_edge, is_refused])
+                statements.append(if_(is_refused, [refuse]))
         payload: dict[str, ast.expr] = {
             "machine": ast.Constant(step.machine),
             "entity": entity,
-            "from": name(start),
-            "to": name(end),
+            "from": source,
+            "to": target,
         }
         if machine is not None:
             payload["initial"] = ast.Constant(machine.initial)
@@ -515,13 +517,15 @@ class StepWriter:
         fields = {output.name for output in (*self.program.success, *self.program.error)}
         later = {"success", "error", *(fields - set(assigned(self.program.steps)))}
         for contract in () if self._in_compensation else self.program.invariants:
+            if contract.expression is None:
+                continue  # noted before the first step
             names = names_in(contract.expression)
             if names & (later - {item.name for item in self.program.inputs}):
                 continue  # it is about the answer
             broken = [self.checks.broken("invariant_failed", contract.text, "invariant")]
             waiting = sorted(names & self.flow.absent)
             scope = PythonScope(self.flow.python, self.flow.kinds)
-            check = self.checks.contract(contract, scope, broken)
+            check = self.checks.contract(contract, scope, broken, in_loop=self._in_loop)
             if waiting:
                 tests: list[ast.expr] = [
                     ast.Compare(name(self.flow.python[text]), [ast.IsNot()], [self.module.runtime("ABSENT")])
@@ -636,34 +640,16 @@ def never_ends(body: Sequence[ast.stmt]) -> bool:
     return False
 
 
-def output_type(output: ir.NodeOutput) -> ValueType:
-    is_plain = output.required or isinstance(output.type, Nullable)
-    return output.type if is_plain else Nullable(output.type)
+def _make_pair(first: str, second: str) -> ast.expr:
+    return ast.Tuple([ast.Constant(first), ast.Constant(second)], ast.Load())
 
 
-def _fits(kind: ValueType, declared: ValueType) -> bool:
-    """Return whether values of the one type surely are values of the other as they stand."""
-    if isinstance(declared, Nullable):
-        declared = declared.type
-    if is_decimal(kind) and isinstance(declared, DecimalType):
-        return declared.scale is None or kind == declared
-    if kind == declared:
-        return declared != ANY and not any(isinstance(part, DecimalType) or part == ANY for part in _types(declared))
-    return (
-        isinstance(kind, EnumType) and not isinstance(declared, EnumType) and getattr(declared, "kind", "") == "string"
-    )
-
-
-def _types(kind: ValueType) -> list[ValueType]:
-    """Return the type and the types inside it."""
-    inside: list[ValueType] = []
-    for field in kind.__struct_fields__:
-        value = getattr(kind, field)
-        inside += _types(value) if isinstance(value, ValueType) else []
-    if isinstance(kind, RecordType):
-        for record_field in kind.fields:
-            inside += _types(record_field.type)
-    return [kind, *inside]
+def _read_words(first: ast.expr, second: ast.expr) -> tuple[str, str] | None:
+    """Return the texts of two literals."""
+    match first, second:
+        case ast.Constant(value=str() as left), ast.Constant(value=str() as right):
+            return left, right
+    return None
 
 
 def new_function(

@@ -91,6 +91,8 @@ def negated(test: ast.expr) -> ast.expr:
         return ast.Compare(test.left, [_OPPOSITES[type(test.ops[0])]()], test.comparators)
     if isinstance(test, ast.Constant) and isinstance(test.value, bool):
         return ast.Constant(not test.value)
+    if isinstance(test, ast.BoolOp) and all(isinstance(value, ast.Compare | ast.UnaryOp) for value in test.values):
+        return ast.BoolOp(ast.Or() if isinstance(test.op, ast.And) else ast.And(), [negated(v) for v in test.values])
     return ast.UnaryOp(ast.Not(), test)
 
 
@@ -220,6 +222,8 @@ class ModuleParts:
                 return self._coercer_constant("scaled", call(maker, ast.Constant(kind.scale)))
             case EnumType():
                 return self._coercer_constant("enum", call(self.runtime("enum_of"), *map(ast.Constant, kind.values)))
+            case Nullable(type=Nullable() as inner_kind):
+                return self.coercer(inner_kind, is_output=is_output)
             case Nullable():
                 inner = self.coercer(kind.type, is_output=is_output)
                 return self._coercer_constant("nullable", call(self.runtime("nullable"), inner))

@@ -49,13 +49,10 @@ def _head(call: HttpCall, facts: NodeFacts) -> Html:
     rows: list[tuple[str, Child]] = [
         ("Mode", mode_words(facts)),
         ("Traffic", traffic_bar(facts)),
-        (
-            "Confidence",
-            f"{facts.low * 100:.4f} % to {facts.high * 100:.4f} %" if facts.compared else "nothing compared",
-        ),
+        ("Confidence", _confidence_words(facts)),
         ("Reach", _reach_words(facts) + " steps, branches and errors" if facts.goals else "not searched"),
-        ("Successes", f"{facts.successes:,}"),
-        ("Compared", f"{facts.compared:,}"),
+        ("Successes", f"{facts.successes:,} of {facts.accepted:,} accepted inputs" if facts.accepted else "none"),
+        ("Compared", f"{facts.compared:,}" + (f", {facts.distinct:,} distinct inputs" if facts.distinct else "")),
         ("Divergences", _divergence_words(facts)),
         ("Executions", executions),
         ("Errors", f"{facts.errors:,}"),
@@ -66,6 +63,14 @@ def _head(call: HttpCall, facts: NodeFacts) -> Html:
         facts_row(rows),
         tag("p", f"{facts.mode}: {MODE_WORDS[facts.mode]}.", class_="note"),
     )
+
+
+def _confidence_words(facts: NodeFacts) -> str:
+    if not facts.compared:
+        return "nothing compared"
+    if facts.is_complete and not facts.divergences:
+        return "100 %: all inputs that the node takes were compared"
+    return f"{facts.low * 100:.4f} % to {facts.high * 100:.4f} %"
 
 
 # ---------------------------------------------------------------- buttons
@@ -124,7 +129,7 @@ def _reach_words(facts: NodeFacts) -> str:
 
 
 def _reach(facts: NodeFacts) -> Html:
-    """Name what no comparison has reached, and what none can."""
+    """Name what the comparisons have reached, what they have not, and what none can."""
     rows = [
         TableRow(name, (tag("code", name), "not reached yet: add a test case that leads there"))
         for name in facts.unreached
@@ -132,10 +137,18 @@ def _reach(facts: NodeFacts) -> Html:
     rows += [TableRow(name, (tag("code", name), why)) for name, why in sorted(facts.unreachable.items())]
     if not facts.goals:
         return empty("Which steps, branches and errors the comparisons reached.", "vesper verify NODE.vsp")
-    if not rows:
-        words = f"The comparisons reached all {facts.goals:,} steps, branches and declared errors."
-        return join(tag("h2", "Reach"), tag("p", words, class_="note"))
-    return join(tag("h2", "Reach"), table("What the comparisons have not reached", ("Part", "Why"), rows))
+    head = tag("h2", "Reach")
+    words = tag(
+        "p", f"The comparisons reached {_reach_words(facts)} steps, branches and declared errors.", class_="note"
+    )
+    missing = table("What the comparisons have not reached", ("Part", "Why"), rows) if rows else None
+    names = tag("ul", *(tag("li", tag("code", name)) for name in facts.reached), class_="reached")
+    return join(
+        head,
+        words,
+        missing,
+        tag("details", tag("summary", "What they have reached"), names, class_="card", data_key="reached"),
+    )
 
 
 def _divergence_words(facts: NodeFacts) -> str:

@@ -18,7 +18,10 @@ from lyra.server.identity import Caller
 class NodeView(msgspec.Struct, kw_only=True):
     """A node and what is known about it; `confidence` is the share of agreement that is at least likely, 0 below a
     minimum of comparisons, and `confidence_low` and `confidence_high` are its interval. `direct_share` is the share of
-    executions that the direct path answers. `next_mode` is the mode above, `lack` why the evidence does not allow it
+    executions that the direct path answers. `distinct` inputs were compared, of which `accepted` came past the entry
+    checks and `successes` succeeded; `complete` says that there are no others. `reached` and `unreached` name steps,
+    branches and declared errors, both empty before `vesper verify`; `unreachable` has those that no execution can
+    reach, with the reason. `next_mode` is the mode above, `lack` why the evidence does not allow it
     ("" where it does), `rollback_mode` the one that a rollback leads to."""
 
     node_id: str
@@ -35,6 +38,13 @@ class NodeView(msgspec.Struct, kw_only=True):
     lack: str
     rollback_mode: str | None
     compared: int
+    distinct: int
+    accepted: int
+    successes: int
+    complete: bool
+    reached: list[str]
+    unreached: list[str]
+    unreachable: dict[str, str]
     divergences: int
     blocked: bool
     executions: dict[str, int]
@@ -95,6 +105,13 @@ def _fields(facts: NodeFacts) -> dict[str, Any]:
         "lack": facts.lack,
         "rollback_mode": facts.rollback_mode,
         "compared": facts.compared,
+        "distinct": facts.distinct,
+        "accepted": facts.accepted,
+        "successes": facts.successes,
+        "complete": facts.is_complete,
+        "reached": facts.reached,
+        "unreached": facts.unreached,
+        "unreachable": facts.unreachable,
         "divergences": facts.divergences,
         "blocked": facts.is_blocked,
         "executions": facts.executions,
