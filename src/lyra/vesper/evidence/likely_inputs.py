@@ -95,7 +95,7 @@ class LikelyInputs:
         size = count // _ROWS_OF_VALUE if len(inputs) > 1 else count  # one input alone would repeat itself
         columns = []
         for declared in inputs:
-            values = self._new_values(declared.name, self._draws[declared.name][which], size)
+            values = self._draw_new_values(declared.name, self._draws[declared.name][which], size)
             columns.append(rng.choices(values, k=count) if size < count else values)
         names = [declared.name for declared in inputs]
         rows = [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
@@ -106,7 +106,7 @@ class LikelyInputs:
                         del row[declared.name]
         return rows
 
-    def _new_values(self, name: str, draw: Draw, count: int) -> list[Any]:
+    def _draw_new_values(self, name: str, draw: Draw, count: int) -> list[Any]:
         """Return values of an input; most that were drawn before are drawn again, so that small numbers and boundaries,
         which are drawn often, do not make the same rows over and over."""
         rng, known = self._rng, self._drawn[name]
@@ -365,7 +365,7 @@ def pattern_drawer(pattern: str) -> Callable[[Random], str | None] | None:
         compile_pattern(pattern)
     except BadPattern:
         return None
-    draw_row = _pattern_row(parser.parse(pattern))
+    draw_row = _compile_row(parser.parse(pattern))
 
     def draw(rng: Random) -> str | None:
         characters: list[str] = []
@@ -381,9 +381,9 @@ def pattern_drawer(pattern: str) -> Callable[[Random], str | None] | None:
 _DrawPart = Callable[[Random, list[str]], None]  # adds the characters of a part of a pattern
 
 
-def _pattern_row(items: Any) -> _DrawPart:
+def _compile_row(items: Any) -> _DrawPart:
     """Return a function that draws the parts of a parsed pattern, one behind the other."""
-    parts = [draw for draw in (_pattern_part(str(kind), value) for kind, value in items) if draw is not None]
+    parts = [draw for draw in (_compile_part(str(kind), value) for kind, value in items) if draw is not None]
 
     def draw_row(rng: Random, characters: list[str]) -> None:
         for draw in parts:
@@ -392,28 +392,28 @@ def _pattern_row(items: Any) -> _DrawPart:
     return parts[0] if len(parts) == 1 else draw_row
 
 
-def _pattern_part(kind: str, value: Any) -> _DrawPart | None:
+def _compile_part(kind: str, value: Any) -> _DrawPart | None:
     match kind:
         case "LITERAL":
-            return _pattern_character([chr(value)])
+            return _compile_character([chr(value)])
         case "NOT_LITERAL":
-            return _pattern_character(_ANY_CHARACTERS.replace(chr(value), ""))
+            return _compile_character(_ANY_CHARACTERS.replace(chr(value), ""))
         case "ANY":
-            return _pattern_character(_ANY_CHARACTERS)
+            return _compile_character(_ANY_CHARACTERS)
         case "IN":
-            return _pattern_class([(str(name), part) for name, part in value])
+            return _compile_class([(str(name), part) for name, part in value])
         case "SUBPATTERN":
-            return _pattern_row(value[3])
+            return _compile_row(value[3])
         case "BRANCH":
-            rows = [_pattern_row(row) for row in value[1]]
+            rows = [_compile_row(row) for row in value[1]]
             return lambda rng, characters: pick(rng, rows)(rng, characters)
         case "MAX_REPEAT" | "MIN_REPEAT":
-            return _pattern_repeat(*value)
+            return _compile_repeat(*value)
     return None
 
 
-def _pattern_repeat(least: int, most: Any, items: Any) -> _DrawPart:
-    draw_row = _pattern_row(items)
+def _compile_repeat(least: int, most: Any, items: Any) -> _DrawPart:
+    draw_row = _compile_row(items)
     rounds = range(least, min(int(most), least + _MORE_ROUNDS) + 1)
 
     def draw(rng: Random, characters: list[str]) -> None:
@@ -423,7 +423,7 @@ def _pattern_repeat(least: int, most: Any, items: Any) -> _DrawPart:
     return draw
 
 
-def _pattern_character(choices: Sequence[str]) -> _DrawPart:
+def _compile_character(choices: Sequence[str]) -> _DrawPart:
     """Return a function that draws one of these characters."""
 
     def draw(rng: Random, characters: list[str]) -> None:
@@ -434,16 +434,16 @@ def _pattern_character(choices: Sequence[str]) -> _DrawPart:
     return draw
 
 
-def _pattern_class(parts: list[tuple[str, Any]]) -> _DrawPart:
+def _compile_class(parts: list[tuple[str, Any]]) -> _DrawPart:
     """Return a function that draws a character of a class such as `[a-z_]` or `[^0-9]`."""
     if parts[0][0] == "NEGATE":
         left = [char for char in _ANY_CHARACTERS if not any(_has(name, part, char) for name, part in parts[1:])]
-        return _pattern_character(left)
-    members = [_pattern_character(_characters(name, part)) for name, part in parts]
+        return _compile_character(left)
+    members = [_compile_character(_list_characters(name, part)) for name, part in parts]
     return members[0] if len(members) == 1 else lambda rng, characters: pick(rng, members)(rng, characters)
 
 
-def _characters(name: str, part: Any) -> Sequence[str]:
+def _list_characters(name: str, part: Any) -> Sequence[str]:
     if name == "LITERAL":
         return [chr(part)]
     if name == "RANGE":
