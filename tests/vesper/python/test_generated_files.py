@@ -114,7 +114,8 @@ def test_every_file_passes_the_type_checker(folder: Path, folder_of_nodes: Path,
     _run(*mypy, "--python-version", "3.11", ".", cwd=folder_of_nodes)
 
 
-def _source(file: str) -> str:
+def read_source(file: str) -> str:
+    """Return the module of a node file of this project."""
     return source(program_of(load(ROOT / file)))
 
 
@@ -122,13 +123,16 @@ def test_the_payment_node_has_at_most_two_and_a_half_lines_for_one_of_its_file()
     """The lines of the whole module, with imports and documentation, beside those of the node's file."""
     file = "tests/vesper/files/payment_handler.vsp"
     lines = len((ROOT / file).read_text(encoding="utf-8").splitlines())
-    assert len(_source(file).splitlines()) <= 2.5 * lines
+    assert len(read_source(file).splitlines()) <= 2.5 * lines
 
 
 def test_what_is_known_before_a_run_is_not_tested() -> None:
     """`success` and `error.occurred` are settled where a contract is judged, a transition between words where it is
     written; what cannot be judged is noted once."""
-    payment, order = _source("tests/vesper/files/payment_handler.vsp"), _source("examples/nodes/order_total.vsp")
+    payment, order = (
+        read_source("tests/vesper/files/payment_handler.vsp"),
+        read_source("examples/nodes/order_total.vsp"),
+    )
     for text in (payment, order):
         assert "success = " not in text
         assert "occurred" not in text.replace("error.occurred", "")

@@ -14,7 +14,7 @@ from typing import Final
 LINE_MAX: Final = 120
 IMPORT_MAX: Final = 88  # a longer import has a line for each name: sorters leave that as it is at any line length
 _INDENT: Final = "    "
-_INSIDE_MAX: Final = 80
+_INSIDE_MAX: Final = 88
 _GROUPED_FROM: Final = 10_000  # longer integers are written with underscores
 
 _OPERATORS: Final[dict[type[ast.AST], str]] = {
