@@ -314,11 +314,13 @@ _INTEGER: Final = re.compile(r"-?[0-9]{1,19}")
 FieldCoercer = tuple[str, Coercer, bool, Any]
 
 
-def record_of(name: str, *fields: FieldCoercer) -> Coercer:
-    """Return a record with these fields and no others."""
+def record_of(name: str, *fields: FieldCoercer, make: type | None = None) -> Coercer:
+    """Return a coercer to a record with these fields and no others: a dict, or an instance of a dataclass."""
     known = frozenset(field for field, _, _, _ in fields)
 
-    def to_record(value: Any, where: str) -> dict[str, Any]:
+    def to_record(value: Any, where: str) -> Any:
+        if make is not None and type(value) is make:
+            value = {field: getattr(value, field) for field in known}
         if not isinstance(value, dict):
             raise _mismatch(where, f"a record {name}", value)
         if not known.issuperset(value):
@@ -339,6 +341,6 @@ def record_of(name: str, *fields: FieldCoercer) -> Coercer:
                 raise Mismatch(f"{where} lacks the field {field!r}")
             else:
                 record[field] = default
-        return record
+        return record if make is None else make(*record.values())
 
     return to_record

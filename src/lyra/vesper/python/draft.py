@@ -18,6 +18,7 @@ from lyra.vesper.python.expressions import ExpressionWriter, PythonScope
 from lyra.vesper.python.folding import KnownFacts
 from lyra.vesper.python.kinds import assigned, names_in, parts
 from lyra.vesper.python.layout import fits_inside
+from lyra.vesper.python.records import find_records, replace_record
 from lyra.vesper.python.syntax import (
     ModuleParts,
     Names,
@@ -49,6 +50,8 @@ class NodeDraft:
         self.is_async = not program.pure
         self.parameters = {declared.name: self.names.own(declared.name) for declared in program.inputs}
         self.kinds = {declared.name: input_type(declared) for declared in program.inputs}
+        for text, record in ({} if is_watched else find_records(program)).items():
+            self.kinds[text] = replace_record(self.kinds[text], record, self.parts.dataclass(record))
         self.entry = PythonScope(self.parameters, self.kinds)
         self.olds: dict[str, str] = {}
         own = set(assigned((*program.steps, *compensations(program))))

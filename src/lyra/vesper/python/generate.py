@@ -61,7 +61,7 @@ class _ModuleGenerator:
         function = self._public_function(body)
         origin = f"Generated from the node {self.program.node_id}."
         doc = ast.Expr(ast.Constant("\n".join([*wrapped(self.program.intent), "", origin])))
-        tree = ast.Module([doc, *self.parts.constants, *self.draft.helpers, function], [])
+        tree = ast.Module([doc, *self.parts.classes.values(), *self.parts.constants, *self.draft.helpers, function], [])
         drop_unused(tree)
         if not self.is_watched:
             tidy(tree)

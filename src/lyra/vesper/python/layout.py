@@ -374,6 +374,8 @@ def _statement(node: ast.stmt, indent: str) -> list[str]:
             return [indent + type(node).__name__.lower()]
         case ast.Assign():
             return _laid_out(f"{_flat(node.targets[0])} = ", node.value, "", indent)
+        case ast.AnnAssign(value=None):
+            return [f"{indent}{_flat(node.target)}: {_flat(node.annotation)}"]
         case ast.AnnAssign():
             assert node.value is not None
             return _laid_out(f"{_flat(node.target)}: {_flat(node.annotation)} = ", node.value, "", indent)
@@ -399,6 +401,10 @@ def _statement(node: ast.stmt, indent: str) -> list[str]:
             return _try_lines(node, indent)
         case ast.FunctionDef() | ast.AsyncFunctionDef():
             return _function_lines(node, indent)
+        case ast.ClassDef():
+            decorators = [f"{indent}@{_flat(decorator)}" for decorator in node.decorator_list]
+            doc, *fields = _body(node.body, indent)
+            return [*decorators, f"{indent}class {node.name}:", doc, "", *fields]
         case ast.ImportFrom():
             return _import_lines(node)
     raise AssertionError(ast.dump(node))
@@ -500,7 +506,7 @@ def module_text(header: Sequence[str], module: ast.Module) -> str:
 
 
 def _gap(previous: ast.stmt | None, node: ast.stmt) -> int:
-    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
     if previous is None:
         return 0
     if isinstance(node, functions) or isinstance(previous, functions):
