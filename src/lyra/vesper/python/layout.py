@@ -249,6 +249,9 @@ def _bracketed(opening: str, node: ast.expr, closing: str, indent: str) -> list[
 
 
 def _comprehension_lines(node: ast.ListComp | ast.GeneratorExp, indent: str) -> list[str]:
+    line = indent + " ".join(_comprehension(node))
+    if _fits(line):
+        return [line]
     lines = _laid_out("", node.elt, "", indent, is_bracketed=True)
     for loop in node.generators:
         lines += _laid_out(f"for {_flat(loop.target)} in ", loop.iter, "", indent, is_bracketed=True)
