@@ -100,7 +100,7 @@ def _core(text: str, piece: str) -> Timing:
     place = Position(text.count("\n") // 2, 0)
     with Stopwatch(1) as watch:
         document.apply(TextChange(piece, place, place))
-        project.changed()
+        project.forget_derived()
         known = project.analysis(document.path)
         assert known is not None
         diagnose(known)

@@ -108,7 +108,7 @@ from lyra.vega.values.operators import (
     store,
     subtract,
 )
-from lyra.vega.values.values import UNSET, WORK, Cell, Closure, Err, Fault, Ok, Stream, checked, equal, render
+from lyra.vega.values.values import UNSET, WORK, Cell, Closure, Err, Fault, Ok, Stream, check_int, equal, render
 
 _PURE_DEPTH_MAX: Final = VEGA_DEPTH_MAX - 2_000  # generated code does not count its depth and nests at most that deep
 SMALL_INT_MAX: Final = 0x3FFFFFFF  # one digit of a Python int
@@ -153,7 +153,7 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
                     y = r[c]
                     if type(x) is integer is type(y):
                         x = x + y
-                        r[a] = x if x < SMALL_INT_MAX and x > -SMALL_INT_MAX else checked(x)
+                        r[a] = x if x < SMALL_INT_MAX and x > -SMALL_INT_MAX else check_int(x)
                     elif a == b and type(x) is text is type(y) and len(x) + len(y) <= VEGA_STRING_CHARS_MAX:
                         r[a] = None  # the only reference is `x` now, so Python extends the text in place
                         x = x + y
@@ -184,7 +184,7 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
                     x = r[b]
                     if type(x) is integer:
                         x = x - c
-                        r[a] = x if x > -SMALL_INT_MAX else checked(x)
+                        r[a] = x if x > -SMALL_INT_MAX else check_int(x)
                     else:
                         r[a] = subtract(x, c)
                 elif op == OP_RETURN:
@@ -207,7 +207,7 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
                     x = r[b]
                     if type(x) is integer:
                         x = x + c
-                        r[a] = x if x < SMALL_INT_MAX else checked(x)
+                        r[a] = x if x < SMALL_INT_MAX else check_int(x)
                     else:
                         r[a] = add(x, c)
                 elif op == OP_MOVE:
@@ -286,7 +286,7 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
                                 ticks, work.units = ticks - work.units, 0
                             continue
                         fiber.destination = a
-                        effect = rare_instructions.plain_send(r[b], r[c])
+                        effect = rare_instructions.make_simple_send(r[b], r[c])
                         break
                     elif op == OP_SPAWN:
                         x = fiber.linked.spawn
@@ -372,7 +372,7 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
                     y = r[c]
                     if type(x) is integer is type(y):
                         x = x - y
-                        r[a] = x if x < SMALL_INT_MAX and x > -SMALL_INT_MAX else checked(x)
+                        r[a] = x if x < SMALL_INT_MAX and x > -SMALL_INT_MAX else check_int(x)
                     else:
                         r[a] = subtract(x, y)
                 elif op == OP_UNLESS_EQ:
@@ -391,7 +391,7 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
                     y = r[c]
                     if type(x) is integer is type(y):
                         x = x * y
-                        r[a] = x if x < SMALL_INT_MAX and x > -SMALL_INT_MAX else checked(x)
+                        r[a] = x if x < SMALL_INT_MAX and x > -SMALL_INT_MAX else check_int(x)
                     else:
                         r[a] = multiply(x, y)
                 elif op < OP_ADD:  # moving values
@@ -472,7 +472,7 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
                         elif x is not False:  # LOOP_IF may see anything
                             raise not_bool(x)
                     elif op == OP_JOIN:
-                        r[a] = rare_instructions.joined(r[b : b + c])
+                        r[a] = rare_instructions.join_parts(r[b : b + c])
                         if work.units:
                             ticks, work.units = ticks - work.units, 0
                     elif op == OP_DIV:
@@ -514,7 +514,7 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
                         raise wrong_count(y, c)
                     stack = (stack, f, pc, r, a)
                     depth += 1
-                    r, f = rare_instructions.called(y, r, b + 1, c, x.captured), y
+                    r, f = rare_instructions.fill_registers(y, r, b + 1, c, x.captured), y
                     code = f.code
                     pc = 0
                     ticks -= 1
@@ -581,7 +581,7 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
                     if type(x) is not Closure:
                         raise not_callable(x)
                     y = functions[x.function]
-                    x = rare_instructions.called_named(y, r, b + 1, f.constants[c][1:], x.captured)
+                    x = rare_instructions.fill_named_registers(y, r, b + 1, f.constants[c][1:], x.captured)
                     stack = (stack, f, pc, r, a)
                     depth += 1
                     r, f = x, y

@@ -65,7 +65,7 @@ def on_first_use(package: str, homes: dict[str, str]) -> "Callable[[str], Any]":
     return look_up
 
 
-def renamed(package: str, name: str) -> "Any":
+def look_up_renamed(package: str, name: str) -> "Any":
     """The object of a package that once had this name: the body of the package's `__getattr__`."""
     today = RENAMED[package].get(name)
     if today is None:

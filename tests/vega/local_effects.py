@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lyra.core.budgets.money import Money
 from lyra.vega.machine.fiber import Fiber
-from lyra.vega.values.values import STREAM_IS_OVER, ErrorValue, Fault, Future, Process, Span, Stream, copied, render
+from lyra.vega.values.values import STREAM_IS_OVER, ErrorValue, Fault, Future, Process, Span, Stream, copy_value, render
 
 if TYPE_CHECKING:
     from tests.vega.local_host import LocalHost
@@ -41,7 +41,7 @@ def _spawn(
             fiber.throw(fault.name, fault.text)
             return
         if supervision is not None:
-            child.restart = (*copied([what, arguments]), supervision)
+            child.restart = (*copy_value([what, arguments]), supervision)
     elif kind == "supervisor":
         child = host.add(None)
         for child_name, child_kind, _, child_what, child_arguments in what["children"]:
@@ -62,7 +62,7 @@ def _start_child(
 ) -> None:
     if kind == "function":
         child = host.add(fiber.child(what, arguments))
-        child.restart = (*copied([what, arguments]), settings)
+        child.restart = (*copy_value([what, arguments]), settings)
         host.names[name] = child.pid
 
 
@@ -257,7 +257,7 @@ def _parallel_call(
     child = host.add(fiber.child(function, arguments))
 
     def end(value: Any, error: ErrorValue | None) -> None:
-        group.results[place] = copied(value)
+        group.results[place] = copy_value(value)
         group.errors[place] = error
         group.left -= 1
         if group.waiter is not None and not group.left:

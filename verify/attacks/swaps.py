@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from lyra.core.ids import seeded
+from lyra.core.ids import make_random
 from lyra.errors import CapabilityDenied
 from lyra.sandbox.paths import Beneath, true_path
 
@@ -112,7 +112,7 @@ def _swap_for_ever(root: Path, counter: mmap.mmap) -> None:
 
 
 def _open_many(root: Path, count: int, seed: int, report: Report) -> None:
-    random = seeded(seed)
+    random = make_random(seed)
     inside = os.path.realpath(root / "inside")
     with Beneath(inside) as kernel, Beneath(inside, by_kernel=False) as walk:
         for turn in range(count):

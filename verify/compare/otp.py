@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from lyra.core.ids import ProcessRandom, seeded
+from lyra.core.ids import ProcessRandom, make_random
 from lyra.errors import ConfigError, InvalidTransition, LyraError, NameTaken, NoSuchProcess, ProcessError
 from lyra.kernel import Child, Kernel, SupervisorHandle
 
@@ -94,7 +94,7 @@ class Difference(NamedTuple):
 
 # ---------------------------------------------------------------------- traces
 def make_trace(seed: int) -> Trace:
-    rng = seeded(seed)
+    rng = make_random(seed)
     auto = rng.choice(_AUTO)
     children = tuple(_child(rng, letter, auto, wild=False) for letter in _IDS[: rng.randint(2, 5)])
     if rng.random() < 0.3:

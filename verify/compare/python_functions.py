@@ -13,7 +13,7 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import Any, Final
 
-from lyra.core.ids import seeded
+from lyra.core.ids import make_random
 
 __all__ = ["PROCESSES", "luck_of", "program_of", "source_of"]
 
@@ -21,7 +21,7 @@ PROCESSES: Final = 3
 
 
 def luck_of(text: str) -> Any:
-    return seeded(int.from_bytes(blake2b(text.encode(), digest_size=8).digest()))
+    return make_random(int.from_bytes(blake2b(text.encode(), digest_size=8).digest()))
 
 
 def source_of(seed: int) -> str:

@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
-from lyra.core.ids import ProcessRandom, seeded
+from lyra.core.ids import ProcessRandom, make_random
 from lyra.kernel.kernel import Kernel
 from lyra.models.client import LLMClient
 from lyra.models.provider import Request
@@ -100,7 +100,7 @@ _TIMEOUT_S: Final = 5
 
 def calls(seed: int) -> tuple[str, int]:
     """One agent, its calls one after the other, and what each has to come to."""
-    rng = seeded(seed)
+    rng = make_random(seed)
     strategy = rng.choice(["restart", "restart", "restart", "stop", "escalate"])
     most, window_s, pause_s = rng.randrange(4), rng.choice([7, 61]), rng.choice([0, 0, 2])
     tries, memory = rng.choice([1, 2, 3]), rng.choice(["none", "conversation"])
@@ -190,7 +190,7 @@ def _outcome(kind: str, tries: int) -> str:
 
 def tree(seed: int) -> tuple[str, int]:
     """A supervisor whose children crash and end, and who has to start anew."""
-    rng = seeded(seed ^ 0x7EEE)
+    rng = make_random(seed ^ 0x7EEE)
     strategy = rng.choice(["restart", "restart_all", "rest_for_one", "stop", "escalate"])
     names = "abcde"[: rng.randrange(2, 6)]
     most, window_s = rng.randrange(4), rng.choice([5, 61])
@@ -319,7 +319,7 @@ print(process::whereis("one") != null && process::whereis("two") != null);
 
 def team(seed: int) -> tuple[str, int]:
     """Workers, agents and streams on a model that does anything: all that was begun comes to an end."""
-    rng: ProcessRandom = seeded(seed ^ 0x7EA3)
+    rng: ProcessRandom = make_random(seed ^ 0x7EA3)
     played = _play(_TEAM, lambda _: Reply.from_data(_REPLIES[rng.choice(list(_REPLIES))]), seed)
     return _compared(played.lines, ["36", "true"], played), played.calls
 

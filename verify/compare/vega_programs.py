@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from lyra.core.ids import seeded
+from lyra.core.ids import make_random
 
 __all__ = ["AGENTS", "HELPERS", "program"]
 
@@ -80,7 +80,7 @@ _SPAWNED = ("D", "D", "U", "V", "V", "M", "D supervised by { strategy stop }")
 
 class Maker:
     def __init__(self, seed: int) -> None:
-        self._random = seeded(seed)
+        self._random = make_random(seed)
         self.scopes: list[list[str]] = [["shared"]]
         self.processes: list[list[str]] = [[]]  # agents that were spawned on the way, beside the scopes
         self.functions: list[tuple[str, int]] = []

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from lyra.core.ids import seeded
+from lyra.core.ids import make_random
 from lyra.vega.bytecode.program import Program
 from lyra.vega.compiler.compiler import compile_module
 from lyra.vega.machine.fiber import Done, Fiber
@@ -25,7 +25,7 @@ from lyra.vega.machine.pure.switch import Pure, PureTier
 from lyra.vega.machine.vm import run as run_fiber
 from lyra.vega.syntax.parser import parse
 from lyra.vega.syntax.source import Source
-from lyra.vega.values.values import Err, Ok, copied
+from lyra.vega.values.values import Err, Ok, copy_value
 from verify.compare import vega_functions
 
 __all__ = ["Result", "compare", "program_of", "run"]
@@ -68,7 +68,7 @@ def program_of(text: str) -> Program:
 
 def compare(seed: int, result: Result, *, is_native: bool = True) -> None:
     """One program all ways (or without machine code); differences are added to the result."""
-    rng = seeded(seed)
+    rng = make_random(seed)
     text, functions, is_numeric = vega_functions.functions(rng)
     program = program_of(text)
     plain = link(program)
@@ -114,7 +114,7 @@ def _index(linked: LinkedProgram, name: str) -> int:
 
 def _called(linked: LinkedProgram, name: str, row: list[Any]) -> str | None:
     """What a call comes to, as a text that says everything; None when it takes too long."""
-    row = copied(row)
+    row = copy_value(row)
     done = run_fiber(Fiber.call(linked, _index(linked, name), row[:], []), FUEL)
     if not isinstance(done, Done):
         return None
@@ -129,7 +129,7 @@ def _direct(linked: LinkedProgram, name: str, row: list[Any], result: Result) ->
     if pure is None:
         result.unfit += 1
         return None
-    row = copied(row)
+    row = copy_value(row)
     result.calls += 1
     before = _written([row])
     value = _in_pieces(linked.tier, pure, row[:], result)

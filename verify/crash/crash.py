@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from lyra.core import codec, faultpoint
-from lyra.core.ids import ProcessRandom, seeded
+from lyra.core.ids import ProcessRandom, make_random
 from lyra.kernel.journal import rows, snapshots
 from lyra.kernel.journal.history import Fold
 from lyra.store.ended import load_all
@@ -169,7 +169,7 @@ def random_kills(
     done = workloads = 0
     slowest = 0.0
     while done < kills:
-        rng = seeded(seed * 1_000_003 + workloads)
+        rng = make_random(seed * 1_000_003 + workloads)
         durability = "power" if workloads % 5 == 4 else "process"
         killed, problems, open_s = _until_done(
             rng, durability, peace[durability], wanted=min(_KILLS_A_WORKLOAD, kills - done)

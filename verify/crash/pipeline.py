@@ -25,7 +25,7 @@ from typing import Any, Final, NamedTuple
 from lyra.core import codec, faultpoint
 from lyra.core.clock import SystemClock
 from lyra.core.effect import Effect
-from lyra.core.ids import seeded
+from lyra.core.ids import make_random
 from lyra.errors import BudgetExceeded
 from lyra.kernel import Child, Kernel
 from lyra.kernel.journal import rows
@@ -257,7 +257,7 @@ def calm() -> crash.Calm:
 def run(kills: int, seed: int = 1) -> Flows:
     """Kill at random moments, mostly while questions are left open; then answer them."""
     peace = calm()
-    rng = seeded(seed)
+    rng = make_random(seed)
     failures: list[str] = []
     done = lives = acts = 0
     while done < kills:

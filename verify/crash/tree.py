@@ -18,7 +18,7 @@ from collections import Counter
 from typing import Any, Final, NamedTuple
 
 from lyra.core.effect import Effect
-from lyra.core.ids import seeded
+from lyra.core.ids import make_random
 from lyra.errors import StoreError
 from lyra.kernel import Child, Kernel
 from lyra.kernel.journal import rows
@@ -158,7 +158,7 @@ def _verify(folder: str, kills: int) -> tuple[list[str], int]:
 
 
 def run(kills: int, seed: int) -> Trees:
-    rng = seeded(seed)
+    rng = make_random(seed)
     failures: list[str] = []
     done = lives = acts = 0
     while done < kills:

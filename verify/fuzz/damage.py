@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from lyra.core.ids import ProcessRandom, seeded
+from lyra.core.ids import ProcessRandom, make_random
 from lyra.errors import Corrupt, StoreError
 from lyra.store.protocol import Lease, Record, Snapshot, Store
 from lyra.store.signature import Signer
@@ -88,7 +88,7 @@ def _crashed(
             if step == reader_from:
                 reader.execute("BEGIN")
                 reader.execute("SELECT count(*) FROM journal").fetchall()
-            _use(store, case, step, seeded(seed * 1000 + step))
+            _use(store, case, step, make_random(seed * 1000 + step))
             if step in checkpoints:
                 operator.execute(f"PRAGMA wal_checkpoint({checkpoints[step]})").fetchall()
         for suffix in ("", "-wal"):
@@ -217,7 +217,7 @@ def run(n: int, seed: int) -> Counter[str]:
         for case in stores:
             assert _judge(case, _copied(case, folder / "sound")) == "whole", f"{case.name} is not sound to begin with"
         for number in range(n):
-            draw = seeded(seed * 1_000_003 + number)
+            draw = make_random(seed * 1_000_003 + number)
             case = draw.choice(stores)
             path = _copied(case, folder / "copy")
             files = [path, Path(f"{path}-wal")][: len(case.files)]

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from lyra.core.clock import cpu_time
-from lyra.core.ids import ProcessRandom, seeded
+from lyra.core.ids import ProcessRandom, make_random
 from lyra.errors import LyraError
 from lyra.tools.permissions import Layer, Permissions, Rule, permissions_of, subject_of
 from lyra.tools.shell.command_line import read_line
@@ -201,7 +201,7 @@ def _tried(name: str, seed: int) -> _Tried:
     refused, problem = False, ""
     began = cpu_time()
     try:
-        TARGETS[name](seeded(seed))
+        TARGETS[name](make_random(seed))
     except LyraError:
         refused = True
     except Exception as error:  # noqa: BLE001 - that is what this looks for

@@ -20,7 +20,7 @@ import grpc.aio
 from google.protobuf.message_factory import GetMessageClass
 
 from lyra.core.address import Address
-from lyra.core.ids import seeded
+from lyra.core.ids import make_random
 from lyra.kernel import Kernel
 from lyra.server.generated import engine_pb2 as pb
 from lyra.server.grpc.face import SERVICES, GrpcFace
@@ -116,7 +116,7 @@ async def _problems(kernel: Kernel, channel: Any) -> list[str]:
 
 
 async def _call(channel: Any, method: str, seed: int, known: Known) -> tuple[str, str]:
-    rng = seeded(seed)
+    rng = make_random(seed)
     data = message_bytes(rng, method, known)
     headers = list(_headers(rng.choice(tuple(_TOKENS))))
     odd = ("alice", "bob", "x" * 300, "00-zz", "")

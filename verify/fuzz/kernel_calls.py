@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 
 from lyra.agents.session.replies import Reply
 from lyra.core import codec
-from lyra.core.ids import ProcessRandom, seeded
+from lyra.core.ids import ProcessRandom, make_random
 from lyra.errors import LyraError
 from lyra.kernel import Child, Kernel
 from lyra.kernel.base.subsystem import State, Subsystem
@@ -292,7 +292,7 @@ def run(n: int, seed: int) -> CallsFuzzed:
         for number in range(n):
             problems: list[str] = []
             path = os.path.join(folder, f"{number}.db")
-            asyncio.run(_world(seeded(seed + number), path, problems, counts))
+            asyncio.run(_world(make_random(seed + number), path, problems, counts))
             failures += [f"kernel calls, seed {seed + number}: {problem}" for problem in problems]
             for suffix in ("", "-wal", "-shm"):
                 if os.path.exists(path + suffix):

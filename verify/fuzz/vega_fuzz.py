@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Final
 
-from lyra.core.ids import ProcessRandom, seeded
+from lyra.core.ids import ProcessRandom, make_random
 from lyra.errors import SourceError
 from lyra.vega import compile as compile_source
 from lyra.vega.bytecode import file as files
@@ -150,7 +150,7 @@ def sealed(body: bytes) -> bytes:
 
 @cache
 def _body(number: int) -> bytes:
-    return files.dump(compile_source(program(seeded(number))))[files.HEAD :]
+    return files.dump(compile_source(program(make_random(number))))[files.HEAD :]
 
 
 def bytecode(rng: ProcessRandom) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from lyra.core.budgets.budget import DIMENSIONS, NOTHING, Budget, Reservation, Usage
-from lyra.core.ids import ProcessRandom, seeded
+from lyra.core.ids import ProcessRandom, make_random
 from lyra.core.policies.policy import RateLimit, TokenBucket
 from lyra.errors import BudgetExceeded
 
@@ -43,7 +43,7 @@ def run(schedules: int, seed: int = 0) -> RacesResult:
 # ---------------------------------------------------------------- budgets
 def budget_race(seed: int) -> str | None:
     """One schedule of 64 spenders over a random tree of scopes; the first broken promise, or None."""
-    rng = seeded(seed)
+    rng = make_random(seed)
     scopes = _random_tree(rng)
     spent: dict[int, dict[str, int]] = {id(scope): dict.fromkeys(DIMENSIONS, 0) for scope in scopes}
     spenders = [_spend(rng.choice(scopes), rng, spent) for _ in range(SPENDERS)]
@@ -117,7 +117,7 @@ def _not_conserved(scopes: list[Budget], spent: dict[int, dict[str, int]]) -> st
 # ---------------------------------------------------------------- rates
 def rate_race(seed: int) -> str | None:
     """64 calls by callers of random patience: in any t seconds at most burst + rate × t of them pass."""
-    rng = seeded(seed)
+    rng = make_random(seed)
     limit = RateLimit(
         requests_per_minute=rng.randrange(1, 600),
         tokens_per_minute=rng.randrange(100, 10_000),

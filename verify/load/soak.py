@@ -14,7 +14,7 @@ import os
 from typing import Any, Final, NamedTuple
 
 from lyra.core.clock import SystemClock
-from lyra.core.ids import seeded
+from lyra.core.ids import make_random
 from lyra.kernel import Child, Kernel
 
 __all__ = ["LIMITS", "Soak", "resident_mb", "run"]
@@ -67,7 +67,7 @@ async def worker(ctx: Any, number: int) -> None:
 
 
 async def _soak(processes: int, seconds: float, seed: int, store: str) -> Soak:
-    rng, clock = seeded(seed), SystemClock()
+    rng, clock = make_random(seed), SystemClock()
     started: dict[str, int] = {"process.created": 0, "effect.finished": 0}
     lags: list[float] = []
     memory: list[tuple[float, float]] = []

@@ -84,8 +84,8 @@ if kind in (ast.Try, ast.Session):
 """,
         ),
     ),
-    "branch": (Change(_STRETCH, "Stretch._known", "value.level > 1", "False"),),
-    "delivery": (Change(_STRETCH, "Stretch._send", "self._told(process)", "0"),),
+    "branch": (Change(_STRETCH, "Stretch._require_known", "value.level > 1", "False"),),
+    "delivery": (Change(_STRETCH, "Stretch._send", "self._find_question_level(process)", "0"),),
     "aliases": (Change(_STRETCH, "Stretch._is_changed", "bool(held_by & self._changed)", "False"),),
     "copies": (
         Change(
@@ -134,7 +134,7 @@ if early is not None:
 try:
     return await ask_agent(job, slot, target.pid, message, timeout, budget, is_early=True, early=early)
 except LyraError as error:
-    failed(job, slot, error)
+    handle_failure(job, slot, error)
     raise
 """,
         ),
@@ -158,12 +158,17 @@ except LyraError as error:
     "clock": (Change(_JOB, "VegaJob.give_back", "self._state.lead.seconds > 0.0", "False"),),
     "names": (Change(_TARGETS, "Targets.process", "values = self._values.get(id(meaning), [])", "return id(meaning)"),),
     "given": (
-        Change(_SUMMARIES, "Summaries._given", "getattr(value, 'name', '') or 'the function it is given'", "''"),
+        Change(
+            _SUMMARIES,
+            "Summaries._read_callback_effects",
+            "getattr(value, 'name', '') or 'the function it is given'",
+            "''",
+        ),
         Change(_SUMMARIES, "Summaries._in_lambda", "effect_site.through or 'the function it is given'", "''"),
     ),
     "handed": (Change(_MACHINE, "_par_spawn", "_is_fixed(fiber, call.arguments)", "True"),),
     "returns": (
-        Change(_ALIASES, "Aliases._named", "meaning.kind in _FUNCTIONS", "False"),
+        Change(_ALIASES, "Aliases._resolve_keys", "meaning.kind in _FUNCTIONS", "False"),
         Change(_ALIASES, "Aliases._result", "meaning.kind in _FUNCTIONS", "False"),
     ),
     "defaults": (

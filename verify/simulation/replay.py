@@ -111,9 +111,9 @@ def _stand_in(seen: Replay, name: str) -> Callable[[Any], Any]:
 
 
 def _no_dice() -> Any:
-    from lyra.core.ids import seeded
+    from lyra.core.ids import make_random
 
-    return seeded(0)
+    return make_random(0)
 
 
 def _note(seen: Replay, event: Any) -> None:

@@ -18,7 +18,7 @@ from unittest.mock import patch
 
 from lyra.core.event import Event
 from lyra.core.faultpoint import POINTS, SimulatedCrash, intercept
-from lyra.core.ids import ProcessRandom, seeded
+from lyra.core.ids import ProcessRandom, make_random
 from lyra.errors import Conflict
 from lyra.kernel import Kernel
 from lyra.kernel.journal import snapshots
@@ -62,7 +62,7 @@ class Life:
     def __init__(self, world: World, number: int) -> None:
         self.world = world
         self.number = number
-        self.rng: ProcessRandom = seeded(world.seed * 1_000 + number)
+        self.rng: ProcessRandom = make_random(world.seed * 1_000 + number)
         self.loop = SimLoop(world.clock)
         self.store = FaultStore(world, self)
         self.crashed = False
@@ -189,7 +189,7 @@ class World:
         cast: tuple[str, ...] | None = None,
     ) -> None:
         self.seed = seed
-        self.rng: ProcessRandom = seeded(seed)
+        self.rng: ProcessRandom = make_random(seed)
         self.verbose = verbose
         self.clock = SimClock(1_700_000_000.0)
         self.disk = MemoryStore(store_id=f"world{seed}")
@@ -201,9 +201,9 @@ class World:
         self.snapshot_every = rng.choice([30, 100, 100_000])
         self.mailbox_max = rng.choice([1, 2, 5, 50])
         self.rough = rough
-        self.provider = Provider(seeded(rng.getrandbits(32)), rough=rough)
+        self.provider = Provider(make_random(rng.getrandbits(32)), rough=rough)
         self.provider.on_perform = self._judge
-        generator = Generator(seeded(rng.getrandbits(32)))
+        generator = Generator(make_random(rng.getrandbits(32)))
         self.roots = {f"r{number}": generator.root() for number in range(rng.randint(2, 4))}
         self.may = generator.may
         self.cast = cast_of(seed) if cast is None else cast

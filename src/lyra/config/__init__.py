@@ -16,7 +16,7 @@ types of many values.
 
 from typing import Any
 
-from lyra._imports import renamed
+from lyra._imports import look_up_renamed
 from lyra.config.files import FILE_BYTES_MAX
 from lyra.config.keys import KEYS, SECTIONS, SettingKey
 from lyra.config.settings import (
@@ -64,4 +64,4 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    return renamed(__name__, name)
+    return look_up_renamed(__name__, name)

@@ -59,6 +59,6 @@ def random_key() -> bytes:
     return os.urandom(32)
 
 
-def seeded(seed: int) -> ProcessRandom:
+def make_random(seed: int) -> ProcessRandom:
     """The generator a process gets: everything it draws follows from the seed in its first journal row."""
     return ProcessRandom(seed)

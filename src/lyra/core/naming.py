@@ -77,7 +77,7 @@ STAGE_PROGRAM: Final = "/stage"  # ends the name of the program that runs an age
 _named: dict[str, Any] = {}  # fixed name → function or class, of the modules imported so far
 
 
-def named(name: str) -> Callable[[T], T]:
+def give_name(name: str) -> Callable[[T], T]:
     """Decorate a function or a class of Lyra with its fixed name, which is in `OLD_NAMES`."""
     assert name in OLD_NAMES, name
 

@@ -28,7 +28,7 @@ from lyra.core.clock import Clock, loop_clock
 from lyra.core.event import Event
 from lyra.core.hints import Taken
 from lyra.core.ids import Entropy
-from lyra.core.naming import named
+from lyra.core.naming import give_name
 from lyra.core.rights.capability import Grant, Rights
 from lyra.core.rights.scope import EVERYTHING
 from lyra.errors import ConfigError, LyraError, NameTaken, ProcessError, ProcessExit
@@ -605,8 +605,10 @@ class Kernel(KernelParts):
     register_service = forward("services", ServiceRegistry.register_service)
     unregister_service = forward("services", ServiceRegistry.unregister_service)
     register_handler = forward("services", ServiceRegistry.register_handler)
-    dispatch = named("lyra:Kernel.dispatch")(forward("worker_api", WorkerApi.dispatch))
-    dispatch_inference = named("lyra:Kernel.dispatch_inference")(forward("worker_api", WorkerApi.dispatch_inference))
+    dispatch = give_name("lyra:Kernel.dispatch")(forward("worker_api", WorkerApi.dispatch))
+    dispatch_inference = give_name("lyra:Kernel.dispatch_inference")(
+        forward("worker_api", WorkerApi.dispatch_inference)
+    )
 
     initialize_orchestration = forward("worker_api", WorkerApi.initialize_orchestration)
     get_next_instruction = forward("worker_api", WorkerApi.get_next_instruction)

@@ -71,7 +71,7 @@ class EditorServer(LanguageServer):
         for change in params.content_changes:
             document.apply(_change(change))
         document.version = params.text_document.version
-        self.texts.changed()
+        self.texts.forget_derived()
         self._changed_s[path] = asyncio.get_running_loop().time()
         took = self._took_s.get(path, 0.0)
         self._later(path, _MOMENT_S if took <= _QUICK_S else min(took, _MOMENT_S_MAX))
@@ -81,7 +81,7 @@ class EditorServer(LanguageServer):
         path = path_of(uri)
         if path in self.texts.open:
             self._publish(path, thorough=True)
-        self.texts.changed()
+        self.texts.forget_derived()
         self._later_others(path)
 
     def close(self, uri: str) -> None:
@@ -98,7 +98,7 @@ class EditorServer(LanguageServer):
 
     def files_changed(self) -> None:
         """Look at all open files again: something happened on the disk that the editor watches."""
-        self.texts.changed()
+        self.texts.forget_derived()
         for path in self.texts.open:
             self._later(path, _OTHERS_S)
 

@@ -150,7 +150,7 @@ class _DiskText(NamedTuple):
 
 
 class OpenTexts:
-    """The open files of an editor and the folders of its workspace. `changed` is called after every change."""
+    """The open files of an editor and the folders of its workspace. `forget_derived` is called after every change."""
 
     def __init__(self, folders: list[str] | None = None, *, encoding: str = UTF16) -> None:
         self.folders = folders or []
@@ -160,13 +160,13 @@ class OpenTexts:
 
     def put(self, document: Document) -> None:
         self.open[document.path] = document
-        self.changed()
+        self.forget_derived()
 
     def remove(self, path: str) -> None:
         self.open.pop(path, None)
-        self.changed()
+        self.forget_derived()
 
-    def changed(self) -> None:
+    def forget_derived(self) -> None:
         """Forget what was derived from texts that are other ones now."""
 
     def text(self, path: str) -> str | None:

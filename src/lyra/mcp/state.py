@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from lyra.core.naming import named
+from lyra.core.naming import give_name
 from lyra.core.secrets.redact import redact
 from lyra.errors import ConfigError, LyraError, SandboxUnavailable
 
@@ -61,7 +61,7 @@ class ServerState(msgspec.Struct, frozen=True):
         return {**data, "failure": self.failure.to_data() if self.failure else None}
 
 
-@named("lyra:mcp.Failed")
+@give_name("lyra:mcp.Failed")
 class ServerFailed(Exception):
     """A connection that ends with a known Failure; `state` is the state that this puts the server into."""
 
@@ -71,7 +71,7 @@ class ServerFailed(Exception):
         self.state = state
 
 
-@named("lyra:mcp.AuthRequired")
+@give_name("lyra:mcp.AuthRequired")
 class AuthRequired(ServerFailed):
     """A login is needed and no person can log in, or the token is missing."""
 

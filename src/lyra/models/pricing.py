@@ -241,7 +241,7 @@ class Prices:
             price = None
         else:
             price, changes = _find_published(_price_list(provider), model, self._clock.now())
-            if price is None and (known := _known_model(provider, model)):
+            if price is None and (known := _find_model(provider, model)):
                 price = Price.per_mtok(known.input_usd_per_mtok, known.output_usd_per_mtok)
             if changes:
                 self._until[name] = self._clock.monotonic() + _REFRESH_S
@@ -263,7 +263,7 @@ def price_of(name: str) -> Price | None:
     return _USUAL.find(name)
 
 
-def _known_model(provider: str, model: str) -> KnownModel | None:
+def _find_model(provider: str, model: str) -> KnownModel | None:
     """Return the model in the provider's row of the table; None if it is not there."""
     return next((known for known in USUAL.get(provider, COMPATIBLE).models if known.name == model), None)
 
@@ -375,5 +375,5 @@ def context_window(name: str) -> int | None:
     if published is not None:
         window: int | None = published.context_window
         return window
-    known = _known_model(provider, model)
+    known = _find_model(provider, model)
     return known.window if known is not None else None

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import msgspec
 
-from lyra.core.ids import seeded
+from lyra.core.ids import make_random
 from lyra.core.message import Message
 from lyra.core.tool import ToolCall
 from lyra.errors import ConfigError, ModelError
@@ -189,7 +189,7 @@ class _Play:
             ):  # an error that ends after some attempts does not use a reply up
                 self._used[index] += 1
             if reply.one_of is not None:
-                chosen = int(seeded(self.script.seed * 1_000_003 + call)() * len(reply.one_of))
+                chosen = int(make_random(self.script.seed * 1_000_003 + call)() * len(reply.one_of))
                 return msgspec.structs.replace(reply, text=reply.one_of[chosen], one_of=None), seen, error
             return reply, seen, error
         raise _nothing_fits(request)

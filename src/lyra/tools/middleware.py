@@ -23,7 +23,7 @@ import msgspec
 from lyra.core import codec
 from lyra.core.checking.check import check_integer, real
 from lyra.core.clock import Clock, RunningClock
-from lyra.core.ids import Entropy, seeded
+from lyra.core.ids import Entropy, make_random
 from lyra.core.policies.rate import RateLimit, TokenBucket
 from lyra.core.policies.retry import Backoff, Retry
 from lyra.core.secrets.redact import redact as redact_text
@@ -224,7 +224,7 @@ def retry(
         raise ConfigError(f"there is no error code {code!r}", hint=f"there are {', '.join(ERROR_CODES)}", key="on")
     pauses = Backoff(initial_s=0.5, jitter=0.2) if backoff is None else Backoff.of(backoff)
     tries = Retry(max_attempts=attempts, backoff=pauses)
-    rng = seeded(Entropy().bits() if seed is None else seed)
+    rng = make_random(Entropy().bits() if seed is None else seed)
 
     async def mw(call: ToolCall, inner: Next) -> Any:
         for attempt in range(1, attempts):

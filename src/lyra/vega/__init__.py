@@ -54,11 +54,11 @@ def compile(  # noqa: A001 - the word for it, as in `re.compile`
 ) -> Program:
     """A source as a Program; ParseError or CheckError with all mistakes in `fields["problems"]`. `host_names` are
     functions that the program may call and its host will answer."""
-    from lyra.vega.checker.checker import checked
+    from lyra.vega.checker.checker import parse_and_check
     from lyra.vega.compiler.compiler import compile_module
     from lyra.vega.syntax.source import Source
 
-    module = checked(text, name, load=load, host_names=host_names)
+    module = parse_and_check(text, name, load=load, host_names=host_names)
     return compile_module(module, Source(name, text), load=load, host_names=host_names)
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from lyra.core.naming import named
+from lyra.core.naming import give_name
 from lyra.errors import ProcessExit
 from lyra.vega import compile as compile_source
 from lyra.vega.bytecode.opcodes import OP_CALL, OP_NOP, OP_RETURN, OP_RETURN_NULL, OPCODES
@@ -95,14 +95,14 @@ class ReplSession:
 
     def type_of(self, expression: str) -> str:
         """The kind of an expression, without running it; SourceError if it has none."""
-        from lyra.vega.checker.checker import checked, kind_of_variable
+        from lyra.vega.checker.checker import kind_of_variable, parse_and_check
 
         variables = [(name, kind_of(self._value_of(name))) for name in self._variables]
         lines = [*self._declared.values()]
         lines += [f"let {name}: {kind if kind in _KINDS else 'any'};" for name, kind in variables]
         text = "\n".join([*lines, "let __type =", expression.strip().rstrip(";"), ";"])
         self.text, self.lines_before = text, len(lines) + 1
-        checked(text, NAME, load=self._load)
+        parse_and_check(text, NAME, load=self._load)
         return kind_of_variable(text, "__type")
 
     # ------------------------------------------------------------ compiling
@@ -314,7 +314,7 @@ class Interactive(World):
                     done.set_result(value)
 
 
-@named("lyra:vega.repl")
+@give_name("lyra:vega.repl")
 async def _pieces(ctx: Context, run_id: str) -> None:
     from lyra.vega.runtime.world import world_of
 

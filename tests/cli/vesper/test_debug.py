@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import signal
 import sqlite3
 import subprocess
@@ -281,7 +282,7 @@ def test_a_transition_is_a_stop_before_it_is_made(vesper, path):
     form = "state_transition:paid->refunded"
     done = debug(vesper, "--path", path, "--break-on", form, typed="quit\n", file="order.vsp", inputs=inputs)
     assert done.returncode == 1
-    assert f"break {form}\nLocation: refund\n  order_id: o1\n" in done.stdout
+    assert f'break {form}\nLocation: refund\n  order_id: "o1"\n' in done.stdout
     assert "cancelled" in done.stdout
     again = debug(vesper, "--path", path, "--break-on", form, typed="continue\n", file="order.vsp", inputs=inputs)
     assert "invalid_transition" in again.stdout  # o1 is paid, no longer pending
@@ -474,3 +475,41 @@ def test_a_reader_that_closes_ends_the_debugger(vesper, lyra):
         debugger.communicate("locals\n" * 500 + "continue\n", timeout=30)
     assert debugger.returncode != 0
     assert "no divergence is known" in vesper("divergences", "lines.vsp").stdout
+
+
+WAYS = """\
+node_id: ways_v1
+type: function
+intent: do two things at once
+inputs: {name: string, note: {type: string, required: false}}
+outputs: {left: string, right: string}
+flow:
+  - step: both
+    operation: parallel
+    steps:
+      - {operation: string_template, template: "a {name}", output: left}
+      - {operation: string_template, template: "b {name}", output: right}
+"""
+
+
+@pytest.mark.parametrize("wide", [(), ("--comparative",)], ids=["one", "both"])
+def test_only_what_has_a_value_is_listed_and_texts_are_quoted(vesper, lyra, wide):
+    """A text is told from a number; an input that is null is a value, a variable of a later step is not."""
+    (lyra.folder / "ways.vsp").write_text(WAYS, encoding="utf-8")
+    done = debug(vesper, *wide, typed="watch left\ncontinue\n", file="ways.vsp", inputs='{"name": "Ada \\"1\\""}')
+    lines = [re.split(r" +[|] +", line)[0] for line in done.stdout.splitlines()]
+    assert '  name: "Ada \\"1\\""' in lines
+    assert "  note: null" in lines
+    assert not [line for line in lines if line.startswith(("  left: null", "  right:"))]
+    assert "About to call: parallel" in lines if not wide else "  parallel" in lines
+    assert "_watch" not in done.stdout
+    assert '  left: (none) -> a Ada "1"' in lines
+
+
+def test_the_line_of_a_transition_is_the_one_that_asks_for_it(vesper):
+    """Not the one that puts its state into a variable."""
+    words = ["--comparative", "--break-on", "step:refund"]
+    done = debug(vesper, *words, typed="quit\n", file="order.vsp", inputs='{"order_id": "o1"}')
+    called = done.stdout.partition("About to call:")[2].splitlines()[1]
+    assert called.startswith("  await run.perform('refund', ")
+    assert "| " + "  state_machine_transition order paid refunded" in called

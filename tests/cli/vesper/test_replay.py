@@ -84,7 +84,7 @@ def test_an_execution_is_gone_through_both_ways(vesper):
     """By step, to a step, to one with a text, and to the one that failed."""
     trace = trace_of(vesper, "discount.vsp", {"price": "10.00", "percent": 95})
     done = vesper("replay", trace, typed="find PERCENT\nback\ngoto 1\nback\nbreak error\ncontinue\nsteps\ngoto 9\n")
-    shown = ["Step 1: check_percent ✗", "  price: 10.00", "  percent: 95"]
+    shown = ["Step 1: check_percent ✗ (too_much)", "  price: 10.00", "  percent: 95"]
     start = "before the first of 1 steps"
     stop = ["breakpoint 1: error", "breakpoint 1: error"]
     expected = [*shown, start, *shown, start, *stop, *shown, "Step 1: check_percent ✗ (too_much)"]
@@ -289,7 +289,7 @@ def test_a_fix_is_tried_and_written_on_request(vesper, lyra):
     words = ["--provider", f"stripe={server.url}", "--grant", "network.http_client.api.stripe.com"]
     try:
         trace = trace_of(vesper, "slow.vsp", {"amount": 5}, *words)
-        assert re.search(r"Step 2: charge ✗ \(too_slow\)  \d+ ms\n", vesper("replay", trace).stdout)
+        assert re.search(r"Step 2: charge ✗ \(timeout\)  \d+ ms\n", vesper("replay", trace).stdout)
         typed = "modify step 2\nmodify step 2 timeout=30s\nrun\n"
         done = vesper("replay", trace, "--live", *words, typed=f"{typed}n\n")
         assert "    timeout: 0.05s\n" in done.stdout
@@ -328,3 +328,43 @@ def test_what_cannot_be_applied_is_told(vesper, lyra, typed, told):
 def test_a_timeout_is_a_duration(vesper, server):
     trace = trace_of(vesper, "card.vsp", {"card": CARD, "amount": 5}, *outside(server))
     assert "'soon' is no duration" in vesper("replay", trace, typed="edit 1 timeout=soon\n").stdout
+
+
+DECLINED = """\
+node_id: declined_v1
+type: function
+intent: charge, and undo
+inputs: {amount: integer}
+outputs: {success: {id: string}, error: {error_code: "enum[declined]"}}
+security: {capabilities_required: [network.http_client.api.stripe.com]}
+flow:
+  - step: charge
+    operation: external_api_call
+    provider: stripe
+    endpoint: /v1/charges
+    parameters: {amount: "{amount}"}
+    headers: {Idempotency-Key: "key_{amount}"}
+    retry_policy: {max_attempts: 1}
+    on_error:
+      - error_type: any
+        compensation_steps:
+          - {step: undo, operation: arithmetic, expression: amount - 1, output: left}
+        return_error: {error_code: declined}
+  - {step: keep, operation: arithmetic, expression: charge.id, output: id}
+"""
+
+
+def test_an_act_that_failed_is_marked_with_its_own_error(vesper, lyra, server):
+    """Not the step that compensated for it, and not the code that a rule answered; an answer without a message has no
+    colon, values that no step has written are left out."""
+    (lyra.folder / "declined.vsp").write_text(DECLINED, encoding="utf-8")
+    server.answers.append((402, {"error": {"code": "card_declined"}}))
+    words = ["--provider", f"stripe={server.url}", "--grant", "network.http_client.api.stripe.com"]
+    trace = trace_of(vesper, "declined.vsp", {"amount": 5}, *words)
+    done = vesper("replay", trace, typed="goto 1\nbreak error card_declined\ngoto 0\ncontinue\n")
+    lines = done.stdout.splitlines()
+    failed, undone, ended = lines[3:6]
+    assert re.fullmatch(r"Step 1: charge ✗ \(card_declined\)  \d+ ms", failed)
+    assert (undone, ended) == ("Step 2: undo ✓", "error declined")
+    assert lines[6:9] == [failed, "  amount: 5", "  http.call: from the journal"]
+    assert lines.count(failed) == 3

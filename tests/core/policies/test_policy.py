@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lyra import errors
-from lyra.core.ids import seeded
+from lyra.core.ids import make_random
 from lyra.core.policies.policy import (
     ERROR_CLASSES,
     Backoff,
@@ -151,8 +151,8 @@ def test_the_pause_grows_as_its_kind_says_and_stops_at_the_most(backoff, delays)
 )
 def test_jitter_stays_inside_its_fraction(backoff, attempt, seed):
     """Never negative, never above max_s, never further from the plain pause than the fraction."""
-    pause = backoff.delay(attempt, seeded(seed))
-    plain = Backoff.of({**backoff.to_data(), "jitter": 0}).delay(attempt, seeded(seed))
+    pause = backoff.delay(attempt, make_random(seed))
+    plain = Backoff.of({**backoff.to_data(), "jitter": 0}).delay(attempt, make_random(seed))
     assert 0 <= pause <= backoff.max_s
     assert abs(pause - plain) <= plain * backoff.jitter + 1e-9
     assert Backoff.from_data(backoff.to_data()) == backoff
@@ -179,8 +179,8 @@ def test_a_server_that_asks_for_a_pause_gets_it():
     """retry_after_s wins when it is longer, within reason; nonsense is ignored."""
     retry = Retry(backoff=Backoff("constant"))
     for asked, pause in ((5, 5.0), (0.1, 1.0), (1e9, 600.0), (-1, 1.0), ("5", 1.0), (True, 1.0), (float("nan"), 1.0)):
-        assert retry.delay(1, seeded(0), RateLimited("x", retry_after_s=asked)) == pause
-    assert retry.delay(1, seeded(0)) == retry.delay(1, seeded(0), ValueError()) == 1.0
+        assert retry.delay(1, make_random(0), RateLimited("x", retry_after_s=asked)) == pause
+    assert retry.delay(1, make_random(0)) == retry.delay(1, make_random(0), ValueError()) == 1.0
 
 
 def test_retry_is_made_from_what_people_write():

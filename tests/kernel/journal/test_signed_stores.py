@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from lyra import Kernel
-from lyra.core.naming import named
+from lyra.core.naming import give_name
 from lyra.errors import CODES, Tampered
 from lyra.kernel.journal import rows
 from lyra.kernel.stored_rights import CONTACTS
@@ -173,7 +173,7 @@ def test_a_store_without_signatures_lets_no_one_in_and_tells_no_one(
     supervisor that would start one counts as one; an ended one does not, and neither does any for a user without a
     key, whose own stores have no signatures."""
 
-    @named(program)
+    @give_name(program)
     async def contact(ctx: Any) -> None:
         await ctx.sleep(1e9)
 

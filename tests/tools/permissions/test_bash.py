@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lyra.core.ids import seeded
+from lyra.core.ids import make_random
 from lyra.tools.shell.command_line import read_line
 from lyra.tools.shell.text_glob import TextGlob
 from tests.cases import cases
@@ -77,6 +77,6 @@ def test_harmless_lines_are_harmless(tmp_path: Path):
 @pytest.mark.slow
 def test_no_made_up_line_runs_rm_unseen(tmp_path: Path):
     """Thousands of lines of a shell's own pieces; those that a deny would let pass are run."""
-    lines = [command_line(seeded(seed)) for seed in range(cases(6_000))]
+    lines = [command_line(make_random(seed)) for seed in range(cases(6_000))]
     lines = [line for line in lines if "rm" in line and not os.path.isabs(line)]
     assert not unseen(Judge(tmp_path), lines)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import lyra.vega
-from lyra.core.ids import seeded
+from lyra.core.ids import make_random
 from lyra.errors import BytecodeError
 from lyra.vega.bytecode.file import HEAD, content_hash, disassemble, dump, load
 from lyra.vega.bytecode.opcodes import OP_CALL, OP_CALL_PURE
@@ -43,7 +43,7 @@ def test_a_file_gives_back_the_program():
 def test_any_damage_to_a_file_is_found():
     """A file whose bytes were changed does not fit its hash."""
     good = dump(lyra.vega.compile(SOURCE, "everything.vega"))
-    chance = seeded(SEED)
+    chance = make_random(SEED)
     for _ in range(cases(300)):
         bad = mutated_bytes(good, chance)
         if bad != good:
@@ -57,7 +57,7 @@ def test_any_damage_to_a_file_is_found():
 def test_mutated_programs_only_ever_raise_bytecode_errors():
     """The same with a hash that fits: the verifier refuses, or what it lets through cannot hurt."""
     body = dump(lyra.vega.compile(SOURCE, "everything.vega"))[HEAD:]
-    chance = seeded(SEED)
+    chance = make_random(SEED)
     passed = 0
     for number in range(COUNT):
         data = sealed(mutated_bytes(body, chance))
@@ -71,7 +71,7 @@ def test_mutated_programs_only_ever_raise_bytecode_errors():
 def test_mutated_instructions():
     """Operands and opcodes changed one by one: closer to what a verifier has to see than random bytes."""
     program = lyra.vega.compile(SOURCE, "everything.vega")
-    chance = seeded(SEED)
+    chance = make_random(SEED)
     for number in range(COUNT // 4):
         function = chance.choice([function for function in program.functions if function.code])
         index = chance.randrange(len(function.code))
@@ -104,7 +104,7 @@ PURE = next(text for text in PARTS if "fn half" in text)
 
 def test_mutated_trees():
     """What a pure function is generated from, changed place by place: refused, or harmless."""
-    chance = seeded(SEED)
+    chance = make_random(SEED)
     refused = 0
     for number in range(COUNT // 4):
         program = lyra.vega.compile(PURE)

@@ -7,7 +7,7 @@ import pytest
 from lyra.core.policies.retry import ERROR_CLASSES
 from lyra.errors import CheckError, ParseError
 from lyra.vega import check
-from lyra.vega.checker.checker import check_source, checked
+from lyra.vega.checker.checker import check_source, parse_and_check
 from tests.cases import cases, each
 from tests.vega.programs import DOCUMENTS, Programs, blocks_of
 
@@ -541,14 +541,14 @@ def test_an_error_is_rendered_with_caret_and_hint():
 
 
 def test_checked_gives_the_tree_or_raises():
-    assert len(checked("let x = 1;").statements) == 1
+    assert len(parse_and_check("let x = 1;").statements) == 1
     with pytest.raises(CheckError) as raised:
-        checked("print(nam);", "x.vega")
+        parse_and_check("print(nam);", "x.vega")
     assert raised.value.place == "x.vega:1:7"
     assert len(raised.value.fields["problems"]) == 1
     with pytest.raises(ParseError):
-        checked("let = 1;")
-    checked("fn f() { return 1; print(2); }")  # a warning stops nothing
+        parse_and_check("let = 1;")
+    parse_and_check("fn f() { return 1; print(2); }")  # a warning stops nothing
 
 
 def test_functions_of_the_host_are_known():

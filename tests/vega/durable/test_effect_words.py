@@ -10,7 +10,7 @@ import pytest
 from lyra import vega
 from lyra.errors import ConfigError
 from lyra.vega.durable.runs import Runs
-from lyra.vega.migrate.migration import migrated
+from lyra.vega.migrate.migration import plan_migration
 from lyra.vega.migrate.rehearsal import describe_effect
 from tests.vega.recorded import FILE, Recorded
 from tests.vega.support import Never
@@ -48,7 +48,7 @@ def test_a_refusal_says_what_changed_where_and_what_can_be_done(tmp_path: Path, 
     recorded, source = Recorded(tmp_path), PROGRAM.format(new)
     recorded.run(PROGRAM.format(old), model=Never(), stop_after_s=0.5)
     with Runs(recorded.path) as runs, pytest.raises(ConfigError) as refused:
-        migrated(runs["run"], vega.compile(source, FILE), {FILE: source})
+        plan_migration(runs["run"], vega.compile(source, FILE), {FILE: source})
     message, hint = refused.value.message, str(refused.value.hint)
     reasons = message.partition("\n---")[0]
     assert f"fn report was changed ({FILE}:5)" in reasons

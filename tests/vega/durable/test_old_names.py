@@ -10,7 +10,7 @@ import pytest
 from lyra.store.space import Space
 from lyra.vega.durable.runs import Runs
 from lyra.vega.durable.trace import trace
-from lyra.vega.replay.fork import change_at, copied_to
+from lyra.vega.replay.fork import change_at, copy_journal
 from tests.kernel.conftest import an_earlier_version
 from tests.vega.recorded import TEAM, Recorded
 
@@ -80,7 +80,7 @@ def test_a_fork_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     with Runs(recorded.path) as runs:
         change = change_at(runs["run"], timeline, step.number, "other", is_error=False)
         space = Space(recorded.path, "fork")
-        book = copied_to(runs["run"], space, change, step.number, time.time())
+        book = copy_journal(runs["run"], space, change, step.number, time.time())
         space.close()
     assert recorded.go_on("fork", book) == ""
     assert recorded.output("fork") == [*recorded.output()[:-2], "other", recorded.output()[-1]]

@@ -61,7 +61,7 @@ def test_names_are_offered_in_a_text_without_a_tree():
     document = workspace.open[path]
     document.text = 'let total = 1;\nprint("${to'
     document._lines = None
-    workspace.changed()
+    workspace.forget_derived()
     assert "total" in {item.label for item in complete(workspace, path, len(document.text))}
 
 

@@ -41,11 +41,11 @@ def test_no_text_and_no_place_is_too_strange(seed):
         start = dice.randrange(len(text) + 1)
         end = min(len(text), start + dice.choice([0, 0, 2, 200]))
         document.apply(TextChange(text[:start] + dice.choice(PIECES) + text[end:]))
-        project.changed()
+        project.forget_derived()
         ask(project, dice)
         if turn % 8 == 7:
             document.apply(TextChange(dice.choice(TEXTS)))
-            project.changed()
+            project.forget_derived()
 
 
 def ask(project: Project, dice: random.Random) -> None:

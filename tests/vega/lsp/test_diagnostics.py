@@ -162,7 +162,7 @@ def test_an_import_is_checked_again_only_when_it_or_its_own_imports_change(monke
 
     def changed(name: str, text: str) -> None:
         workspace.open[f"/work/{name}.vega"].text = text
-        workspace.changed()
+        workspace.forget_derived()
 
     assert checked() == ["one.vega", "two.vega"]
     assert checked() == []

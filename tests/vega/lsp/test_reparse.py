@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lyra.vega.lsp.analysis import reparsed
+from lyra.vega.lsp.analysis import reparse
 from lyra.vega.syntax.lexer import Lexed, lex
 from lyra.vega.syntax.parser import parse_all
 from lyra.vega.syntax.source import Source
@@ -39,7 +39,7 @@ def test_a_changed_text_reads_the_same_either_way(seed):
     for _ in range(max(60, cases(240))):
         new = changed(text, dice)
         full = whole(new)
-        tree = reparsed(before, text, new)
+        tree = reparse(before, text, new)
         if tree is None:
             before = whole(text)
         else:
@@ -61,7 +61,7 @@ def test_only_the_piece_around_the_change_is_read(monkeypatch):
         return lex(source)
 
     monkeypatch.setattr("lyra.vega.lsp.analysis.lex", noted)
-    tree = reparsed(before, text, text.replace("return 50;", "return 50 + 1;"))
+    tree = reparse(before, text, text.replace("return 50;", "return 50 + 1;"))
     assert tree is not None
     assert len(tree.module.statements) == 100
     assert read == ["fn f49() { return 49; }\nfn f50() { return 50 + 1; }\n"]
@@ -70,12 +70,12 @@ def test_only_the_piece_around_the_change_is_read(monkeypatch):
 def test_an_else_that_is_added_behind_a_statement_belongs_to_it():
     old = "let a = 1;\nif a == 1 { }\n\nlet b = 2;\n"
     new = "let a = 1;\nif a == 1 { }\nelse { a = 3; }\nlet b = 2;\n"
-    tree = reparsed(whole(old), old, new)
+    tree = reparse(whole(old), old, new)
     assert tree is not None
     assert tree.module == whole(new).module
 
 
 def test_a_wrong_piece_is_left_to_who_reads_the_whole():
     old = "let a = 1;\nlet b = 2;\n"
-    assert reparsed(whole(old), old, 'let a = 1;\nlet b = "2;\n') is None
-    assert reparsed(whole(old), old, "let a = 1;\nlet b = ;\n") is None
+    assert reparse(whole(old), old, 'let a = 1;\nlet b = "2;\n') is None
+    assert reparse(whole(old), old, "let a = 1;\nlet b = ;\n") is None

@@ -420,7 +420,7 @@ def test_the_price_of_generating_is_bounded():
     tier.is_eager, tier.native = True, "never"
     assert pure([0] * 30) == 0
     (row,) = pure.rows
-    assert len(tier.solved(row)) <= 4
+    assert len(tier.solve(row)) <= 4
     large, pure = pure_of(nested(60, 35), "f")
     large.is_eager = True
     assert pure([0] * 60) is MISS

@@ -20,7 +20,7 @@ from lyra.vega.machine.snapshot import from_data, to_data
 from lyra.vega.machine.vm import run
 from lyra.vega.syntax.parser import parse
 from lyra.vega.syntax.source import Source
-from lyra.vega.values.values import BULK, Closure, Duration, Process, Stream, copied
+from lyra.vega.values.values import BULK, Closure, Duration, Process, Stream, copy_value
 from tests.vega.local_host import LocalHost
 
 
@@ -203,7 +203,7 @@ def test_an_uncaught_error_knows_its_place_and_who_called():
 def spent(text: str, answer: Any) -> int:
     """The fuel of a program from its first effect, which is answered so, to its second."""
     fiber = started(text)
-    fiber.linked.post = lambda _, message: copied(message) is not None
+    fiber.linked.post = lambda _, message: copy_value(message) is not None
     effect(fiber)
     ticks = fiber.ticks
     fiber.resume(answer)

@@ -20,13 +20,13 @@ from lyra.errors import ConfigError
 from lyra.store.space import Space
 from lyra.store.standing import open_signed
 from lyra.vega import compile as compile_source
-from lyra.vega.bytecode.renumber import changed_functions, fitted, is_gone
+from lyra.vega.bytecode.renumber import find_changed_functions, is_gone, renumber
 from lyra.vega.bytecode.verifier import verify
 from lyra.vega.durable import checkpoints as saving
 from lyra.vega.durable.durable_run import RunExecution
 from lyra.vega.durable.record import ProgramMigration
 from lyra.vega.durable.runs import DurableRun
-from lyra.vega.migrate.migration import migrated
+from lyra.vega.migrate.migration import plan_migration
 from lyra.vega.runtime.world import RunOptions
 from tests.cases import ALL, cases
 from tests.vega.random_programs import random_program
@@ -112,7 +112,7 @@ def test_every_edit_behind_every_row(tmp_path: Path, monkeypatch: pytest.MonkeyP
             edited = SOURCE.replace(was, becomes)
             where = f"{name}, behind row {count}: {rows[count - 1].kind}"
             try:
-                migration = migrated(run, compile_source(edited, "a.vega"), {"a.vega": edited})
+                migration = plan_migration(run, compile_source(edited, "a.vega"), {"a.vega": edited})
             except ConfigError:
                 assert live(space, tmp_path) == OUTPUT, where
                 outcomes[name].add(False)
@@ -149,7 +149,7 @@ def test_who_listens_hears_of_another_program(tmp_path: Path):
     space.release(lease)
     edited = SOURCE.replace('"last ${x}"', '"later ${x}"')
     heard: list[Event] = []
-    migration = migrated(DurableRun(space), compile_source(edited, "a.vega"), {"a.vega": edited})
+    migration = plan_migration(DurableRun(space), compile_source(edited, "a.vega"), {"a.vega": edited})
     assert live(space, tmp_path, migration=migration, listener=heard.append)[:3] == OUTPUT[:3]
     (event,) = [event for event in heard if event.kind == "run.migrated"]
     (ended,) = [event for event in heard if event.kind == "run.ended"]
@@ -174,19 +174,19 @@ def test_a_fitted_program_does_what_it_did(seed: int):
     """Laid over any other program it is sound and prints the same; over itself it is itself."""
     old = compile_source(random_program(seed), "a.vega")
     new = compile_source(random_program(seed + 1_000), "a.vega")
-    laid = fitted(old, new)
+    laid = renumber(old, new)
     verify(laid)
     assert output_of(laid) == output_of(new)
-    assert fitted(old, old) == old
-    assert not changed_functions(old, fitted(old, old))
+    assert renumber(old, old) == old
+    assert not find_changed_functions(old, renumber(old, old))
 
 
 def test_functions_keep_their_numbers_and_leave_gaps():
     old = compile_source("fn a() { return 1; }\nfn b() { return a(); }\nprint(b());", "x.vega")
     new = compile_source("fn c() { return 3; }\nfn b() { return c(); }\nprint(b());", "y.vega")
-    laid = fitted(old, new)
+    laid = renumber(old, new)
     numbers = {function.name: index for index, function in enumerate(laid.functions)}
     assert numbers["b"] == [function.name for function in old.functions].index("b")
     assert numbers["c"] == len(old.functions)
     assert is_gone(laid.functions[numbers["a"]])
-    assert {old.functions[index].name for index in changed_functions(old, laid)} == {"a", "b"}
+    assert {old.functions[index].name for index in find_changed_functions(old, laid)} == {"a", "b"}

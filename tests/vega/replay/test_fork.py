@@ -14,7 +14,7 @@ from lyra.models.provider import Request
 from lyra.models.script import Reply
 from lyra.store.space import Space
 from lyra.vega.durable.runs import Runs
-from lyra.vega.replay.fork import RecordedAnswers, change_at, copied_to, difference, fresh_name
+from lyra.vega.replay.fork import RecordedAnswers, change_at, copy_journal, difference, fresh_name
 from lyra.vega.replay.player import Player
 from lyra.vega.replay.timeline import Timeline
 from tests.vega.recorded import TEAM, Recorded
@@ -260,7 +260,7 @@ def fork(recorded: Recorded, number: int, text: str, *, name: str = "fork", is_e
         change = change_at(run, timeline, number, text, is_error=is_error)
         space = Space(recorded.path, name)
         try:
-            return copied_to(run, space, change, number, time.time())
+            return copy_journal(run, space, change, number, time.time())
         finally:
             space.close()
 

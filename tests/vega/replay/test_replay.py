@@ -93,8 +93,8 @@ def test_costs_and_tokens_are_those_of_the_step_that_caused_them(tmp_path: Path)
     assert asked.micro_usd > 0
     assert asked.usage["llm_calls"] == 1
     assert sum(step.micro_usd for step in timeline.steps) == asked.micro_usd
-    assert timeline.spent(asked.number).get("usd", 0) == 0
-    assert timeline.spent(asked.number + 1) == asked.usage
+    assert timeline.sum_costs(asked.number).get("usd", 0) == 0
+    assert timeline.sum_costs(asked.number + 1) == asked.usage
     player = Player(timeline)
     breaks = ProgramBreakpoints(player)
     breaks.add("cost $0.000001")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from lyra import vega
-from lyra.core.ids import ProcessRandom, seeded
+from lyra.core.ids import ProcessRandom, make_random
 from lyra.vega.stdlib.table import LIBRARY, METHODS
 from tests.cases import cases
 
@@ -43,7 +43,8 @@ def expressions(rng: ProcessRandom) -> Iterator[str]:
 @pytest.mark.parametrize("seed", [1, 2])
 def test_whatever_they_are_given(seed):
     tried = [
-        f"try {{ {expression}; }} catch Error(reason) {{ print(reason); }}" for expression in expressions(seeded(seed))
+        f"try {{ {expression}; }} catch Error(reason) {{ print(reason); }}"
+        for expression in expressions(make_random(seed))
     ]
     while wrong := {problem.line - 1 for problem in vega.check("\n".join(tried)) if problem.is_error}:
         tried = [line for index, line in enumerate(tried) if index not in wrong]

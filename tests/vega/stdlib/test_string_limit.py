@@ -51,6 +51,6 @@ def test_the_limit_is_the_documented_one():
     """268 435 456 characters; a longer one is refused before memory is taken for it."""
     assert VEGA_STRING_CHARS_MAX == 268_435_456
     assert [module.VEGA_STRING_CHARS_MAX for module in READERS] == [268_435_456] * len(READERS)
-    strings.limited(268_435_456)
+    strings.check_length(268_435_456)
     with pytest.raises(VegaError, match="at most 268435456 characters"):
         run_plain(vega.compile('str::repeat("a", 268435457);'), print)

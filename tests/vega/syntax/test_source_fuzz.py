@@ -9,9 +9,9 @@ import sys
 import time
 from typing import NamedTuple
 
-from lyra.core.ids import seeded
+from lyra.core.ids import make_random
 from lyra.errors import CheckError, ParseError
-from lyra.vega.checker.checker import checked
+from lyra.vega.checker.checker import parse_and_check
 from lyra.vega.format.formatter import format_source
 from lyra.vega.syntax.parser import parse
 from lyra.vega.syntax.source import Diagnostic
@@ -47,7 +47,7 @@ def judged(text: str) -> bool:
     assert shape(parse(once)) == shape(tree)
     assert format_source(once) == once
     try:
-        checked(text)
+        parse_and_check(text)
     except CheckError as error:
         return _refused(text, error.fields["problems"])
     return True
@@ -63,7 +63,7 @@ def _refused(text: str, problems: list[Diagnostic]) -> bool:
 
 def fuzz(count: int, seed: int = 1) -> Outcome:
     """Judge so many mutated sources; a failure names the seed and prints the source."""
-    rng = seeded(seed)
+    rng = make_random(seed)
     sources = corpus()
     good, slowest_s = 0, 0.0
     for number in range(count):

@@ -15,7 +15,7 @@ from lyra.vega.machine.fiber import Fiber, OutOfFuel
 from lyra.vega.machine.link import link
 from lyra.vega.machine.vm import run
 from lyra.vega.stdlib.natives import NATIVES
-from lyra.vega.values.values import Closure, Duration, Err, Ok, Process, equal, marked
+from lyra.vega.values.values import Closure, Duration, Err, Ok, Process, compute_mark, equal
 from verify.compare import vega_tiers
 
 # One step of a program whose variables are: a list, one of lists, a text, a map.
@@ -163,7 +163,7 @@ def test_equal_values_share_their_mark():
     for item in nested:
         for other in nested:
             if equal(item, other):
-                assert marked(item, known) == marked(other, {})
+                assert compute_mark(item, known) == compute_mark(other, {})
 
 
 def test_what_holds_itself_is_compared_too():

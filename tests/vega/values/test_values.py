@@ -14,8 +14,8 @@ from lyra.vega.values.values import (
     Err,
     Fault,
     Ok,
-    checked,
-    copied,
+    check_int,
+    copy_value,
     equal,
     render,
 )
@@ -33,9 +33,9 @@ def test_durations_are_exact_and_shown_short():
 
 
 def test_ints_are_checked():
-    assert checked(INT_MAX) == INT_MAX
+    assert check_int(INT_MAX) == INT_MAX
     with pytest.raises(Fault, match="overflow"):
-        checked(INT_MAX + 1)
+        check_int(INT_MAX + 1)
 
 
 def test_kinds_that_python_confuses_are_not_equal():
@@ -53,7 +53,7 @@ def test_values_that_hold_themselves():
     other.append(other)
     assert render(circular) == "[1, […]]"
     assert equal(circular, other)
-    copy = copied(circular)
+    copy = copy_value(circular)
     assert copy is not circular
     assert copy[1] is copy
 
@@ -65,7 +65,7 @@ def test_a_copy_shares_nothing_but_keeps_identity_inside():
     builder = Builder()
     builder.parts.append("x")
     value = {"a": part, "b": part, "f": closure, "ok": Ok(part), "err": Err(builder)}
-    copy = copied(value)
+    copy = copy_value(value)
     assert copy["a"] is copy["b"] is copy["ok"].value is copy["f"].captured[0].value
     assert copy["a"] is not part
     assert copy["err"].value is not builder
@@ -73,4 +73,4 @@ def test_a_copy_shares_nothing_but_keeps_identity_inside():
 
 def test_a_host_value_is_not_sent():
     with pytest.raises(Fault, match="cannot be sent"):
-        copied([object()])
+        copy_value([object()])

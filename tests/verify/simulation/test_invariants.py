@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from lyra.core.budgets.budget import Budget, Reservation
-from lyra.core.ids import seeded
+from lyra.core.ids import make_random
 from lyra.core.policies.policy import RestartWindow
 from lyra.core.rights.capability import Grant
 from lyra.kernel.base import waiting
@@ -194,7 +194,7 @@ def _new_dice(patch):
 
     def fresh(self):
         draws[0] += 1
-        return seeded(draws[0])
+        return make_random(draws[0])
 
     patch.setattr(Context, "random", property(fresh))
 
@@ -278,8 +278,8 @@ def test_a_window_that_forgets_its_edge_is_found():
                 self._times.popleft()
             return super().record(now)
 
-    assert any(list(supervisor_window(seeded(seed), Exclusive)) for seed in range(50))
-    assert not any(list(supervisor_window(seeded(seed))) for seed in range(cases(500)))
+    assert any(list(supervisor_window(make_random(seed), Exclusive)) for seed in range(50))
+    assert not any(list(supervisor_window(make_random(seed))) for seed in range(cases(500)))
 
 
 def test_a_world_that_is_no_function_of_its_seed_is_found(monkeypatch):

@@ -8,7 +8,7 @@ import pytest
 
 from lyra.core import codec
 from lyra.core.envelope import Envelope
-from lyra.core.ids import seeded
+from lyra.core.ids import make_random
 from lyra.core.policies.policy import RestartWindow
 from lyra.kernel import Kernel, PipelineConfig
 from lyra.kernel.journal import history as recall
@@ -192,7 +192,7 @@ def test_every_cast_is_drawn_and_most_worlds_keep_to_programs_or_one_scene():
 
 def test_scenes_are_plain_data_and_follow_from_their_seed():
     for draw in (draw_tree, draw_pipeline):
-        first, second = draw(seeded(7), "x"), draw(seeded(7), "x")
+        first, second = draw(make_random(7), "x"), draw(make_random(7), "x")
         assert first == second
         assert codec.decode(codec.encode(first)) == first
 
@@ -200,7 +200,7 @@ def test_scenes_are_plain_data_and_follow_from_their_seed():
 def test_every_shape_of_pipeline_is_accepted():
     for name, shape in SHAPES.items():
         for seed in range(30):
-            assert PipelineConfig.of({"name": name, **shape(seeded(seed))}).agents
+            assert PipelineConfig.of({"name": name, **shape(make_random(seed))}).agents
 
 
 @pytest.mark.slow

@@ -60,8 +60,8 @@ def test_every_fault_of_the_simulation_is_drawn():
 
 def test_generated_programs_are_plain_data_and_follow_from_the_seed():
     from lyra.core import codec
-    from lyra.core.ids import seeded
+    from lyra.core.ids import make_random
 
-    first, second = Generator(seeded(7)).root(), Generator(seeded(7)).root()
+    first, second = Generator(make_random(7)).root(), Generator(make_random(7)).root()
     assert first == second
     assert codec.decode(codec.encode(first[0])) == first[0]

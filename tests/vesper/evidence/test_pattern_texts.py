@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from lyra.core.ids import seeded
+from lyra.core.ids import make_random
 from lyra.vesper.evidence.likely_inputs import pattern_drawer
 from lyra.vesper.values.limits import DRAWN_TEXT_CHARS_MAX
 
@@ -33,15 +33,15 @@ def drawn(pattern, rng):
     ],
 )
 def test_drawn_texts_match(pattern):
-    rng = seeded(1)
+    rng = make_random(1)
     texts = {drawn(pattern, rng) or "" for _ in range(200)}
     assert [text for text in texts if re.search(pattern, text) is None] == []
     assert len(texts) > 1 or pattern in ("plain", "")
 
 
 def test_a_text_has_a_longest_length():
-    assert drawn("^(x{90}){90}$", seeded(1)) is None
-    assert drawn(f"^x{{{DRAWN_TEXT_CHARS_MAX}}}$", seeded(1)) == "x" * DRAWN_TEXT_CHARS_MAX
+    assert drawn("^(x{90}){90}$", make_random(1)) is None
+    assert drawn(f"^x{{{DRAWN_TEXT_CHARS_MAX}}}$", make_random(1)) == "x" * DRAWN_TEXT_CHARS_MAX
 
 
 @pytest.mark.parametrize("pattern", ["(", r"(a)\1", "(?=a)b", "((x{999}){999}){999}"])

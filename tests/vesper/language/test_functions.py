@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lyra.core.ids import seeded
+from lyra.core.ids import make_random
 from lyra.errors import CheckError
 from lyra.vesper.direct.functions import FUNCTIONS_OF_VALUES
 from lyra.vesper.direct.run import run as direct
@@ -281,7 +281,7 @@ def test_many_random_calls_agree_on_all_evaluators(start: int) -> None:
 
 
 def compare(seed: int, inputs: int) -> None:
-    program = random_call(seeded(seed))
+    program = random_call(make_random(seed))
     for other in (python, reference):
         report = differential.test(program, inputs, seed=seed, first=other, second=direct, stop_after=1)
         assert report.kept == (), seed

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from lyra.core.clock import cpu_time
-from lyra.core.ids import ProcessRandom, seeded
+from lyra.core.ids import ProcessRandom, make_random
 from lyra.errors import LyraError
 from tests.cases import cases
 from verify.fuzz import fuzz, vesper_fuzz
@@ -22,7 +22,7 @@ def test_damaged_input_gives_an_answer_or_a_lyra_error(target: Callable[[Process
     for seed in range(INPUTS):
         began = cpu_time()
         try:
-            target(seeded(seed))
+            target(make_random(seed))
         except LyraError:
             refused += 1
         except Exception as error:
@@ -35,7 +35,7 @@ def test_good_files_are_among_the_inputs() -> None:
     """Without damage, the files are accepted, so that the damage is what is refused."""
     assert fuzz.TARGETS["vesper node"] is vesper_fuzz.node
     assert fuzz.TARGETS["vesper expression"] is vesper_fuzz.expression
-    texts = {vesper_fuzz.node_text(seeded(seed)) for seed in range(200)}
+    texts = {vesper_fuzz.node_text(make_random(seed)) for seed in range(200)}
     assert len(texts) > 190
 
 

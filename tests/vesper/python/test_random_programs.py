@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lyra.core.ids import seeded
+from lyra.core.ids import make_random
 from lyra.vesper.direct.run import run as direct
 from lyra.vesper.evidence import differential
 from lyra.vesper.python.run import run as python
@@ -21,6 +21,6 @@ CHUNK = 10
 @pytest.mark.parametrize("start", range(0, cases(60), CHUNK))
 def test_python_agrees(start: int, effects: bool, other: differential.RunPath) -> None:
     for seed in range(start, start + CHUNK):
-        program = random_program(seeded(seed), effects=effects)
+        program = random_program(make_random(seed), effects=effects)
         report = differential.test(program, 20, seed=seed, first=python, second=other, stop_after=1)
         assert report.kept == (), seed

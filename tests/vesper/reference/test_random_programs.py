@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from lyra import vesper
-from lyra.core.ids import seeded
+from lyra.core.ids import make_random
 from lyra.vesper.direct.run import compile_program as compile_direct
 from lyra.vesper.direct.run import run as direct
 from lyra.vesper.evidence import differential
@@ -26,7 +26,7 @@ CHUNKS = range(0, cases(200), 10)
 @pytest.mark.parametrize("start", CHUNKS)
 def test_the_direct_path_agrees_with_the_reference(start: int) -> None:
     for seed in range(start, start + CHUNKS.step):
-        program = random_program(seeded(seed))
+        program = random_program(make_random(seed))
         report = differential.test(program, 20, seed=seed, first=reference, second=direct, stop_after=1)
         assert report.kept == (), seed
 
@@ -37,7 +37,7 @@ def test_the_direct_path_agrees_with_the_reference(start: int) -> None:
 def test_programs_with_effects_agree_in_outcome_and_requests(start: int, first: RunPath) -> None:
     """The direct path beside both others."""
     for seed in range(start, start + 25):
-        program = random_program(seeded(seed), effects=True)
+        program = random_program(make_random(seed), effects=True)
         report = differential.test(program, 12, seed=seed, first=first, second=direct, stop_after=1)
         assert report.kept == (), seed
 
@@ -58,7 +58,7 @@ def test_random_programs_end_in_many_ways() -> None:
     """The comparison above would prove little if all programs failed at the entry."""
     endings: dict[str, int] = {}
     for seed in range(150):
-        program = random_program(seeded(seed))
+        program = random_program(make_random(seed))
         for inputs in InputGenerator(program, seed).batch(20):
             outcome = direct(program, inputs, EXECUTION)
             ending = outcome.status if outcome.error is None else outcome.error.code
@@ -69,7 +69,7 @@ def test_random_programs_end_in_many_ways() -> None:
 
 def test_two_layouts_of_one_node_are_compiled_once_each() -> None:
     """They have one digest and unequal places; neither drives the other out."""
-    first = random_program(seeded(1))
+    first = random_program(make_random(1))
     moved = tuple(msgspec.structs.replace(step, place=(9, 9)) for step in first.steps)
     second = msgspec.structs.replace(first, steps=moved)
     for compiled in (compile_python, compile_direct):
@@ -108,7 +108,7 @@ def test_a_value_that_is_nested_too_deeply_is_a_resource_limit(path: str) -> Non
 def test_random_programs_end_at_the_same_step(steps: int) -> None:
     """Programs with few steps end alike on all evaluators, wherever their loops and expressions are charged."""
     for seed in range(cases(80)):
-        program = random_program(seeded(seed), effects=seed % 4 == 0)
+        program = random_program(make_random(seed), effects=seed % 4 == 0)
         program = msgspec.structs.replace(program, limits=msgspec.structs.replace(program.limits, steps=steps))
         for first_path in (reference, python):
             report = differential.test(program, 6, seed=seed, first=first_path, second=direct, stop_after=1)

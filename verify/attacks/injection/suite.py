@@ -21,7 +21,7 @@ from lyra.agents.agent import Agent
 from lyra.agents.declaration.memory import Memory
 from lyra.agents.teams import fan_in, fan_out, pipeline
 from lyra.core.event import Event
-from lyra.core.ids import ProcessRandom, seeded
+from lyra.core.ids import ProcessRandom, make_random
 from lyra.core.tool import Tool
 from lyra.errors import LyraError
 from lyra.kernel.kernel import Kernel
@@ -80,7 +80,7 @@ class Result(NamedTuple):
 
 def attacks(n: int | None = None, seed: int = 1) -> list[Attack]:
     """Every goal through every channel; the disguises and ways in turn. More than that: again with others."""
-    rng = seeded(seed)
+    rng = make_random(seed)
     planned: list[Attack] = []
     while not planned or (n is not None and len(planned) < n):
         planned += _round(rng, len(planned))

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from lyra.core.ids import ProcessRandom, seeded
+from lyra.core.ids import ProcessRandom, make_random
 from verify.crash.gateway.bill import BilledProvider
 from verify.crash.gateway.gateway_server import PROVIDER_KEY, GatewayServer
 from verify.crash.gateway.ledger import RestlessLedger, SteadyLedger
@@ -56,7 +56,7 @@ def run(
 ) -> GatewayKills:
     """Kill a gateway so many times."""
     with tempfile.TemporaryDirectory(prefix="lyra-gateway-crash-") as name, _store(store, Path(name)) as db:
-        return asyncio.run(_Campaign(Path(name), db, seeded(seed)).run(kills, progress))
+        return asyncio.run(_Campaign(Path(name), db, make_random(seed)).run(kills, progress))
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from lyra.core.ids import ProcessRandom, seeded
+from lyra.core.ids import ProcessRandom, make_random
 from verify.crash.gateway.bill import BilledProvider
 from verify.crash.gateway.gateway_server import GatewayServer
 from verify.crash.gateway.ledger import RestlessLedger
@@ -56,7 +56,7 @@ def run(
 ) -> Overrun:
     """Attack so many keys, one after the other."""
     with tempfile.TemporaryDirectory(prefix="lyra-gateway-overrun-") as name:
-        return asyncio.run(_run(Path(name), rounds, seeded(seed), streams, progress))
+        return asyncio.run(_run(Path(name), rounds, make_random(seed), streams, progress))
 
 
 async def _run(

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from lyra.core.ids import ProcessRandom, seeded
+from lyra.core.ids import ProcessRandom, make_random
 from verify.crash.crash import OPEN_S_MAX
 from verify.crash.server import outside
 from verify.crash.server.callers import Scene, ServerLost, World
@@ -72,7 +72,7 @@ async def _campaign(
 ) -> Result:
     log_file = folder / "outside.log"
     served = ServedProcess(folder, db, load=Path(outside.__file__), env={outside.LOG_VARIABLE: str(log_file)})
-    rng = seeded(seed)
+    rng = make_random(seed)
     slowest = 0.0
     world = World(served, log_file)
     Person.answered = 0

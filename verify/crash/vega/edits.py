@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from lyra.core.ids import ProcessRandom, seeded
+from lyra.core.ids import ProcessRandom, make_random
 from lyra.vega.durable.runs import Runs
 from verify.crash.vega.kills import ID, Books, Scene
 from verify.crash.vega.provider import Provider
@@ -183,7 +183,7 @@ _EDITS: Final[tuple[Callable[[Plan, ProcessRandom], Plan], ...]] = (
 # ---------------------------------------------------------------- runs
 def run(n: int, seed: int, *, progress: Callable[[int, int], None] | None = None) -> Edited:
     """Run `n` programs, each killed and edited some times; in every other one processes are saved at each effect."""
-    rng = seeded(seed)
+    rng = make_random(seed)
     total = Edited(0, 0, 0, 0, 0, [])
     with Provider(pace=_PACE) as provider:
         for number in range(n):

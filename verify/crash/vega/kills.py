@@ -30,7 +30,7 @@ import httpx2  # noqa: F401 - imported once here, not in every life
 import lyra.models.providers.anthropic
 import lyra.vega.durable.durable_run
 import lyra.vega.runtime.handlers  # noqa: F401
-from lyra.core.ids import ProcessRandom, seeded
+from lyra.core.ids import ProcessRandom, make_random
 from lyra.store.space import Space
 from lyra.vega.durable import checkpoints as saving
 from lyra.vega.durable.durable_run import answer_note
@@ -66,7 +66,7 @@ class Calm(NamedTuple):
 
 def run(n: int, seed: int, *, progress: Callable[[int, int], None] | None = None) -> Result:
     """Kill `n` times, scene after scene."""
-    rng = seeded(seed)
+    rng = make_random(seed)
     failures: list[str] = []
     kills = runs = calls = again = 0
     with Provider() as provider:

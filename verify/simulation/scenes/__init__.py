@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from lyra.core.ids import ProcessRandom, seeded
+from lyra.core.ids import ProcessRandom, make_random
 
 if TYPE_CHECKING:
     from verify.simulation.world import Life, World
@@ -52,7 +52,7 @@ class Scene:
 
 def cast_of(seed: int) -> tuple[str, ...]:
     """By a die of its own, so that worlds without a scene are what they were."""
-    return seeded(seed * 7_919 + 13).choices(list(CASTS), list(CASTS.values()))[0]
+    return make_random(seed * 7_919 + 13).choices(list(CASTS), list(CASTS.values()))[0]
 
 
 def _makers() -> dict[str, Callable[[World, ProcessRandom], Scene]]:
@@ -65,7 +65,7 @@ def _makers() -> dict[str, Callable[[World, ProcessRandom], Scene]]:
 
 def make_scenes(world: World, cast: tuple[str, ...]) -> list[Scene]:
     makers = _makers()
-    return [makers[name](world, seeded(world.seed * 104_729 + number)) for number, name in enumerate(cast)]
+    return [makers[name](world, make_random(world.seed * 104_729 + number)) for number, name in enumerate(cast)]
 
 
 def programs() -> list[Callable[..., Any]]:

@@ -29,7 +29,7 @@ from lyra.core.budgets.budget import Limits
 from lyra.core.checking.check import check_integer, real
 from lyra.core.hints import Out_co
 from lyra.core.message import Message
-from lyra.core.naming import SUPERVISE, named
+from lyra.core.naming import SUPERVISE, give_name
 from lyra.core.tool import caller
 from lyra.errors import AgentFailed, ConfigError, DeadlineExceeded
 from lyra.kernel.process.process import Process
@@ -85,7 +85,7 @@ class AgentProcess(Handle[Out_co], Generic[Out_co]):
             reply.status = session.execution.status
         return reply
 
-    @named("lyra:AgentProcess.send")
+    @give_name("lyra:AgentProcess.send")
     def send(  # type: ignore[override]  # a message to an agent has an answer
         self,
         message: Content,
@@ -252,7 +252,7 @@ class AgentProcess(Handle[Out_co], Generic[Out_co]):
                 pid=self.pid,
             )
 
-    @named("lyra:AgentProcess.stop")
+    @give_name("lyra:AgentProcess.stop")
     async def stop(self, reason: str = "shutdown") -> None:
         """End the process in order; its work is cancelled."""
         await self.kill(reason)

@@ -36,7 +36,7 @@ import msgspec
 
 from lyra.core.budgets.budget import Usage
 from lyra.core.effect import Charged, Effect
-from lyra.core.naming import named
+from lyra.core.naming import give_name
 from lyra.core.policies.policy import Backoff, Retry
 from lyra.errors import BudgetExceeded, LyraError, error_to_data
 from lyra.kernel.kernel import Kernel
@@ -63,7 +63,7 @@ class Settings(msgspec.Struct):
     hold: bool  # the first of the two kernels: it is going to be killed
 
 
-@named("lyra:demo.ServiceError")
+@give_name("lyra:demo.ServiceError")
 class ServiceError(Exception):
     """The service said no, with an HTTP status; Lyra's Retry reads `status`."""
 
@@ -72,7 +72,7 @@ class ServiceError(Exception):
         self.status = status
 
 
-@named("lyra:demo.SessionLost")
+@give_name("lyra:demo.SessionLost")
 class SessionLost(Exception):
     """The service has closed the session."""
 
@@ -227,7 +227,7 @@ FILES: Final[dict[str, tuple[int, str, str]]] = {
 
 
 # ---------------------------------------------------------------- the programs
-@named("lyra:demo.lead")
+@give_name("lyra:demo.lead")
 async def lead(ctx: Context) -> dict[str, Any]:
     """Hand out the files, gather the reports, ask a human, publish, file."""
     reviewers = [
@@ -247,7 +247,7 @@ async def lead(ctx: Context) -> dict[str, Any]:
     return {"findings": findings, "skipped": skipped, "published": published, "filed": filed["filed"]}
 
 
-@named("lyra:demo.reviewer")
+@give_name("lyra:demo.reviewer")
 async def reviewer(ctx: Context, file: str, pages: int) -> int:
     """Review page after page until the file or the money ends, then tell the lead."""
     findings = page = 0
@@ -261,13 +261,13 @@ async def reviewer(ctx: Context, file: str, pages: int) -> int:
     return findings
 
 
-@named("lyra:demo.rules")
+@give_name("lyra:demo.rules")
 async def rules(ctx: Context) -> int:
     """Read the rules once."""
     return int(await ctx.do(_service.load_rules))
 
 
-@named("lyra:demo.session")
+@give_name("lyra:demo.session")
 async def session(ctx: Context) -> None:
     """Hold a session. Its end is not handled here: the process crashes, and its supervisor restarts it."""
     await ctx.do(_service.log_in)
@@ -275,7 +275,7 @@ async def session(ctx: Context) -> None:
     await ctx.do(_service.stay)
 
 
-@named("lyra:demo.index")
+@give_name("lyra:demo.index")
 async def index(ctx: Context) -> None:
     """File what it is sent."""
     await ctx.do(_service.open_index)

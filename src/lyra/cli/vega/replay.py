@@ -74,7 +74,7 @@ def replay(
         Screen(prompt, prompt.player).run()
         return
     if not as_json:
-        spent = cost_words(timeline.spent(len(timeline)))
+        spent = cost_words(timeline.sum_costs(len(timeline)))
         note(f"run {timeline.run_id} ({timeline.state}): {len(timeline)} steps of {timeline.program.name}, {spent}")
         click.echo(printable(prompt.show_place().text))
     ctx.exit(0 if answer_commands(prompt, ctx, lines=given, as_json=as_json) else 1)
@@ -384,7 +384,7 @@ class Commands(TravelPrompt):
 
     def do_cost(self, _: str) -> CommandResult:
         timeline = self.player.timeline
-        usages = {"so_far": timeline.spent(self.player.position), "in_all": timeline.spent(len(timeline))}
+        usages = {"so_far": timeline.sum_costs(self.player.position), "in_all": timeline.sum_costs(len(timeline))}
         data = {
             name: {
                 "cost_usd": usage.get("usd", 0) / 1_000_000,

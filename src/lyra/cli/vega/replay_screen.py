@@ -338,7 +338,7 @@ def _pane(name: str, lines: list[Line], height: int, width: int) -> list[Line]:
 def _title(player: Player, width: int) -> str:
     timeline = player.timeline
     file, line = player.place()
-    spent = timeline.spent(player.position)
+    spent = timeline.sum_costs(player.position)
     place = f"{os.path.basename(file)}:{line}" if line else "-"
     position = f"{player.position}/{len(timeline)}"
     if player.inside is not None:

@@ -114,7 +114,7 @@ def resume(
     from lyra.cli.vega.files import Files
     from lyra.cli.vega.output import ProgramOutput
     from lyra.cli.vega.start import go_on, with_run
-    from lyra.vega.migrate.migration import migrated
+    from lyra.vega.migrate.migration import plan_migration
 
     invocation = ctx.ensure_object(Invocation)
     remember_node_options(invocation, database, providers)
@@ -131,7 +131,7 @@ def resume(
         migration = None
         if program is not None:
             files = Files(program)
-            migration = migrated(before, files.program(), files.texts, say=partial(command, invocation, space))
+            migration = plan_migration(before, files.program(), files.texts, say=partial(command, invocation, space))
         elif not before.is_over and _is_edited(before):
             note(
                 f"{before.file} was changed since; the run goes on with the program that it has "
@@ -264,7 +264,7 @@ def _choose_question(run: DurableRun, waiting: list[RunQuestion], wanted: str | 
     matching = [question for question in waiting if wanted is None or question.id.startswith(wanted)]
     if len(matching) == 1:
         return matching[0]
-    if wanted is not None and not matching and any(key.startswith(wanted) for key in run.answered()):
+    if wanted is not None and not matching and any(key.startswith(wanted) for key in run.find_answered_questions()):
         raise ConfigError(f"question {wanted} is answered already", hint=f"go on with the run: {resume}", run=run.id)
     if not waiting:
         raise ConfigError(_nothing(run), hint="`vega runs` shows how it stands", run=run.id)
@@ -276,7 +276,7 @@ def _choose_question(run: DurableRun, waiting: list[RunQuestion], wanted: str | 
 
 
 def _nothing(run: DurableRun) -> str:
-    kept = len(run.answered())
+    kept = len(run.find_answered_questions())
     return f"run {run.id} asks nothing" + (
         f" more: {kept} {'answer is' if kept == 1 else 'answers are'} kept" if kept else ""
     )

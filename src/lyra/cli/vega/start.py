@@ -164,7 +164,7 @@ def _prepare_migration(
 ) -> ProgramMigration | None:
     """Prepare `vega run FILE --run-id OLD`: the options must be those of the run; a changed program must be safe to
     continue with, or the error says why it is not."""
-    from lyra.vega.migrate.migration import migrated
+    from lyra.vega.migrate.migration import plan_migration
 
     for name, given in options.items():
         option, shown = _OPTIONS[name]
@@ -175,7 +175,7 @@ def _prepare_migration(
                 hint=f"go on with it as it is: {say('resume')}; or take another --run-id",
                 key=option,
             )
-    return migrated(before, program, files.texts, say=say)
+    return plan_migration(before, program, files.texts, say=say)
 
 
 _OPTIONS: Final[dict[str, tuple[str, Callable[[Any], str]]]] = {  # as one gives them, and how their values read

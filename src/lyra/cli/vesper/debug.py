@@ -8,6 +8,7 @@ JSON object on a line of its own.
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -26,15 +27,16 @@ from lyra.cli.command_lines import (
     print_answer,
 )
 from lyra.cli.vesper.node_files import (
+    drop_unwritten,
     input_options,
     inputs_of,
     node_named,
     outcome_data,
     outcome_lines,
+    render_values,
     runtime_of,
     runtime_options,
     say_problems,
-    shown_values,
 )
 from lyra.errors import ConfigError, SourceError
 
@@ -238,14 +240,16 @@ class _DebugPrompt(TravelPrompt):
                 notes.append(f"after {before}, {row['path']}: {' | '.join(values)}")
         if reason.startswith("watch "):
             text = reason.removeprefix("watch ")
-            notes.append(f"{text}: {self._value(text, step.number - 1)} -> {self._value(text, step.number)}")
+            old, new = (self._value(text, number) for number in (step.number - 1, step.number))
+            notes.append(f"{text}: {old or '(none)'} -> {new or '(none)'}")
         return [self._redaction.text(note) for note in notes]
 
     # ------------------------------------------------------------------ one path
 
     def _show_one(self, step: DebugStep, reason: str, notes: list[str]) -> CommandResult:
         values = self._values(step.views[self._session.live.name])
-        texts = [*notes, *(f"{name}: {value}" for name, value in values.items())]
+        written = self._render_written(step.views[self._session.live.name])
+        texts = [*notes, *(f"{name}: {value}" for name, value in written.items())]
         lines = [f"break {reason}", f"Location: {step.what}", *(f"  {text}" for text in texts)]
         calls = self._session.calls(step)
         call = calls.get(self._session.live.name, "")
@@ -267,13 +271,12 @@ class _DebugPrompt(TravelPrompt):
             place = None if view is None else view.location
             data[name] = {"location": place, "variables": values[name], "call": calls.get(name)}
         rows = [(self._place(step.views["python"]), self._place(step.views["direct"]), True)]
-        known = list(dict.fromkeys((*values["python"], *values["direct"])))
+        shown = {name: self._render_written(step.views[name]) for name in names}
+        known = list(dict.fromkeys((*shown["python"], *shown["direct"])))
         if known:
             rows.append(("Variables:", "Variables:", True))
         for name in known:
-            left, right = (values[path].get(name) for path in names)
-            if {left, right} == {None, "null"}:  # a variable that was never written
-                continue
+            left, right = (shown[path].get(name) for path in names)
             texts = ("" if value is None else f"  {name}: {value}" for value in (left, right))
             rows.append((next(texts), next(texts), left == right or left is None or right is None))
         if calls:
@@ -295,8 +298,9 @@ class _DebugPrompt(TravelPrompt):
         step = self._session.steps[self.travel.position - 1]
         if self._is_wide:
             return self._show_both(step, "step", [])
-        values = self._values(step.views[self._session.live.name])
-        return CommandResult("\n".join(f"  {name}: {value}" for name, value in values.items()), {"variables": values})
+        view = step.views[self._session.live.name]
+        values, written = self._values(view), self._render_written(view)
+        return CommandResult("\n".join(f"  {name}: {value}" for name, value in written.items()), {"variables": values})
 
     def do_print(self, text: str) -> CommandResult:
         if not text:
@@ -346,8 +350,20 @@ class _DebugPrompt(TravelPrompt):
     def _values(self, view: PathView | None) -> dict[str, str]:
         return {} if view is None else self._render(view.variables)
 
+    def _render_written(self, view: PathView | None) -> dict[str, str]:
+        """Return the values that steps have written, texts in quotes."""
+        from lyra.vesper.values.redaction import REDACTED
+
+        if view is None:
+            return {}
+        texts = drop_unwritten(self._session.program, self._values(view))
+        plain = {
+            name for name, value in view.variables.items() if isinstance(value, str) and texts.get(name) != REDACTED
+        }
+        return {name: json.dumps(text, ensure_ascii=False) if name in plain else text for name, text in texts.items()}
+
     def _render(self, variables: Mapping[str, Any]) -> dict[str, str]:
-        return shown_values(self._session.program, variables, self._redaction)
+        return render_values(self._session.program, variables, self._redaction)
 
     # ------------------------------------------------------------------ words
 

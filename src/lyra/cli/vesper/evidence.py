@@ -78,7 +78,7 @@ def confidence(ctx: click.Context, /, *, node: str, as_json: bool) -> None:
     click.echo(f"  {_counts(data)}; mode {data['mode']}")
     for line in _reach_lines(data):
         click.echo(printable(f"  {line}"))
-    click.echo(f"  {_allowed_text(data)}")
+    click.echo(f"  {_describe_allowed(data)}")
 
 
 @click.command(cls=CliCommand, name="mode")
@@ -254,7 +254,7 @@ def _show_report(report: ComparisonReport, data: Mapping[str, Any], violations: 
         click.echo(f"error[nothing_shown]: {refused}: add a test case with inputs that it accepts", err=True)
     for line in _reach_lines(data):
         click.echo(printable(line))
-    click.echo(f"{_confidence_text(data)} after {_counts(data)}; {_allowed_text(data)}")
+    click.echo(f"{_confidence_text(data)} after {_counts(data)}; {_describe_allowed(data)}")
 
 
 def _confidence_text(data: Mapping[str, Any]) -> str:
@@ -267,7 +267,7 @@ def _confidence_text(data: Mapping[str, Any]) -> str:
     return f"{text} (too few inputs: {data['accepted']} distinct ones were accepted, {COMPARED_MIN} are needed)"
 
 
-def _allowed_text(data: Mapping[str, Any]) -> str:
+def _describe_allowed(data: Mapping[str, Any]) -> str:
     reasons = ["a divergence"] * bool(data["blocked"]) + ["a broken contract"] * bool(data["breaches"])
     return f"the evidence allows {data['allowed']}" + (f" (blocked by {' and '.join(reasons)})" if reasons else "")
 

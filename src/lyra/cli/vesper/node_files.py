@@ -41,7 +41,7 @@ def node_named(name: str) -> Node:
         return load(path)
     node = Repository([Path(), Path(NODES_FOLDER)]).find(name)
     if node is None:
-        node = stored_nodes(click.get_current_context().ensure_object(Invocation)).find(name)
+        node = load_stored_nodes(click.get_current_context().ensure_object(Invocation)).find(name)
     if node is None:
         hint = "name a .vsp file, or the id of a node in this folder, in `nodes/` or in the store"
         raise ConfigError(f"no node {name!r} here", hint=hint, key="NODE")
@@ -221,7 +221,7 @@ def runtime_when_free(invocation: Invocation, node: Node) -> Runtime:
             Event().wait(_PAUSE_S)
 
 
-def stored_nodes(invocation: Invocation) -> Repository:
+def load_stored_nodes(invocation: Invocation) -> Repository:
     """The nodes that the store keeps."""
     with runtime_of(invocation, None, (), ()) as runtime:
         return runtime.stored_nodes()
@@ -240,16 +240,24 @@ VALUE_CHARS_MAX = 300  # of one value on the screen
 
 def outcome_data(outcome: Outcome, program: NodeProgram, redaction: Redaction) -> dict[str, Any]:
     error = None if outcome.error is None else {"code": outcome.error.code, "message": outcome.error.message}
-    return {"status": outcome.status, "outputs": shown_values(program, outcome.outputs, redaction), "error": error}
+    return {"status": outcome.status, "outputs": render_values(program, outcome.outputs, redaction), "error": error}
 
 
 def outcome_lines(outcome: Outcome, program: NodeProgram, redaction: Redaction) -> list[str]:
     failure = outcome.error
-    words = outcome.status + ("" if failure is None else f" {failure.code}: {failure.message}")
-    return [words, *(f"  {name}: {text}" for name, text in shown_values(program, outcome.outputs, redaction).items())]
+    words = outcome.status
+    if failure is not None:
+        words += f" {failure.code}: {failure.message}" if failure.message else f" {failure.code}"
+    return [words, *(f"  {name}: {text}" for name, text in render_values(program, outcome.outputs, redaction).items())]
 
 
-def shown_values(program: NodeProgram, variables: Mapping[str, Any], redaction: Redaction) -> dict[str, str]:
+def drop_unwritten(program: NodeProgram, texts: Mapping[str, str]) -> dict[str, str]:
+    """Return values without those that no step has written yet; inputs that are null stay."""
+    inputs = {entry.name for entry in program.inputs}
+    return {name: text for name, text in texts.items() if text != "null" or name in inputs}
+
+
+def render_values(program: NodeProgram, variables: Mapping[str, Any], redaction: Redaction) -> dict[str, str]:
     """Values as texts, without sensitive ones; long ones are cut."""
     from lyra.vesper.runtime.privacy import sensitive_inputs
     from lyra.vesper.values.json_values import json_shape

@@ -30,13 +30,14 @@ from lyra.cli.command_lines import (
     print_answer,
 )
 from lyra.cli.vesper.node_files import (
+    drop_unwritten,
     duration_words,
     node_named,
     outcome_data,
     outcome_lines,
+    render_values,
     runtime_of,
     runtime_options,
-    shown_values,
 )
 from lyra.errors import ConfigError, LyraError
 
@@ -116,7 +117,7 @@ class _NodePrompt(TravelPrompt):
         was_asked, self._asks = self._asks, False
         try:
             if was_asked and line.strip().lower() in ("y", "yes", "n", "no"):
-                return self.do_apply("") if line.strip().lower().startswith("y") else self._told("not written")
+                return self.do_apply("") if line.strip().lower().startswith("y") else self._make_message("not written")
             return super().do(line)
         except ConfigError as error:
             hint = error.hint and self._redaction.text(error.hint)
@@ -140,7 +141,7 @@ class _NodePrompt(TravelPrompt):
 
     def show_place(self, message: str = "") -> CommandResult:
         if not self.travel.position:
-            return self._told(f"before the first of {len(self.travel.steps)} steps")
+            return self._make_message(f"before the first of {len(self.travel.steps)} steps")
         shown = self.do_show("")
         return shown._replace(text=f"{message}\n{shown.text}") if message else shown
 
@@ -154,13 +155,14 @@ class _NodePrompt(TravelPrompt):
 
     def do_step(self, rest: str) -> CommandResult:
         is_end = self.travel.position == len(self.travel.steps)
-        return self._told("that was the last step") if is_end else super().do_step(rest)
+        return self._make_message("that was the last step") if is_end else super().do_step(rest)
 
     def do_show(self, rest: str) -> CommandResult:
         step = self._replayer.step(self.number(rest) if rest else max(self.travel.position, 1))
-        values = shown_values(self._replayer.program, step.variables, self._redaction)
-        texts = (*(f"{name}: {value}" for name, value in values.items()), *step.effects)
-        lines = [f"Step {step.number}: {step.what} {step.mark}", *(f"  {text}" for text in texts)]
+        values = render_values(self._replayer.program, step.variables, self._redaction)
+        written = drop_unwritten(self._replayer.program, values)
+        texts = (*(f"{name}: {value}" for name, value in written.items()), *step.effects)
+        lines = [self.step_line(step), *(f"  {text}" for text in texts)]
         return CommandResult("\n".join(lines), {**step.to_data(), "variables": values, "effects": step.effects})
 
     def do_edit(self, rest: str) -> CommandResult:
@@ -171,7 +173,7 @@ class _NodePrompt(TravelPrompt):
         """List the values and parameters of a step."""
         step = self._replayer.step(number)
         parts = {"values": step.variables, "parameters": step.parameters()}
-        shown = {part: shown_values(self._replayer.program, values, self._redaction) for part, values in parts.items()}
+        shown = {part: render_values(self._replayer.program, values, self._redaction) for part, values in parts.items()}
         lines = [f"Step {number}: {step.what}, edit {number} NAME=VALUE"]
         for part, values in shown.items():
             lines += [f"  {part}:"] * bool(values) + [f"    {name}: {value}" for name, value in values.items()]
@@ -189,10 +191,10 @@ class _NodePrompt(TravelPrompt):
         value = _value(text, step.variables.get(name))
         self._replayer.edit(number, name, value)
         before, now = (
-            shown_values(self._replayer.program, {name: part}, self._redaction)[name]
+            render_values(self._replayer.program, {name: part}, self._redaction)[name]
             for part in (known.get(name), value)
         )
-        told = self._told(f"Step {number}: {name} = {now}")
+        told = self._make_message(f"Step {number}: {name} = {now}")
         if name not in known:
             return told
         change = self._redaction.text(f"Change: {name} {before} -> {now}")
@@ -200,7 +202,7 @@ class _NodePrompt(TravelPrompt):
 
     def do_run(self, _: str) -> CommandResult:
         first = min(self._replayer.edits, default=1)
-        told = self._told(f"Re-executing from step {first}...")
+        told = self._make_message(f"Re-executing from step {first}...")
         self.has_failed = self._replayer.run().error is not None
         lines, data = self._change_lines()
         lines = [told.text, *self._outcome_lines(first), *lines]
@@ -220,7 +222,7 @@ class _NodePrompt(TravelPrompt):
         rows = []
         for name, *values in self._replayer.changes():
             before, now = (
-                None if value is None else shown_values(self._replayer.program, {name: value}, self._redaction)[name]
+                None if value is None else render_values(self._replayer.program, {name: value}, self._redaction)[name]
                 for value in values
             )
             rows.append({"name": name, "before": before, "after": now})
@@ -268,7 +270,7 @@ class _NodePrompt(TravelPrompt):
         failure = redacted_outcome(replayer.program, replayer.inputs, replayer.outcome, replayer.trace.hidden).error
         return msgspec.structs.replace(replayer.outcome, error=failure)
 
-    def _told(self, text: str) -> CommandResult:
+    def _make_message(self, text: str) -> CommandResult:
         shown = self._redaction.text(text)
         return CommandResult(shown, {"message": shown})
 

@@ -9,7 +9,7 @@ import click
 
 from lyra.cli.app import CliCommand, CommandGroup, Invocation, json_option
 from lyra.cli.render import document, note, printable, table
-from lyra.cli.vesper.node_files import runtime_of, stored_nodes
+from lyra.cli.vesper.node_files import load_stored_nodes, runtime_of
 from lyra.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def _repository(ctx: click.Context, folders: tuple[str, ...], in_store: bool) ->
 
     _refuse_both(folders, in_store)
     if in_store:
-        return stored_nodes(ctx.ensure_object(Invocation))
+        return load_stored_nodes(ctx.ensure_object(Invocation))
     for folder in folders:
         if not Path(folder).is_dir():
             raise ConfigError(f"there is no folder {folder!r}", key="--folder")
@@ -101,7 +101,7 @@ def list_(ctx: click.Context, /, *, folders: tuple[str, ...], in_store: bool, as
 def add(ctx: click.Context, /, *, files: tuple[str, ...], folder: str | None, in_store: bool, as_json: bool) -> None:
     """Copy FILEs into the repository; refuses a node that is not valid or breaks a version that is there."""
     _refuse_both(folder, in_store)
-    rows = _added_to_store(ctx, files) if in_store else _added_to_folder(files, folder)
+    rows = _add_to_store(ctx, files) if in_store else _add_to_folder(files, folder)
     if as_json:
         document({"added": rows})
         return
@@ -109,7 +109,7 @@ def add(ctx: click.Context, /, *, files: tuple[str, ...], folder: str | None, in
         click.echo(printable(f"{row['node_id']}: {row['file']}"))
 
 
-def _added_to_folder(files: tuple[str, ...], folder: str | None) -> list[dict[str, str]]:
+def _add_to_folder(files: tuple[str, ...], folder: str | None) -> list[dict[str, str]]:
     from lyra.vesper.nodes import load
     from lyra.vesper.repository.folders import NODES_FOLDER
     from lyra.vesper.repository.versions import add as add_node
@@ -118,7 +118,7 @@ def _added_to_folder(files: tuple[str, ...], folder: str | None) -> list[dict[st
     return [{"node_id": node.node_id, "file": str(add_node(node, folder or NODES_FOLDER))} for node in nodes]
 
 
-def _added_to_store(ctx: click.Context, files: tuple[str, ...]) -> list[dict[str, str]]:
+def _add_to_store(ctx: click.Context, files: tuple[str, ...]) -> list[dict[str, str]]:
     from lyra.vesper.nodes import load
 
     nodes = [load(Path(file)) for file in files]

@@ -74,7 +74,7 @@ def run(
         raise ConfigError("--profile measures one path", hint="say --path python or --path direct", key="--profile")
     node = node_named(file)
     inputs = inputs_of(node, pairs, document)
-    profiled = _profiled_path(path_name or "python") if is_profiled else None
+    profiled = _make_profiled_path(path_name or "python") if is_profiled else None
     chosen = mode or (_MODE_OF_PATH[path_name] if path_name else None)
     nodes = repository_around(node.file)
     diverged: list[Mapping[str, Any]] = []  # divergences of the node, and of those that it calls
@@ -110,7 +110,7 @@ def run(
     ctx.exit(1 if divergences else _EXITS.get(code, 1) if code else 0)
 
 
-def _profiled_path(name: str) -> ProfiledPath:
+def _make_profiled_path(name: str) -> ProfiledPath:
     from lyra.vesper.runtime.stepping import ProfiledPath
 
     return ProfiledPath(name)
@@ -267,7 +267,7 @@ def test(
     else:
         for ran in done:
             click.echo(printable(f"{ran.ending}  {ran.file}: {ran.name}"))
-            for line in (*ran.problems, *_tried(ran)):
+            for line in (*ran.problems, *_describe_tries(ran)):
                 click.echo(printable(f"    {line}"))
         for warning in warnings:
             click.echo(printable(f"warning: {warning}"), err=True)
@@ -313,7 +313,7 @@ def _properties(file: str, node: Node, number: int) -> Iterator[CaseRun]:
         yield CaseRun(file, result.name, list(result.problems), tried)
 
 
-def _tried(ran: CaseRun) -> list[str]:
+def _describe_tries(ran: CaseRun) -> list[str]:
     """Lines about a property test: what broke it, or how much it tried."""
     import json
 

@@ -205,7 +205,7 @@ def _is_plain_sed(script: str) -> bool:
     return True
 
 
-def _sed(words: Sequence[str]) -> Iterator[Reach]:
+def _read_sed(words: Sequence[str]) -> Iterator[Reach]:
     """Unknown options count as code: the word after one may be its value, or the script."""
     scripts: list[tuple[int, str]] = []
     plain: list[tuple[int, str]] = []
@@ -334,7 +334,7 @@ def _files(words: Sequence[str]) -> Iterator[Reach]:
             yield Reach(index + 1, text.partition(":|")[2])
 
 
-def _ed(words: Sequence[str]) -> Iterator[Reach]:
+def _read_ed(words: Sequence[str]) -> Iterator[Reach]:
     """A file's name that begins with `!` is a command."""
     for index, word in enumerate(words[1:], 1):
         if word[:1] == "!":
@@ -476,13 +476,13 @@ def _crontab(words: Sequence[str]) -> Iterator[Reach]:
 ONLY_WRITE: Final = words_of("curl uniq xxd date hostname sysctl timedatectl hostnamectl localectl route")
 JUDGES: Final[dict[str, Judge]] = {
     "git": _git,
-    **dict.fromkeys(("sed", "gsed"), _sed),
+    **dict.fromkeys(("sed", "gsed"), _read_sed),
     **dict.fromkeys(("awk", "gawk", "mawk", "nawk"), _awk),
     "make": _make,
     "sqlite3": _sqlite,
     **dict.fromkeys(("python", "pypy"), _python),
     **dict.fromkeys(("perl", "gs", "convert", "magick", "identify", "mogrify", "sox"), _files),
-    "ed": _ed,
+    "ed": _read_ed,
     **dict.fromkeys(("gcc", "g++", "cc", "c++", "clang", "clang++"), _compiler),
     "deno": _deno,
     "mix": _mix,

@@ -23,7 +23,7 @@ from lyra.core import codec
 from lyra.core.checking.check import sendable_text
 from lyra.core.clock import counts_suspension
 from lyra.core.faultpoint import point
-from lyra.core.ids import Entropy, seeded, unique_id
+from lyra.core.ids import Entropy, make_random, unique_id
 from lyra.core.limits import RECOVERY_ATTEMPTS
 from lyra.errors import LyraError, NoSuchProcess, ProcessError, StoreFull
 from lyra.kernel.base.listeners import Listeners
@@ -115,7 +115,7 @@ class Core(Generic[P]):
         self.elapsed: Callable[[], float] = counts_suspension(clock)
         self.wall_zero = clock.now() - self.elapsed()
         self.entropy = entropy
-        self.rng = seeded(entropy.bits())
+        self.rng = make_random(entropy.bits())
         self.budget = budget  # of the whole kernel: every root process's lies inside it
         self.grant = grant
         self.processes_max, self.recovery_attempts = processes_max, RECOVERY_ATTEMPTS

@@ -29,7 +29,7 @@ import msgspec
 
 from lyra.core.checking.check import check_integer, real
 from lyra.core.limits import BUS_QUERY_TIMEOUT_S, BUS_STREAM_MESSAGES_MAX, BUS_SUBSCRIBERS_MAX
-from lyra.core.naming import named
+from lyra.core.naming import give_name
 from lyra.core.rights.scope import EVERYTHING
 from lyra.errors import ConfigError, DeadlineExceeded, Denied, NameTaken, NoSuchHandler, Overloaded, ProcessError
 from lyra.kernel.base.acting import acting, as_registered, require
@@ -198,7 +198,7 @@ class CommBus(Subsystem):
 
     # ------------------------------------------------------------------ messages
 
-    @named("lyra:CommBus.publish")
+    @give_name("lyra:CommBus.publish")
     async def publish(
         self,
         type: str,  # noqa: A002
@@ -225,7 +225,7 @@ class CommBus(Subsystem):
         await self._through(message, tell)
         return delivered
 
-    @named("lyra:CommBus.send")
+    @give_name("lyra:CommBus.send")
     async def send(
         self,
         type: str,  # noqa: A002
@@ -240,7 +240,7 @@ class CommBus(Subsystem):
         with self._core.flight:
             await self._through(message, self._handle)
 
-    @named("lyra:CommBus.query")
+    @give_name("lyra:CommBus.query")
     async def query(
         self,
         type: str,  # noqa: A002

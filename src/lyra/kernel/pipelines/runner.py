@@ -20,7 +20,7 @@ from lyra.core.checking.check import sendable_text
 from lyra.core.effect import Charged, Effect, canonical_hash
 from lyra.core.faultpoint import point
 from lyra.core.limits import EFFECTS_KEPT
-from lyra.core.naming import PIPELINE, named
+from lyra.core.naming import PIPELINE, give_name
 from lyra.errors import AgentFailed, Divergence, EffectFailed, LyraError, NameTaken, ProcessExit
 from lyra.kernel.base.tasks import BlockingCalls
 from lyra.kernel.base.waiting import in_time, resume, suspend
@@ -448,7 +448,7 @@ def _question_row(question: Question) -> list[Any]:
     return [question.kind, str(asked.get("question", "")), str(asked.get("message", "")), question.number]
 
 
-@named(PIPELINE)
+@give_name(PIPELINE)
 async def run_pipeline(ctx: Context) -> dict[str, Any]:
     """The program of every pipeline; its session has the pid of its process."""
     pipelines: Orchestrator = ctx.own_process.core.subsystems.find_by_name("pipelines")

@@ -23,7 +23,7 @@ from lyra.core import codec
 from lyra.core.checking.check import check_integer, sendable_text
 from lyra.core.effect import Charged, canonical_hash
 from lyra.core.hints import Parameters, Result_co, Taken
-from lyra.core.ids import ProcessRandom, seeded
+from lyra.core.ids import ProcessRandom, make_random
 from lyra.core.limits import BLOB_INLINE_BYTES_MAX
 from lyra.core.naming import to_fixed_name
 from lyra.core.rights.capability import Grant
@@ -409,7 +409,7 @@ class Context:
         process = self.own_process
         holder: Process | Branch = process if process.stepping else current_branch(process)
         if holder.rng is None:
-            holder.rng = seeded(self.journaled_read("seed", process.core.entropy.bits))
+            holder.rng = make_random(self.journaled_read("seed", process.core.entropy.bits))
         rng: ProcessRandom = holder.rng
         return rng
 

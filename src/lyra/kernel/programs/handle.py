@@ -14,7 +14,7 @@ from lyra.core import codec
 from lyra.core.budgets.budget import Budget
 from lyra.core.hints import Result_co
 from lyra.core.limits import BLOB_INLINE_BYTES_MAX
-from lyra.core.naming import SUPERVISE, named
+from lyra.core.naming import SUPERVISE, give_name
 from lyra.core.rights.capability import Grant
 from lyra.errors import Corrupt, Denied, Divergence, NoSuchProcess, ProcessExit
 from lyra.kernel.base.acting import acting
@@ -155,7 +155,7 @@ class Handle(Generic[Result_co]):
     def kill(self, reason: str = "killed") -> Ack:
         return self._kernel.kill(self, reason)
 
-    @named("lyra:Handle.wait")
+    @give_name("lyra:Handle.wait")
     async def wait(self) -> Exit[Result_co]:
         """Return how it ended, once that is durable. ConfigError, if this kernel does not know its program."""
         kernel, process = self._kernel, self._process

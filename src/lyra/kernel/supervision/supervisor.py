@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 import msgspec
 
 from lyra.core.faultpoint import point
-from lyra.core.naming import SUPERVISE, named, program_names
+from lyra.core.naming import SUPERVISE, give_name, program_names
 from lyra.core.policies.policy import Backoff, RestartWindow, Supervision
 from lyra.errors import (
     ConfigError,
@@ -86,7 +86,7 @@ _SCOPE: Final[
 
 
 # ---------------------------------------------------------------------- the program
-@named(SUPERVISE)
+@give_name(SUPERVISE)
 async def supervise(ctx: Context, plan: Any) -> Any:
     """The program of every supervisor."""
     life = Run(ctx, plan if isinstance(plan, Plan) else read_kept(ctx, plan, Plan))

@@ -17,7 +17,7 @@ from lyra.observe.timeline.timeline import RunTimeline
 from lyra.observe.timeline.travel import RunDifference
 from lyra.server.dashboard.html import Child, Html, join, tag
 from lyra.server.dashboard.words import money, state
-from lyra.vega.replay.fork import replay_command, started_outside
+from lyra.vega.replay.fork import name_outside_imports, replay_command
 
 if TYPE_CHECKING:
     from lyra.vega.durable.runs import DurableRun
@@ -65,7 +65,7 @@ class VegaRunFacts(NamedTuple):
 
 def _missing(run: DurableRun) -> str:
     try:
-        imports = started_outside(run.program())
+        imports = name_outside_imports(run.program())
     except StoreError as error:
         return f"Its program is not in the store: {error.message}."
     return f"Its program imports {imports}, which a server does not start for a fork." if imports else ""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from lyra.core.budgets.money import money
-from lyra.core.naming import GATEWAY_KEY, named
+from lyra.core.naming import GATEWAY_KEY, give_name
 from lyra.core.rights.scope import BARRIER, Glob
 from lyra.errors import ConfigError, Denied, NameTaken, NoSuchProcess, Overloaded, Unauthenticated
 from lyra.observe.history.calls import KEY_AGENT
@@ -268,7 +268,7 @@ def check_settings(settings: KeySettings) -> KeySettings:
     return settings
 
 
-@named(GATEWAY_KEY)
+@give_name(GATEWAY_KEY)
 async def hold_key(ctx: Context, settings: dict[str, Any]) -> None:
     """The program of a key: it stands for the key until that is revoked."""
     process = ctx.own_process

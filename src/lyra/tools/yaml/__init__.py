@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lyra._imports import renamed
+from lyra._imports import look_up_renamed
 
 if TYPE_CHECKING:
     from lyra.core.checking.check import Mistake
@@ -33,7 +33,7 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
     if home is None:
-        return renamed(__name__, name)
+        return look_up_renamed(__name__, name)
     from importlib import import_module
 
     value = getattr(import_module(home), name)

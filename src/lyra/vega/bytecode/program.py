@@ -63,7 +63,7 @@ class Function(msgspec.Struct, kw_only=True):
         return self.places[index] >> _COLUMN_BITS, self.places[index] & ((1 << _COLUMN_BITS) - 1)
 
 
-def packed_place(line: int, column: int) -> int:
+def pack_place(line: int, column: int) -> int:
     return (line << _COLUMN_BITS) | min(column, (1 << _COLUMN_BITS) - 1)
 
 

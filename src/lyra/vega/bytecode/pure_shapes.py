@@ -190,17 +190,17 @@ class _Check:
         self.node(part, VALUES)
 
     def values(self, part: Any) -> None:
-        for item in self.listed(part):
+        for item in self.require_list(part):
             self.value(item)
 
     def pairs(self, part: Any) -> None:
-        for item in self.listed(part):
-            if len(self.listed(item)) != 2:
+        for item in self.require_list(part):
+            if len(self.require_list(item)) != 2:
                 raise _Bad("its tree has a key without a value")
             self.values(item)
 
     def block(self, part: Any) -> None:
-        for item in self.listed(part):
+        for item in self.require_list(part):
             self.node(item, STATEMENTS)
 
     def loop(self, part: Any) -> None:
@@ -213,7 +213,7 @@ class _Check:
         self.block(part)
         self.loops = loops
 
-    def listed(self, part: Any) -> list[Any]:
+    def require_list(self, part: Any) -> list[Any]:
         if type(part) is not list:
             raise _Bad("its tree has no list where one belongs")
         return part

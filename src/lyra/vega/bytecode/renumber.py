@@ -1,12 +1,12 @@
 """A newer program laid over an older one: whatever both have keeps its number.
 
 A journal and the processes saved in it name functions and variables by number, and a compiler numbers them as it meets
-them. `fitted` renumbers the newer program so that each function and variable that the older one had stands where it
+them. `renumber` renumbers the newer program so that each function and variable that the older one had stands where it
 stood; what is new comes behind, and what is gone leaves an empty place. So saved processes need no translation, and a
 replay asks with the same numbers. Functions go by file and name; of several with one name (lambdas), those that read
 the same come first, then the others in order.
 
-    newer = fitted(run.program(), compiled)
+    newer = renumber(run.program(), compiled)
     changed = [index for index, function in enumerate(newer.functions) if not is_same(older.functions[index], function)]
 """
 
@@ -28,7 +28,7 @@ _NAMING: Final = {
 }
 
 
-def fitted(old: Program, new: Program) -> Program:
+def renumber(old: Program, new: Program) -> Program:
     """The newer program with the older one's numbers."""
     functions = numbers(old, new)
     variables = _places([(name, "") for name in old.globals], [(name, "") for name in new.globals])
@@ -174,12 +174,12 @@ def is_same(old: Function, new: Function) -> bool:
     return shape(old) == shape(new)
 
 
-def changed_functions(old: Program, new: Program) -> set[int]:
+def find_changed_functions(old: Program, new: Program) -> set[int]:
     """The numbers of functions that both have and that do something else, or are gone; of programs that were fitted."""
     return {index for index, function in enumerate(old.functions) if not is_same(function, new.functions[index])}
 
 
-def reached(program: Program, start: Iterable[int]) -> set[int]:
+def find_reachable(program: Program, start: Iterable[int]) -> set[int]:
     """Functions, and all that they call or make."""
     functions: set[int] = set()
     todo = list(start)

@@ -196,11 +196,11 @@ class _FunctionVerifier:
         if kind == "registers" and not (type(constant) is list and all(type(item) is int for item in constant[1:])):
             raise self.fail(f"{row.name} needs registers")
         if kind == "counted":
-            self.counted(row, constant)
+            self.check_count(row, constant)
         if kind == "names":
             self.names(row, constant)
 
-    def counted(self, row: Opcode, constant: Any) -> None:
+    def check_count(self, row: Opcode, constant: Any) -> None:
         if type(constant) is not list or list(map(type, constant)) != [str, int] or constant[1] < 0:
             raise self.fail(f"{row.name} needs a name and a count")
         if row.name == "METHOD" and constant[1] < 1:

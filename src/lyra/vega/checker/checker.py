@@ -46,7 +46,9 @@ def check_source(
     return problems or check_module(module, source, load=load, host_names=host_names)
 
 
-def checked(text: str, name: str = "<vega>", *, load: Load | None = None, host_names: Collection[str] = ()) -> Module:
+def parse_and_check(
+    text: str, name: str = "<vega>", *, load: Load | None = None, host_names: Collection[str] = ()
+) -> Module:
     """The tree of a good source; ParseError or CheckError with everything in `fields["problems"]` for another."""
     source = Source(name, text)
     module, problems, _ = parse_all(source)
@@ -118,7 +120,7 @@ class Checker:
         name, text = loaded
         if name in self.files:  # seen before, or a circle: then the Checker of that file fills its names in
             return Binding("import", ANY, members=self.files[name] or None)
-        return Binding("import", ANY, members=self.imported(Source(name, text)))
+        return Binding("import", ANY, members=self.check_import(Source(name, text)))
 
     def _node_binding(self, node: Import, loaded: tuple[str, str]) -> Binding:
         """An imported node is a function of its inputs; one that the host does not read is taken on trust."""
@@ -133,7 +135,7 @@ class Checker:
         offset = self.source.text.find('"', node.at)
         self.check.error(offset, offset + len(node.target) + 2, message, hint)
 
-    def imported(self, source: Source) -> dict[str, Binding] | None:
+    def check_import(self, source: Source) -> dict[str, Binding] | None:
         """The names that an imported file declares; None if it cannot be parsed. Its errors are reported with the
         others."""
         members = self.files[source.name] = {}

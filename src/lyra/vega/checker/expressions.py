@@ -177,7 +177,7 @@ def _kind_of_index(check: ModuleCheck, node: ast.Index) -> ValueKind:
     if target.name in ("list", "str") and index.name not in ("any", "int"):
         check.fault(node.index, f"the index of {an(target)} is an int, not {an(index)}")
     if target.name == "map" and target.inner:
-        check.wanted(node.index, target.inner[0], index, "the key of this map")
+        check.require_kind(node.index, target.inner[0], index, "the key of this map")
     if target.fields:
         key = node.index.value if isinstance(node.index, ast.Literal) else None
         return _kind_of_record_field(check, target, key, node.index.at, node.index.end) if isinstance(key, str) else ANY
@@ -293,7 +293,7 @@ def check_function_body(
         kind = check.kind_of_type(parameter.type)
         if parameter.default is not None:
             had_default = parameter.name
-            check.wanted(parameter.default, kind, kind_of(check, parameter.default), f"`{parameter.name}`")
+            check.require_kind(parameter.default, kind, kind_of(check, parameter.default), f"`{parameter.name}`")
         elif had_default:
             hint = f"`{had_default}` before it has one"
             check.error_on(parameter, f"`{parameter.name}` needs a default too", hint)

@@ -51,9 +51,9 @@ def _kind_of_send(check: ModuleCheck, node: ast.Send) -> ValueKind:
     kind_of(check, node.message)
     _warn_if_meant_as_less(check, node)
     if node.timeout is not None:
-        check.wanted(node.timeout, ValueKind("duration"), kind_of(check, node.timeout), "`timeout`")
+        check.require_kind(node.timeout, ValueKind("duration"), kind_of(check, node.timeout), "`timeout`")
     if node.budget is not None:
-        check.wanted(node.budget, ValueKind("money"), kind_of(check, node.budget), "`budget`")
+        check.require_kind(node.budget, ValueKind("money"), kind_of(check, node.budget), "`budget`")
     return ValueKind("stream") if node.is_stream else ANY
 
 
@@ -86,7 +86,7 @@ def _kind_of_match(check: ModuleCheck, node: ast.Match) -> ValueKind:
 def _kind_of_receive(check: ModuleCheck, node: ast.Receive) -> ValueKind:
     _check_arms(check, node.arms)
     if node.after is not None and node.after_body is not None:
-        check.wanted(node.after, ValueKind("duration"), kind_of(check, node.after), "`after`")
+        check.require_kind(node.after, ValueKind("duration"), kind_of(check, node.after), "`after`")
         _check_arm_body(check, node.after_body, CheckScope(check.scope))
     return ANY
 

@@ -190,7 +190,7 @@ class ModuleCheck:
 
     # ---------------------------------------------------------------- calls
 
-    def wanted(
+    def require_kind(
         self, node: SyntaxNode, wanted: ValueKind, given: ValueKind, what: str, *, is_library: bool = False
     ) -> None:
         """Complain if a value of one kind stands where another is declared; the library finds out when it is run."""
@@ -222,7 +222,7 @@ class ModuleCheck:
         if isinstance(node, (Literal, ListLiteral, MapLiteral)):
             written = {ListLiteral: ValueKind("list"), MapLiteral: ValueKind("map")}
             given = kind_of_literal(node.value) if isinstance(node, Literal) else written[type(node)]
-            self.wanted(node, wanted, given, what)
+            self.require_kind(node, wanted, given, what)
 
     def arguments(
         self, name: str, call: SyntaxNode, given: list[tuple[Argument, ValueKind]], signature: Signature
@@ -257,7 +257,7 @@ class ModuleCheck:
                     self.error_on(argument, f"`{parameter}` is given twice")
             filled[parameter] = argument
             of = f"`{parameter}` of `{name}`"
-            self.wanted(argument.value, kinds[parameter], kind, of, is_library=signature.is_library)
+            self.require_kind(argument.value, kinds[parameter], kind, of, is_library=signature.is_library)
         missing = [parameter for parameter in order if parameter not in filled and parameter not in signature.optional]
         if missing and not any(argument.name and argument.name not in kinds for argument, _ in given):
             words = ", ".join(f"`{parameter}`" for parameter in missing)

@@ -19,7 +19,7 @@ from lyra.vega.checker.settings import check_agent_settings, check_supervision, 
 from lyra.vega.checker.types import ANY, STR, ValueKind, an
 from lyra.vega.stdlib.table import ERRORS, GLOBALS
 from lyra.vega.syntax import ast
-from lyra.vega.syntax.facts import ends, own_parts
+from lyra.vega.syntax.facts import ends, walk_own_parts
 
 # What `catch` may name although no statement of the program throws it.
 CATCH_NAMES: Final = frozenset({row.catch for row in CODES.values()}) | frozenset(ERRORS)
@@ -42,7 +42,7 @@ _ALONE: Final = "what is a whole statement runs beside others: put this into a f
 
 
 def _asks(statement: ast.Statement) -> bool:
-    return any(isinstance(part, ast.Send) for part in own_parts(statement))
+    return any(isinstance(part, ast.Send) for part in walk_own_parts(statement))
 
 
 # ---------------------------------------------------------------- blocks
@@ -111,7 +111,7 @@ def _check_let(check: ModuleCheck, node: ast.Let) -> None:
     if node.type is not None:
         declared = check.kind_of_type(node.type)
         if node.value is not None:
-            check.wanted(node.value, declared, kind, f"`{node.name}`")
+            check.require_kind(node.value, declared, kind, f"`{node.name}`")
         binding = Binding("variable", declared, is_declared=True)
     elif node.name in check.assigned or kind.name == "null":  # one that is null is asked before it is used
         binding = Binding("variable")
@@ -136,7 +136,7 @@ def _find_lasting_kind(check: ModuleCheck, node: ast.Let | ast.Const, kind: Valu
 def _check_const(check: ModuleCheck, node: ast.Const) -> None:
     kind = kind_of(check, node.value)
     declared = check.kind_of_type(node.type)
-    check.wanted(node.value, declared, kind, f"`{node.name}`")
+    check.require_kind(node.value, declared, kind, f"`{node.name}`")
     kept = declared if node.type is not None else _find_lasting_kind(check, node, kind)
     check.declare(node, node.name, Binding("constant", kept))
 
@@ -146,7 +146,7 @@ def _check_assign(check: ModuleCheck, node: ast.Assign) -> None:
     target = node.target
     if not isinstance(target, ast.Name):
         wanted = kind_of(check, target)
-        check.wanted(node.value, wanted, kind, "what is stored here")
+        check.require_kind(node.value, wanted, kind, "what is stored here")
         return
     binding = check.scope.find(target.name)
     if binding is None and target.name in GLOBALS:
@@ -157,7 +157,7 @@ def _check_assign(check: ModuleCheck, node: ast.Assign) -> None:
     elif binding.role != "variable":
         check.error_on(target, f"`{target.name}` is {ROLES[binding.role]} and cannot be assigned to")
     elif binding.is_declared:
-        check.wanted(node.value, binding.kind, kind, f"`{target.name}`")
+        check.require_kind(node.value, binding.kind, kind, f"`{target.name}`")
 
 
 def _check_expression(check: ModuleCheck, node: ast.ExpressionStatement) -> None:
@@ -173,7 +173,7 @@ def _check_return(check: ModuleCheck, node: ast.Return) -> None:
     elif not check.context.in_function:
         check.error(node.at, node.at + 6, "`return` stands outside a function", "to end the program: `process::exit()`")
     elif node.value is not None:
-        check.wanted(node.value, check.context.result, kind, "what this function gives")
+        check.require_kind(node.value, check.context.result, kind, "what this function gives")
 
 
 def _check_jump(check: ModuleCheck, node: ast.Break | ast.Continue) -> None:
@@ -272,7 +272,7 @@ def _check_parallel(check: ModuleCheck, node: ast.Parallel) -> None:
 
 
 def _check_session(check: ModuleCheck, node: ast.Session) -> None:
-    check.wanted(node.budget, ValueKind("money"), kind_of(check, node.budget), "the budget of a session")
+    check.require_kind(node.budget, ValueKind("money"), kind_of(check, node.budget), "the budget of a session")
     check_block(check, node.body)
 
 

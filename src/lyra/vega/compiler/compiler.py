@@ -29,7 +29,7 @@ from lyra.vega.bytecode.opcodes import (
     OP_UNLESS_EQ,
 )
 from lyra.vega.bytecode.program import AgentInfo, Function, Parameter, Program, TestInfo, ToolInfo
-from lyra.vega.checker.checker import Load, checked
+from lyra.vega.checker.checker import Load, parse_and_check
 from lyra.vega.compiler.blocks import enter_scope
 from lyra.vega.compiler.calls import CALLS, REFERENCES, import_node, library_call
 from lyra.vega.compiler.control import compile_with_finally, run_defers
@@ -147,9 +147,9 @@ class Linker:
             if node.kind != "vega":
                 self.program.imports.append([node.kind, node.target, node.name])
                 continue
-            symbol.target = self.imported(module, node)
+            symbol.target = self.link_import(module, node)
 
-    def imported(self, module: ModuleScope, node: ast.Import) -> ModuleScope:
+    def link_import(self, module: ModuleScope, node: ast.Import) -> ModuleScope:
         from lyra.vega.syntax.parser import parse
 
         loaded = self.load(node.target, module.source.name) if self.load is not None else None
@@ -466,6 +466,6 @@ def plan_of(
 ) -> OverlapPlan:
     """The plan of a source; ParseError or CheckError with all mistakes in `fields["problems"]`."""
     notes = Notes()
-    module = checked(text, name, load=load, host_names=host_names)
+    module = parse_and_check(text, name, load=load, host_names=host_names)
     compile_module(module, Source(name, text), load=load, host_names=host_names, notes=notes)
     return OverlapPlan(name, tuple(notes.groups), tuple(notes.alone))

@@ -185,7 +185,7 @@ def _ahead_statement(out: FunctionCode, node: Any, ahead: Slice) -> None:
 
 def _ahead_ask(out: FunctionCode, node: Any, ahead: Slice) -> None:
     """Start the calls of a statement whose turn it is."""
-    for site in ahead.started_calls(node):
+    for site in ahead.find_started_calls(node):
         mark = out.next_register
         first = out.register(_RUN)
         out.emit(OP_MOVE, first, out.group)

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from lyra.core.limits import VEGA_CODE_MAX, VEGA_REGISTERS_MAX
 from lyra.vega.bytecode.opcodes import BY_NAME, OP_CONSTANT, OP_JUMP, OP_MOVE, OPCODES
-from lyra.vega.bytecode.program import Function, Handler, Instruction, Parameter, packed_place
+from lyra.vega.bytecode.program import Function, Handler, Instruction, Parameter, pack_place
 from lyra.vega.plan.names import ModuleScope, Symbol, Unit, Variable, complaint
 from lyra.vega.plan.plan import Notes
 from lyra.vega.plan.straight_line import Site
@@ -74,7 +74,7 @@ class Emitter:
 
     def at(self, node: ast.SyntaxNode) -> None:
         """Give the instructions that follow the place of this node."""
-        self.here = packed_place(*self.source.place(node.at))
+        self.here = pack_place(*self.source.place(node.at))
 
     def jump(self) -> int:
         return self.emit(OP_JUMP)

@@ -106,10 +106,10 @@ class _Tree:
             return [["set", self.slot(meaning), self.value(node.value)]]
         if type(target) is not ast.Index:
             raise _Unfit
-        slot = self.own_slot(target.target)
+        slot = self.require_own_slot(target.target)
         return [["store", slot, self.value(target.index), self.value(node.value)]]
 
-    def own_slot(self, node: ast.Expression) -> int:
+    def require_own_slot(self, node: ast.Expression) -> int:
         """The slot of something that is about to be changed."""
         meaning = self.module.meanings.get(id(node))
         if type(node) is not ast.Name or not isinstance(meaning, Variable) or meaning.literal is not None:
@@ -210,7 +210,7 @@ class _Tree:
         if node.name == "len" and not node.arguments:
             return ["length", self.value(node.target)]
         if node.name == "push" and len(node.arguments) == 1:
-            return ["push", self.own_slot(node.target), self.value(node.arguments[0].value)]
+            return ["push", self.require_own_slot(node.target), self.value(node.arguments[0].value)]
         raise _Unfit
 
     def call(self, node: ast.Call) -> list[Any]:
@@ -239,12 +239,12 @@ class _Tree:
         if full in ("str::len", "list::len", "map::len"):
             return ["length", self.value(arguments[0])]
         if full == "list::push":
-            return ["push", self.own_slot(arguments[0]), self.value(arguments[1])]
+            return ["push", self.require_own_slot(arguments[0]), self.value(arguments[1])]
         if full in ("Ok", "Err"):
             inner = self.value(arguments[0]) if arguments else ["constant", None]
             return ["variant", full == "Err", inner]
         if full in CHANGING:
-            slot = self.own_slot(arguments[0])
+            slot = self.require_own_slot(arguments[0])
             return ["library", full, [["slot", slot], *self.values(arguments[1:])]]
         return ["library", full, self.values(arguments)]
 

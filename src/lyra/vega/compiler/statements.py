@@ -154,7 +154,7 @@ def _join_calls(
     start: int,
 ) -> None:
     calls = [call for call in (_overlapping_call(out, statement) for statement in pending) if call is not None]
-    out.linker.notes.declared(calls, out.module, out.linker.summaries, out.name)
+    out.linker.notes.add_parallel_block(calls, out.module, out.linker.summaries, out.name)
     # An error in between waits for the calls started before it: the first failure in the source is the one thrown.
     end = len(out.code)
     past = out.jump()

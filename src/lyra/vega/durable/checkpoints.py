@@ -65,7 +65,7 @@ class Saver:
     async def save(self) -> None:
         saves, pid = self._job.world.saves, self._job.ctx.pid
         saves[pid] = saves.get(pid, 0) + 1
-        state = saved(self._job)
+        state = save_job(self._job)
         size = len(codec.encode(state))
         await self._job.ctx.checkpoint(state)
         self._turns = 0
@@ -77,7 +77,7 @@ def start_saving(job: VegaJob) -> Saver:
     """Restore a process that an earlier execution saved, and give the Saver of its next steps."""
     world = job.world
     if job.ctx.restored is not None:
-        job.fiber = restored(world, job, job.ctx.restored)
+        job.fiber = restore_fiber(world, job, job.ctx.restored)
     world.fibers += 1
     job.ctx.own_process.watch((partial(_fiber_ended, world), None))
     return Saver(job)
@@ -87,7 +87,7 @@ def _fiber_ended(world: World, _: object) -> None:
     world.fibers -= 1
 
 
-def saved(job: VegaJob) -> dict[str, Any]:
+def save_job(job: VegaJob) -> dict[str, Any]:
     """A process as plain data, between two effects."""
     inside, state = scopes.get(), job.state
     world = job.world
@@ -106,12 +106,12 @@ def saved(job: VegaJob) -> dict[str, Any]:
 def _count_unrecorded(world: World, scope: Budget) -> dict[str, int]:
     """Return what was spent in a session, without what the run's record knows of."""
     used = scope.usage.to_data()
-    for dimension, amount in (world.record.paid(scope.name) if world.record is not None else {}).items():
+    for dimension, amount in (world.record.get_session_costs(scope.name) if world.record is not None else {}).items():
         used[dimension] -= amount
     return {dimension: amount for dimension, amount in used.items() if amount}
 
 
-def restored(world: World, job: VegaJob, data: dict[str, Any]) -> Fiber:
+def restore_fiber(world: World, job: VegaJob, data: dict[str, Any]) -> Fiber:
     """The fiber that was saved; what the runtime remembers for it is put back."""
     state = job.state
     state.printed, state.numbers = data["printed"], data["numbers"]
@@ -188,7 +188,7 @@ class ReplayBarrier:
         if not self._is_open:
             await suspend(process, self._held)
 
-    async def called(self, process: Process) -> None:
+    async def wait_for_caller(self, process: Process) -> None:
         """Before the first step of a function that was called ahead of its turn: its caller has come to the call, and
         with it to the scope that it spends from."""
         while _is_ahead(process):

@@ -183,7 +183,7 @@ class DurableRecord:
     def name(self, name: str, pid: str) -> None:
         self._kernel.fact(self._state, pid, "run.named", {"name": name, "pid": pid})
 
-    def paid(self, session: str) -> dict[str, int]:
+    def get_session_costs(self, session: str) -> dict[str, int]:
         """Return what conversations were paid in a session so far."""
         return self._state.paid.get(session, {})
 

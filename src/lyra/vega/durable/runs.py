@@ -324,7 +324,7 @@ class DurableRun:
 
     def questions(self) -> list[RunQuestion]:
         """Its questions without an answer, oldest first."""
-        answered = self.answered()
+        answered = self.find_answered_questions()
         open_questions: list[tuple[PendingInterrupt, str]] = [
             (pending, pid)
             for pid, state in self.fold.processes.items()
@@ -340,7 +340,7 @@ class DurableRun:
             for pending, pid in open_questions
         ]
 
-    def answered(self) -> set[str]:
+    def find_answered_questions(self) -> set[str]:
         """The questions whose answers are kept for its next execution, or are just being taken."""
         notes = (codec.decode(data) for _, data in self.space.notes() if data is not None)
         return {str(note["answer"]) for note in notes if "answer" in note}

@@ -56,10 +56,10 @@ class ImportingChecker(Checker):
         self.imports = imports
         self.outer = outer | {source.name}  # the files whose imports led here
 
-    def imported(self, source: Source) -> dict[str, Binding] | None:
+    def check_import(self, source: Source) -> dict[str, Binding] | None:
         texts: dict[str, str] = self.imports.reach(source.name) if self.imports is not None else {}
         if self.imports is None or self.outer & texts.keys():
-            return super().imported(source)
+            return super().check_import(source)
         known = self.imports.kept.get(source.name)
         if known is None or not _is_same_text(known.texts, texts):
             known = self.imports.kept[source.name] = self._check_alone(source, texts)
@@ -74,7 +74,7 @@ class ImportingChecker(Checker):
         """The file by itself, as if no file had been checked before it."""
         alone = ImportingChecker(Source(source.name, ""), self.load, self.imports, self.outer)
         alone.depth = self.depth
-        members = Checker.imported(alone, source)
+        members = Checker.check_import(alone, source)
         check = alone.check
         return _Imported(texts, members, alone.others, check.thrown, check.has_foreign_tools, check.has_foreign_errors)
 
@@ -117,7 +117,7 @@ class Analysis:
     @cached_property
     def parsed(self) -> Parsed:
         before, self._before = self._before, None
-        quick = reparsed(before.parsed, before.text, self.text) if before is not None else None
+        quick = reparse(before.parsed, before.text, self.text) if before is not None else None
         return quick or parse_all(self.source)
 
     @property
@@ -192,7 +192,7 @@ class _KindRecorder(ImportingChecker):
 # read, so that mistakes are told as ever. The old tree becomes part of the new one and is not to be used again.
 
 
-def reparsed(before: Parsed, old: str, new: str) -> Parsed | None:
+def reparse(before: Parsed, old: str, new: str) -> Parsed | None:
     """The tree of `new`, or None where it has to be read as a whole."""
     statements = before.module.statements
     if before.problems or not statements or len(new) > VEGA_SOURCE_CHARS_MAX:

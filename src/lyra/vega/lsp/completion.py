@@ -99,7 +99,7 @@ def _members(asked: _CompletionRequest) -> list[Item] | None:
         return [Item(name, "word") for verb in VERBS for name in _after(verb, module)]
     symbol = asked.known.index.visible(asked.offset).get(module)
     if symbol is not None and symbol.role == "import":
-        target = asked.project.imported(symbol, asked.path)
+        target = asked.project.find_imported_file(symbol, asked.path)
         other = asked.project.analysis(target) if target is not None else None
         if other is None:
             return []

@@ -168,7 +168,7 @@ def _import(project: Project, known: Analysis, symbol: SourceSymbol) -> list[str
     if isinstance(imported, ast.Import) and imported.kind == "node":
         node = project.node(imported.target, known.name)
         return [] if node is None else [texts.code(node_heading(symbol.name, node)), node.intent]
-    target = project.imported(symbol, known.name)
+    target = project.find_imported_file(symbol, known.name)
     index = project.index(target) if target is not None else None
     if index is None:
         return []

@@ -471,7 +471,7 @@ class SymbolIndex(Walk):
         """Everywhere in this file where a symbol of it is written, its declaration first in order of place."""
         return [(use.at, use.end) for use in self.uses if use.symbol is symbol]
 
-    def exported(self, name: str) -> SourceSymbol | None:
+    def find_export(self, name: str) -> SourceSymbol | None:
         """Return what `name` means to a file that imports this one."""
         symbol = self.top.names.get(name)
         return None if symbol is None or symbol.role == "import" else symbol

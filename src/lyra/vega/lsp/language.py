@@ -99,7 +99,7 @@ class VegaLanguage(Language):
         analysis = self.project.analysis(path)
         if analysis is None or analysis.parsed.problems:
             return []
-        texts, load = self.project.kept(path)
+        texts, load = self.project.snapshot_texts(path)
         known = self._lenses.get(path)
         if known is None or known[0] != texts:
             lines = await asyncio.to_thread(overlaps, analysis.text, path, load)

@@ -75,7 +75,7 @@ def _elsewhere(project: Project, path: str, file: str, symbol: SourceSymbol, own
         if member.module is not None
         and member.name == owner.name
         and member.parameter == parameter
-        and project.imported(member.module, path) == file
+        and project.find_imported_file(member.module, path) == file
     ]
 
 

@@ -45,7 +45,7 @@ class Project(OpenTexts):
             known.pop(path, None)
         super().remove(path)
 
-    def changed(self) -> None:
+    def forget_derived(self) -> None:
         """Some text is another one: the kinds found in files that import others may no longer hold."""
         for known in self._analyses.values():
             if known.imports() or known.node_imports():
@@ -72,7 +72,7 @@ class Project(OpenTexts):
         loaded = self.load(target, importing)
         return loaded.node if isinstance(loaded, NodeFile) else None
 
-    def kept(self, path: str) -> tuple[dict[str, str | None], Load]:
+    def snapshot_texts(self, path: str) -> tuple[dict[str, str | None], Load]:
         """The texts of a file and of all it imports as they are now, and a `load` that reads those alone: a thread may
         use it while the open files change."""
         texts = {file: self.text(file) for file in self.reach(path)}
@@ -116,7 +116,7 @@ class Project(OpenTexts):
             return self._whole.get(path, known)
         return known
 
-    def imported(self, symbol: SourceSymbol, path: str) -> str | None:
+    def find_imported_file(self, symbol: SourceSymbol, path: str) -> str | None:
         """The file that an import of the file at `path` names."""
         node = symbol.node
         if not isinstance(node, ast.Import) or node.kind != "vega":
@@ -125,9 +125,9 @@ class Project(OpenTexts):
 
     def meaning(self, member: MemberReference, path: str) -> tuple[str, SourceSymbol] | None:
         """The file and the symbol that `module::name` represents; of a named argument, the parameter."""
-        target = self.imported(member.module, path) if member.module is not None else None
+        target = self.find_imported_file(member.module, path) if member.module is not None else None
         index = self.index(target) if target is not None else None
-        symbol = index.exported(member.name) if index is not None else None
+        symbol = index.find_export(member.name) if index is not None else None
         if target is None or index is None or symbol is None:
             return None
         if member.parameter:

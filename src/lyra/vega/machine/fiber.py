@@ -14,7 +14,19 @@ from typing import Any, Final, Self
 import msgspec
 
 from lyra.vega.machine.link import Code, LinkedProgram
-from lyra.vega.values.values import UNSET, Builder, Cell, Closure, Err, ErrorValue, Fault, Ok, Process, copied, equal
+from lyra.vega.values.values import (
+    UNSET,
+    Builder,
+    Cell,
+    Closure,
+    Err,
+    ErrorValue,
+    Fault,
+    Ok,
+    Process,
+    copy_value,
+    equal,
+)
 
 SLICE: Final = 256  # calls and loop turns between two looks at the fuel and at the depth
 
@@ -128,7 +140,7 @@ class Fiber:
             or (globals_ and not _DEEP.isdisjoint(map(type, globals_)))
         ):
             return self.call(self.linked, closure, arguments, globals_[:] if globals_ else globals_)
-        closure, arguments, globals_ = copied([closure, arguments, globals_])
+        closure, arguments, globals_ = copy_value([closure, arguments, globals_])
         return self.call(self.linked, closure, arguments, globals_)
 
     @property
@@ -235,8 +247,8 @@ MISS: Final = object()  # the generated code gave up: the machine makes the same
 # An EarlyCallGroup belongs to a stretch without barriers. The n-th time the program comes to a `site` it takes the n-th
 # call of the site, if that is the very call it makes now; else it makes it then and there. So an early call can save
 # time and never changes what the program sees. The host finds its own part by the number of the group and the key of
-# the call. A Process with its own pid represents an agent that is asked before its `spawn` (`promised`); the spawn
-# puts the real one in its place.
+# the call. A Process with its own pid represents an agent that is asked before its `spawn` (`promise_process`); the
+# spawn puts the real one in its place.
 
 OPEN: Final = "open"  # started, and the program has not come to it
 REFUSED: Final = "refused"  # the host would not start it: it is made when its turn comes
@@ -307,7 +319,7 @@ class EarlyCallGroup:
         calls = self.calls.get(site, ())
         return calls[number] if number < len(calls) else None
 
-    def promised(self, turn: int, spawn: int) -> Process:
+    def promise_process(self, turn: int, spawn: int) -> Process:
         """The Process that represents the agent of a spawn to which a pass (0: the program itself) comes now."""
         name = f"{turn}.spawn{spawn}"
         number = self.turns.get(name, 0)

@@ -51,7 +51,7 @@ from lyra.vega.values.values import (
     Future,
     Process,
     Stream,
-    copied,
+    copy_value,
     kind_of,
     render,
 )
@@ -84,7 +84,7 @@ def look_on(fiber: Fiber) -> None:
 # ---------------------------------------------------------------- calls
 
 
-def called(code: Code, registers: list[Any], first: int, count: int, captured: tuple[Any, ...]) -> list[Any]:
+def fill_registers(code: Code, registers: list[Any], first: int, count: int, captured: tuple[Any, ...]) -> list[Any]:
     """The registers a function value starts with."""
     fresh = code.template[:]
     wanted = code.parameters
@@ -96,12 +96,12 @@ def called(code: Code, registers: list[Any], first: int, count: int, captured: t
     return fresh
 
 
-def called_named(
+def fill_named_registers(
     code: Code, registers: list[Any], first: int, names: list[str], captured: tuple[Any, ...]
 ) -> list[Any]:
     """The registers a function value starts with when some arguments are named."""
     parameters = [parameter.name for parameter in code.function.parameters]
-    fresh = called(code, registers, first, 0, captured)
+    fresh = fill_registers(code, registers, first, 0, captured)
     for position, name in enumerate(names):
         if name and name not in parameters:
             raise Fault("TypeError", f"`{code.name}` has no parameter `{name}`")
@@ -147,7 +147,7 @@ def member(value: dict[Any, Any], name: str) -> Any:
     return value[name]
 
 
-def joined(parts: list[Any]) -> str:
+def join_parts(parts: list[Any]) -> str:
     text = "".join([part if type(part) is str else render(part) for part in parts])
     if len(text) > VEGA_STRING_CHARS_MAX:
         raise Fault("LimitExceeded", f"a string may have at most {VEGA_STRING_CHARS_MAX} characters")
@@ -181,11 +181,11 @@ def take(fiber: Fiber, looked: int) -> None:
         del mailbox[looked - 1]
 
 
-def plain_send(target: Any, message: Any) -> VmEffect:
+def make_simple_send(target: Any, message: Any) -> VmEffect:
     """Target, a copy of the message, no time-out and no budget of its own."""
     if type(target) is not Process:
         raise Fault("TypeError", f"cannot send to {kind_of(target)}: it is not a process")
-    return VmEffect("send", (target, copied(message), None, None))
+    return VmEffect("send", (target, copy_value(message), None, None))
 
 
 def send(kind: str, registers: list[Any], first: int, flags: int) -> VmEffect:
@@ -195,7 +195,7 @@ def send(kind: str, registers: list[Any], first: int, flags: int) -> VmEffect:
         raise Fault("TypeError", f"cannot send to {kind_of(target)}: it is not a process")
     limit = timeout(registers[first + 2]) if flags & _SEND_TIMEOUT else None
     budget = amount(registers[first + 3]) if flags & _SEND_BUDGET else None
-    return VmEffect(kind, (target, copied(message), limit, budget))
+    return VmEffect(kind, (target, copy_value(message), limit, budget))
 
 
 def amount(value: Any) -> Money:
@@ -361,7 +361,7 @@ def _read_call(r: list[Any], first: int, kind: str, flags: int) -> list[Any]:
     """Return what a call in a run of registers, behind its group, asks."""
     if kind == "send":
         return list(send("send", r, first + 1, flags).arguments)
-    return [r[first + 1], copied(r[first + 2]), list(r[first + 3])]
+    return [r[first + 1], copy_value(r[first + 2]), list(r[first + 3])]
 
 
 def _is_fixed(fiber: Fiber, arguments: list[Any]) -> bool:
@@ -404,7 +404,7 @@ def _join_take(fiber: Fiber, r: list[Any], a: int, b: int, flags: int, site: int
 
 def _join_has(fiber: Fiber, r: list[Any], a: int, b: int, flags: int, site: int, turn: int) -> VmEffect | None:
     """The program reaches a call: take the result of the early one; without one (a is false) the call follows."""
-    call = _come_to(r[b], site, "call", [r[b + 1], copied(r[b + 2]), list(r[b + 3])])
+    call = _come_to(r[b], site, "call", [r[b + 1], copy_value(r[b + 2]), list(r[b + 3])])
     r[a] = call is not None
     if call is None:
         return None
@@ -422,7 +422,7 @@ def _join_promise(fiber: Fiber, r: list[Any], a: int, b: int, flags: int, site: 
     """An agent that the program has not spawned yet, promised to code that looks ahead."""
     group = _group(r[b])
     fiber.destination = a
-    return VmEffect("ahead_promise", (group, group.promised(turn, site), r[b + 2], r[b + 1]))
+    return VmEffect("ahead_promise", (group, group.promise_process(turn, site), r[b + 2], r[b + 1]))
 
 
 def _join_spawn(fiber: Fiber, r: list[Any], a: int, b: int, flags: int, site: int, turn: int) -> VmEffect:
@@ -431,7 +431,7 @@ def _join_spawn(fiber: Fiber, r: list[Any], a: int, b: int, flags: int, site: in
     fiber.destination = a
     if type(group) is not EarlyCallGroup or not group.calls:
         return VmEffect("spawn", ("agent", r[b + 2], r[b + 1], None, None, False))
-    return VmEffect("ahead_spawn", (group, group.promised(0, site), r[b + 2], r[b + 1]))
+    return VmEffect("ahead_spawn", (group, group.promise_process(0, site), r[b + 2], r[b + 1]))
 
 
 def _join_end(fiber: Fiber, r: list[Any], a: int, b: int, flags: int, site: int, turn: int) -> VmEffect | None:
@@ -495,7 +495,7 @@ def again(error: ErrorValue) -> Again:
 
 def unwind(fiber: Fiber, fault: Fault) -> Done | None:
     """Continue at the nearest handler; without one the fiber has ended."""
-    error = fault.error if isinstance(fault, Again) else described(fiber, fault)
+    error = fault.error if isinstance(fault, Again) else make_error_value(fiber, fault)
     fiber.destination = -1
     while True:
         pc = max(fiber.pc - 1, 0)
@@ -510,7 +510,7 @@ def unwind(fiber: Fiber, fault: Fault) -> Done | None:
         fiber.depth -= 1
 
 
-def described(fiber: Fiber, fault: Fault) -> ErrorValue:
+def make_error_value(fiber: Fiber, fault: Fault) -> ErrorValue:
     file, line, column = fiber.place()
     return ErrorValue(fault.name, fault.text, file, line, column, fiber.trace())
 

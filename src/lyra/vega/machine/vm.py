@@ -36,7 +36,7 @@ from lyra.vega.values.operators import (
     store,
     subtract,
 )
-from lyra.vega.values.values import UNSET, WORK, Cell, Closure, Err, Fault, Ok, Stream, checked, equal, render
+from lyra.vega.values.values import UNSET, WORK, Cell, Closure, Err, Fault, Ok, Stream, check_int, equal, render
 
 _PURE_DEPTH_MAX: Final = VEGA_DEPTH_MAX - 2_000  # generated code does not count its depth and nests at most that deep
 
@@ -80,7 +80,7 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
                     y = r[c]
                     if type(x) is integer is type(y):
                         x = x + y
-                        r[a] = x if x < 0x3FFFFFFF and x > -0x3FFFFFFF else checked(x)
+                        r[a] = x if x < 0x3FFFFFFF and x > -0x3FFFFFFF else check_int(x)
                     elif a == b and type(x) is text is type(y) and len(x) + len(y) <= VEGA_STRING_CHARS_MAX:
                         r[a] = None  # the only reference is `x` now, so Python extends the text in place
                         x = x + y
@@ -111,7 +111,7 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
                     x = r[b]
                     if type(x) is integer:
                         x = x - c
-                        r[a] = x if x > -0x3FFFFFFF else checked(x)
+                        r[a] = x if x > -0x3FFFFFFF else check_int(x)
                     else:
                         r[a] = subtract(x, c)
                 elif op == 0x43:  # RETURN
@@ -134,7 +134,7 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
                     x = r[b]
                     if type(x) is integer:
                         x = x + c
-                        r[a] = x if x < 0x3FFFFFFF else checked(x)
+                        r[a] = x if x < 0x3FFFFFFF else check_int(x)
                     else:
                         r[a] = add(x, c)
                 elif op == 0x01:  # MOVE
@@ -213,7 +213,7 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
                                 ticks, work.units = ticks - work.units, 0
                             continue
                         fiber.destination = a
-                        effect = rare_instructions.plain_send(r[b], r[c])
+                        effect = rare_instructions.make_simple_send(r[b], r[c])
                         break
                     elif op == 0x83:  # SPAWN
                         x = fiber.linked.spawn
@@ -299,7 +299,7 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
                     y = r[c]
                     if type(x) is integer is type(y):
                         x = x - y
-                        r[a] = x if x < 0x3FFFFFFF and x > -0x3FFFFFFF else checked(x)
+                        r[a] = x if x < 0x3FFFFFFF and x > -0x3FFFFFFF else check_int(x)
                     else:
                         r[a] = subtract(x, y)
                 elif op == 0x34:  # UNLESS_EQ
@@ -318,7 +318,7 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
                     y = r[c]
                     if type(x) is integer is type(y):
                         x = x * y
-                        r[a] = x if x < 0x3FFFFFFF and x > -0x3FFFFFFF else checked(x)
+                        r[a] = x if x < 0x3FFFFFFF and x > -0x3FFFFFFF else check_int(x)
                     else:
                         r[a] = multiply(x, y)
                 elif op < 0x10:  # ADD: moving values
@@ -399,7 +399,7 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
                         elif x is not False:  # LOOP_IF may see anything
                             raise not_bool(x)
                     elif op == 0x19:  # JOIN
-                        r[a] = rare_instructions.joined(r[b : b + c])
+                        r[a] = rare_instructions.join_parts(r[b : b + c])
                         if work.units:
                             ticks, work.units = ticks - work.units, 0
                     elif op == 0x13:  # DIV
@@ -441,7 +441,7 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
                         raise wrong_count(y, c)
                     stack = (stack, f, pc, r, a)
                     depth += 1
-                    r, f = rare_instructions.called(y, r, b + 1, c, x.captured), y
+                    r, f = rare_instructions.fill_registers(y, r, b + 1, c, x.captured), y
                     code = f.code
                     pc = 0
                     ticks -= 1
@@ -508,7 +508,7 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
                     if type(x) is not Closure:
                         raise not_callable(x)
                     y = functions[x.function]
-                    x = rare_instructions.called_named(y, r, b + 1, f.constants[c][1:], x.captured)
+                    x = rare_instructions.fill_named_registers(y, r, b + 1, f.constants[c][1:], x.captured)
                     stack = (stack, f, pc, r, a)
                     depth += 1
                     r, f = x, y

@@ -13,7 +13,7 @@ checkpoint, answered from the journal. So another program may take over where no
 Everything else is refused, with what changed and why that is not safe. A migration is a row of the journal: from there
 on the other program is in force, in all later lives.
 
-    migration = migrated(run, compiled, texts)          # None where the code is the same; ConfigError where unsafe
+    migration = plan_migration(run, compiled, texts)  # None where the code is the same; ConfigError where unsafe
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from lyra.errors import ConfigError
 from lyra.vega.bytecode.file import content_hash
 from lyra.vega.bytecode.opcodes import OP_GLOBAL_GET
 from lyra.vega.bytecode.program import Program
-from lyra.vega.bytecode.renumber import changed_functions, fitted, is_gone, reached
+from lyra.vega.bytecode.renumber import find_changed_functions, find_reachable, is_gone, renumber
 from lyra.vega.durable.durable_run import agent_of, arguments_of
 from lyra.vega.durable.record import MAIN, ProgramMigration
 from lyra.vega.machine.link import link
@@ -47,7 +47,7 @@ _SHOWN_MAX: Final = 12
 _LINES_MAX: Final = 60
 
 
-def migrated(
+def plan_migration(
     run: DurableRun, program: Program, sources: Mapping[str, str], *, say: Callable[[str], str] | None = None
 ) -> ProgramMigration | None:
     """Decide how a run continues with a program: None where its code is the same. ConfigError with what changed and why
@@ -55,7 +55,7 @@ def migrated(
     if content_hash(program) == run.hash:
         return None
     before = run.program()
-    newer = fitted(before, program)
+    newer = renumber(before, program)
     if is_same_code(before, newer):
         return None
     case = _Case(run, before, ProgramMigration(before, newer, sources))
@@ -87,7 +87,7 @@ class _Case:
         self.before = before
         self.migration = migration
         self.newer = migration.program
-        self.changed = changed_functions(before, self.newer)
+        self.changed = find_changed_functions(before, self.newer)
         self.changes: list[SourceChange] = changes(run.sources(), migration.sources) if migration.sources else []
         self.troubles: list[_Trouble] = []
         self.live = {pid: state for pid, state in run.processes.items() if state.exit is None}
@@ -178,7 +178,7 @@ class _Case:
             }
             if pid == MAIN:
                 roots |= set(_list_entry_points(self.newer))
-            for index in reached(self.newer, roots):
+            for index in find_reachable(self.newer, roots):
                 slots = {b for op, _, b, _ in self.newer.functions[index].code if op == OP_GLOBAL_GET}
                 for slot in slots.intersection(added):
                     name = self.newer.globals[slot]
@@ -241,7 +241,7 @@ class _Case:
                 is_ours = entry.kind == "spawn" and entry.name == VEGA_PROCESS
                 ran = self.run.processes.get(entry.link) if is_ours else None
                 indexes = set() if ran is None else _find_functions(arguments_of(self.run, ran))
-                for index in reached(self.before, indexes) & self.changed:
+                for index in find_reachable(self.before, indexes) & self.changed:
                     problem = f"process {pid}, a call under way, has run it as a tool"
                     self.troubles.append(_Trouble(problem, self._owner(index), pid))
                 if ran is not None and len(self.newer.globals) != len(self.before.globals):

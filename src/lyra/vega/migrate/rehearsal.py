@@ -26,7 +26,7 @@ from lyra.kernel.kernel import Kernel
 from lyra.kernel.process.replay import Diverged
 from lyra.kernel.programs.context import ExitProgram
 from lyra.store.memory import MemoryStore
-from lyra.vega.durable.checkpoints import restored
+from lyra.vega.durable.checkpoints import restore_fiber
 from lyra.vega.durable.durable_run import prepare, restore_from
 from lyra.vega.durable.record import MAIN
 from lyra.vega.machine.fiber import Done, Fiber, VmEffect
@@ -117,7 +117,7 @@ class Rehearsal(ReplayRecord):
         if pid and (self._answers[pid].has_more or self._unprinted.get(pid, 0) > 0):
             self.entered[pid].add(index)
 
-    def paid(self, session: str) -> dict[str, int]:
+    def get_session_costs(self, session: str) -> dict[str, int]:
         """Return what the next execution will find: a process that was saved in a session counts on it."""
         return self._paid.get(session, {})
 
@@ -164,7 +164,7 @@ class Rehearsal(ReplayRecord):
             if ctx.pid in self.world.early:
                 scopes.set((self.world.early[ctx.pid].scope,))
         if is_saved:
-            job.fiber = restored(self.world, job, ctx.restored)
+            job.fiber = restore_fiber(self.world, job, ctx.restored)
             self._unprinted[ctx.own_process.pid] = self._unprinted.get(ctx.own_process.pid, 0) - job.state.printed
             self.entered[ctx.own_process.pid].update(code.index for code, _ in job.fiber.frames())
         return job

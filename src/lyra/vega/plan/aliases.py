@@ -17,7 +17,7 @@ from typing import Any, Final
 from lyra.vega.plan.names import ModuleScope, Symbol, Variable
 from lyra.vega.stdlib.table import LIBRARY, LibraryEntry
 from lyra.vega.syntax import ast
-from lyra.vega.syntax.facts import children, every_node, own_parts
+from lyra.vega.syntax.facts import children, every_node, walk_own_parts
 
 CHANGING: Final = frozenset({"push", "pop", "insert", "remove", "set", "add"})  # what changes the value it is given
 _SCALARS: Final = frozenset({"str", "int", "float", "bool", "null", "duration", "money", "process"})
@@ -54,18 +54,18 @@ class Aliases:
         for node, module in nodes:
             self._read(node, module)
 
-    def of(self, variable: Variable) -> int:
+    def get_class_key(self, variable: Variable) -> int:
         """The key that all variables of an alias class share."""
         return self._class(id(variable))
 
-    def changed_with(self, variable: Variable) -> int:
+    def get_change_key(self, variable: Variable) -> int:
         """The key that changes with a variable's list or map: its class, or that list alone where no other variable has
         it."""
-        return -id(variable) if id(variable) in self._alone else self.of(variable)
+        return -id(variable) if id(variable) in self._alone else self.get_class_key(variable)
 
     def read_with(self, variable: Variable) -> frozenset[int]:
         """The keys that must not change while a variable is read: those of its list or map and of the items."""
-        return frozenset((self.of(variable), self.changed_with(variable)))
+        return frozenset((self.get_class_key(variable), self.get_change_key(variable)))
 
     def hands_back(self, function: Symbol) -> bool:
         """Whether what a function returns may hold a list or map that it was given, or that others know."""
@@ -128,7 +128,7 @@ class Aliases:
             self._anywhere(node, module)
 
     def _function(self, node: ast.Function | ast.Tool, module: ModuleScope) -> None:
-        for part in own_parts(node.body):
+        for part in walk_own_parts(node.body):
             if isinstance(part, ast.Return):
                 self._hold(id(node), part.value, module)
         if id(node) in module.declared:  # inside another function: a value that holds what it sees
@@ -217,7 +217,7 @@ class Aliases:
             if node is None or isinstance(node, (*_PLAIN, ast.Send)):
                 continue  # what an agent answers, it has made
             if isinstance(node, (ast.Name, ast.Path)):
-                holders += self._named(module.meanings.get(id(node)))
+                holders += self._resolve_keys(module.meanings.get(id(node)))
             elif isinstance(node, ast.Binary):
                 if node.operator == "+" and not self.is_scalar(node, module):
                     todo += [node.left, node.right]
@@ -229,7 +229,7 @@ class Aliases:
                 todo.extend(children(node))
         return holders
 
-    def _named(self, meaning: Variable | Symbol | None) -> list[int]:
+    def _resolve_keys(self, meaning: Variable | Symbol | None) -> list[int]:
         if isinstance(meaning, Variable) and not self._is_scalar_variable(meaning):
             if meaning.is_top or meaning.is_parameter or meaning.is_captured:
                 self._foreign.add(id(meaning))
@@ -294,7 +294,7 @@ class Aliases:
         body = getattr(function, "body", None)
         if body is None:
             return False
-        returns = [(symbol.module, node.value) for node in own_parts(body) if isinstance(node, ast.Return)]
+        returns = [(symbol.module, node.value) for node in walk_own_parts(body) if isinstance(node, ast.Return)]
         return self._all_scalar(id(function), returns)
 
     def _all_scalar(self, key: int, values: Iterable[Given]) -> bool:

@@ -322,7 +322,7 @@ class Resolver:
         unit = self.unit(node, "defer", scope.unit)
         self.block(node.body, BlockScope(scope, unit))
 
-    def deferred(self, node: Any, scope: BlockScope) -> None:
+    def add_later(self, node: Any, scope: BlockScope) -> None:
         """Agents, supervisors and tests become functions of their own, called when they are needed."""
         self.later.append((node, self.unit(node, node.name, scope.unit)))
 
@@ -385,7 +385,7 @@ _RULES: dict[type, Any] = {
     ast.Tool: Resolver.tool,
     ast.Lambda: Resolver.lambda_,
     ast.Defer: Resolver.defer,
-    ast.Agent: Resolver.deferred,
-    ast.Supervisor: Resolver.deferred,
-    ast.Test: Resolver.deferred,
+    ast.Agent: Resolver.add_later,
+    ast.Supervisor: Resolver.add_later,
+    ast.Test: Resolver.add_later,
 }

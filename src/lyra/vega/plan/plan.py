@@ -59,7 +59,7 @@ class Notes:
         self._keep.append(stretch)
         together = stretch.overlaps
         for sites in together:
-            calls = tuple(self._planned(site, stretch) for site in sites)
+            calls = tuple(self._describe_site(site, stretch) for site in sites)
             self.groups.append(Overlapping(function, sites[0].level, calls))
         in_groups = {id(site) for sites in together for site in sites}
         for site in stretch.sites.values():
@@ -67,12 +67,12 @@ class Notes:
             if id(site) in in_groups:
                 self._known[key] = None
             elif key not in self._known:  # a loop that does not overlap is looked into once more, and knows less
-                self._known[key] = (self._planned(site, stretch), self._why(site, stretch))
+                self._known[key] = (self._describe_site(site, stretch), self._why(site, stretch))
 
-    def declared(self, calls: list[Any], module: ModuleScope, summaries: Summaries, function: str) -> None:
+    def add_parallel_block(self, calls: list[Any], module: ModuleScope, summaries: Summaries, function: str) -> None:
         """Calls that a `parallel` block starts together."""
         if len(calls) > 1:
-            planned = tuple(_planned_call(node, module, summaries) for node in calls)
+            planned = tuple(_describe_call(node, module, summaries) for node in calls)
             self.groups.append(Overlapping(function, 1, planned, is_declared=True))
             self._known.update((_key(node, module), None) for node in calls)
 
@@ -82,24 +82,24 @@ class Notes:
             for statement, node in _asking(module, summaries):
                 if _key(node, module) not in self._known:
                     why = _why_left(statement, node, module, summaries)
-                    self._known[_key(node, module)] = (_planned_call(node, module, summaries), why)
+                    self._known[_key(node, module)] = (_describe_call(node, module, summaries), why)
         self.alone = [Alone(*noted) for noted in self._known.values() if noted is not None]
         self.alone.sort(key=lambda note: (note.call.file, note.call.line, note.call.column))
         self.groups.sort(key=lambda group: (group.calls[0].file, group.calls[0].line, group.step))
 
-    def _planned(self, site: Site, stretch: Stretch) -> PlannedCall:
-        lines = {stretch.module.source.place(needed.node.at)[0] for needed in self._needed(site, stretch)}
-        return _planned_call(
+    def _describe_site(self, site: Site, stretch: Stretch) -> PlannedCall:
+        lines = {stretch.module.source.place(needed.node.at)[0] for needed in self._find_needed(site, stretch)}
+        return _describe_call(
             site.node, stretch.module, stretch.summaries, in_loop=site.in_loop, after=tuple(sorted(lines))
         )
 
-    def _needed(self, site: Site, stretch: Stretch) -> list[Site]:
+    def _find_needed(self, site: Site, stretch: Stretch) -> list[Site]:
         return [other for other in stretch.sites.values() if other.number in site.needs]
 
     def _why(self, site: Site, stretch: Stretch) -> str:
         if site.why:
             return site.why
-        needed = self._needed(site, stretch)
+        needed = self._find_needed(site, stretch)
         if site.in_loop and site in needed:
             return "each turn of the loop needs the answer of the one before"
         if needed:
@@ -177,7 +177,7 @@ def _why_left(around: Any, node: Any, module: ModuleScope, summaries: Summaries)
     return "the statement it stands in is carried out in its turn"
 
 
-def _planned_call(node: ast.Send | ast.Call, module: ModuleScope, summaries: Summaries, **facts: Any) -> PlannedCall:
+def _describe_call(node: ast.Send | ast.Call, module: ModuleScope, summaries: Summaries, **facts: Any) -> PlannedCall:
     line, column = module.source.place(node.at)
     text = " ".join(module.source.text[node.at : node.end].split())
     if isinstance(node, ast.Send):

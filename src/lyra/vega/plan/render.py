@@ -57,12 +57,12 @@ def dot_of(plan: OverlapPlan) -> str:
     names = {_key(call): f"c{index}" for index, call in enumerate(plan.calls)}
     for index, group in enumerate(plan.groups):
         lines.append(f"  subgraph cluster_{index} {{")
-        lines.append(f"    label={_quoted(_title(group))};")
-        lines.extend(f"    {names[_key(call)]} [label={_quoted(_label(call))}];" for call in group.calls)
+        lines.append(f"    label={_quote(_title(group))};")
+        lines.extend(f"    {names[_key(call)]} [label={_quote(_label(call))}];" for call in group.calls)
         lines.append("  }")
     for row in plan.alone:
         text = f"{_label(row.call)}\n{row.why}"
-        lines.append(f"  {names[_key(row.call)]} [label={_quoted(text)}, style=dashed];")
+        lines.append(f"  {names[_key(row.call)]} [label={_quote(text)}, style=dashed];")
     lines.extend(f"  {names[_key(earlier)]} -> {names[_key(other)]};" for earlier, other in _edges(plan))
     return "\n".join([*lines, "}"]) + "\n"
 
@@ -75,7 +75,7 @@ def _label(call: PlannedCall) -> str:
     return f"line {call.line}: {call.text}" + (" …" if call.in_loop else "")
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{escaped}"'
 
@@ -149,11 +149,13 @@ def plan_of_python(text: str, name: str) -> OverlapPlan:
     plan = plan_of(text, name)
     groups = [
         Overlapping(
-            function=function, step=step, calls=tuple(_planned(call, name, unless=_unless(call)) for call in calls)
+            function=function,
+            step=step,
+            calls=tuple(_describe_call(call, name, unless=_unless(call)) for call in calls),
         )
         for function, step, calls in plan.groups
     ]
-    alone = [Alone(_planned(call, name), why) for _, call, why in plan.alone]
+    alone = [Alone(_describe_call(call, name), why) for _, call, why in plan.alone]
     alone += [
         Alone(PlannedCall(name, line, 1, f"@lyra.parallel {function}"), f"the function is refused: {why}")
         for function, line, why in plan.refused
@@ -172,7 +174,7 @@ def _unless(call: CallSite) -> str:
     return more
 
 
-def _planned(call: CallSite, name: str, *, unless: str = "") -> PlannedCall:
+def _describe_call(call: CallSite, name: str, *, unless: str = "") -> PlannedCall:
     return PlannedCall(
         file=name,
         line=call.line,

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from lyra.vega.plan.aliases import CHANGING, Aliases
 from lyra.vega.plan.names import ModuleScope, Symbol, Variable
-from lyra.vega.plan.summaries import EFFECTS, SAFE_METHODS, EffectSite, Summaries, changed
+from lyra.vega.plan.summaries import EFFECTS, SAFE_METHODS, EffectSite, Summaries, find_changed_value
 from lyra.vega.syntax import ast
 from lyra.vega.syntax.facts import children, parts
 
@@ -140,13 +140,13 @@ class Stretch:
                     variable = meaning
             if variable is not None:
                 self.assigned.add(id(variable))
-            root = changed(part) if _is_change(part) else None
+            root = find_changed_value(part) if _is_change(part) else None
             while isinstance(root, (ast.Index, ast.Field)):
                 root = root.target
             meaning = self.module.meanings.get(id(root)) if root is not None else None
             if isinstance(meaning, Variable):
-                self._changed.add(self.aliases.changed_with(meaning))
-                self._changed_as.setdefault(self.aliases.changed_with(meaning), meaning.name)
+                self._changed.add(self.aliases.get_change_key(meaning))
+                self._changed_as.setdefault(self.aliases.get_change_key(meaning), meaning.name)
 
     # ------------------------------------------------------------ the outcome of it
 
@@ -198,7 +198,7 @@ class Stretch:
         self._expression(node.value)
 
     def _if(self, node: ast.If) -> None:
-        self._known(node.condition, "branch")
+        self._require_known(node.condition, "branch")
         before = dict(self._state)
         self._statement(node.then)
         after, self._state = self._state, before
@@ -214,14 +214,14 @@ class Stretch:
         if isinstance(node, ast.For) and node.start is not None:
             self._statement(node.start)
         if isinstance(node, ast.ForIn):
-            self._known(node.source, "loop")
+            self._require_known(node.source, "loop")
             self._state[self.module.declared[id(node)]] = KNOWN
         self._loops += 1
         try:
             while True:
                 before = dict(self._state)
                 if not isinstance(node, ast.ForIn) and node.condition is not None:
-                    self._known(node.condition, "loop")
+                    self._require_known(node.condition, "loop")
                 self._statement(node.body)
                 if isinstance(node, ast.For) and node.step is not None:
                     self._statement(node.step)
@@ -231,7 +231,7 @@ class Stretch:
         finally:
             self._loops -= 1
 
-    def _known(self, condition: ast.Expression, what: str) -> None:
+    def _require_known(self, condition: ast.Expression, what: str) -> None:
         """A condition that decides where the program goes must be known ahead and make no call."""
         sites = len(self.sites)
         value = self._expression(condition)
@@ -346,7 +346,7 @@ class Stretch:
                 asked = NOT_AHEAD  # its tools would see what the program has not yet come to change
                 self._because = f"the tools of {agent.name} read what changes beside it"
         process = self.summaries.targets.process(node.target, self.module)
-        told = self._told(process)
+        told = self._find_question_level(process)
         if told > asked.level:
             self._because = "its receiver gets its messages in order, and one before it is not yet known"
         asked = EarlyValue(max(asked.level, told), asked.needs)
@@ -354,7 +354,7 @@ class Stretch:
         self._state["to", process] = EarlyValue(max(answer.level - 1, 1), frozenset())
         return answer
 
-    def _told(self, process: int | None) -> int:
+    def _find_question_level(self, process: int | None) -> int:
         """The highest level of the questions before that may be to the same process."""
         if process is None:
             told = [value.level for key, value in self._state.items() if type(key) is tuple and key[0] == "to"]

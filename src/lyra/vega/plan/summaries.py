@@ -18,7 +18,7 @@ from lyra.vega.plan.aliases import CHANGING, Aliases, Targets
 from lyra.vega.plan.names import ModuleScope, Symbol, Variable
 from lyra.vega.stdlib.table import GLOBALS, LIBRARY, METHODS
 from lyra.vega.syntax import ast
-from lyra.vega.syntax.facts import children, own_parts
+from lyra.vega.syntax.facts import children, walk_own_parts
 
 _Called = Callable[[Symbol, bool], frozenset[str]]  # the effects of a function; whether a library function calls it
 
@@ -189,17 +189,19 @@ class Summaries:
         return count
 
     def _asks(self, node: Any, module: ModuleScope) -> bool:
-        return any(effect_site.effect in ("ask", "asks") for effect_site in self._walk(node, module, self._called))
+        return any(
+            effect_site.effect in ("ask", "asks") for effect_site in self._walk(node, module, self._read_call_effects)
+        )
 
     def _local(self, symbol: Symbol) -> _Local:
         """The effects of a function's own code, and the functions it calls."""
         local = _Local()
 
-        def called(callee: Symbol, is_given: bool) -> frozenset[str]:
+        def note_call(callee: Symbol, is_given: bool) -> frozenset[str]:
             local.calls.append((callee, is_given))
             return frozenset()
 
-        for effect_site in self._walk(_code(symbol.node), symbol.module, called):
+        for effect_site in self._walk(_code(symbol.node), symbol.module, note_call):
             if effect_site.effect not in _INSIDE and not (
                 effect_site.effect == "change" and self._is_own(effect_site.node, symbol)
             ):
@@ -216,7 +218,7 @@ class Summaries:
 
     def _is_own(self, node: ast.SyntaxNode, symbol: Symbol) -> bool:
         """Whether what is changed was made by this very call of the function."""
-        root = changed(node)
+        root = find_changed_value(node)
         while isinstance(root, (ast.Index, ast.Field)):
             return False  # a part of a value may belong to another variable too
         meaning = symbol.module.meanings.get(id(root)) if root is not None else None
@@ -233,10 +235,10 @@ class Summaries:
 
     def effects(self, node: Any, module: ModuleScope) -> list[EffectSite]:
         """All effects of a statement or expression, in the order they stand in."""
-        effect_sites = self._walk(node, module, self._called)
+        effect_sites = self._walk(node, module, self._read_call_effects)
         return sorted(effect_sites, key=lambda site: site.node.at)
 
-    def _called(self, symbol: Symbol, is_given: bool) -> frozenset[str]:
+    def _read_call_effects(self, symbol: Symbol, is_given: bool) -> frozenset[str]:
         effects = self.function(symbol).effects
         return _order_effects(effects) if is_given else effects
 
@@ -292,7 +294,7 @@ class Summaries:
             return [EffectSite(_LIBRARY_EFFECTS.get(full, "io"), node, full)]
         if entry.how == "vega":
             values = [argument.value for argument in node.arguments]
-            return self._given(node, values, module, function)
+            return self._read_callback_effects(node, values, module, function)
         if callee.name in CHANGING and isinstance(callee, ast.Path):
             return [EffectSite("change", node)]
         return []
@@ -304,9 +306,9 @@ class Summaries:
             return [EffectSite("unknown", node)]
         if node.name not in SAFE_METHODS:
             return [EffectSite("method", node)]
-        return self._given(node, [argument.value for argument in node.arguments], module, function)
+        return self._read_callback_effects(node, [argument.value for argument in node.arguments], module, function)
 
-    def _given(
+    def _read_callback_effects(
         self, node: ast.SyntaxNode, values: Sequence[Any], module: ModuleScope, function: _Called
     ) -> list[EffectSite]:
         """The effects of functions that a library function is given, and calls."""
@@ -328,7 +330,7 @@ class Summaries:
         """The effects of a lambda that is called here. Looking ahead would run them, and the program would run them
         again."""
         inside = self._walk(value.body, module, function)
-        own = {id(module.declared[id(part)]) for part in own_parts(value.body) if id(part) in module.declared}
+        own = {id(module.declared[id(part)]) for part in walk_own_parts(value.body) if id(part) in module.declared}
         effect_sites: list[EffectSite] = []
         for effect_site in inside:
             if effect_site.effect in _INSIDE:
@@ -336,7 +338,7 @@ class Summaries:
             (effect,) = _order_effects([effect_site.effect])
             place = effect_site.node
             if effect_site.effect == "change" and not effect_site.through:
-                root = changed(place)
+                root = find_changed_value(place)
                 meaning = module.meanings.get(id(root)) if root is not None else None
                 if isinstance(meaning, Variable) and id(meaning) in own and self._is_made(meaning):
                     continue
@@ -479,7 +481,7 @@ def _order_effects(effects: Iterable[str]) -> frozenset[str]:
     return frozenset("ordered" if effect in ("ask", "asks") else effect for effect in effects)
 
 
-def changed(node: ast.SyntaxNode) -> Any:
+def find_changed_value(node: ast.SyntaxNode) -> Any:
     """The value that a changing node changes."""
     if isinstance(node, ast.Assign):
         return node.target.target if isinstance(node.target, (ast.Index, ast.Field)) else None

@@ -38,12 +38,12 @@ class Unroller:
     def statements(self, statements: Sequence[ast.Statement]) -> Iterator[ast.Statement]:
         for statement in statements:
             last = statement
-            while (unrolled := self._unrolled(last)) is not None:
+            while (unrolled := self._unroll(last)) is not None:
                 *before, last = unrolled
                 yield from before
             yield last
 
-    def _unrolled(self, statement: Any) -> list[ast.Statement] | None:
+    def _unroll(self, statement: Any) -> list[ast.Statement] | None:
         """The loop of the `list::map` that a statement begins with, and the statement with the list in its place."""
         *path, call = self._beginning(statement.value) if isinstance(statement, _WITH_VALUE) else [None]
         if call is None:
@@ -53,7 +53,7 @@ class Unroller:
         result = Variable("list::map", self._unit)
         value: Any = self._name(result, place)
         for node in reversed(path):
-            value = _begun_with(node, value)
+            value = _replace_beginning(node, value)
         question = ast.Argument(value=function.body.statements[0].value)
         push = ast.MethodCall(target=self._name(result, place), name="push", arguments=[question], **place)
         body = ast.Block(statements=[ast.ExpressionStatement(value=push, **place)], **place)
@@ -119,7 +119,7 @@ def _is_plain(function: Any) -> bool:
     return not any(isinstance(part, (ast.Lambda, ast.Match)) for part in parts(statement.value))
 
 
-def _begun_with(node: Any, first: ast.Expression) -> Any:
+def _replace_beginning(node: Any, first: ast.Expression) -> Any:
     """An expression with another one in the place of the part that it begins with."""
     if isinstance(node, ast.Call):
         return replace(node, arguments=[replace(node.arguments[0], value=first), *node.arguments[1:]])
@@ -173,7 +173,7 @@ class Slice:
             return any(self._acts(part) for part in parts(node))
         return self._acts(node)
 
-    def started_calls(self, node: Any) -> list[Site]:
+    def find_started_calls(self, node: Any) -> list[Site]:
         """Return the calls of a simple statement that are started now, in the order of the program."""
         sites = [self._sites[id(part)] for part in parts(node) if id(part) in self._sites]
         return sorted((site for site in sites if site.level == self.level), key=lambda site: site.number)
@@ -191,8 +191,8 @@ class Slice:
         if isinstance(node, (ast.Block, ast.If, *_LOOPS)):
             return False  # their statements are asked one by one
         if isinstance(node, _VALUES):
-            return self.sets(node) is not None or bool(self.started_calls(node))
-        return isinstance(node, (ast.ExpressionStatement, ast.Return)) and bool(self.started_calls(node))
+            return self.sets(node) is not None or bool(self.find_started_calls(node))
+        return isinstance(node, (ast.ExpressionStatement, ast.Return)) and bool(self.find_started_calls(node))
 
     def _need(self, statement: Any) -> None:
         for node in parts(statement):
@@ -203,7 +203,7 @@ class Slice:
             elif isinstance(node, (*_VALUES, ast.ExpressionStatement, ast.Return)):
                 if self.sets(node) is not None:
                     self._read(node.value)
-                for site in self.started_calls(node):
+                for site in self.find_started_calls(node):
                     self._read_question(site.node)
 
     def _read_question(self, node: ast.Send | ast.Call) -> None:

@@ -179,7 +179,7 @@ def fresh_name(names: list[str], run_id: str) -> str:
     return f"{stem}-fork-{number}"
 
 
-def copied_to(run: DurableRun, space: Space, change: ForkChange, number: int, now: float) -> RecordedAnswers:
+def copy_journal(run: DurableRun, space: Space, change: ForkChange, number: int, now: float) -> RecordedAnswers:
     """Write the beginning of the fork's journal; what came later in the other one is the Book of answers."""
     if space.last_seq():
         raise ConfigError(f"there is a run {space.name!r} already", hint="take another name", run=space.name)
@@ -414,7 +414,7 @@ class RunFork:
             self.began = run.began
             self.space = Space(path, name or fresh_name(runs.names, run_id))
             try:
-                self.book = copied_to(run, self.space, change, number, SystemClock().now())
+                self.book = copy_journal(run, self.space, change, number, SystemClock().now())
                 self._before = DurableRun(self.space)  # at its place the run may have had another program than now
                 self.program: Program = self._before.program()
             except BaseException:
@@ -462,7 +462,7 @@ class RunFork:
         self.close()
 
 
-def started_outside(program: Program) -> str:
+def name_outside_imports(program: Program) -> str:
     """Name what a program imports that only a command line starts for it; "" where that is nothing."""
     kinds = {kind for kind, *_ in program.imports}
     return " and ".join(words for kind, words in _OUTSIDE.items() if kind in kinds)

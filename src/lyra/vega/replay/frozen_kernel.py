@@ -20,8 +20,8 @@ from lyra.vega.machine.fiber import EarlyCallGroup, Fiber, NotEarly, OutOfFuel, 
 from lyra.vega.replay.journal import RunJournal
 from lyra.vega.runtime.agents.plan import AgentPlan
 from lyra.vega.runtime.agents.slot import AgentSlot, AgentTurn
-from lyra.vega.runtime.world import World, padded
-from lyra.vega.values.values import copied
+from lyra.vega.runtime.world import World, pad_globals
+from lyra.vega.values.values import copy_value
 
 if TYPE_CHECKING:
     from lyra.core.budgets.budget import Usage
@@ -81,7 +81,7 @@ class RecordedReplay(JournalAnswers):
     def _line(self, key: Any) -> list[Any]:
         return self.taken if type(key) is int else self.beside.setdefault(key.rpartition("/")[0], [])
 
-    def of_branch(self, path: str) -> list[Any]:
+    def find_branch_answers(self, path: str) -> list[Any]:
         """Return what the journal answered a call that was made beside others: where it was made again, that."""
         return self.beside.get(f"{path}.again") or self.beside.get(path, [])
 
@@ -137,7 +137,7 @@ class FrozenWorld(World):
         if seed is None:
             return RecordingFiber.start(linked)
         function, arguments, globals_ = self.read(seed)
-        fiber = RecordingFiber.call(linked, function, arguments, padded(linked, globals_))
+        fiber = RecordingFiber.call(linked, function, arguments, pad_globals(linked, globals_))
         fiber.depth = depth_of(seed)
         return fiber
 
@@ -173,7 +173,7 @@ class RecordingFiber(Fiber):
         if answer.is_receive and answer.heard:
             self._told = (step, len(self.mailbox or ()))
 
-    def looked(self, outcome: Any) -> None:
+    def note_mailbox(self, outcome: Any) -> None:
         """Note, after the fiber has run on, whether it took the last message: one that it left stays in the mailbox."""
         if self._told is None or type(outcome) is OutOfFuel:
             return
@@ -182,7 +182,7 @@ class RecordingFiber(Fiber):
             step.what, step.result = "a message comes", f"{step.result} stays in the mailbox"
 
     def deliver(self, message: Any) -> None:
-        self.heard.append(copied(message))
+        self.heard.append(copy_value(message))
         super().deliver(message)
 
     def expire(self) -> None:
@@ -196,7 +196,7 @@ class ReplayRecord:
     def name(self, name: str, pid: str) -> None:
         """Kept by the world alone."""
 
-    def paid(self, session: str) -> dict[str, int]:  # noqa: ARG002 - as the record has it
+    def get_session_costs(self, session: str) -> dict[str, int]:  # noqa: ARG002 - as the record has it
         return {}
 
     def pay(self, sessions: list[str], usage: Usage) -> None:
@@ -260,7 +260,7 @@ def run_in_virtual_time(work: Callable[[asyncio.Event], Awaitable[None]]) -> Non
 SILENT: Final = frozenset({"ahead_begin", "ahead_start", "ahead_promise", "ahead_look", "ahead_end"})
 
 
-def answered(fiber: Fiber, effect: VmEffect) -> bool:
+def answer_quietly(fiber: Fiber, effect: VmEffect) -> bool:
     """Answer a quiet effect; False for any other."""
     if effect.kind not in SILENT:
         return False

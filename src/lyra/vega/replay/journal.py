@@ -168,7 +168,7 @@ class RunJournal:
         """Return what a process began with, as the journal has it; None for the main one."""
         return codec.decode(self._arguments(self.processes[pid]))[1]
 
-    def saved(self, pid: str, key: int) -> dict[str, Any] | None:
+    def load_fiber(self, pid: str, key: int) -> dict[str, Any] | None:
         """The fiber that a process kept under a key, as data; None where it kept something else."""
         if self._saved is None or self._saved[0] != (pid, key):
             row = self.checkpoints[pid][key]
@@ -192,7 +192,7 @@ class RunJournal:
     def time_of(self, seq: int) -> float:
         return self._times[seq - 1] if 0 < seq <= len(self._times) else 0.0
 
-    def printed(self, pid: str) -> int:
+    def take_print_row(self, pid: str) -> int:
         """The row of a process's next printed line."""
         number = self._printed.get(pid, 0)
         self._printed[pid] = number + 1
@@ -227,7 +227,7 @@ class RunJournal:
 # ---------------- An effect in words: what a timeline says of it
 
 
-def described(journal: RunJournal, pid: str, fiber: Fiber, effect: VmEffect) -> TimelineStep:
+def describe_step(journal: RunJournal, pid: str, fiber: Fiber, effect: VmEffect) -> TimelineStep:
     """The step that an effect will be: what is asked of whom, and where in the source."""
     file, line, _ = fiber.place()
     step = TimelineStep(pid=pid, kind=effect.kind, file=file, line=line)

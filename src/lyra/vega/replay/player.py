@@ -21,11 +21,11 @@ from lyra.vega.machine.rare_instructions import again
 from lyra.vega.machine.snapshot import from_data, to_data, value_from_data
 from lyra.vega.machine.vm import run
 from lyra.vega.replay.agents import AgentView
-from lyra.vega.replay.frozen_kernel import answered, depth_of
+from lyra.vega.replay.frozen_kernel import answer_quietly, depth_of
 from lyra.vega.replay.timeline import END, START, ProcessFacts, Timeline, TimelineStep
 from lyra.vega.replay.variables import Traps, Variables, WatchExpression
-from lyra.vega.runtime.world import padded
-from lyra.vega.values.values import copied
+from lyra.vega.runtime.world import pad_globals
+from lyra.vega.values.values import copy_value
 
 _EVERY: Final = 32  # steps between two saved states, at first
 _STATES_MAX: Final = 512  # then every second one is dropped
@@ -340,7 +340,7 @@ class Player(Travel):
         answer = step.answer
         assert answer is not None
         for message in answer.heard:
-            standing.fiber.deliver(copied(message))
+            standing.fiber.deliver(copy_value(message))
         if answer.expired:
             standing.fiber.expire()
         if answer.thrown is not None:
@@ -351,7 +351,7 @@ class Player(Travel):
         elif answer.is_last:
             standing.is_over = True
         elif not (answer.is_receive and (answer.heard or answer.expired)):
-            standing.fiber.resume(copied(answer.value))
+            standing.fiber.resume(copy_value(answer.value))
         if standing.fiber.linked is not self._linked[step.version]:
             standing.fiber.move_to(self._linked[step.version])
 
@@ -360,7 +360,7 @@ class Player(Travel):
         if seed is None:
             return Fiber.start(linked)
         function, arguments, globals_ = value_from_data(seed, linked)
-        fiber = Fiber.call(linked, function, arguments, padded(linked, globals_))
+        fiber = Fiber.call(linked, function, arguments, pad_globals(linked, globals_))
         fiber.depth = depth_of(seed)
         return fiber
 
@@ -371,7 +371,7 @@ class Player(Travel):
         used = 0
         while True:
             outcome = run(standing.fiber, _TURN)
-            if type(outcome) is VmEffect and answered(standing.fiber, outcome):
+            if type(outcome) is VmEffect and answer_quietly(standing.fiber, outcome):
                 continue
             used += _TURN
             if type(outcome) is not OutOfFuel or used >= _SEGMENT_FUEL:

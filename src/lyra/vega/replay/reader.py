@@ -38,7 +38,7 @@ from lyra.vega.replay.frozen_kernel import (
     replay_seams,
     run_in_virtual_time,
 )
-from lyra.vega.replay.journal import RunJournal, described, in_program_order
+from lyra.vega.replay.journal import RunJournal, describe_step, in_program_order
 from lyra.vega.replay.timeline import END, START, JournaledAnswer, ProcessFacts, Timeline, TimelineStep, brief
 from lyra.vega.runtime.driver import PROGRAMS
 from lyra.vega.runtime.handlers import HANDLERS, handler
@@ -46,7 +46,7 @@ from lyra.vega.runtime.job import VegaJob
 from lyra.vega.runtime.light_processes import FUEL
 from lyra.vega.runtime.run import MAILBOX_MESSAGES
 from lyra.vega.runtime.world import RunOptions, world_of
-from lyra.vega.values.values import Stream, copied, fault_of
+from lyra.vega.values.values import Stream, copy_value, fault_of
 
 if TYPE_CHECKING:
     from lyra.kernel.process.process import Process
@@ -146,12 +146,12 @@ class _Reading:
             last.version = version
             fiber.move_to(self.linked[version])
 
-    def answered(self, pid: str, step: TimelineStep, answer: JournaledAnswer) -> None:
+    def add_answer(self, pid: str, step: TimelineStep, answer: JournaledAnswer) -> None:
         """An effect with its answer; the row that it came from says when it was."""
         step.answer = answer
         seq = max((self.journal.seq_of(pid, key) for key in step.keys), default=0)
         if step.kind == "print":
-            seq = self.journal.printed(pid)
+            seq = self.journal.take_print_row(pid)
         previous = self.journal.reached.get(pid, self.journal.created[pid][0])
         step.seq = self.journal.reached[pid] = max(seq, previous)
         step.began_at = self.journal.time_of(previous)
@@ -173,7 +173,7 @@ class _Reading:
         step.children = [child for key in step.keys if (child := children.get((step.pid, key)))]
         self._asks(step)
 
-    def streamed(self, step: TimelineStep, stream: Any) -> None:
+    def note_stream(self, step: TimelineStep, stream: Any) -> None:
         """A step opens a stream or reads it. With the first reading the agent is asked, and by its process it answers
         what opened it."""
         if not isinstance(stream, Stream):
@@ -189,7 +189,7 @@ class _Reading:
         if step.agent:
             self.journal.agent_history.answer_for(step.target, step.children)
 
-    def settled(self, pid: str, waits: str = "") -> None:
+    def finish_process(self, pid: str, waits: str = "") -> None:
         if waits:
             self.waits[pid] = waits
             ended = self.journal.ended.get(pid)
@@ -201,7 +201,7 @@ class _Reading:
 
     def wrong(self, pid: str, error: BaseException) -> None:
         self.notes.append(f"process {pid}: {error}")
-        self.settled(pid)
+        self.finish_process(pid)
 
     # ------------------------------------------------------------ the end
 
@@ -284,7 +284,7 @@ async def _process(ctx: Context, run_id: str, seed: Any) -> None:
     except asyncio.CancelledError:  # something beside its own line came to the end of the record
         if process.kernel.stopping:
             raise
-    reading.settled(pid, waits)
+    reading.finish_process(pid, waits)
     await suspend(process, [])
 
 
@@ -296,7 +296,7 @@ async def _play(reading: _Reading, job: VegaJob, fiber: RecordingFiber, recall: 
     while True:
         _skip_checkpoints(reading, job)
         outcome = run_fiber(fiber, FUEL)
-        fiber.looked(outcome)
+        fiber.note_mailbox(outcome)
         if type(outcome) is Done:
             return ""
         if type(outcome) is not VmEffect:
@@ -307,21 +307,21 @@ async def _play(reading: _Reading, job: VegaJob, fiber: RecordingFiber, recall: 
             continue
         used = 0
         fiber.heard, fiber.expired, recall.taken = [], False, []
-        step = described(reading.journal, pid, fiber, outcome)
+        step = describe_step(reading.journal, pid, fiber, outcome)
         branches = _branches(job, outcome)
         answer = await _act(job, fiber, outcome)
         if answer is not None and outcome.kind in SILENT:
             continue
         _took(reading, recall, step, branches, beside)
         if outcome.kind in _STREAMS:
-            reading.streamed(step, _stream(outcome, answer))
+            reading.note_stream(step, _stream(outcome, answer))
         if answer is None:  # no step of the timeline, but whom it asks is known
             return step.what
         answer.heard, answer.expired = fiber.heard, fiber.expired
         if outcome.kind == "parallel_send" and answer.error is None:
             number = outcome.arguments[0]
             beside[f"parallel{number}:{len(job.state.groups[number]) - 1}"] = step
-        reading.answered(pid, step, answer)
+        reading.add_answer(pid, step, answer)
         fiber.note_message(step, answer)
         if answer.is_last:
             return ""
@@ -342,7 +342,7 @@ async def _act(job: VegaJob, fiber: RecordingFiber, effect: VmEffect) -> Journal
                 value = await value
             thrown = fiber.fault.error if isinstance(fiber.fault, Again) else None
             if effect.kind not in SILENT:
-                answer.value, answer.thrown = copied(value), thrown
+                answer.value, answer.thrown = copy_value(value), thrown
             fiber.resume(value)
     except asyncio.CancelledError:
         if job.world.kernel.stopping:
@@ -363,9 +363,9 @@ def _took(
     reading: _Reading, recall: RecordedReplay, step: TimelineStep, branches: list[str], beside: dict[str, TimelineStep]
 ) -> None:
     """A step takes its own answers, and each call of a `parallel` that it waits for the answers of that."""
-    reading.took(step, [*recall.taken, *(key for path in branches for key in recall.of_branch(path))])
+    reading.took(step, [*recall.taken, *(key for path in branches for key in recall.find_branch_answers(path))])
     for path in beside.keys() & branches:
-        reading.took(beside.pop(path), recall.of_branch(path))
+        reading.took(beside.pop(path), recall.find_branch_answers(path))
 
 
 def _stream(effect: VmEffect, answer: JournaledAnswer | None) -> Any:
@@ -394,7 +394,7 @@ def _skip_checkpoints(reading: _Reading, job: VegaJob) -> None:
     kept = reading.journal.checkpoints.get(process.pid)
     if kept and process.keys in kept:
         assert isinstance(process.keys, int)
-        saved = reading.journal.saved(process.pid, process.keys)
+        saved = reading.journal.load_fiber(process.pid, process.keys)
         if saved is None or (_may_be(job.fiber, saved) and codec.encode(saved) == codec.encode(to_data(job.fiber))):
             reading.goes_on(process.pid, job.fiber, process.keys)
             process.keys += 1

@@ -139,7 +139,7 @@ class Timeline:
     def __len__(self) -> int:
         return len(self.steps)
 
-    def spent(self, position: int) -> dict[str, int]:
+    def sum_costs(self, position: int) -> dict[str, int]:
         """Return what all steps before a position cost."""
         return self._total[min(position, len(self.steps))]
 

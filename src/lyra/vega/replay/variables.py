@@ -17,17 +17,17 @@ from lyra.errors import ConfigError, LyraError, SourceError
 from lyra.vega.bytecode.file import content_hash
 from lyra.vega.bytecode.opcodes import OP_PAR_BEGIN, OPCODES
 from lyra.vega.bytecode.program import Function, Program
-from lyra.vega.bytecode.renumber import fitted, numbers
+from lyra.vega.bytecode.renumber import numbers, renumber
 from lyra.vega.compiler.compiler import Linker
 from lyra.vega.machine.fiber import Done, Fiber, VmEffect
 from lyra.vega.machine.link import Code, LinkedProgram
 from lyra.vega.machine.vm import run
 from lyra.vega.plan.names import ModuleScope, Variable
-from lyra.vega.replay.frozen_kernel import answered
+from lyra.vega.replay.frozen_kernel import answer_quietly
 from lyra.vega.syntax import ast
 from lyra.vega.syntax.parser import parse
 from lyra.vega.syntax.source import Source
-from lyra.vega.values.values import UNSET, Cell, Closure, copied
+from lyra.vega.values.values import UNSET, Cell, Closure, copy_value
 
 _HAS_RUN = " has run"  # the end of the name of a file's own flag
 _CALLS_MAX = 64  # of a deep recursion the innermost are told
@@ -79,7 +79,7 @@ class Variables:
             compiled = linker.program_of(parse(sources[name], name))
         except (LyraError, RecursionError):
             return
-        if content_hash(fitted(self._program, compiled)) != content_hash(self._program):
+        if content_hash(renumber(self._program, compiled)) != content_hash(self._program):
             return
         self.has_names = True
         for module in linker.modules.values():
@@ -263,7 +263,7 @@ class WatchExpression:
         linked = self._linked.get(key)
         if linked is None:
             linked = self._linked[key] = self._link_with(fiber.linked, tuple(known))
-        values, globals_ = copied([list(known.values()), fiber.globals])
+        values, globals_ = copy_value([list(known.values()), fiber.globals])
         outcome = run(Fiber.call(linked, len(linked.functions) - 1, values, globals_), _FUEL)
         if type(outcome) is not Done:
             problem = "takes too long" if not hasattr(outcome, "kind") else f"needs an effect: {outcome.kind}"
@@ -364,7 +364,7 @@ class Traps:
                     if outcome.kind == "parallel_begin" and fiber.code.code[fiber.pc - 1] is _TRAP:
                         fiber.pc -= 1
                         return None
-                    if answered(fiber, outcome):
+                    if answer_quietly(fiber, outcome):
                         continue
                     return outcome
                 if type(outcome) is Done:

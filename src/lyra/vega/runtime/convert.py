@@ -132,7 +132,7 @@ _SCHEMAS: Final[dict[str, dict[str, Any]]] = {
 
 def schema_of_type(text: str) -> Any:
     """Return what lyra's Agent takes as `output`: the schema of a type as it is written; plain text for `str`."""
-    schema = type_schema(parsed_type(text))
+    schema = type_schema(read_type_text(text))
     return str if schema == {"type": "string"} else schema
 
 
@@ -155,7 +155,7 @@ def type_schema(written: Type) -> dict[str, Any]:
     return dict(schema)
 
 
-def typed(value: Any, written: Type) -> Any:
+def convert_to_type(value: Any, written: Type) -> Any:
     """A value that fits the schema of a type as a value of that type: JSON has no money and no durations."""
     if written.name == "money":
         return Money.parse(str(value))
@@ -165,15 +165,15 @@ def typed(value: Any, written: Type) -> Any:
         return float(value)
     fields = getattr(written, "fields", None)
     if fields:
-        return {name: typed(value[name], field) for name, field in fields.items()}
+        return {name: convert_to_type(value[name], field) for name, field in fields.items()}
     if written.name == "list" and written.parameters:
-        return [typed(item, written.parameters[0]) for item in value]
+        return [convert_to_type(item, written.parameters[0]) for item in value]
     if written.name == "map" and written.parameters:
-        return {key: typed(item, written.parameters[-1]) for key, item in value.items()}
+        return {key: convert_to_type(item, written.parameters[-1]) for key, item in value.items()}
     return from_python(value)
 
 
-def parsed_type(text: str) -> Type:
+def read_type_text(text: str) -> Type:
     """A type from its text, with the language's own parser."""
     from lyra.vega.syntax.parser import parse
 

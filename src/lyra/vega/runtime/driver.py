@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lyra.agents.session.open_questions import scopes
 from lyra.core.budgets.early_calls import NO_ROOM
 from lyra.core.limits import TICK_S
-from lyra.core.naming import VEGA_AGENT, VEGA_PROCESS, named
+from lyra.core.naming import VEGA_AGENT, VEGA_PROCESS, give_name
 from lyra.errors import AgentFailed, Divergence, VegaError
 from lyra.kernel.programs.context import Context, OwnContext
 from lyra.vega.machine.fiber import WAIT, Done, Fiber, OutOfFuel, VmEffect
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 # conversation.
 
 
-@named(VEGA_AGENT)
+@give_name(VEGA_AGENT)
 async def agent_front(ctx: Context, run_id: str, name: str, settings: Any) -> None:
     """The process of an agent. It waits to be told that a call failed, and crashes with it."""
     world = world_of(ctx, run_id)
@@ -66,7 +66,7 @@ agent_front.__lyra_spawns__ = lambda _kernel, args: ((args[1],),)  # type: ignor
 EFFECTS_A_TURN: Final = 256  # without waiting once
 
 
-@named(VEGA_PROCESS)
+@give_name(VEGA_PROCESS)
 async def vega_process(ctx: Context, run_id: str, seed: Any, asked: VmEffect | Done | None = None) -> Any:
     """A process of the run: `seed` is what it begins with, None for the main one; `asked` what a fiber that has run
     already wants first."""
@@ -77,7 +77,7 @@ async def vega_process(ctx: Context, run_id: str, seed: Any, asked: VmEffect | D
         scopes.set((world.budget,))
     elif type(seed) is dict and world.is_durable:
         if world.barrier is not None:
-            await world.barrier.called(ctx.own_process)
+            await world.barrier.wait_for_caller(ctx.own_process)
         world.enter_sessions(seed.get("sessions", ()))
         job.fiber.depth = int(seed.get("depth", 0))
         if ctx.pid in world.early:
@@ -144,7 +144,7 @@ async def _steps(job: VegaJob, asked: VmEffect | Done | None, saver: ProcessSave
         elif type(outcome) is Done:
             if outcome.error is not None:
                 raise _uncaught(job, outcome, is_main=is_main)
-            return job.world.kept(outcome.value)
+            return job.world.to_row(outcome.value)
         else:
             outcome = None
         left = EFFECTS_A_TURN

@@ -25,7 +25,15 @@ from lyra.errors import AgentFailed, Divergence, LyraError, VegaError
 from lyra.kernel.process.replay import name_branch
 from lyra.vega.machine.fiber import REFUSED, EarlyCall, EarlyCallGroup, NotEarly
 from lyra.vega.machine.rare_instructions import again
-from lyra.vega.runtime.agents.calls import ask_agent, crash, crash_again, failed, is_crash, publish, wait_for_end
+from lyra.vega.runtime.agents.calls import (
+    ask_agent,
+    crash,
+    crash_again,
+    handle_failure,
+    is_crash,
+    publish,
+    wait_for_end,
+)
 from lyra.vega.runtime.agents.slot import AgentSlot, now_s
 from lyra.vega.runtime.early_budget import EarlyCallBudget, SpeculativeCall, SpeculativeCalls, take_back
 from lyra.vega.runtime.processes import PROCESSES, spawn_agent, start_fiber
@@ -411,7 +419,7 @@ def _raise(job: VegaJob, early: SpeculativeCall) -> None:
     if early.call.kind == "send":
         if isinstance(error, LyraError):
             slot = job.world.agent_slots[early.call.arguments[0].pid]
-            raise failed(job, slot, error) from error
+            raise handle_failure(job, slot, error) from error
         raise error
     if isinstance(error, VegaError):  # it keeps the place it was thrown at, and who called whom
         facts = error.fields

@@ -239,7 +239,7 @@ FILES: Final[dict[str, Callable[..., Any]]] = {
 async def _parallel_begin(job: VegaJob) -> int:
     number = job.state.number()
     job.state.groups[number] = []
-    await job.give_back(job.world.wanted_s)  # now: inside one of them would wait while the others continue
+    await job.give_back(job.world.compute_time_owed_s)  # now: inside one of them would wait while the others continue
     return number
 
 

@@ -155,7 +155,7 @@ class VegaJob:
     def _why(self, pid: str, reason: str) -> str:
         """The text of its error; a journal's replay might not find the process any more, and says the word."""
         ended = None if self.world.is_durable else self.world.kernel.lookup(pid)
-        return reason if ended is None or ended.exit is None else ended_because(reason, ended.exit.error)
+        return reason if ended is None or ended.exit is None else describe_end(reason, ended.exit.error)
 
     # ------------------------------------------------------------ waiting for a message
     # `await job` in the kernel program of the fiber: meanwhile LightProcesses steps the fiber. The result is what the
@@ -245,7 +245,7 @@ _STOPPED: Final = frozenset({"child", "supervisor", "reason"})
 _PLAIN = frozenset({type(None), bool, int, float, str, list, dict})
 
 
-def ended_because(reason: str, error: BaseException | None) -> str:
+def describe_end(reason: str, error: BaseException | None) -> str:
     """Return why a process ended, as a DOWN message says it."""
     return reason if error is None else str(error)
 
@@ -272,7 +272,7 @@ class RunRecord(Protocol):
     def name(self, name: str, pid: str) -> None:
         """A process was registered under a name."""
 
-    def paid(self, session: str) -> dict[str, int]:
+    def get_session_costs(self, session: str) -> dict[str, int]:
         """Return what conversations have spent in a session so far."""
 
     def pay(self, sessions: list[str], usage: Usage) -> None:
@@ -301,7 +301,7 @@ class ResumeBarrier(Protocol):
     async def wait(self, process: KernelProcess) -> None:
         """Wait until all processes have replayed."""
 
-    async def called(self, process: KernelProcess) -> None:
+    async def wait_for_caller(self, process: KernelProcess) -> None:
         """Before the first step of a function that was called early: wait until its caller has come to the call."""
 
     def call(self, pid: str) -> None:

@@ -26,7 +26,7 @@ from lyra.kernel.process.process import NORMAL, Exit
 from lyra.vega.machine.fiber import OUT_OF_FUEL, SLICE, WAIT, Done, Fiber, Frame, VmEffect
 from lyra.vega.machine.link import Code, LinkedProgram
 from lyra.vega.machine.vm import run
-from lyra.vega.values.values import Closure, Fault, Future, Process, copied, fault_of
+from lyra.vega.values.values import Closure, Fault, Future, Process, copy_value, fault_of
 
 if TYPE_CHECKING:
     from lyra.kernel.process.process import Process as KernelProcess
@@ -191,9 +191,9 @@ class LightProcesses:
             return self._carry(pid, message)
         mailbox = fiber.mailbox
         if mailbox is None:
-            fiber.mailbox = deque((copied(message),))
+            fiber.mailbox = deque((copy_value(message),))
         elif len(mailbox) < self._limit:
-            mailbox.append(copied(message))
+            mailbox.append(copy_value(message))
         else:
             return False
         if fiber.state == "waiting":
@@ -214,9 +214,9 @@ class LightProcesses:
             return False
         mailbox = fiber.mailbox
         if mailbox is None:
-            fiber.mailbox = deque((copied(message),))
+            fiber.mailbox = deque((copy_value(message),))
         elif len(mailbox) < self._limit:
-            mailbox.append(copied(message))
+            mailbox.append(copy_value(message))
         else:
             return self._carry(pid, message)
         if is_waiting:
@@ -235,7 +235,7 @@ class LightProcesses:
             return pid not in self._world.children  # but not where supervision has another in its place
         if receiver.inbox is not None and kernel.mailboxes.must_wait(receiver):
             return False
-        kernel.mailboxes.deliver(receiver, (copied(message),))
+        kernel.mailboxes.deliver(receiver, (copy_value(message),))
         return True
 
     # ------------------------------------------------------------ steps

@@ -167,7 +167,7 @@ class Picture:
     def supervisor(self, process: Process, name: str) -> None:
         self._get_entry("supervisor", name, process)
 
-    def called(self, pid: str, slot: AgentSlot) -> None:
+    def note_model_call(self, pid: str, slot: AgentSlot) -> None:
         """The process of this pid asks the model for an agent."""
         if slot.is_promised:
             seen: _PictureEntry | None = self._promised.setdefault(slot, _PictureEntry("agent", slot.plan.name))

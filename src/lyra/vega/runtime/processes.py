@@ -19,7 +19,7 @@ from lyra.kernel.supervision.child import Child
 from lyra.kernel.supervision.supervisor import supervise
 from lyra.vega.runtime.agents.calls import ask
 from lyra.vega.runtime.convert import backoff, seconds
-from lyra.vega.runtime.job import SupervisedChild, VegaJob, ended_because
+from lyra.vega.runtime.job import SupervisedChild, VegaJob, describe_end
 from lyra.vega.values.values import Duration, Fault, Future, Process, kind_of
 
 if TYPE_CHECKING:
@@ -50,13 +50,13 @@ def reaches_heir(act: Callable[..., Any]) -> Callable[..., Any]:
     """For effects on a process: a child that was restarted is reached under the handle that the program has."""
 
     @wraps(act)
-    def acted(job: VegaJob, target: Any, *rest: Any) -> Any:
+    def act_or_forward(job: VegaJob, target: Any, *rest: Any) -> Any:
         children = job.world.children
         if not children or type(target) is not Process or target.pid not in children:
             return act(job, target, *rest)
         return _act_on_heir(act, job, target, rest)
 
-    return acted
+    return act_or_forward
 
 
 async def _act_on_heir(act: Callable[..., Any], job: VegaJob, target: Process, rest: tuple[Any, ...]) -> Any:
@@ -163,7 +163,7 @@ def spawn_agent(
         world.programs.agent,
         world.run_id,
         name,
-        world.spawned_as(job.ctx.own_process, name, what),
+        world.find_spawn_settings(job.ctx.own_process, name, what),
         supervision=supervision(supervised),
         priority=plan.priority,
     )
@@ -229,7 +229,7 @@ def _send(job: VegaJob, target: Process, message: Any, timeout: Duration | None,
             mailboxes.deliver(receiver, (message,), sender=job.ctx.own_process)
             return None
     try:
-        waiting = job.ctx.send(pid, world.boxed(message))
+        waiting = job.ctx.send(pid, world.box(message))
     except NoSuchProcess:
         return None  # the receiver has ended: the message is dropped
     return _wait_until_sent(waiting)
@@ -285,7 +285,7 @@ def _monitor(job: VegaJob, other: Process) -> None:
         """Return why it ended, of one that has."""
         if process is None:
             return "noproc"
-        return None if process.exit is None else ended_because(process.exit.reason, process.exit.error)
+        return None if process.exit is None else describe_end(process.exit.reason, process.exit.error)
 
     why = job.ctx.journaled_read("ended", reason)
     if why is not None:
@@ -330,7 +330,7 @@ def _whereis(job: VegaJob, name: str) -> Process | None:
     pid = job.ctx.journaled_read("whereis", lambda: _holder(job, name))
     if pid is None:
         return None
-    note_child(job.world, pid, job.world.called(name))
+    note_child(job.world, pid, job.world.name_child(name))
     return Process(pid)
 
 
@@ -343,7 +343,7 @@ def _holder(job: VegaJob, name: str) -> str | None:
         if process is not None and process.exit is None:
             return pid
         del world.names[name]
-    named = world.kernel.names.get(world.called(name))
+    named = world.kernel.names.get(world.name_child(name))
     return None if named is None else named.pid
 
 
@@ -409,13 +409,15 @@ def children(job: VegaJob, settings: Mapping[str, Any]) -> list[Child]:
         if kind == "function":
             seed = world.seed(job.fiber, what, arguments)
             listed.append(
-                Child(name, world.programs.process, (world.run_id, seed), "transient", name=world.called(name))
+                Child(name, world.programs.process, (world.run_id, seed), "transient", name=world.name_child(name))
             )
         elif kind == "agent":
-            start = (world.run_id, target, world.kept(what))
-            listed.append(Child(name, world.programs.agent, start, "transient", name=world.called(name)))
+            start = (world.run_id, target, world.to_row(what))
+            listed.append(Child(name, world.programs.agent, start, "transient", name=world.name_child(name)))
         else:
             inner = children(job, what)
             # One that has used up its restarts ends in order, and has failed all the same: the one above it decides.
-            listed.append(Child.supervisor(name, inner, **flags(what), restart="permanent", name=world.called(name)))
+            listed.append(
+                Child.supervisor(name, inner, **flags(what), restart="permanent", name=world.name_child(name))
+            )
     return listed

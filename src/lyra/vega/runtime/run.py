@@ -75,7 +75,7 @@ def run(
     continue ends with an error there too. `workers` are the threads that processes run in; one is the loop's own, and
     best where Python has its global lock: with more, every function is interpreted.
     """
-    program = compiled(source, name, host or {}, reading_nodes(load or load_file, nodes))
+    program = compile_program(source, name, host or {}, reading_nodes(load or load_file, nodes))
     options = RunOptions(
         write=_writer(stdout, sys.stdout),
         warn=_writer(stderr, sys.stderr),
@@ -103,15 +103,15 @@ def run(
     return work
 
 
-def compiled(source: str | Program, name: str, host: Mapping[str, Any], load: Load) -> Program:
+def compile_program(source: str | Program, name: str, host: Mapping[str, Any], load: Load) -> Program:
     if isinstance(source, Program):
         return source
-    from lyra.vega.checker.checker import checked
+    from lyra.vega.checker.checker import parse_and_check
     from lyra.vega.compiler.compiler import compile_module
     from lyra.vega.syntax.source import Source
 
     names = tuple(host)
-    module = checked(source, name, load=load, host_names=names)
+    module = parse_and_check(source, name, load=load, host_names=names)
     return compile_module(module, Source(name, source), load=load, host_names=names)
 
 

@@ -18,7 +18,7 @@ from lyra.vega.machine.fiber import OUT_OF_FUEL, WAIT, VmEffect
 from lyra.vega.machine.link import LinkedProgram
 from lyra.vega.machine.vm import run
 from lyra.vega.runtime.light_processes import FUEL, LightProcesses, ScheduledFiber
-from lyra.vega.values.values import Process, copied
+from lyra.vega.values.values import Process, copy_value
 
 if TYPE_CHECKING:
     from lyra.kernel.process.process import Process as KernelProcess
@@ -101,7 +101,7 @@ class ThreadedLightProcesses(LightProcesses):
         """A message from one light process to another; False: ask the loop's thread."""
         if type(target) is not Process:
             return False
-        carried = copied(message)
+        carried = copy_value(message)
         with self._changed:
             fiber = self.light.get(target.pid)
             if fiber is None or self._labels.pids or self.kernel.listening:

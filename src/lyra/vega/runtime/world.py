@@ -35,7 +35,7 @@ from lyra.vega.runtime.agents.undeclared_tools import ProcessPrograms, Undeclare
 from lyra.vega.runtime.light_processes import LightProcesses, ScheduledFiber
 from lyra.vega.runtime.rights import Rights
 from lyra.vega.runtime.worker_threads import WORKERS_MAX, ThreadedLightProcesses
-from lyra.vega.values.values import UNSET, copied
+from lyra.vega.values.values import UNSET, copy_value
 
 if TYPE_CHECKING:
     from lyra.core.imported_node import NodeHost
@@ -230,7 +230,7 @@ class World:
 
     # ------------------------------------------------------------ values that processes hand each other
 
-    def boxed(self, value: Any) -> Any:
+    def box(self, value: Any) -> Any:
         """A message as the kernel carries it: in a box, so that null is something too."""
         return ["vega", value_to_data(value)] if self.kernel.journal is not None else (value,)
 
@@ -263,7 +263,7 @@ class World:
             globals_ = [value if slot in slots else UNSET for slot, value in enumerate(globals_)]
         parts = [function, arguments, globals_]
         if self.kernel.journal is None:
-            return copied(parts)
+            return copy_value(parts)
         data = value_to_data(parts)
         path = self.sessions()
         return {**data, "sessions": path} if path else data
@@ -275,10 +275,10 @@ class World:
             return seed
         if seed is None:
             return kind.start(self.linked)
-        function, arguments, globals_ = copied(seed) if self.kernel.journal is None else self.read(seed)
-        return kind.call(self.linked, function, arguments, padded(self.linked, globals_))
+        function, arguments, globals_ = copy_value(seed) if self.kernel.journal is None else self.read(seed)
+        return kind.call(self.linked, function, arguments, pad_globals(self.linked, globals_))
 
-    def kept(self, value: Any) -> Any:
+    def to_row(self, value: Any) -> Any:
         """A value for a row of the journal, or as it is."""
         return value_to_data(value) if self.kernel.journal is not None else value
 
@@ -302,7 +302,7 @@ class World:
         """Whether an agent must not be asked early because of its models."""
         return plan.name not in self.mocks and bool(self.runtime.models.why_in_turn(plan.agent, timed=timed))
 
-    def wanted_s(self) -> float:
+    def compute_time_owed_s(self) -> float:
         """Return the seconds of time won to give back before a call whose agent is not known: the longest wait
         that a time-dependent limit of any agent asks for."""
         if self.has_crashed:
@@ -326,9 +326,9 @@ class World:
             current.older = older
         return current
 
-    def spawned_as(self, process: KernelProcess, name: str, settings: Any) -> Any:
+    def find_spawn_settings(self, process: KernelProcess, name: str, settings: Any) -> Any:
         """The settings that an agent was spawned with, of one that a replay spawns again: as its journal has them."""
-        kept = self.kept(settings)
+        kept = self.to_row(settings)
         entry = upcoming(process) if name in self.setting_versions else None
         before = None if entry is None else self.spawned.get(entry.link)
         if before is None or before[0] != name:
@@ -354,9 +354,9 @@ class World:
         self.expected.pop(pid, None)
         process = self.kernel.find_again(pid)
         if process.exit is not None:
-            slot.gone(process)
+            slot.on_process_end(process)
         else:
-            process.watch((slot.gone, None))
+            process.watch((slot.on_process_end, None))
         return slot
 
     def names_of(self, pid: str) -> tuple[str, ...]:
@@ -377,7 +377,7 @@ class World:
             self.slot(pid, self.plan(name, self.read(settings)))
         return self.agent_slots[pid]
 
-    async def caught_up(self) -> None:
+    async def wait_until_caught_up(self) -> None:
         """Wait until the main process is where it was before the restart: tools begin with its variables."""
         for _ in range(_ROUNDS):
             if self.main is not None and not self.main.ctx.replaying:
@@ -412,7 +412,7 @@ class World:
         if scope is None:
             scope = self.scopes[name] = outer.child({"usd": limit, "name": name})
             if self.record is not None:
-                scope.charge_alone(Usage.from_data(self.record.paid(name)))
+                scope.charge_alone(Usage.from_data(self.record.get_session_costs(name)))
         return scope
 
     def enter_sessions(self, path: Sequence[Sequence[Any]]) -> None:
@@ -422,7 +422,7 @@ class World:
             scope = self.session(name, limit, scope)
         scopes.set((scope,))
 
-    def called(self, name: str) -> str:
+    def name_child(self, name: str) -> str:
         """The name of a supervisor's child as the kernel has it: each run on a shared kernel has names of its own."""
         return f"{self.run_id}/{name}" if self.tracks_processes else name
 
@@ -433,7 +433,7 @@ class World:
             return given
         for kind, target, imported, *_ in self.linked.program.imports:
             if kind == "python" and imported == name:
-                function = self.options.functions[name] = imported_function(target, self.options.python)
+                function = self.options.functions[name] = import_function(target, self.options.python)
                 return function
         return None
 
@@ -466,7 +466,7 @@ class World:
         self.kernel.parts.get(_PART, {}).pop(self.run_id, None)
 
 
-def padded(linked: LinkedProgram, globals_: list[Any]) -> list[Any]:
+def pad_globals(linked: LinkedProgram, globals_: list[Any]) -> list[Any]:
     """A process's variables; those that the program was given since are unset."""
     return globals_ + [UNSET] * (len(linked.program.globals) - len(globals_))
 
@@ -486,7 +486,7 @@ def _has_come(loop: Any) -> bool:
         return True
 
 
-def imported_function(target: str, allowed: frozenset[str]) -> Callable[..., Any]:
+def import_function(target: str, allowed: frozenset[str]) -> Callable[..., Any]:
     """`import python "module:name"`, if the caller of the run allows it."""
     module, _, name = target.partition(":")
     if not module or not name:

@@ -9,15 +9,15 @@ from typing import Any, Final
 
 from lyra.core.budgets.money import Money
 from lyra.core.limits import VEGA_LIST_ITEMS_MAX
-from lyra.vega.stdlib.strings import bounds, need, needed
+from lyra.vega.stdlib.strings import bounds, check_kinds, need
 from lyra.vega.values.operators import add, key, less
-from lyra.vega.values.values import BULK, WORK, Duration, Fault, equal, marked
+from lyra.vega.values.values import BULK, WORK, Duration, Fault, compute_mark, equal
 
 _PIECE: Final = 1 << 20
 _SIMPLE = frozenset({int, float, str, bool, type(None), Money, Duration})
 
 
-def limited(size: int) -> None:
+def check_length(size: int) -> None:
     if size > VEGA_LIST_ITEMS_MAX:
         raise Fault("LimitExceeded", f"a list may have at most {VEGA_LIST_ITEMS_MAX} items")
 
@@ -34,7 +34,7 @@ def _pop(items: Any) -> Any:
 
 
 def _position(function: str, items: Any, index: Any, size: int) -> int:
-    needed(function, (items, "list"), (index, "int"))
+    check_kinds(function, (items, "list"), (index, "int"))
     if not 0 <= index < size:
         raise Fault("IndexError", f"index {index} is outside a list of length {len(items)}")
     return int(index)
@@ -62,23 +62,23 @@ def _index_of(items: Any, item: Any) -> int:
 
 
 def _slice(items: Any, start: Any, end: Any = None) -> list[Any]:
-    needed("list::slice", (items, "list"), (start, "int"))
+    check_kinds("list::slice", (items, "list"), (start, "int"))
     start, end = bounds("list::slice", start, end, len(items))
     WORK.units += max(0, end - start) >> BULK
     return list(items[start:end])
 
 
 def _concat(items: Any, others: Any) -> Any:
-    needed("list::concat", (items, "list"), (others, "list"))
+    check_kinds("list::concat", (items, "list"), (others, "list"))
     return add(items, others)
 
 
 def _range(start: Any, end: Any, step: Any = 1) -> list[int]:
-    needed("list::range", (start, "int"), (end, "int"), (step, "int"))
+    check_kinds("list::range", (start, "int"), (end, "int"), (step, "int"))
     if step == 0:
         raise Fault("ValueError", "list::range needs a step that is not zero")
     numbers = range(start, end, step)
-    limited((end - start) // step)
+    check_length((end - start) // step)
     WORK.units += len(numbers) >> BULK
     return list(numbers) if len(numbers) <= _PIECE else _in_pieces(numbers)
 
@@ -132,7 +132,7 @@ def _unique(items: Any) -> list[Any]:
                 seen.add(mark)
                 out.append(item)
         else:
-            others = alike.setdefault(marked(item, marks), [])
+            others = alike.setdefault(compute_mark(item, marks), [])
             if not any(equal(item, other) for other in others):
                 others.append(item)
                 out.append(item)
@@ -145,7 +145,7 @@ def _flatten(items: Any) -> list[Any]:
     for item in items:
         if type(item) is list:
             out.extend(item)
-            limited(len(out))
+            check_length(len(out))
         else:
             out.append(item)
     WORK.units += len(items) + (len(out) >> BULK)
@@ -153,7 +153,7 @@ def _flatten(items: Any) -> list[Any]:
 
 
 def _zip(items: Any, others: Any) -> list[Any]:
-    needed("list::zip", (items, "list"), (others, "list"))
+    check_kinds("list::zip", (items, "list"), (others, "list"))
     WORK.units += min(len(items), len(others)) >> 1
     return [[item, other] for item, other in zip(items, others, strict=False)]
 
@@ -189,7 +189,7 @@ def _set(mapping: Any, wanted: Any, value: Any) -> Any:
 
 
 def _merge(mapping: Any, other: Any) -> dict[Any, Any]:
-    needed("map::merge", (mapping, "map"), (other, "map"))
+    check_kinds("map::merge", (mapping, "map"), (other, "map"))
     WORK.units += (len(mapping) + len(other)) >> BULK
     return {**mapping, **other}
 

@@ -16,9 +16,9 @@ from lyra.core.budgets.money import Money
 from lyra.core.limits import VEGA_REGEX_PROGRAM_MAX, VEGA_REGEX_STEPS_MAX, VEGA_STRING_CHARS_MAX
 from lyra.core.linear_regex import BadPattern, PatternTooLarge, RegexProgram, TooManySteps, Unsupported
 from lyra.vega.stdlib import lists, strings
-from lyra.vega.stdlib.strings import limited, need, needed
+from lyra.vega.stdlib.strings import check_kinds, check_length, need
 from lyra.vega.values.operators import less, negate
-from lyra.vega.values.values import INT_MAX, INT_MIN, WORK, Duration, Err, Fault, Ok, checked, kind_of, render
+from lyra.vega.values.values import INT_MAX, INT_MIN, WORK, Duration, Err, Fault, Ok, check_int, kind_of, render
 
 # ---------------- `regex::…`: patterns as in Python, matched in time that grows with the text, never exponentially
 # Back references and look-around cannot be matched so and are refused. A bound on steps keeps even a large text short.
@@ -66,7 +66,7 @@ def _pattern(source: str) -> Pattern:
 
 
 def _compile(function: str, text: Any, pattern: Any) -> Pattern:
-    needed(function, (text, "str"), (pattern, "str"))
+    check_kinds(function, (text, "str"), (pattern, "str"))
     return _pattern(pattern)
 
 
@@ -82,12 +82,12 @@ def _find_all(text: Any, pattern: Any) -> list[str]:
 
 
 def _replace(text: Any, pattern: Any, new: Any) -> str:
-    needed("regex::replace", (new, "str"))
+    check_kinds("regex::replace", (new, "str"))
     pieces, last_end, size = [], 0, 0
     for match in _compile("regex::replace", text, pattern).all(text):
         pieces += [text[last_end : match[0]], new]
         size += len(pieces[-2]) + len(new)
-        limited(size)
+        check_length(size)
         last_end = match[1]
     return "".join(pieces) + str(text[last_end:])
 
@@ -123,7 +123,7 @@ def _number(value: Any, function: str) -> Any:
 def _abs(value: Any) -> Any:
     zero = type(value)(0) if type(value) in (int, float) else value
     if type(value) in (int, float):
-        return checked(abs(value)) if type(value) is int else abs(value)
+        return check_int(abs(value)) if type(value) is int else abs(value)
     # Money and durations have a sign too; anything else is refused by the comparison.
     opposite = negate(zero)
     return opposite if less(value, opposite) else value
@@ -144,7 +144,7 @@ def _make_rounding(name: str, operation: Callable[[float], int]) -> Callable[[An
         if type(_number(value, name)) is int:
             return int(value)
         try:
-            return checked(operation(value))
+            return check_int(operation(value))
         except (ValueError, OverflowError):
             raise Fault("ValueError", f"{name} of {value} is not an int") from None
 
@@ -161,7 +161,7 @@ def _pow(base: Any, exponent: Any) -> Any:
     if type(base) is int and type(exponent) is int and exponent >= 0:
         if abs(base) > 1 and exponent > 64:
             raise Fault("Overflow", "integer overflow: the power does not fit 64 bits")
-        return checked(base ** (exponent % 2 + 2 if abs(base) <= 1 and exponent > 2 else exponent))
+        return check_int(base ** (exponent % 2 + 2 if abs(base) <= 1 and exponent > 2 else exponent))
     try:
         result = float(base) ** float(exponent)
     except (OverflowError, ZeroDivisionError):
@@ -271,7 +271,7 @@ def _duration(seconds: Any) -> Duration:
         raise Fault("TypeError", f"time::duration needs a number of seconds, got {kind_of(seconds)}")
     if abs(seconds) > _SECONDS_MAX:
         raise Fault("Overflow", f"duration overflow: the longest is {_SECONDS_MAX} seconds")
-    return Duration(checked(round(seconds * 1_000_000_000)))
+    return Duration(check_int(round(seconds * 1_000_000_000)))
 
 
 def _assert(condition: Any, message: Any = None) -> None:

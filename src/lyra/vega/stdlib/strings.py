@@ -7,19 +7,19 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from lyra.core.limits import VEGA_STRING_CHARS_MAX
-from lyra.vega.values.values import BULK, CHARS, WORK, Builder, Fault, checked, kind_of, render
+from lyra.vega.values.values import BULK, CHARS, WORK, Builder, Fault, check_int, kind_of, render
 
 _INT = re.compile(r"[+-]?[0-9]{1,40}\Z")
 _FLOAT = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?\Z")
 
 
-def limited(size: int) -> None:
+def check_length(size: int) -> None:
     if size > VEGA_STRING_CHARS_MAX:
         raise Fault("LimitExceeded", f"a string may have at most {VEGA_STRING_CHARS_MAX} characters")
 
 
 def _char_at(text: Any, index: Any) -> str:
-    needed("str::char_at", (text, "str"), (index, "int"))
+    check_kinds("str::char_at", (text, "str"), (index, "int"))
     if not 0 <= index < len(text):
         raise Fault("IndexError", f"index {index} is outside a string of length {len(text)}")
     return str(text[index])
@@ -39,64 +39,64 @@ def _from_code(code: Any) -> str:
 
 
 def _contains(text: Any, part: Any) -> bool:
-    needed("str::contains", (text, "str"), (part, "str"))
+    check_kinds("str::contains", (text, "str"), (part, "str"))
     WORK.units += len(text) >> CHARS
     return part in text
 
 
 def _index_of(text: Any, part: Any) -> int:
-    needed("str::index_of", (text, "str"), (part, "str"))
+    check_kinds("str::index_of", (text, "str"), (part, "str"))
     WORK.units += len(text) >> CHARS
     return int(text.find(part))
 
 
 def _split(text: Any, separator: Any) -> list[str]:
-    needed("str::split", (text, "str"), (separator, "str"))
+    check_kinds("str::split", (text, "str"), (separator, "str"))
     parts: list[str] = text.split(separator) if separator else list(text)
     WORK.units += (len(parts) >> 2) + (len(text) >> CHARS)
     return parts
 
 
 def _join(items: Any, separator: Any = "") -> str:
-    needed("str::join", (items, "list"), (separator, "str"))
+    check_kinds("str::join", (items, "list"), (separator, "str"))
     texts = [item if type(item) is str else render(item) for item in items]
     size = sum(map(len, texts)) + len(separator) * max(0, len(texts) - 1)
-    limited(size)
+    check_length(size)
     WORK.units += (len(texts) >> 1) + (size >> CHARS)
     return str(separator.join(texts))
 
 
 def _replace(text: Any, old: Any, new: Any) -> str:
-    needed("str::replace", (text, "str"), (old, "str"), (new, "str"))
+    check_kinds("str::replace", (text, "str"), (old, "str"), (new, "str"))
     if not old:
         raise Fault("ValueError", "str::replace needs something to look for")
     if len(new) > len(old):
-        limited(len(text) + text.count(old) * (len(new) - len(old)))
+        check_length(len(text) + text.count(old) * (len(new) - len(old)))
     WORK.units += len(text) >> CHARS
     return str(text.replace(old, new))
 
 
 def _starts_with(text: Any, part: Any) -> bool:
-    needed("str::starts_with", (text, "str"), (part, "str"))
+    check_kinds("str::starts_with", (text, "str"), (part, "str"))
     return bool(text.startswith(part))
 
 
 def _ends_with(text: Any, part: Any) -> bool:
-    needed("str::ends_with", (text, "str"), (part, "str"))
+    check_kinds("str::ends_with", (text, "str"), (part, "str"))
     return bool(text.endswith(part))
 
 
 def _repeat(text: Any, times: Any) -> str:
-    needed("str::repeat", (text, "str"), (times, "int"))
+    check_kinds("str::repeat", (text, "str"), (times, "int"))
     if times < 0:
         raise Fault("ValueError", "str::repeat needs a number of times that is not negative")
-    limited(len(text) * times)
+    check_length(len(text) * times)
     WORK.units += len(text) * times >> CHARS
     return str(text * times)
 
 
 def _slice(text: Any, start: Any, end: Any = None) -> str:
-    needed("str::slice", (text, "str"), (start, "int"))
+    check_kinds("str::slice", (text, "str"), (start, "int"))
     start, end = bounds("str::slice", start, end, len(text))
     WORK.units += max(0, end - start) >> CHARS
     return str(text[start:end])
@@ -111,10 +111,10 @@ def bounds(function: str, start: int, end: Any, size: int) -> tuple[int, int]:
 
 
 def _pad(function: str, text: Any, width: Any, fill: Any) -> str:
-    needed(function, (text, "str"), (width, "int"), (fill, "str"))
+    check_kinds(function, (text, "str"), (width, "int"), (fill, "str"))
     if len(fill) != 1:
         raise Fault("ValueError", f"{function} fills with one character")
-    limited(width)
+    check_length(width)
     WORK.units += max(width, len(text)) >> CHARS
     return str(fill * max(0, width - len(text)))
 
@@ -131,7 +131,7 @@ def _to_int(text: Any) -> int:
     need(text, "str", "str::to_int")
     if not _INT.match(text.strip()):
         raise Fault("ValueError", f"{text[:40]!r} is not an int")
-    return checked(int(text))
+    return check_int(int(text))
 
 
 def _to_float(text: Any) -> float:
@@ -145,7 +145,7 @@ def _builder_add(builder: Any, value: Any) -> Any:
     need(builder, "builder", "add")
     text = value if type(value) is str else render(value)
     builder.length += len(text)
-    limited(builder.length)
+    check_length(builder.length)
     builder.parts.append(text)
     return builder
 
@@ -215,7 +215,7 @@ def need(value: Any, kind: str, function: str) -> Any:
     return value
 
 
-def needed(function: str, *pairs: tuple[Any, str]) -> None:
+def check_kinds(function: str, *pairs: tuple[Any, str]) -> None:
     """Check several values, as for one."""
     for value, kind in pairs:
         if kind_of(value) != kind:

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 from lyra.core.checking.check import did_you_mean
 from lyra.core.limits import VEGA_NESTING_MAX, VEGA_PROBLEMS_MAX
 from lyra.vega.syntax.ast import Block, Expression, Statement
-from lyra.vega.syntax.lexer import KEYWORDS, Tokens, described
+from lyra.vega.syntax.lexer import KEYWORDS, Tokens, describe_token
 from lyra.vega.syntax.source import Diagnostic, Source
 
 # Words of other languages, and what Vega writes.
@@ -137,10 +137,10 @@ class Cursor:
                     return f"the `}}` of line {last} stands further left than line {line}, whose `{{` it closes"
         return None
 
-    def expected(self, what: str, *, where: str = "", hint: str | None = None) -> NoReturn:
+    def fail_expected(self, what: str, *, where: str = "", hint: str | None = None) -> NoReturn:
         """`expected X where, found Y`."""
         i, kind = self.i, self.kinds[self.i]
-        message = f"expected {what}{' ' + where if where else ''}, found {described(kind, self.values[i])}"
+        message = f"expected {what}{' ' + where if where else ''}, found {describe_token(kind, self.values[i])}"
         if i and (kind in _STARTS or kind == "}") and self.begins_line():
             self.fail(self.ends[i - 1], self.ends[i - 1], message, hint)  # it is missing on the line before
         self.fail_here(message, hint or self.word_hint())
@@ -178,7 +178,7 @@ class Cursor:
         if self.kinds[self.i] == kind:
             self.i += 1
         else:
-            self.expected(f"`{kind}`", where=where, hint=hint)
+            self.fail_expected(f"`{kind}`", where=where, hint=hint)
 
     def is_word(self, word: str) -> bool:
         """Whether this soft keyword is here."""
@@ -196,14 +196,14 @@ class Cursor:
         word = self.values[self.i]
         if self.kinds[self.i] in KEYWORDS:
             self.fail_here(f"`{word}` is a keyword and cannot be {what}", f"another name: `{word}_`")
-        return self.expected(what)
+        return self.fail_expected(what)
 
     def any_word(self, what: str) -> str:
         """A name that may also be a keyword: behind `.` and `::` nothing else can be meant."""
         if self.kinds[self.i] == "name" or self.kinds[self.i] in KEYWORDS:
             self.i += 1
             return str(self.values[self.i - 1])
-        return self.expected(what)
+        return self.fail_expected(what)
 
     def open_brace(self, where: str) -> int:
         """Step over a `{` and remember it; gives its offset."""
@@ -214,7 +214,7 @@ class Cursor:
 
     def close_brace(self, where: str) -> None:
         if self.kinds[self.i] != "}":
-            self.expected("`}`", where=where)
+            self.fail_expected("`}`", where=where)
         self.braces.pop()
         self.i += 1
 
@@ -226,7 +226,7 @@ class Cursor:
         sign = "(" if kind == ")" else "["
         if self.kinds[self.i] in ("end", ";", "}") or self.kinds[self.i] in _STARTS:
             self.fail(opened, opened + 1, f"this `{sign}` is never closed", f"`{kind}` is missing {where}")
-        self.expected(f"`,` or `{kind}`", where=where)
+        self.fail_expected(f"`,` or `{kind}`", where=where)
 
     def semicolon(self, what: str) -> None:
         """The `;` of a statement. One that is missing at a line's end is told there, and nothing is skipped."""
@@ -246,7 +246,7 @@ class Cursor:
         elif self.kinds[i - 1] == "name" and self.kinds[i] in _VALUES and self.word_hint() is None:
             word = self.values[i - 1]
             hint = f"errors are thrown by name: `throw {self.values[i]}(…)`" if word == "new" else f"write `{word}(…)`"
-        self.expected("`;`", where=f"after {what}", hint=hint)
+        self.fail_expected("`;`", where=f"after {what}", hint=hint)
 
     # ---------------------------------------------------------------- going on
 

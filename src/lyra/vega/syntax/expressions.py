@@ -193,7 +193,7 @@ def _parse_map(cursor: Cursor) -> ast.Expression:
         if not cursor.take(","):
             break
     if cursor.kinds[cursor.i] != "}":
-        cursor.expected("`,` or `}`", where="after an entry of the map")
+        cursor.fail_expected("`,` or `}`", where="after an entry of the map")
     cursor.close_brace("after the map")
     return ast.MapLiteral(entries, at=offset, end=cursor.ends[cursor.i - 1])
 
@@ -255,7 +255,7 @@ def _parse_template_part(cursor: Cursor, tokens: Tokens) -> ast.Expression:
             cursor.fail(cursor.starts[0] - 2, cursor.ends[0] + 1, "there is nothing in this `${}`")
         value = parse_expression(cursor)
         if cursor.kinds[cursor.i] != "end":
-            cursor.expected("`}`", where="after the expression in the string")
+            cursor.fail_expected("`}`", where="after the expression in the string")
     except Stop:  # the string's end is known, so only this part is lost
         value = ast.Literal(None, at=cursor.starts[0], end=cursor.ends[-1])
     cursor.kinds, cursor.values, cursor.starts, cursor.ends, cursor.i, cursor.braces, cursor.depth = outer
@@ -276,7 +276,7 @@ def _parse_spawn(cursor: Cursor) -> ast.Expression:
     if cursor.is_word("supervised"):
         cursor.i += 1
         if not cursor.is_word("by"):
-            cursor.expected("`by`", where="after `supervised`")
+            cursor.fail_expected("`by`", where="after `supervised`")
         cursor.i += 1
         start = cursor.open_brace("after `supervised by`")
         settings, places = parse_settings(cursor, "}")
@@ -290,7 +290,7 @@ def parse_target(cursor: Cursor, what: str) -> ast.Expression:
     is_function = cursor.take("fn")
     offset, i = cursor.starts[cursor.i], cursor.i
     if cursor.kinds[i] != "name":
-        cursor.expected("the name of an agent, a supervisor or `fn name(…)`", where=f"after `{what}`")
+        cursor.fail_expected("the name of an agent, a supervisor or `fn name(…)`", where=f"after `{what}`")
     target: ast.Expression
     if cursor.kinds[i + 1] == "::":
         target = _parse_path(cursor)
@@ -299,7 +299,7 @@ def parse_target(cursor: Cursor, what: str) -> ast.Expression:
         target = ast.Name(cursor.values[i], at=offset, end=cursor.ends[i])
     if is_function:
         if cursor.kinds[cursor.i] != "(":
-            cursor.expected("`(`", where="after the function's name")
+            cursor.fail_expected("`(`", where="after the function's name")
         return ast.Call(target, parse_arguments(cursor), at=offset, end=cursor.ends[cursor.i - 1])
     if cursor.kinds[cursor.i] == "(":
         cursor.fail_here("an agent takes no arguments", f"to run a function: `{what} fn {cursor.values[i]}(…)`")
@@ -335,7 +335,7 @@ def _no_expression(cursor: Cursor) -> ast.Expression:
         "if": "`if` is a statement; as a value use `match`",
         "}": None,
     }
-    cursor.expected("an expression", hint=hints.get(kind))
+    cursor.fail_expected("an expression", hint=hints.get(kind))
 
 
 CONSTANTS: Final[dict[str, Any]] = {"null": None, "true": True, "false": False}
@@ -378,7 +378,7 @@ def parse_type(cursor: Cursor) -> ast.Type:
         if cursor.kinds[cursor.i] == "[":
             written.parameters = _parse_inner_types(cursor, "[", "]")
     else:
-        cursor.expected("a type", hint="such as `int`, `str`, `list[str]`")
+        cursor.fail_expected("a type", hint="such as `int`, `str`, `list[str]`")
     written.end = cursor.ends[cursor.i - 1]
     cursor.depth -= 1
     return written

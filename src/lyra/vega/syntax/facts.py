@@ -149,7 +149,7 @@ def parts(root: Any) -> Iterator[Any]:
         todo.extend(reversed(children(node)))
 
 
-def own_parts(root: Any) -> Iterator[Any]:
+def walk_own_parts(root: Any) -> Iterator[Any]:
     """All nodes below a node that run when it runs: those inside functions made there are left out."""
     todo: list[Any] = [root]
     while todo:

@@ -93,7 +93,7 @@ class Tokens:
         return len(self.kinds)
 
 
-def described(kind: str, value: Any) -> str:
+def describe_token(kind: str, value: Any) -> str:
     """A token as a message names it: `;`, the keyword `let`, the name `x`, a string."""
     if kind == "name" or (kind == "end" and value):
         return f"`{value}`"  # the end of a `${…}` is its brace

@@ -177,7 +177,7 @@ def _parse_import(cursor: Cursor) -> ast.Statement:
         cursor.i += 1
         for word in ("from", "mcp"):
             if not cursor.is_word(word):
-                cursor.expected(f"`{word}`", hint='write `import tools from mcp "server";`')
+                cursor.fail_expected(f"`{word}`", hint='write `import tools from mcp "server";`')
             cursor.i += 1
     elif cursor.kinds[cursor.i] == "name":
         kind = cursor.values[cursor.i]
@@ -185,7 +185,7 @@ def _parse_import(cursor: Cursor) -> ast.Statement:
             cursor.fail_here(f"`{kind}` cannot be imported", 'write `import "./file.vega" as name;`')
         cursor.i += 1
     if cursor.kinds[cursor.i] != "string":
-        cursor.expected("a string", where="after `import`", hint='write `import "./file.vega" as name;`')
+        cursor.fail_expected("a string", where="after `import`", hint='write `import "./file.vega" as name;`')
     place, target = cursor.i, cursor.values[cursor.i]
     cursor.i += 1
     if cursor.is_word("as"):

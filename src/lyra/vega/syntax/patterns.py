@@ -68,7 +68,7 @@ def _step_between_arms(cursor: Cursor, arm: ast.Arm) -> bool:
     if "\n" in cursor.source.text[end : cursor.starts[cursor.i]] and cursor.kinds[cursor.i] != "end":
         cursor.note(end, end, "missing `,` after this arm")
         return True
-    return cursor.expected("`,` or `}`", where="after an arm")
+    return cursor.fail_expected("`,` or `}`", where="after an arm")
 
 
 def _parse_arm(cursor: Cursor, pattern: ast.Pattern) -> ast.Arm:
@@ -105,7 +105,7 @@ def _parse_pattern(cursor: Cursor) -> ast.Pattern:
     elif kind == "template":
         cursor.fail_here("a pattern's string has no `${…}` in it", "bind a name and compare it in the arm")
     else:
-        cursor.expected("a pattern", hint="a literal, a name, `_`, `Ok(p)`, `Err(p)` or `[p, q]`")
+        cursor.fail_expected("a pattern", hint="a literal, a name, `_`, `Ok(p)`, `Err(p)` or `[p, q]`")
     if cursor.kinds[cursor.i] == "|":
         cursor.fail_here("an arm has one pattern", "write an arm for each")
     cursor.depth -= 1
@@ -147,7 +147,7 @@ def _literal_value(cursor: Cursor) -> Any:
     is_negative = cursor.take("-")
     i = cursor.i
     if cursor.kinds[i] not in ("string", "int", "float", "money", "duration"):
-        cursor.expected("a number", where="after `-`")
+        cursor.fail_expected("a number", where="after `-`")
     value = cursor.values[i]
     cursor.i = i + 1
     if cursor.kinds[i] == "int" and value > INT_MAX + is_negative:

@@ -228,7 +228,7 @@ def _parse_session(cursor: Cursor) -> ast.Statement:
     offset = cursor.starts[cursor.i]
     cursor.i += 1
     if not cursor.is_word("budget"):
-        cursor.expected("`budget`", where="after `session`", hint="write `session budget $10.00 {`")
+        cursor.fail_expected("`budget`", where="after `session`", hint="write `session budget $10.00 {`")
     cursor.i += 1
     budget = parse_expression(cursor)
     body = parse_block(cursor, "after the budget")
@@ -240,21 +240,21 @@ def _parse_mock(cursor: Cursor) -> ast.Statement:
     cursor.i += 1
     agent = cursor.values[cursor.i]
     if cursor.kinds[cursor.i] not in ("name", "string"):
-        cursor.expected("the name of an agent", where="after `mock`")
+        cursor.fail_expected("the name of an agent", where="after `mock`")
     cursor.i += 1
     cursor.open_brace("after the agent")
     replies: list[ast.MockReply] = []
     while cursor.kinds[cursor.i] != "}":
         start = cursor.starts[cursor.i]
         if not cursor.is_word("on"):
-            cursor.expected("`on`", where="in `mock`", hint='write `on "pattern" reply "text"`')
+            cursor.fail_expected("`on`", where="in `mock`", hint='write `on "pattern" reply "text"`')
         cursor.i += 1
         if cursor.kinds[cursor.i] != "string":
-            cursor.expected("a string", where="after `on`")
+            cursor.fail_expected("a string", where="after `on`")
         pattern = cursor.values[cursor.i]
         cursor.i += 1
         if not cursor.is_word("reply"):
-            cursor.expected("`reply`", where="after the pattern")
+            cursor.fail_expected("`reply`", where="after the pattern")
         cursor.i += 1
         reply = parse_expression(cursor)
         replies.append(ast.MockReply(pattern, reply, at=start, end=cursor.ends[cursor.i - 1]))

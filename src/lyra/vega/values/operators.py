@@ -26,7 +26,7 @@ from lyra.vega.values.values import (
     Response,
     Span,
     Stream,
-    checked,
+    check_int,
     kind_of,
     render,
 )
@@ -42,7 +42,7 @@ def _money(micro_usd: int) -> Money:
 
 
 def _duration(nanoseconds: int) -> Duration:
-    return Duration(checked(nanoseconds))
+    return Duration(check_int(nanoseconds))
 
 
 def _join(left: str, right: str) -> str:
@@ -75,7 +75,7 @@ def _divide(left: int, right: int) -> int:
     if right == 0:
         raise Fault("ZeroDivision", "division by zero")
     quotient = abs(left) // abs(right)
-    return checked(quotient if (left < 0) == (right < 0) else -quotient)
+    return check_int(quotient if (left < 0) == (right < 0) else -quotient)
 
 
 def _find_remainder(left: int, right: int) -> int:
@@ -108,7 +108,7 @@ def _numbers(operation: Operation) -> dict[tuple[type, type], Operation]:
 
 
 _ADD: Final[dict[tuple[type, type], Operation]] = {
-    (int, int): lambda left, right: checked(left + right),
+    (int, int): lambda left, right: check_int(left + right),
     **_numbers(lambda left, right: left + right),
     (str, str): _join,
     (list, list): _join_lists,
@@ -116,13 +116,13 @@ _ADD: Final[dict[tuple[type, type], Operation]] = {
     (Duration, Duration): lambda left, right: _duration(left.nanoseconds + right.nanoseconds),
 }
 _SUBTRACT: Final[dict[tuple[type, type], Operation]] = {
-    (int, int): lambda left, right: checked(left - right),
+    (int, int): lambda left, right: check_int(left - right),
     **_numbers(lambda left, right: left - right),
     (Money, Money): lambda left, right: _money(int(left) - int(right)),
     (Duration, Duration): lambda left, right: _duration(left.nanoseconds - right.nanoseconds),
 }
 _MULTIPLY: Final[dict[tuple[type, type], Operation]] = {
-    (int, int): lambda left, right: checked(left * right),
+    (int, int): lambda left, right: check_int(left * right),
     **_numbers(lambda left, right: left * right),
     (Money, int): lambda left, right: _money(int(left) * right),
     (int, Money): lambda left, right: _money(left * int(right)),
@@ -170,7 +170,7 @@ def add(left: Any, right: Any) -> Any:
 def negate(value: Any) -> Any:
     kind = type(value)
     if kind is int:
-        return checked(-value)
+        return check_int(-value)
     if kind is float:
         return -value
     if kind is Money:

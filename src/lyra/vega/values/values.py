@@ -2,7 +2,7 @@
 
 Python's own null, bool, int, float, str, list and dict represent Vega's; the rest is here. An int has 64 bits and is
 checked: leaving them is an Overflow, never a wrap. A Duration is whole nanoseconds and a Money whole micro-dollars, so
-both are exact. `render` is what `print` writes, `equal` is `==`, `copied` is what a message carries. All three walk
+both are exact. `render` is what `print` writes, `equal` is `==`, `copy_value` is what a message carries. All three walk
 with their own stack, so neither depth nor a list that holds itself can break them. Next: `operators`.
 """
 
@@ -14,7 +14,7 @@ import msgspec
 
 from lyra.core.budgets.money import Money
 from lyra.core.limits import VEGA_SHOWN_PIECES_MAX
-from lyra.core.naming import named
+from lyra.core.naming import give_name
 from lyra.errors import CODES, LyraError, VegaError
 
 INT_MIN: Final = -(1 << 63)
@@ -32,7 +32,7 @@ UNITS: Final = {
 }
 
 
-@named("lyra:vega.Fault")
+@give_name("lyra:vega.Fault")
 class Fault(Exception):
     """An error on its way to a Vega `catch`: its name there and its text."""
 
@@ -55,7 +55,7 @@ class Duration(msgspec.Struct, frozen=True, order=True):
         nanoseconds, rest = divmod(digits, 10 ** len(fraction))
         if rest:
             raise Fault("ValueError", f"{number}{unit} is finer than a nanosecond")
-        return cls(checked(nanoseconds))
+        return cls(check_int(nanoseconds))
 
     @property
     def seconds(self) -> float:
@@ -204,7 +204,7 @@ def kind_of(value: Any) -> str:
     return KINDS.get(type(value), "host value")
 
 
-def checked(number: int) -> int:
+def check_int(number: int) -> int:
     """An int that fits 64 bits, or an Overflow."""
     if INT_MIN <= number <= INT_MAX:
         return number
@@ -343,7 +343,7 @@ def equal(left: Any, right: Any) -> bool:
 _NESTED: Final = frozenset({list, dict, Ok, Err})
 
 
-def marked(value: Any, known: dict[int, int]) -> int:
+def compute_mark(value: Any, known: dict[int, int]) -> int:
     """A number that equal values share, so that only those of one number have to be compared. `known` keeps the marks
     of lists and maps by their ids, for as long as nothing changes them. What holds itself has its kind for a mark:
     there the same value can be written in many ways."""
@@ -399,7 +399,7 @@ SHARED: Final = frozenset(
 )
 
 
-def copied(value: Any) -> Any:
+def copy_value(value: Any) -> Any:
     """The value as another process may hold it: nothing that can change is shared, and identity inside is kept."""
     if type(value) in SHARED:
         return value

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from lyra.core.naming import named
+from lyra.core.naming import give_name
 from lyra.errors import CapabilityDenied
 from lyra.vesper.effects.compiled_path import drive
 from lyra.vesper.effects.database import Database, OpenTransaction
@@ -27,7 +27,7 @@ from lyra.vesper.values.plain import is_larger
 Check = Callable[[EffectRequest], None]  # CapabilityDenied where the node may not do what a request asks for
 
 
-@named("lyra:vesper.PathBroke")
+@give_name("lyra:vesper.PathBroke")
 class PathBroke(Exception):
     """A path raised in the steps of a transaction what no path may raise."""
 

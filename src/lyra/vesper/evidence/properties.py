@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import msgspec
 
-from lyra.core.ids import seeded
+from lyra.core.ids import make_random
 from lyra.vesper.check.judge import program_of
 from lyra.vesper.evidence.answers import AnswerForms
 from lyra.vesper.evidence.compare import compare
@@ -110,7 +110,7 @@ class _PropertyRun:
 
     def _walks(self, count: int) -> Iterator[list[dict[str, Any]]]:
         """Yield inputs of executions; several for a state machine, from a few different ones."""
-        rng = seeded(self._seed)
+        rng = make_random(self._seed)
         inputs = self._inputs(count, rng)
         for chosen in inputs:
             if self._kind != "state_machine_correctness":

@@ -16,11 +16,12 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from lyra.core.ids import seeded
+from lyra.core.ids import make_random
 from lyra.vesper import ir
-from lyra.vesper.effects.replay import EffectLog, request_digest
+from lyra.vesper.effects.replay import EffectLog, EffectRecord, ReplayEffects, request_digest
 from lyra.vesper.effects.request import EffectError, EffectRequest
 from lyra.vesper.evidence.answers import AnswerForms
+from lyra.vesper.evidence.compare import is_same
 from lyra.vesper.evidence.inputs import Boundaries, drawer, parts_of
 from lyra.vesper.values.outcome import Execution, Outcome
 from lyra.vesper.values.types import ANY
@@ -64,7 +65,7 @@ class RememberingWorld:
             return self._move(request)
         if not _only_reads(request):
             self.changes.append(f"{request.step} ({request.kind})")
-        rng = seeded(int(asked, 16) ^ self._seed)
+        rng = make_random(int(asked, 16) ^ self._seed)
         if rng.random() < _FAILING_SHARE:
             return None, EffectError("timeout", "simulated")
         if rng.random() < _ODD_SHARE:
@@ -104,7 +105,7 @@ def executions(program: ir.NodeProgram, seed: int, count: int = 8) -> list[Execu
     hosts = sorted({part.name for part in parts_of(program) if isinstance(part, ir.Host)})
     if not hosts and not program.ambient:
         return [Execution(now=_NOW, trace_id=f"t{seed}")]
-    rng, draw = seeded(seed), drawer(ANY, Boundaries(program))
+    rng, draw = make_random(seed), drawer(ANY, Boundaries(program))
     fields = _ambient_fields(program)
     contexts = []
     for number in range(count - 1):
@@ -176,13 +177,50 @@ class CallableNodes:
         return forms
 
 
+class SimulatedLog(EffectLog):
+    """A log that keeps the requests instead of their digests, which take longer than to compare two requests."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.requests: dict[tuple[str, int], EffectRequest] = {}
+
+    def add(
+        self,
+        request: EffectRequest,
+        *,
+        response: Any = None,
+        error: EffectError | None = None,
+        milliseconds: float = 0.0,
+    ) -> None:
+        place = request.step, request.call_index
+        self.requests[place] = request
+        kind, message, fields = ("", "", {}) if error is None else (error.kind, error.message, error.fields)
+        self.records.append(EffectRecord(*place, "", response, kind, message, fields, milliseconds))
+
+
+class SimulatedReplay(ReplayEffects):
+    """Answers requests from the log of a simulated world."""
+
+    def __init__(self, log: SimulatedLog) -> None:
+        super().__init__(log)
+        self._requests = log.requests
+
+    def is_asked(self, record: EffectRecord, request: EffectRequest) -> bool:
+        logged = self._requests[record.step, record.call_index]
+        values, others = msgspec.structs.astuple(logged), msgspec.structs.astuple(request)
+        return all(map(is_same, values, others)) or request_digest(logged) == request_digest(request)
+
+    def digest_of(self, record: EffectRecord) -> str:
+        return request_digest(self._requests[record.step, record.call_index])
+
+
 class CalledNode(NamedTuple):
     """A node that really ran for another one."""
 
     program: ir.NodeProgram
     inputs: Any
     execution: Execution
-    log: EffectLog
+    log: SimulatedLog
     outcome: Outcome
 
 
@@ -208,8 +246,8 @@ class SimulatedEffects:
         self._forms = nodes.forms(program)
         self._nodes, self._seed, self._script = nodes, seed, script or {}
         self._execution, self._path, self._depth = execution, path, depth
-        self._is_calm = seeded(seed).random() < _CALM_SHARE
-        self.log = EffectLog()
+        self._is_calm = make_random(seed).random() < _CALM_SHARE
+        self.log = SimulatedLog()
         self.answers: dict[tuple[str, int], WorldAnswer] = {}
         self.called: list[CalledNode] = []
         self.is_wrong = False  # an answer was anything
@@ -232,7 +270,7 @@ class SimulatedEffects:
             self.is_wrong = self.is_wrong or scripted.is_wrong
             return scripted
         key = f"{self._seed}/{request.step}/{request.call_index}".encode()
-        rng = seeded(int.from_bytes(blake2b(key, digest_size=8).digest(), "big"))
+        rng = make_random(int.from_bytes(blake2b(key, digest_size=8).digest(), "big"))
         choice = 1.0 if self._is_calm else rng.random()
         if choice < _ERROR_SHARE:
             return WorldAnswer(error=self._forms.error(request.step, request.kind, rng))

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from lyra.core.ids import seeded
+from lyra.core.ids import make_random
 from lyra.vesper import ir
 from lyra.vesper.effects.compiled_path import drive
 from lyra.vesper.effects.request import Effects
@@ -119,7 +119,7 @@ def read_json(inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 def candidates(replayer: InputReplayer, cases: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     """Yield inputs that may show something, as plain JSON."""
-    rng, program = seeded(_SEED), replayer.program
+    rng, program = make_random(_SEED), replayer.program
     likely = LikelyInputs(program, cases, rng)
     bases: dict[frozenset[str], dict[str, Any]] = {}
     lists: dict[str, dict[str, Any]] = {}  # for each list input, the accepted inputs with a long value of it

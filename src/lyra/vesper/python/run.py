@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Callable, Mapping
-from itertools import count, pairwise
+from itertools import count, takewhile
 from types import ModuleType
 from typing import Any, Final
 
@@ -132,16 +132,34 @@ def watch_steps(tree: ast.Module, program: NodeProgram) -> None:
 
 
 def watched_lines(tree: ast.Module) -> dict[str, str]:
-    """Return the first line of code behind the call before each step."""
+    """Return the line of code that each step is: the one that asks for its act, else the first behind the call before
+    it. A step that is no line of its own, such as `parallel`, has none."""
     lines: dict[str, str] = {}
     for block in (getattr(node, part, None) for node in ast.walk(tree) for part in ("body", "orelse", "finalbody")):
-        for before, statement in pairwise(block if isinstance(block, list) else ()):
-            match before:
-                case ast.Expr(ast.Call(ast.Name(id=word), [ast.Constant(str(step)), *_])) if word == WATCH_NAME:
-                    is_guarded = isinstance(statement, ast.Try)
-                    code = statement.body[0] if is_guarded else statement
-                    lines[step] = ast.unparse(code).partition("\n")[0]
+        statements = block if isinstance(block, list) else []
+        for index, before in enumerate(statements):
+            step = _watched_step(before)
+            if step is None:
+                continue
+            own = list(takewhile(lambda statement: _watched_step(statement) is None, statements[index + 1 :]))
+            own = [
+                part
+                for statement in own
+                for part in (statement.body if isinstance(statement, ast.Try) else [statement])
+            ]
+            acts = (part for part in own if any(isinstance(inner, ast.Await) for inner in ast.walk(part)))
+            code = next(acts, own[0] if own else None)
+            if code is not None:
+                lines[step] = ast.unparse(code).partition("\n")[0]
     return lines
+
+
+def _watched_step(statement: ast.stmt) -> str | None:
+    """Return the step before which this statement calls the watch; None for any other statement."""
+    match statement:
+        case ast.Expr(ast.Call(ast.Name(id=word), [ast.Constant(str(step)), *_])) if word == WATCH_NAME:
+            return step
+    return None
 
 
 class _Watcher(ast.NodeTransformer):

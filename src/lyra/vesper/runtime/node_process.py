@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from lyra.core.codec import canonical
-from lyra.core.naming import VESPER_NODE, named
+from lyra.core.naming import VESPER_NODE, give_name
 from lyra.vesper.effects.door import DoorEffects, ExecutionTime
 from lyra.vesper.effects.replay import EffectLog, ReplayEffects
 from lyra.vesper.values.outcome import Execution, outcome_data
@@ -66,7 +66,7 @@ class _Resumed:
         return await (self._replay if self._replay.has(request) else self._live).transact(request, body)
 
 
-@named(VESPER_NODE)
+@give_name(VESPER_NODE)
 async def node_process(ctx: Context, order: ExecutionOrder) -> dict[str, Any]:
     """Execute a node; gives its outcome as plain data, and a digest of what it was asked."""
     runtime: Runtime = ctx.own_process.kernel.parts[PART]

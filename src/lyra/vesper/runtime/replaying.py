@@ -9,7 +9,8 @@ compares a run with the recorded one; `text_with` writes edited parameters into 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -41,7 +42,8 @@ if TYPE_CHECKING:
 
 
 class ReplayedStep(TravelStep):
-    """A step of an execution, in the order of time; `what` is its name, and `error` the code that it failed with."""
+    """A step of an execution, in the order of time. `what` is its name, and `error` the code that it failed with: what
+    its act gave, whatever rules answer about it."""
 
     variables: dict[str, Any] = msgspec.field(default_factory=dict)  # before it
     is_skipped: bool = False
@@ -174,8 +176,9 @@ class NodeReplay(Travel):
         if self.refused:
             self.outcome = failed("needs_live", self.refused)
         failure = self.outcome.error
-        if self.steps and failure is not None and failure.phase not in ("input", "precondition", "postcondition"):
-            self.steps[-1].error = failure.code
+        is_of_steps = failure is not None and failure.phase not in ("input", "precondition", "postcondition")
+        if self.steps and failure is not None and is_of_steps and not any(step.error for step in self.steps):
+            self.steps[-1].error = failure.code  # no act failed: the last step did
         return self.outcome
 
     async def start(
@@ -258,6 +261,16 @@ def _with_parameter(payload: Any, name: str, value: Any) -> Any:
     raise EffectError("unknown_parameter", f"the request has no parameter {name!r}, but {', '.join(known)}")
 
 
+@contextmanager
+def _failures_of(step: ReplayedStep) -> Iterator[None]:
+    """Note with which error an act of the step fails."""
+    try:
+        yield
+    except EffectError as error:
+        step.error = error.kind
+        raise
+
+
 class _EditedEffects:
     """Effects that answer from the journal as far as requests are equal; other ones need a live door."""
 
@@ -273,16 +286,19 @@ class _EditedEffects:
         if self._recorded.has(request):
             told.append(f"{request.kind}: from the journal")
             self._take_time(step, request)
-            return await self._recorded.perform(request)
+            with _failures_of(step):
+                return await self._recorded.perform(request)
         if self._live is None:
             told.append(f"{request.kind}: refused, it was not recorded")
             message = f"{request.step} asks for what was not recorded; say --live to perform it"
             self._replayer.refused = self._replayer.refused or message
+            step.error = "needs_live"
             raise EffectError("needs_live", message)
         told.append(f"{request.kind}: performed")
         began = SystemClock.monotonic()
         try:
-            return await self._live.perform(_with_new_key(request, None))
+            with _failures_of(step):
+                return await self._live.perform(_with_new_key(request, None))
         finally:
             step.took(1_000 * (SystemClock.monotonic() - began))
 

@@ -23,7 +23,7 @@ from lyra.agents.agent import Agent
 from lyra.agents.teams import pipeline
 from lyra.core.budgets.budget import Usage
 from lyra.core.effect import Charged, Effect
-from lyra.core.naming import named
+from lyra.core.naming import give_name
 from lyra.kernel.programs.context import Context
 from lyra.kernel.supervision.child import Child
 from lyra.models.sim import SimProvider
@@ -66,16 +66,16 @@ class DemoPrograms:
         ]
 
     # ------------------------------------------------------------ the programs
-    @named("lyra:demo.web.reviewer")
+    @give_name("lyra:demo.web.reviewer")
     async def reviewer(self, ctx: Context, topic: str) -> None:
         """Review one change after the other; a model that fails is a crash, and the supervisor's business."""
         await self._work(ctx, topic)
 
-    @named("lyra:demo.web.summary")
+    @give_name("lyra:demo.web.summary")
     async def summary(self, ctx: Context) -> None:
         await self._work(ctx, "summary")
 
-    @named("lyra:demo.web.refunds")
+    @give_name("lyra:demo.web.refunds")
     async def refunds(self, ctx: Context) -> None:
         """Have each letter answered; a question to a person is the agent's own."""
         await self._work(ctx, "support")
@@ -92,7 +92,7 @@ class DemoPrograms:
             done += 1
             await ctx.checkpoint(done)
 
-    @named("lyra:demo.web.change")
+    @give_name("lyra:demo.web.change")
     async def change(self, ctx: Context, number: int, title: str, trouble: str) -> dict[str, Any]:
         """One change: read it, have it reviewed, merge it. A reviewer that crashed is asked again once."""
         lines = await ctx.do(self._fetch, number)
@@ -116,7 +116,7 @@ class DemoPrograms:
         merged = not missing and bool(await ctx.do(self._merge, number))
         return {"lines": lines, "verdicts": verdicts, "line": report and report["verdict"], "merged": merged}
 
-    @named("lyra:demo.web.release")
+    @give_name("lyra:demo.web.release")
     async def release(self, ctx: Context, number: int) -> str:
         message = "The text that you write is the name of the version. Without an answer it is not released."
         answer = await ctx.ask(f"Change {number} is merged. Which version has it?", message=message)

@@ -197,10 +197,10 @@ class Timelines:
 
     async def fork_vega(self, name: str, number: int, text: str) -> RunFork:
         """Write the beginning of a fork with another answer at a step."""
-        from lyra.vega.replay.fork import RunFork, replay_command, started_outside
+        from lyra.vega.replay.fork import RunFork, name_outside_imports, replay_command
 
         def write(run: RunTimeline, replayed: ReplayedRun) -> RunFork:
-            missing = started_outside(replayed.timeline.program)
+            missing = name_outside_imports(replayed.timeline.program)
             if missing:
                 raise ConfigError(
                     f"the program of {name} imports {missing}, which a server does not start for a fork",

@@ -15,7 +15,7 @@ import msgspec
 
 from lyra.core.codec import to_plain
 from lyra.core.limits import SERVER_WEBHOOK_WAITING_MAX, SERVER_WEBHOOKS_MAX
-from lyra.core.naming import WEBHOOK, named
+from lyra.core.naming import WEBHOOK, give_name
 from lyra.errors import ConfigError, EffectFailed, LyraError, Overloaded
 from lyra.server.http.owned import OwnedProcesses
 from lyra.server.http.webhooks.posting import (
@@ -54,7 +54,7 @@ class WebhookState(msgspec.Struct):
     last_error: str = ""
 
 
-@named(WEBHOOK)
+@give_name(WEBHOOK)
 async def webhook(ctx: Context, url: str, kinds: list[str]) -> None:
     """The program of a webhook."""
     deliveries: Deliveries = ctx.own_process.kernel.parts[PART]

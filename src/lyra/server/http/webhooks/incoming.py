@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from lyra.core.naming import INCOMING_HOOK, named
+from lyra.core.naming import INCOMING_HOOK, give_name
 from lyra.errors import Unauthenticated
 from lyra.server.http.owned import OwnedProcesses
 from lyra.server.http.problems import HttpRefusal
@@ -38,7 +38,7 @@ class HookTarget(msgspec.Struct, frozen=True):
     agent: str = ""
 
 
-@named(INCOMING_HOOK)
+@give_name(INCOMING_HOOK)
 async def incoming_hook(ctx: Context, pid: str, agent: str) -> None:
     """The program of a hook: it stands for the registration until it is ended."""
     hooks: IncomingHooks = ctx.own_process.kernel.parts[_PART]

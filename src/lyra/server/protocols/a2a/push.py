@@ -17,7 +17,7 @@ import msgspec
 
 from lyra.a2a.sdk import PROTOCOL, compat, messages, to_json
 from lyra.core.limits import A2A_PUSH_CONFIGS_MAX, SERVER_WEBHOOK_WAITING_MAX
-from lyra.core.naming import A2A_PUSH, named
+from lyra.core.naming import A2A_PUSH, give_name
 from lyra.errors import EffectFailed, LyraError, Overloaded
 from lyra.server.http.webhooks.posting import POST_RETRY, POST_TIMEOUT_S, check_url, post, seal, unseal
 from lyra.server.owners import make_owned_pid, spawn_for
@@ -52,7 +52,7 @@ class PushTarget(msgspec.Struct):
     version: str = PROTOCOL
 
 
-@named(A2A_PUSH)
+@give_name(A2A_PUSH)
 async def a2a_push(ctx: Context, target: PushTarget) -> None:
     """The program of a configuration: posts what it is told, each status once."""
     configs: PushConfigs = ctx.own_process.kernel.parts[_PART]

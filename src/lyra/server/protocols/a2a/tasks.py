@@ -29,7 +29,7 @@ from lyra.core.limits import (
     A2A_TASKS_OPEN_MAX,
 )
 from lyra.core.message import Message
-from lyra.core.naming import A2A_TASK, A2A_TURN, named
+from lyra.core.naming import A2A_TASK, A2A_TURN, give_name
 from lyra.errors import ConfigError, Overloaded
 from lyra.kernel.process.links import Down
 from lyra.server.http.problems import HttpRefusal
@@ -285,7 +285,7 @@ REPLY: Final = "reply"
 CANCEL: Final = "cancel"
 
 
-@named(A2A_TASK)
+@give_name(A2A_TASK)
 async def a2a_task(ctx: Context, record: A2aRecord, history: list[dict[str, Any]]) -> None:
     """The program of a task. `history` is the conversation of its context before it."""
     tasks: A2aTasks = ctx.own_process.kernel.parts[PART]
@@ -322,7 +322,7 @@ async def a2a_task(ctx: Context, record: A2aRecord, history: list[dict[str, Any]
         await ctx.receive()
 
 
-@named(A2A_TURN)
+@give_name(A2A_TURN)
 async def a2a_turn(
     ctx: Context, task_pid: str, agent_name: str, message: dict[str, Any], history: list[dict[str, Any]]
 ) -> dict[str, Any]:

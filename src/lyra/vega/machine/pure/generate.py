@@ -16,7 +16,7 @@ from lyra.core.limits import VEGA_STRING_CHARS_MAX
 from lyra.vega.bytecode.pure_shapes import CHANGING, nodes
 from lyra.vega.machine import rare_instructions as machinery
 from lyra.vega.machine.pure import GiveUp
-from lyra.vega.machine.pure.kinds import Look, Row, RowFacts, Trees, called, is_positive, outer_name, row_name
+from lyra.vega.machine.pure.kinds import Look, Row, RowFacts, Trees, choose_row, is_positive, outer_name, row_name
 from lyra.vega.stdlib.natives import native
 from lyra.vega.values import operators, values
 from lyra.vega.values.values import INT_MAX, INT_MIN
@@ -211,7 +211,7 @@ class Values:
         return call("Err" if is_error else "Ok", self.value(value))
 
     def _call(self, function: int, arguments: list[Any]) -> ast.expr:
-        row = called(function, tuple(self.kind(value) for value in arguments), self.look.results)
+        row = choose_row(function, tuple(self.kind(value) for value in arguments), self.look.results)
         values = [self.value(value) for value in arguments]
         # A call without a row is unreachable: one of its arguments has no value.
         return call(row_name(row) if row in self.look.results else "give_up", *values)
@@ -248,7 +248,7 @@ def give_up() -> ast.stmt:
     return ast.Raise(load_name("GiveUp"), None)
 
 
-def assigned(name: str, value: ast.expr) -> ast.stmt:
+def make_assignment(name: str, value: ast.expr) -> ast.stmt:
     return ast.Assign([ast.Name(name, STORE)], value)
 
 
@@ -274,7 +274,7 @@ def _gave_up(*_: Any) -> Any:
     raise GiveUp
 
 
-def _walked(value: Any) -> Any:
+def _to_iterable(value: Any) -> Any:
     walked = operators.iterable(value)
     if type(walked) is values.Stream:
         raise GiveUp
@@ -288,9 +288,9 @@ def namespace() -> dict[str, Any]:
         "give_up": _gave_up,
         "equal": values.equal,
         "shown": values.render,
-        "joined": machinery.joined,
+        "joined": machinery.join_parts,
         "sure": _sure,
-        "walked": _walked,
+        "walked": _to_iterable,
         "Ok": values.Ok,
         "Err": values.Err,
         **{name: getattr(operators, name) for name in (*GENERAL.values(), "less", "less_or_equal", "negate")},
@@ -364,17 +364,17 @@ class _GeneratedFunction(Values):
     def _set_statement(self, slot: int, value: list[Any]) -> list[ast.stmt]:
         name = f"v{slot}"
         if value[0] == "binary" and value[1] in ARITHMETIC and self._kinds(value) == ("int", "int"):
-            assignment = assigned(name, self._plain(value))
+            assignment = make_assignment(name, self._plain(value))
             return (
                 [assignment]
                 if self._is_safe(value, slot)
                 else [assignment, self._check(name, self._is_positive(value))]
             )
         if value[0] == "binary" and value[1] == "+" and self._kinds(value) == ("str", "str"):
-            assignment = assigned(name, self._plain(value))
+            assignment = make_assignment(name, self._plain(value))
             over = compare(call("len", load_name(name)), (ast.Gt, constant(VEGA_STRING_CHARS_MAX)))
             return [assignment, ast.If(over, [give_up()], [])]
-        return [assigned(name, self.value(value))]
+        return [make_assignment(name, self.value(value))]
 
     def _check(self, name: str, is_positive: bool) -> ast.stmt:
         fits = fitting(load_name(name), load_name(name), is_positive)

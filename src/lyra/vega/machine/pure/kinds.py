@@ -49,7 +49,7 @@ def kind_of_value(value: Any) -> str:
     return _OF_TYPE.get(type(value), "any")
 
 
-def joined(left: str, right: str) -> str:
+def join_kinds(left: str, right: str) -> str:
     if left == right or right == "never":
         return left
     return right if left == "never" else "any"
@@ -77,7 +77,7 @@ def size_of(trees: Trees, function: int) -> int:
     return sum(1 for _ in nodes(trees[function][2]))
 
 
-def reached(trees: Trees, function: int) -> set[int]:
+def find_reachable(trees: Trees, function: int) -> set[int]:
     """A function and all that it calls, those that they call, and so on."""
     functions, todo = {function}, [function]
     while todo:
@@ -121,7 +121,7 @@ class Solver:
             facts[row], calls[row] = look.facts(), look.calls
             for other in look.calls:
                 callers.setdefault(other, set()).add(row)
-            result = joined(results[row], facts[row].result)
+            result = join_kinds(results[row], facts[row].result)
             if result != results[row]:
                 results[row] = result
                 todo.update(dict.fromkeys(callers.get(row, ())))
@@ -135,7 +135,7 @@ class Solver:
         return self._sizes[function]
 
     def _results(self, root: Row) -> Results:
-        functions = reached(self._trees, root[0])
+        functions = find_reachable(self._trees, root[0])
         sizes = [self._size(function) for function in functions]
         size = sum(sizes)
         if size > _FUNCTIONS_NODES_MAX or max(sizes) > _FUNCTION_NODES_MAX:
@@ -146,7 +146,7 @@ class Solver:
         return results
 
 
-def called(row_function: int, kinds: Kinds, results: Results) -> Row:
+def choose_row(row_function: int, kinds: Kinds, results: Results) -> Row:
     """The row that a call goes to; when there are too many, the one for anything."""
     row = (row_function, tuple("any" if kind == "never" else kind for kind in kinds))
     if row not in results and len(results) >= results.most:
@@ -179,7 +179,7 @@ class Look:
             self.sets, self.calls = {}, set()
             falls = self.block(self.body)
             if falls:
-                self.result = joined(self.result, "null")
+                self.result = join_kinds(self.result, "null")
             if before == (self.slots, self.items, self.result):
                 break
         set_again = {slot for slot in self.sets if slot >= 0}
@@ -214,7 +214,7 @@ class Look:
         elif what == "each":
             self.each(node)
         elif what == "return":
-            self.result = joined(self.result, self.kind(node[1]))
+            self.result = join_kinds(self.result, self.kind(node[1]))
             return False
         elif what == "do":
             self.kind(node[1])
@@ -223,14 +223,14 @@ class Look:
     def set(self, slot: int, value: list[Any]) -> None:
         self.sets.setdefault(slot, []).append(value)
         self.sets.setdefault(~slot, []).append(["items", value])
-        self.slots[slot] = joined(self.slots[slot], self.kind(value))
-        self.items[slot] = joined(self.items[slot], self.items_of(value))
+        self.slots[slot] = join_kinds(self.slots[slot], self.kind(value))
+        self.items[slot] = join_kinds(self.items[slot], self.items_of(value))
         if value[0] in ("slot", "push"):  # two names of one list
-            self.items[value[1]] = joined(self.items[value[1]], self.items[slot])
+            self.items[value[1]] = join_kinds(self.items[value[1]], self.items[slot])
             self.sets.setdefault(~value[1], []).append(["items", ["slot", slot]])
 
     def put(self, slot: int, value: list[Any]) -> None:
-        self.items[slot] = joined(self.items[slot], self.kind(value))
+        self.items[slot] = join_kinds(self.items[slot], self.kind(value))
         self.sets.setdefault(~slot, []).append(value)
 
     def each(self, node: list[Any]) -> None:
@@ -238,7 +238,7 @@ class Look:
         over = self.kind(source)
         item = {"str": "str", "list": self.items_of(source)}.get(over, "any" if over != "never" else "never")
         self.sets.setdefault(slot, []).append(["index", source, ["constant", 0]])
-        self.slots[slot] = joined(self.slots[slot], item)
+        self.slots[slot] = join_kinds(self.slots[slot], item)
         self.items[slot] = "any"
         self.block(body)
 
@@ -299,7 +299,7 @@ class Look:
 
     def call(self, node: list[Any]) -> str:
         kinds = tuple(self.kind(value) for value in node[2])
-        row = called(node[1], kinds, self.results)
+        row = choose_row(node[1], kinds, self.results)
         if "never" in kinds and row not in self.results:
             return "never"  # no row before its arguments are known; those that never are never come to the call
         self.calls.add(row)
@@ -324,10 +324,10 @@ class Look:
         if what == "list":
             kind = "never"
             for item in node[1]:
-                kind = joined(kind, self.kind(item))
+                kind = join_kinds(kind, self.kind(item))
             return kind
         if what == "binary" and node[1] == "+":
-            return joined(self.items_of(node[2]), self.items_of(node[3]))
+            return join_kinds(self.items_of(node[2]), self.items_of(node[3]))
         if what == "library" and node[1] in FRESH:
             return _ITEMS.get(node[1], "any")
         return "never" if what in ("constant", "length", "join", "binary", "not", "negate") else "any"

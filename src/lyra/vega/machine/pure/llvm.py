@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from llvmlite import binding, ir
 
 from lyra.vega.bytecode.pure_shapes import nodes
-from lyra.vega.machine.pure.kinds import Look, Row, RowFacts, Trees, called, outer_name, row_name, size_of
+from lyra.vega.machine.pure.kinds import Look, Row, RowFacts, Trees, choose_row, outer_name, row_name, size_of
 from lyra.vega.values.values import INT_MIN
 
 DEPTH_MAX: Final = (
@@ -49,8 +49,10 @@ def assemble(
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()
     module = ir.Module("vega")
-    nested = _nested(trees, rows)
-    functions = {row: _declared(module, row, facts[row], nested if _own_calls(trees, row) else 0) for row in rows}
+    nested = _choose_nesting(trees, rows)
+    functions = {
+        row: _declare_row(module, row, facts[row], nested if _count_self_calls(trees, row) else 0) for row in rows
+    }
     for row in rows:
         for level in range(len(functions[row])):
             _Body(trees, row, facts, functions, polled, level).write()
@@ -78,17 +80,17 @@ def frame_bytes(trees: Trees, rows: Iterable[Row]) -> int:
     return FRAME_BYTES + NODE_BYTES * sum(size_of(trees, row[0]) for row in rows)
 
 
-def _nested(trees: Trees, rows: list[Row]) -> int:
+def _choose_nesting(trees: Trees, rows: list[Row]) -> int:
     """Return how often rows are put into themselves. Each time, the places where one calls itself become as many
     more."""
-    sizes = [(size_of(trees, row[0]), _own_calls(trees, row)) for row in rows]
+    sizes = [(size_of(trees, row[0]), _count_self_calls(trees, row)) for row in rows]
     for nested in range(NESTED_MAX, 0, -1):
         if sum(size * calls**level for size, calls in sizes for level in range(nested + 1)) <= NESTED_NODES_MAX:
             return nested
     return 0
 
 
-def _own_calls(trees: Trees, row: Row) -> int:
+def _count_self_calls(trees: Trees, row: Row) -> int:
     """The places where a function calls itself."""
     return sum(node[0] == "call" and node[1] == row[0] for node in nodes(trees[row[0]][2]))
 
@@ -97,7 +99,7 @@ def _entry_name(row: Row) -> str:
     return f"entry_{row_name(row)}"
 
 
-def _declared(module: Any, row: Row, facts: RowFacts, nested: int) -> list[Any]:
+def _declare_row(module: Any, row: Row, facts: RowFacts, nested: int) -> list[Any]:
     """The row, and those that are put into it: each calls the next one where it calls itself, the last one the row."""
     result = ir.LiteralStructType([_TYPES[facts.result], _BOOL])
     kind = ir.FunctionType(result, [_INT, *(_TYPES[kind] for kind in row[1])])
@@ -315,11 +317,13 @@ class _Body:
     def _negate(self, value: list[Any]) -> Any:
         operand = self.value(value)
         return (
-            self.builder.fneg(operand) if operand.type == _FLOAT else self.checked("-", ir.Constant(_INT, 0), operand)
+            self.builder.fneg(operand)
+            if operand.type == _FLOAT
+            else self.write_checked("-", ir.Constant(_INT, 0), operand)
         )
 
     def _call(self, function: int, arguments: list[Any]) -> Any:
-        row = called(function, tuple(map(self.look.kind, arguments)), self.look.results)
+        row = choose_row(function, tuple(map(self.look.kind, arguments)), self.look.results)
         code = self.again if row == self.row else self.compiled[row][0]
         pair = self.builder.call(code, [self.depth, *map(self.value, arguments)])
         self.unless(self.builder.extract_value(pair, 1))
@@ -332,9 +336,9 @@ class _Body:
         if _FLOAT in (first.type, second.type):
             return self.floats(operator, self.floating(first), self.floating(second))
         if operator in _CHECKED:
-            return self.checked(operator, first, second)
+            return self.write_checked(operator, first, second)
         if operator in ("/", "%"):
-            return self.divided(operator, first, second)
+            return self.write_division(operator, first, second)
         return self.builder.icmp_signed(operator, first, second)
 
     def either(self, operator: str, left: list[Any], right: list[Any]) -> Any:
@@ -366,12 +370,12 @@ class _Body:
         compare = builder.fcmp_unordered if operator == "!=" else builder.fcmp_ordered
         return compare(operator, first, second)
 
-    def checked(self, operator: str, first: Any, second: Any) -> Any:
+    def write_checked(self, operator: str, first: Any, second: Any) -> Any:
         pair = getattr(self.builder, _CHECKED[operator])(first, second)
         self.unless(self.builder.extract_value(pair, 1))
         return self.builder.extract_value(pair, 0)
 
-    def divided(self, operator: str, first: Any, second: Any) -> Any:
+    def write_division(self, operator: str, first: Any, second: Any) -> Any:
         """Truncated, as the processor does it. Its two exceptions are the machine's."""
         builder = self.builder
         is_zero = builder.icmp_signed("==", second, ir.Constant(_INT, 0))

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lyra.vega.bytecode.pure_shapes import nodes
 from lyra.vega.machine.pure import GiveUp
-from lyra.vega.machine.pure.kinds import Look, Row, RowFacts, Trees, called
+from lyra.vega.machine.pure.kinds import Look, Row, RowFacts, Trees, choose_row
 
 if TYPE_CHECKING:
     from lyra.vega.machine.pure.switch import PureTier
@@ -94,7 +94,7 @@ def _calls(trees: Trees, row: Row, facts: dict[Row, RowFacts]) -> set[Row] | Non
         if node[0] not in _FIT or not _is_numeric(look, node):
             return None
         if node[0] == "call":
-            calls.add(called(node[1], tuple(map(look.kind, node[2])), look.results))
+            calls.add(choose_row(node[1], tuple(map(look.kind, node[2])), look.results))
     return calls
 
 

@@ -85,7 +85,7 @@ class PureTier:
             self.is_used = True
             self.names.update(namespace())
         try:
-            facts = self.solved(row)
+            facts = self.solve(row)
             fresh = [row for row in facts if row_name(row) not in self.names]
             outer = row if self.pauses(row[0]) and outer_name(row) not in self.names else None
             python_of(self.trees, facts, fresh, self.names, outer)
@@ -95,7 +95,7 @@ class PureTier:
         function: Callable[..., Any] = self.names[(outer_name if self.pauses(row[0]) else row_name)(row)]
         return function
 
-    def solved(self, row: Row) -> dict[Row, RowFacts]:
+    def solve(self, row: Row) -> dict[Row, RowFacts]:
         """Return what is known of a row and of all it calls."""
         from lyra.vega.machine.pure.kinds import Solver
 
@@ -141,7 +141,7 @@ class PureTier:
             with self._heating:
                 for row in [*pure.rows]:
                     if threading.main_thread().is_alive():  # else the process ends and would wait for this
-                        self.go_native(self.solved(row))
+                        self.go_native(self.solve(row))
         except Exception:
             if self.is_strict:
                 raise
@@ -155,7 +155,7 @@ class PureTier:
         self.watch.turn += 1
         if self.names["PAUSE"]:
             self.names["PAUSE"] = self.names["STOP"] = False
-            self.watch.settled()
+            self.watch.take_restart()
 
 
 class Pure:
@@ -201,15 +201,15 @@ class Pure:
             return MISS
         tier = self._tier
         if tier.contended is not None or tier.may_go_native:
-            return self._watched(function, arguments)
+            return self._call_watched(function, arguments)
         try:
             return function(*arguments)  # type: ignore[operator]  # it is no MISS by now
         except Exception as error:  # noqa: BLE001 - whatever it was, the machine finds it too
             return self._give_up(error)
 
-    def _watched(self, function: Any, arguments: list[Any]) -> Any:
+    def _call_watched(self, function: Any, arguments: list[Any]) -> Any:
         watch = self._tier.watch
-        if self._names["STOP"] and not watch.settled():
+        if self._names["STOP"] and not watch.take_restart():
             return MISS  # this turn is over
         watch.begin(self)
         if self.pauses:
@@ -218,7 +218,7 @@ class Pure:
             return function(*arguments)
         except Exception as error:  # noqa: BLE001
             watch.busy = None
-            if watch.settled():
+            if watch.take_restart():
                 return self(arguments)  # again, natively
             return self._give_up(error)
         finally:
@@ -234,12 +234,12 @@ class Pure:
             return end.value
         except Exception as error:  # noqa: BLE001
             watch.busy = None
-            if watch.settled():
+            if watch.take_restart():
                 return self(arguments)  # again, natively
             return self._give_up(error)
         finally:
             watch.busy = None
-        if watch.settled():
+        if watch.take_restart():
             return self(arguments)
         self._tier.paused = Paused(self, begun, arguments)
         return MISS
@@ -304,7 +304,7 @@ class Watch:
             self.is_awake = True
             threading.Thread(target=self._look, name="vega watch", daemon=True).start()
 
-    def settled(self) -> bool:
+    def take_restart(self) -> bool:
         """Whether `STOP` asked for nothing but to begin again, natively."""
         if not self._is_restart:
             return False

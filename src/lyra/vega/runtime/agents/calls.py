@@ -40,7 +40,7 @@ from lyra.kernel.process.replay import next_key, take_entry, upcoming, upcoming_
 from lyra.kernel.programs.context import OwnContext
 from lyra.vega.runtime.agents.plan import plan_of_call
 from lyra.vega.runtime.agents.slot import CRASH, AgentSlot, AgentTurn, in_time, now_s
-from lyra.vega.runtime.convert import from_python, typed
+from lyra.vega.runtime.convert import convert_to_type, from_python
 from lyra.vega.runtime.early_budget import RecordedBudget
 from lyra.vega.values.values import Duration, Fault, fault_of, render
 
@@ -128,7 +128,7 @@ async def ask(job: VegaJob, pid: str, message: Any, timeout: Duration | None, bu
             early.scope.was_refused = True  # also when it was refused before the restart
         elif early is None and is_crash(error):
             await job.give_back()
-        raise failed(job, slot, error) from error
+        raise handle_failure(job, slot, error) from error
 
 
 @journals_refusals
@@ -148,7 +148,7 @@ async def ask_agent(
     The time of a call that others of its own program may be in front of begins when it has the agent's turn: in the
     line-by-line run it would not have had to queue.
     """
-    mocked = mocked_reply(job, slot, message)
+    mocked = find_mock_reply(job, slot, message)
     if mocked is not None:
         return mocked[0]
     may_ask(job, pid)
@@ -206,7 +206,7 @@ def read_answer(slot: AgentSlot, answer: Any) -> Any:
 
 def _convert_answer(answer: Any, written: Type) -> Any:
     try:
-        return typed(answer, written)
+        return convert_to_type(answer, written)
     except ConfigError as misfit:  # an amount that is none: JSON could not tell
         raise AgentFailed(f"the answer does not fit: {misfit.message}", status="output_invalid") from None
 
@@ -269,7 +269,7 @@ async def once(
         early.before += before
         early.cut_off += job.world.cut_off_before.pop(child.pid, NOTHING)
     if job.world.picture is not None:
-        job.world.picture.called(child.pid, slot)
+        job.world.picture.note_model_call(child.pid, slot)
     try:
         with answering(job.world, child.pid, turn):
             ended = await child.wait()
@@ -323,7 +323,7 @@ async def _ask_conversation(job: VegaJob, turn: AgentTurn, content: str, limit: 
         session = await slot.conversation()
         # Asked again under its own name after a crash, it is the same question: the outcome of it is found.
         request_id = f"~{job.world.kernel.core.call_named(idempotency_key)[1]}"
-        with Held(scopes, recorded_scopes(job.world, limit, request_id)):
+        with Held(scopes, make_recorded_scopes(job.world, limit, request_id)):
             pending = job.world.runtime.ask(session, content_of(content), request_id=request_id)
         try:
             with answering(job.world, session.pid, turn):
@@ -348,7 +348,7 @@ def scopes_with_limit(limit: Money | None) -> tuple[Budget, ...]:
     return outer if limit is None else (*outer[:-1], outer[-1].child({"usd": limit}))
 
 
-def recorded_scopes(world: World, limit: Money | None, request_id: str) -> tuple[Budget, ...]:
+def make_recorded_scopes(world: World, limit: Money | None, request_id: str) -> tuple[Budget, ...]:
     """The scopes around a question to a conversation: what it spends in a session of a durable run, or of a limit of
     its own, is recorded."""
     outer = scopes.get()
@@ -359,11 +359,11 @@ def recorded_scopes(world: World, limit: Money | None, request_id: str) -> tuple
         return scopes_with_limit(limit)
     scope = RecordedBudget(outer[-1], limit, partial(world.record.pay, names))
     if limit is not None:
-        scope.charge_alone(Usage.from_data(world.record.paid(request_id)))
+        scope.charge_alone(Usage.from_data(world.record.get_session_costs(request_id)))
     return (*outer[:-1], scope)
 
 
-def failed(job: VegaJob, slot: AgentSlot, error: Exception) -> LyraError:
+def handle_failure(job: VegaJob, slot: AgentSlot, error: Exception) -> LyraError:
     """The error as the caller sees it; one that is no limit crashes the agent's process."""
     if not isinstance(error, LyraError):
         error = AgentFailed(f"{type(error).__name__}: {error}", status="failed")
@@ -427,7 +427,7 @@ def _kind(error: LyraError) -> dict[str, Any]:
     return {"kind": error.fields["kind"]} if "kind" in error.fields else {}
 
 
-def mocked_reply(job: VegaJob, slot: AgentSlot, message: Any) -> tuple[Any] | None:
+def find_mock_reply(job: VegaJob, slot: AgentSlot, message: Any) -> tuple[Any] | None:
     """The answer of a `mock`, in a test."""
     replies = job.world.mocks.get(slot.plan.name)
     if replies is None:

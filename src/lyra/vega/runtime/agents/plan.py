@@ -26,7 +26,15 @@ from lyra.vega.bytecode.program import Parameter, ToolInfo
 from lyra.vega.machine.link import globals_reached
 from lyra.vega.machine.snapshot import value_from_data, value_to_data
 from lyra.vega.runtime.agents.undeclared_tools import is_undeclared
-from lyra.vega.runtime.convert import backoff, from_python, parsed_type, schema_of_type, seconds, to_python, type_schema
+from lyra.vega.runtime.convert import (
+    backoff,
+    from_python,
+    read_type_text,
+    schema_of_type,
+    seconds,
+    to_python,
+    type_schema,
+)
 from lyra.vega.syntax.ast import Type
 from lyra.vega.values.values import UNSET, Closure, Duration, Fault, fault_of
 
@@ -66,7 +74,7 @@ class AgentPlan:
         is_for_tries = "timeout" in settings.get("retry", {}).get("on", ())
         self.timeout_s: float | None = None if is_for_tries else timeout_s
         self.try_timeout_s: float | None = timeout_s if is_for_tries else None
-        self.output = parsed_type(settings["output"]) if "output" in settings else None
+        self.output = read_type_text(settings["output"]) if "output" in settings else None
         options = _options(world, name, settings, memory)
         if self.try_timeout_s is not None:
             options["timeouts"] = Timeouts(first_s=None, idle_s=None, total_s=self.try_timeout_s)
@@ -214,7 +222,7 @@ class ToolRun:
             problem = f"bad arguments for {self._info.name}: {getattr(fault, 'text', '') or fault}"
             raise ToolError(problem, tool=self._info.name, reason="invalid_arguments") from None
         if world.record is not None:
-            await world.caught_up()
+            await world.wait_until_caught_up()
         assert world.main is not None
         seed = world.seed(world.main.fiber, self._closure, values, self._slots(), ctx.own_process)
         # A tool that asks an agent lends it no more than it has.
@@ -428,10 +436,10 @@ class SettingChange(NamedTuple):
     def keys(self) -> list[str]:
         return sorted({*self.old, *self.new})
 
-    def applied(self, settings: dict[str, Any]) -> dict[str, Any]:
+    def apply(self, settings: dict[str, Any]) -> dict[str, Any]:
         return _replace(settings, self.old, self.new)
 
-    def reverted(self, settings: dict[str, Any]) -> dict[str, Any]:
+    def revert(self, settings: dict[str, Any]) -> dict[str, Any]:
         return _replace(settings, self.new, self.old)
 
 
@@ -477,10 +485,10 @@ class SettingVersions:
         """An agent's settings before each change and after the last, oldest first, from those of any version."""
         setting_changes = self._by_agent.get(agent, [])
         for setting_change in setting_changes:
-            settings = setting_change.applied(settings)
+            settings = setting_change.apply(settings)
         versions = [settings]
         for setting_change in reversed(setting_changes):
-            versions.append(setting_change.reverted(versions[-1]))
+            versions.append(setting_change.revert(versions[-1]))
         return versions[::-1]
 
 

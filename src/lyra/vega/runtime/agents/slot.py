@@ -72,7 +72,7 @@ class AgentSlot:
     def down(self) -> None:
         self.front = self.session = None
 
-    def gone(self, process: KernelProcess) -> None:
+    def on_process_end(self, process: KernelProcess) -> None:
         """The process ended for good: its supervision gave up, or it was stopped."""
         self.down()
         self._gone = process

@@ -21,12 +21,12 @@ from lyra.errors import Divergence, LyraError
 from lyra.vega.runtime.agents.calls import (
     answering,
     content_text,
-    failed,
+    find_mock_reply,
+    handle_failure,
     is_crash,
     journals_refusals,
+    make_recorded_scopes,
     may_ask,
-    mocked_reply,
-    recorded_scopes,
     stop,
     was_asked,
 )
@@ -122,7 +122,7 @@ class OpenStream:
             self._answers = ExitStack()
             self._answers.enter_context(answering(job.world, self.session.pid, AgentTurn(self.slot, self._reader)))
         if job.world.picture is not None and self.session is not None:
-            job.world.picture.called(self.session.pid, self.slot)
+            job.world.picture.note_model_call(self.session.pid, self.slot)
 
     def is_read_by(self, process: KernelProcess) -> bool:
         """Whether this process reads the stream and holds a turn of the agent for it."""
@@ -204,14 +204,14 @@ async def _send_stream(
         raise Fault("TypeError", "only an agent answers with a stream")
     slot = await job.world.slot_of(target.pid)
     stream = Stream(f"{job.ctx.own_process.pid}/{job.state.number()}")
-    mocked = mocked_reply(job, slot, message)
+    mocked = find_mock_reply(job, slot, message)
     if mocked is not None:
         job.state.mocked[stream.id] = re.findall(r"\S+\s*|\s+", render(mocked[0]))[::-1]
         return stream
     await _check_allowed(job, target.pid)
     plan = slot.plan
     limit_s = None if timeout is None else timeout.seconds
-    within = recorded_scopes(job.world, plan.budget if budget is None else budget, f"~{stream.id}")
+    within = make_recorded_scopes(job.world, plan.budget if budget is None else budget, f"~{stream.id}")
     opened = OpenStream(
         stream.id, target.pid, slot, limit_s, content_of(job.world.runtime.clean(content_text(message))), within
     )
@@ -233,7 +233,7 @@ async def _begins_anew(job: VegaJob, stream: Stream) -> LyraError:
     slot = job.world.streams[stream.id][0].slot
     await _stream_close(job, stream)
     await job.give_back()
-    return failed(job, slot, begins_anew())
+    return handle_failure(job, slot, begins_anew())
 
 
 async def _read(job: VegaJob, stream: Stream) -> str | dict[str, int] | None:
@@ -260,7 +260,7 @@ async def _read(job: VegaJob, stream: Stream) -> str | dict[str, int] | None:
         await _stream_close(job, stream)
         if is_crash(error):
             await job.give_back()
-        raise failed(job, opened.slot, error) from error
+        raise handle_failure(job, opened.slot, error) from error
     if piece is None:
         await _stream_close(job, stream)
         return None
