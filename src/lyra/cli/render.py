@@ -61,7 +61,7 @@ def _rich_table(titles: Sequence[str], rows: list[list[str]]) -> None:
 
 
 def moment(time: float) -> str:
-    """A time of the clock, as people here read it."""
+    """Return a time of the clock, as people here read it."""
     from datetime import datetime
 
     return datetime.fromtimestamp(time).astimezone().strftime("%Y-%m-%d %H:%M:%S")

@@ -218,7 +218,7 @@ class Envelope(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     # ------------------------------------------------------------ making one
     @classmethod
     def create(cls, entropy: Entropy, *, now: float, **fields: Any) -> Self:
-        """A new envelope; ids that are not given are drawn, times that are not given are `now`."""
+        """Return a new envelope; ids that are not given are drawn, times that are not given are `now`."""
         drawn: dict[str, Any] = {
             name: prefix + entropy.text(_ID_LENGTH)
             for name, prefix in (("envelope_id", "env_"), ("request_id", "req_"), ("session_id", "sess_"))
@@ -229,14 +229,14 @@ class Envelope(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         return cls.from_data({"received_at": now, "created_at": now, **fields, **drawn})
 
     def clone(self, new_id: str | None = None) -> Self:
-        """A deep copy, under `new_id` or, as the same piece of work, under its own id."""
+        """Return a deep copy, under `new_id` or, as the same piece of work, under its own id."""
         data = self.to_data()
         if new_id:
             data["envelope_id"] = new_id
         return self.from_data(data)
 
     def copy(self) -> Self:
-        """A deep copy of an envelope that holds plain data; for any other there is `clone`."""
+        """Return a deep copy of an envelope that holds plain data; for any other there is `clone`."""
         copied = self.snapshot()
         copied.stage_order = self.stage_order.copy()
         copied.active_stages = self.active_stages.copy()
@@ -256,7 +256,8 @@ class Envelope(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         return copied
 
     def snapshot(self) -> Self:
-        """A shallow copy that later changes of this envelope do not reach. Read-only: it shares lists and mappings."""
+        """Return a shallow copy that later changes of this envelope do not reach. Read-only: it shares lists and
+        mappings."""
         copied: Self = self.__copy__()  # type: ignore[attr-defined]  # every Struct has it; twice as fast as copy.copy
         return copied
 
@@ -281,7 +282,7 @@ class Envelope(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
     # ------------------------------------------------------------ bounds
     def find_reached_bound(self) -> TerminalReason | None:
-        """The first bound that is reached, if one is."""
+        """Return the first bound that is reached, if one is."""
         if self.iteration >= self.max_iterations:
             return TerminalReason.MAX_ITERATIONS_EXCEEDED
         if self.llm_call_count >= self.max_llm_calls:
@@ -440,7 +441,7 @@ def _check_depth(value: Any) -> None:
 
 
 def _to_plain(data: Mapping[str, Any]) -> dict[str, Any]:
-    """A deep copy of the containers, with enum words in lower case."""
+    """Return a deep copy of the containers, with enum words in lower case."""
     copied: dict[str, Any] = {str(key): _copy(value) for key, value in data.items()}
     for name in ("terminal_reason", "trust"):
         if isinstance(copied.get(name), str):

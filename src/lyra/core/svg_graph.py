@@ -138,7 +138,7 @@ class Canvas:
         self._labels.append(f"<circle{_kind(kind)}{known} {place}>{inside}</circle>")
 
     def element(self, title: str, width: float, height: float) -> str:
-        """The picture as an `<svg>` element of a page, which has its style sheet."""
+        """Return the picture as an `<svg>` element of a page, which has its style sheet."""
         mark = _ARROW.replace(' fill="#6b7684"', "")
         size = f'viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}"'
         head = f'<svg {size} class="graph" role="img"><title>{escape(title)}</title>'
@@ -183,8 +183,8 @@ def draw_layers(
     embedded: bool = False,
     marks: Sequence[GraphMark] = (),
 ) -> str:
-    """The picture as a whole SVG document. `rows` gives the row of each node; without it the rows follow from the
-    edges, and the nodes of `last` stand below all others. `marks` are drawn on nodes."""
+    """Return the picture as a whole SVG document. `rows` gives the row of each node; without it the rows follow from
+    the edges, and the nodes of `last` stand below all others. `marks` are drawn on nodes."""
     if rows is None:
         rows = _layers([node.name for node in nodes], edges)
         bottom_row = max((row for name, row in rows.items() if name not in last), default=-1) + 1
@@ -212,7 +212,7 @@ def draw_layers(
 
 
 def _layers(names: Sequence[str], edges: Iterable[GraphEdge]) -> dict[str, int]:
-    """The length of the longest path from the start to each node, loops left out."""
+    """Return the length of the longest path from the start to each node, loops left out."""
     follows: dict[str, list[str]] = {name: [] for name in names}
     for edge in edges:
         if edge.source in follows and edge.target in follows and edge.source != edge.target:

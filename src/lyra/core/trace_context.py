@@ -31,7 +31,7 @@ class TraceBridge(Protocol):
     """What an exporter does at the borders."""
 
     def current(self) -> TraceSpan | None:
-        """The span of the application that is open around the running code."""
+        """Return the span of the application that is open around the running code."""
 
     def attach(self, span: TraceSpan | None) -> Any:
         """Make a span the current one for instrumented libraries; gives a token for `detach`. None, or a trace without
@@ -54,7 +54,7 @@ def set_bridge(bridge: TraceBridge | None) -> None:
 
 
 def enclosing_span() -> TraceSpan | None:
-    """The span that is open around the running code: of Lyra or, with a bridge, of the application."""
+    """Return the span that is open around the running code: of Lyra or, with a bridge, of the application."""
     return (_bridge.current() if _bridge is not None else None) or current_span.get()
 
 
@@ -95,7 +95,8 @@ class OpenSpan:
 
 
 def continue_trace(traceparent: str | None) -> OpenSpan:
-    """A block whose work belongs to the span of a caller outside; a header that is missing or malformed is ignored."""
+    """Open a block whose work belongs to the span of a caller outside; a header that is missing or malformed is
+    ignored."""
     return OpenSpan(parse_traceparent(traceparent) or current_span.get())
 
 
@@ -106,7 +107,7 @@ def outgoing(headers: MutableMapping[str, str]) -> None:
 
 
 def parse_traceparent(text: str | None) -> TraceSpan | None:
-    """The span that a `traceparent` header names; None where it is missing or malformed."""
+    """Return the span that a `traceparent` header names; None where it is missing or malformed."""
     match = _TRACEPARENT.fullmatch(text.strip()) if text and len(text) <= 200 else None
     if match is None:
         return None

@@ -64,7 +64,7 @@ class Measure:
         self._tools: dict[int, tuple[tuple[Tool, ...], Size]] = {}
 
     def size(self, request: Request) -> Size:
-        """The size of all that is sent: messages, system, tools, schema."""
+        """Return the size of all that is sent: messages, system, tools, schema."""
         size = self.messages(request.messages)
         if not (request.system or request.tools or request.output_schema):
             return size
@@ -189,8 +189,8 @@ class Estimator:
         return self._models.get(model) or self._model(model)
 
     def expects(self, model: str) -> tuple[float, float, int]:
-        """The state behind the estimates of a model: tokens a byte for a new and for a known conversation, missed
-        tokens."""
+        """Return the state behind the estimates of a model: tokens a byte for a new and for a known conversation,
+        missed tokens."""
         learned = self.get_learned(model)
         new = min(WORDY, learned.rate * MARGIN) if learned.rate else WORDY
         return max(new, learned.rate), max(WORDY, learned.rate), learned.missed

@@ -51,8 +51,8 @@ class Finding(NamedTuple):
 
 
 def machine_findings(config: Config | ConfigError | None, *, colours: str = "") -> Iterator[Finding]:
-    """The checks of this machine. `config` are the settings, or the mistake in them; None where a program made its
-    kernel without. `colours` says whether a terminal shows them."""
+    """Yield the checks of this machine. `config` are the settings, or the mistake in them; None where a program made
+    its kernel without. `colours` says whether a terminal shows them."""
     yield Finding("lyra", "ok", __version__)
     yield _python()
     for extra, (module, use) in _EXTRAS.items():

@@ -99,7 +99,8 @@ class SqliteStore(SigningStore):
 
     # ------------------------------------------------------------ the file
     def _exists(self) -> bool:
-        """Whether there is a file to open; a file that cannot be opened is a StoreError that names the reason."""
+        """Return whether there is a file to open; a file that cannot be opened is a StoreError that names the
+        reason."""
         log = Path(f"{self.path}-wal")
         logged = self.has_log = log.exists() and log.stat().st_size > 0
         if not self.path.exists():
@@ -229,11 +230,12 @@ class SqliteStore(SigningStore):
 
     # ------------------------------------------------------------ all journals of the file
     def file_id(self) -> str:
-        """The id of the store whose file this is."""
+        """Return the id of the store whose file this is."""
         return self.identity().id
 
     def keys_of_file(self) -> set[str]:
-        """The ids of the keys that sign the journals of this file which hold something; "" for one that is not signed.
+        """Return the ids of the keys that sign the journals of this file which hold something; "" for one that is not
+        signed.
 
         Beside its own journal a file has those of its spaces (see `space`), in tables named after them.
         """
@@ -249,7 +251,7 @@ class SqliteStore(SigningStore):
         return keys
 
     def _ask_file(self, statement: str) -> list[Row]:
-        """A query for the file as a whole, which a space does not read as one for its own tables."""
+        """Return a query for the file as a whole, which a space does not read as one for its own tables."""
         return SqliteStore._ask(self, statement)
 
     def close(self) -> None:
@@ -309,7 +311,8 @@ class SqliteStore(SigningStore):
 
     # ------------------------------------------------------------ the hooks of SqlStore
     def _open_cursor(self) -> sqlite3.Cursor:
-        """The connection's only cursor; each use fetches all its rows. A new cursor costs a tenth of an append."""
+        """Return the connection's only cursor; each use fetches all its rows. A new cursor costs a tenth of an
+        append."""
         if self._cursor is None:
             raise StoreError(f"the store {self.location} is closed")
         return self._cursor
@@ -447,7 +450,7 @@ def _primary_code(error: _SqliteError) -> int | None:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """The device and inode of the file at `path`; None when there is no file."""
+    """Return the device and inode of the file at `path`; None when there is no file."""
     try:
         status = path.stat()
     except OSError:

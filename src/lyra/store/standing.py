@@ -58,7 +58,7 @@ def read_store_ids(location: str, key_id: str) -> set[str | None]:
 
 
 def is_known(store_id: str, key_id: str) -> bool:
-    """Whether this key signs the store with this id, wherever it is."""
+    """Return whether this key signs the store with this id, wherever it is."""
     known = _read_record(_by_id(store_id))
     return known is not None and (known.id, known.key_id) == (store_id, key_id)
 

@@ -149,7 +149,7 @@ def cache(*, ttl_s: float = 300.0, entries_max: int = 256, clock: Clock = _CLOCK
 
 
 def _encode_plain(value: Any) -> bytes | None:
-    """The encoded value; None if it is not plain data or would be decoded as another value."""
+    """Return the encoded value; None if it is not plain data or would be decoded as another value."""
     try:
         data = codec.encode(value)
     except ConfigError:
@@ -202,7 +202,7 @@ def redact(secrets: Iterable[str | Secret] = ()) -> Middleware:
 
 
 def _tells(error: LyraError, known: list[str]) -> bool:
-    """Whether the hint, place or fields of the error contain a secret."""
+    """Return whether the hint, place or fields of the error contain a secret."""
     carried = [error.hint or "", error.place or "", error.fields]
     text = msgspec.json.encode(carried, enc_hook=str).decode()
     return redact_text(text, known) != text

@@ -245,7 +245,7 @@ class Headless:
         return stream.pending.cancel()
 
     def _last_line(self, text: str, value: Any, ended: str) -> ResultLine:
-        """The `result` line; `ended` is how the answer ended, also where it was cut off."""
+        """Return the `result` line; `ended` is how the answer ended, also where it was cut off."""
         error = self.failure
         status = "interrupted" if self._is_stopped else "success" if error is None else status_of(error)
         result = self.result(status, text)
@@ -266,7 +266,7 @@ class Headless:
         )
 
     async def opening(self) -> SystemLine:
-        """The `system` line: the model, the folders, the tools, the permission mode and the sandbox."""
+        """Return the `system` line: the model, the folders, the tools, the permission mode and the sandbox."""
         line: SystemLine = {
             "type": "system",
             "session_id": self.session_id,
@@ -282,11 +282,11 @@ class Headless:
         return cast("SystemLine", {**line, **self.options.facts})
 
     def tool_names(self) -> list[str]:
-        """The names of the tools there are now; a source may have others later."""
+        """Return the names of the tools there are now; a source may have others later."""
         return [*self.agent.tools, *(tool.name for tool in all_tools(self.agent.sources))]
 
     def result(self, status: str, text: str = "") -> ResultLine:
-        """The `result` line, with the usage of the run so far."""
+        """Return the `result` line, with the usage of the run so far."""
         return result_line(
             status,
             text,
@@ -297,7 +297,7 @@ class Headless:
 
 
 def end_reason(error: BaseException | None) -> str:
-    """The reason of a session's end, for its hooks."""
+    """Return the reason of a session's end, for its hooks."""
     if error is None:
         return "exit"
     return "cancelled" if isinstance(error, asyncio.CancelledError) else "error"
@@ -308,7 +308,8 @@ def _to_list(task: Content) -> list[Any]:
 
 
 async def _tier() -> str:
-    """The sandbox tier that holds the commands of this run; `none` if there is none, and then no command runs."""
+    """Return the sandbox tier that holds the commands of this run; `none` if there is none, and then no command
+    runs."""
     from lyra.sandbox import Sandbox
 
     try:
@@ -338,7 +339,7 @@ class HeadlessOutcome(NamedTuple):
 
 
 def cut_answer(max_tokens: int | None) -> LimitExceeded:
-    """The error beside an answer that its provider cut off at its longest."""
+    """Return the error beside an answer that its provider cut off at its longest."""
     longest = "" if max_tokens is None else f" of {max_tokens} tokens"
     return LimitExceeded(
         f"the answer was cut off at its longest{longest}",
@@ -353,13 +354,13 @@ def is_cut_answer(error: LyraError) -> bool:
 
 
 def status_of(error: LyraError) -> str:
-    """The word for a failure: its code, or the status of an agent that gave no answer."""
+    """Return the word for a failure: its code, or the status of an agent that gave no answer."""
     status = error.fields.get("status") if type(error) in (AgentFailed, LimitExceeded) else None
     return str(status or error.code)
 
 
 def awaiting(tell: Tell) -> Callable[[AnyLine], Awaitable[None]]:
-    """The function as one that is always awaited."""
+    """Return the function as one that is always awaited."""
 
     async def say(line: AnyLine) -> None:
         result = tell(line)
@@ -390,7 +391,7 @@ def redact_error(error: LyraError, secrets: Iterable[str | Secret]) -> LyraError
 
 
 def error_line(error: LyraError, secrets: Iterable[str | Secret] = ()) -> ErrorLine:
-    """The data of an `error` line, with the secrets and everything in the form of a key masked."""
+    """Return the data of an `error` line, with the secrets and everything in the form of a key masked."""
     known = tuple(secrets)
     line: ErrorLine = {"type": "error", "code": status_of(error), "message": redact(error.message, known)}
     if error.hint:
@@ -405,7 +406,7 @@ def error_line(error: LyraError, secrets: Iterable[str | Secret] = ()) -> ErrorL
 def result_line(
     status: str, text: str = "", *, session_id: str = "", metrics: Metrics | None = None, duration_s: float = 0.0
 ) -> ResultLine:
-    """The data of a `result` line. `turns` are model calls; `usage` and `cost_usd` include helpers."""
+    """Return the data of a `result` line. `turns` are model calls; `usage` and `cost_usd` include helpers."""
     spent = metrics or Metrics()
     tokens_in, tokens_out, _, _ = spent.totals
     return {

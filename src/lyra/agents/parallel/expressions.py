@@ -77,8 +77,8 @@ class ExpressionEvaluator(ABC):
         return (yield from form(node))
 
     def _before(self, node: ast.expr) -> Any:
-        """The value of a part before the place where the lookahead begins. The program has computed it already; it is
-        computed again if the result must be the same, else it is UNKNOWN."""
+        """Return the value of a part before the place where the lookahead begins. The program has computed it already;
+        it is computed again if the result must be the same, else it is UNKNOWN."""
         if any(hasattr(part, SITE) for part in ast.walk(node)):
             return UNKNOWN
         path, self.path = self.path, None
@@ -94,7 +94,7 @@ class ExpressionEvaluator(ABC):
 
     @abstractmethod
     def issue_call(self, node: ast.expr) -> Waits:
-        """The pending value of a call that is made early."""
+        """Return the pending value of a call that is made early."""
 
     def values(self, nodes: list[ast.expr]) -> Waits:
         values: list[Any] = []
@@ -398,7 +398,7 @@ class ExpressionEvaluator(ABC):
     # ------------------------------------------------------------ one after the other
 
     def items_of(self, value: Any) -> Iterator[Any]:
-        """The items that a `for` over a value reads; a list of the function's own may grow on the way."""
+        """Return the items that a `for` over a value reads; a list of the function's own may grow on the way."""
         if isinstance(value, RowIterator):
             return value.rows()
         if isinstance(value, OwnContainer):
@@ -453,7 +453,7 @@ class ExpressionEvaluator(ABC):
 
     @abstractmethod
     def begin_loop(self, loop: ast.comprehension | ast.For) -> Waits:
-        """The items of a loop that begins, and the object that keeps them for the comparison."""
+        """Return the items of a loop that begins, and the object that keeps them for the comparison."""
 
     def _loop(
         self, loops: list[ast.comprehension], items: Iterator[Any], expected: Any, add: Callable[[], Waits]
@@ -509,7 +509,7 @@ class _Result:
 
 
 def _sure(name: str, given: list[Any]) -> type | None:
-    """The type of a text method's result; None if it may fail."""
+    """Return the type of a text method's result; None if it may fail."""
     if name == "join":
         is_text = len(given) == 1 and all(kind_of(part) is str for part in given[0].parts)
         return str if is_text else None

@@ -207,7 +207,7 @@ class AgentProcess(Handle[Out_co], Generic[Out_co]):
         only: Sequence[str] | None = None,
         wait_for_person: bool = False,
     ) -> Stream[Out_co, Any]:
-        """The answer piece by piece: text, or with `events=True` everything that happens on the way."""
+        """Return the answer piece by piece: text, or with `events=True` everything that happens on the way."""
         content, rules = content_of(message), None if only is None else _rules(only)
 
         async def start() -> Pending[Out_co]:

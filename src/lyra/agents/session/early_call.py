@@ -87,7 +87,7 @@ class EarlyCall:
     # ------------------------------------------------------------ budgets
 
     def scope_for(self, around: Budget) -> Budget:
-        """The scope that the call spends from in place of a budget."""
+        """Return the scope that the call spends from in place of a budget."""
         if self.is_due or (isinstance(around, JoinableBudget) and around in self._scopes):
             return around
         separate = next((scope for scope in self._scopes if scope.around is around), None)
@@ -100,7 +100,7 @@ class EarlyCall:
         return tuple(self.scope_for(scope) for scope in scopes)
 
     def child_budget(self, around: Budget, limits: Any) -> Any:
-        """The budget of a process that is started for the call."""
+        """Return the budget of a process that is started for the call."""
         return limits if self.is_due or isinstance(around, JoinableBudget) else JoinableBudget(around, limits)
 
     def add_child(self, process: Process) -> None:
@@ -118,7 +118,7 @@ class EarlyCall:
         self._changes.notify()
 
     def _scopes_before(self) -> list[JoinableBudget] | None:
-        """The scopes of the calls before it; None while one of those has not asked, or has failed."""
+        """Return the scopes of the calls before it; None while one of those has not asked, or has failed."""
         scopes: list[JoinableBudget] = []
         for call in self._before():
             if call.has_failed or not call.has_asked:
@@ -163,7 +163,7 @@ class EarlyCall:
         return True
 
     def _follows_failure(self) -> bool:
-        """Whether a call before it has failed, so that the program will hardly come here."""
+        """Return whether a call before it has failed, so that the program will hardly come here."""
         return any(call.has_failed for call in self._before())
 
     @property

@@ -142,15 +142,15 @@ class OpenQuestions:
     def attend(
         self, request_id: str, process: Process, *, inside: tuple[Budget, ...] = (), sink: Sink | None = None
     ) -> Pending:
-        """The answer to a question that was put into the mailbox of a process by other means than `ask`, in this life
-        of the kernel or an earlier one. To be called before the process takes the question."""
+        """Return the answer to a question that was put into the mailbox of a process by other means than `ask`, in this
+        life of the kernel or an earlier one. To be called before the process takes the question."""
         pending = Pending(self, request_id, process.pid, inside, sink)
         pending.is_keyed = True
         self._await(pending, process)
         return pending
 
     def follow(self, process: Process) -> Pending | None:
-        """The turn that a process is in, also one that began before a restart; None if it is in none.
+        """Return the turn that a process is in, also one that began before a restart; None if it is in none.
 
         Its caller is not there any more, or awaits its own answer: giving this one up changes nothing for the
         turn.
@@ -174,7 +174,7 @@ class OpenQuestions:
         return pending
 
     def _reader(self) -> str:
-        """The pid of the process that asks here, which gets the answer; empty outside any."""
+        """Return the pid of the process that asks here, which gets the answer; empty outside any."""
         reader = acting()
         return caller.get() or (reader.pid if reader is not None and reader.kernel is self.kernel else "")
 
@@ -235,7 +235,7 @@ class OpenQuestions:
         self.doubts.forget(process.pid)
 
     def _waiting_for(self, pid: str) -> Iterator[Pending]:
-        """The answers of a process that callers wait for."""
+        """Yield the answers of a process that callers wait for."""
         for request_id in self._asked.get(pid, ()):
             pending = self.pending.get(request_id)
             if pending is not None:

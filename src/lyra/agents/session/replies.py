@@ -167,7 +167,7 @@ class Sink:
     # ------------------------------------------------------------------ the reader's side
 
     async def next(self) -> AgentEvent | None:
-        """The next event, None after the last one; an error that ended the answer is raised after its events."""
+        """Return the next event, None after the last one; an error that ended the answer is raised after its events."""
         queue = self._queue
         while not queue:
             if self._ended:
@@ -317,8 +317,8 @@ class Pending(Generic[Out_co]):
             self.sink.end(error)
 
     async def events(self) -> AsyncIterator[AgentEvent]:
-        """The events of the answer, where it was asked for as a stream. A reader that leaves gives nothing up: the turn
-        continues, and waits while its events are not read."""
+        """Yield the events of the answer, where it was asked for as a stream. A reader that leaves gives nothing up:
+        the turn continues, and waits while its events are not read."""
         sink = self.sink
         assert sink is not None
         while (event := await sink.next()) is not None:
@@ -347,7 +347,8 @@ class Pending(Generic[Out_co]):
 
 
 def begins_anew() -> ModelError:
-    """The error of a reader of text whose answer broke off and comes out differently, or did not fit its type."""
+    """Return the error of a reader of text whose answer broke off and comes out differently, or did not fit its
+    type."""
     return ModelError(
         "the answer begins anew, and the text that was read does not hold",
         hint="await the whole answer, or read it with events=True, where `restart` says so",
@@ -442,7 +443,7 @@ async def _close(pieces: Any) -> None:
 
 
 def _sink_above(process: Process) -> Sink | None:
-    """The sink of the nearest turn above a process that has one."""
+    """Return the sink of the nearest turn above a process that has one."""
     runtime: AgentRuntime | None = process.kernel.parts.get("agents")
     above = process.parent
     while above is not None and runtime is not None:
@@ -488,7 +489,7 @@ class StreamDedup:
         self._seen = ""
 
     def feed(self, delta: str) -> str | None:
-        """The part of a piece that is new to the reader; None where it contradicts what the reader has."""
+        """Return the part of a piece that is new to the reader; None where it contradicts what the reader has."""
         seen, position = self._seen, self._position
         if not seen:
             self._pieces.append(delta)

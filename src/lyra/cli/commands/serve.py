@@ -204,7 +204,7 @@ def _worker_of(invocation: Invocation, options: dict[str, Any]) -> Worker:
 
 
 def _token(file: str | None) -> str | None:
-    """The token of a file; None has the variable or the user's own file give it."""
+    """Return the token of a file; None has the variable or the user's own file give it."""
     if file is None:
         return None
     from lyra.errors import ConfigError

@@ -175,7 +175,7 @@ class Core(Generic[P]):
         self.failure: LyraError | None = None
 
     def now(self) -> float:
-        """The wall clock as it stood when the kernel was made, and as much later as has passed since.
+        """Return the wall clock as it stood when the kernel was made, and as much later as has passed since.
 
         Rows are stamped with it and durations counted by it, so that no change of the clock, and no single wrong
         reading of it, reaches them.
@@ -241,7 +241,8 @@ class Core(Generic[P]):
     def idempotency_key(
         self, pid: str, call: int | str, life: int = 0, *, generation: str = "", asked: bytes = b""
     ) -> str:
-        """The key of a call: unlike that of any other request, also in another store, and the same in every life.
+        """Return the key of a call: unlike that of any other request, also in another store, and the same in every
+        life.
 
         `life` tells processes apart that had one pid after the other. `generation` is that of the store when the call
         began, and `asked` the digest of what it asks for: without both it is the key that earlier versions made. A
@@ -255,7 +256,7 @@ class Core(Generic[P]):
         return f"{self.store_id}.{generation}:{name}:{call}:{asked.hex()}"
 
     def call_named(self, idempotency_key: str) -> tuple[str, str]:
-        """The generation and the `pid:call` in an idempotency key of this store; an earlier version named no
+        """Return the generation and the `pid:call` in an idempotency key of this store; an earlier version named no
         generation."""
         generation, call = "", idempotency_key
         if idempotency_key.startswith(self.store_id):
@@ -381,7 +382,7 @@ class Core(Generic[P]):
             return ""
 
     async def value_of(self, entry: AnyEntry) -> bytes:
-        """A journaled value's bytes, from the row or from its blob."""
+        """Return a journaled value's bytes, from the row or from its blob."""
         if not entry.blob:
             return bytes(entry.value)
         assert self.journal is not None

@@ -31,7 +31,7 @@ class State(Protocol):
         ...
 
     def dump(self) -> Any:
-        """The whole state as plain data."""
+        """Return the whole state as plain data."""
         ...
 
     def load(self, data: Any) -> None:
@@ -73,7 +73,7 @@ class Subsystem:
         """An ended process leaves the table."""
 
     def has_name(self, word: str) -> bool:  # noqa: ARG002 (one signature)
-        """Whether a pid or name belongs to something of this subsystem, so that no process may take it."""
+        """Return whether a pid or name belongs to something of this subsystem, so that no process may take it."""
         return False
 
     def stop(self) -> None:
@@ -121,7 +121,7 @@ class Subsystems:
             getattr(self, moment).append(getattr(subsystem, moment))
 
     def find_by_name(self, name: str) -> Any:
-        """A subsystem by its NAME, for the programs that the kernel itself runs (supervisors, pipelines)."""
+        """Return a subsystem by its NAME, for the programs that the kernel itself runs (supervisors, pipelines)."""
         return next(subsystem for subsystem in self.all if name == subsystem.NAME)
 
 

@@ -187,7 +187,7 @@ class Guests(Protocol[P_co]):
         """Bring processes that have ended into the table."""
 
     def states(self) -> Iterable[str]:
-        """The state of each, for callers that only count."""
+        """Return the state of each, for callers that only count."""
 
     def stop(self) -> None:
         """The kernel closes: forget them all."""
@@ -213,7 +213,7 @@ class Table(dict[str, P]):
         return [process for process in super().values() if process.exit is not None]
 
     def states(self) -> Iterator[str]:
-        """The state of each process; guests stay guests."""
+        """Yield the state of each process; guests stay guests."""
         yield from [process.state for process in super().values()]
         for guests in self.guests:
             yield from guests.states()

@@ -528,7 +528,7 @@ class Door:
     # ------------------------------------------------------------------ replay
 
     async def _replay_answer(self, process: Process, entry: Entry, effect: Effect) -> Any:
-        """The answer that was journaled. Its spending was charged when the journal was folded."""
+        """Return the answer that was journaled. Its spending was charged when the journal was folded."""
         if entry.error is not None:
             await raise_journaled(process, entry.error)
         return effect.decode(await self._core.value_of(entry))
@@ -602,7 +602,7 @@ def _act(attempt: Attempt) -> str:
 
 
 def _is_counted(attempt: Attempt) -> bool:
-    """Whether a limit bounds what was reserved: of the process, or of scopes that its quote asked."""
+    """Return whether a limit bounds what was reserved: of the process, or of scopes that its quote asked."""
     if attempt.reservation is None:
         return False
     budget = attempt.process.budget

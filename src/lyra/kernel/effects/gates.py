@@ -331,7 +331,7 @@ class Declared(Subsystem):
         return (self.gate_state,)
 
     def resolve(self, act: Any, options: dict[str, Any]) -> tuple[Effect, dict[str, Any]]:
-        """The declared effect behind a function and options, and the keywords that are the function's own."""
+        """Return the declared effect behind a function and options, and the keywords that are the function's own."""
         if not options:
             try:
                 effect = self._effects.get(act)
@@ -358,7 +358,7 @@ class Declared(Subsystem):
         self._effects[key] = effect
 
     def gate(self, effect: Effect) -> Gate | TwoGates:
-        """The gate that all effects of one name with the same limits share; other limits are another gate."""
+        """Return the gate that all effects of one name with the same limits share; other limits are another gate."""
         gate = self._gate_of.get(effect)
         if gate is None:
             if len(self._gate_of) >= limits.EFFECTS_KEPT:

@@ -56,7 +56,7 @@ def process_lives_on(process: Process) -> bool:
 
 
 def deadline_behind(error: BaseException) -> DeadlineExceeded | None:
-    """The DeadlineExceeded that an error was made from, at any depth; for a process whose time is up.
+    """Return the DeadlineExceeded that an error was made from, at any depth; for a process whose time is up.
 
     The deadline is raised where the process waits, often inside a library. DeadlineExceeded is a TimeoutError and an
     OSError, which libraries catch and raise again as errors of their own, or collect in an ExceptionGroup.

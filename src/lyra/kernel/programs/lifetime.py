@@ -65,11 +65,11 @@ class Pids(Protocol):
     """Another way to number processes than by the rows of the journal: see `Seams`."""
 
     def pid_of(self, parent: Process, key: rows.Key) -> str:
-        """The pid of the child that a call of its parent makes."""
+        """Return the pid of the child that a call of its parent makes."""
         ...
 
     def is_given(self, pid: str) -> bool:
-        """Whether a pid was made like that, and not chosen by a caller."""
+        """Return whether a pid was made like that, and not chosen by a caller."""
         ...
 
 
@@ -178,7 +178,8 @@ class Lifetimes:
     def _narrow_right(
         self, right: Grant, maker: Process | None, program: Callable[..., Any], args: tuple[Any, ...], grant: Any
     ) -> Grant:
-        """The Grant of a process that `maker` starts (None: the outside), if it may: no wider than that one's."""
+        """Return the Grant of a process that `maker` starts (None: the outside), if it may: no wider than that
+        one's."""
         if maker is not None and not maker.grant.is_all:
             for names in self.list_spawned(program, args):
                 check_right(maker, "process.spawn", names)
@@ -186,13 +187,13 @@ class Lifetimes:
         return right if grant is None else right.narrow(Grant.of(grant))
 
     def list_spawned(self, program: Callable[..., Any], args: Any) -> Iterable[tuple[str, ...]]:
-        """The programs that start with this one, each by the names that a right may call it. Lyra's own programs say
-        for whom they stand (`__lyra_spawns__`): a supervisor for its children, Vega's process for a function."""
+        """Return the programs that start with this one, each by the names that a right may call it. Lyra's own programs
+        say for whom they stand (`__lyra_spawns__`): a supervisor for its children, Vega's process for a function."""
         own = getattr(program, "__lyra_spawns__", None)
         return (program_names(self._programs.name(program)),) if own is None else own(self._core.face, args)
 
     def _next_life(self) -> int:
-        """The number of the row that has just made a process; without a journal, its own."""
+        """Return the number of the row that has just made a process; without a journal, its own."""
         self._lives += 1
         return self._lives if self._core.journal is None else self._core.journal.seq
 
@@ -422,7 +423,7 @@ class Lifetimes:
                 self.forget(pid)
 
     def is_numbered(self, pid: str) -> bool:
-        """Whether the kernel gave this pid; others are chosen by the caller."""
+        """Return whether the kernel gave this pid; others are chosen by the caller."""
         return _NUMBERED(pid) is not None if self._pids is None else self._pids.is_given(pid)
 
     def forget(self, pid: str) -> None:
@@ -640,7 +641,7 @@ def _make_created_row(
 
 
 def _make_scope(scope: Budget, budget: Any) -> Budget:
-    """The budget of a process that has one of its own, inside `scope`."""
+    """Return the budget of a process that has one of its own, inside `scope`."""
     if isinstance(budget, JoinableBudget):  # charged above when the early call is taken
         return budget
     return scope.child(Budget.of(budget))
@@ -654,7 +655,7 @@ def _priority(word: str) -> int:
 
 
 def check_word(what: str, word: Any) -> str:
-    """A pid or name as rows hold it: plain text of printable characters."""
+    """Return a pid or name as rows hold it: plain text of printable characters."""
     fits = isinstance(word, str) and 0 < len(word) <= limits.NAME_LENGTH_MAX and word.isprintable()
     if not fits or word.startswith("~"):
         hint = f"use 1 to {limits.NAME_LENGTH_MAX} printable characters, the first not ~"

@@ -99,8 +99,8 @@ async def supervise(ctx: Context, plan: Any) -> Any:
 
 
 def _spawns(kernel: Any, args: Sequence[Any]) -> Iterator[tuple[str, ...]]:
-    """The children of a supervisor that begins with these arguments. Those of a supervisor below it are asked about
-    when that one begins, or here where its plan is not plain data yet."""
+    """Yield the children of a supervisor that begins with these arguments. Those of a supervisor below it are asked
+    about when that one begins, or here where its plan is not plain data yet."""
     plan = args[0] if args else None
     if isinstance(plan, Plan):
         for spec in (*plan.children, *((plan.template,) if plan.template is not None else ())):
@@ -302,7 +302,7 @@ class Run:
         return None
 
     def _now(self) -> float:
-        """A time that only grows while the kernel runs, and continues from the wall clock after a restart."""
+        """Return a time that only grows while the kernel runs, and continues from the wall clock after a restart."""
         return float(self._ctx.journaled_read("clock", self._supervisors.now))
 
     async def _restart_now(self, row: ChildRow) -> None:
@@ -570,7 +570,7 @@ class Run:
         return row
 
     def _find_stopped(self, child_id: str) -> ChildRow:
-        """A child that is neither running nor about to."""
+        """Return a child that is neither running nor about to."""
         if self.plan.template is not None:
             hint = "terminate_child stops and forgets one, start_child starts another"
             raise InvalidTransition("a dynamic supervisor has no stopped children", hint=hint, problem=DYNAMIC)

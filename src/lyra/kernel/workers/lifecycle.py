@@ -385,7 +385,7 @@ class LifecycleManager(Subsystem):
         return self._blocks.read(self._blocks.picture(pid))
 
     def owner(self, pid: str) -> Owner:
-        """The owner and state of a process, without the rest of its block."""
+        """Return the owner and state of a process, without the rest of its block."""
         entry = self._entry(pid)
         if entry is not None:
             self._core.taint.pass_on_to_here(pid, "the ids of")
@@ -396,8 +396,8 @@ class LifecycleManager(Subsystem):
         return Owner(process.state, user_id=self.user_of(pid))
 
     def user_of(self, pid: Any) -> str:
-        """The user whose process it is: of an entry its own, of a program that of the user who started it, of its
-        pipeline or of the process above it; "" where it is no user's."""
+        """Return the user whose process it is: of an entry its own, of a program that of the user who started it, of
+        its pipeline or of the process above it; "" where it is no user's."""
         entry = self._entry(pid)
         if entry is not None:
             return entry.user_id
@@ -405,7 +405,8 @@ class LifecycleManager(Subsystem):
         return self._user_of_trace(pid) if process is None else self.user_of_program(process)
 
     def user_of_program(self, process: Process) -> str:
-        """The user who started a program, or one above it; else that of the pipeline that it or one above it runs."""
+        """Return the user who started a program, or one above it; else that of the pipeline that it or one above it
+        runs."""
         owners, sessions = self.state.owners, self.pipelines.state.sessions
         above: Process | None = process
         while above is not None:
@@ -492,11 +493,11 @@ class LifecycleManager(Subsystem):
             raise unknown_process(pid)
 
     def _is_used(self, pid: str) -> bool:
-        """A pid without an entry whose usage is counted, or under which a pipeline is driven."""
+        """Return a pid without an entry whose usage is counted, or under which a pipeline is driven."""
         return self.resources.is_tracked(pid) or pid in self.pipelines.state.sessions
 
     def is_live(self, pid: str) -> bool:
-        """Whether it is a process that has not ended."""
+        """Return whether it is a process that has not ended."""
         entry = self.state.entries.get(pid)
         if entry is not None:
             return entry.state not in TERMINAL
@@ -516,7 +517,7 @@ class LifecycleManager(Subsystem):
         return max(0.0, (self._core.now() if process.ended_at is None else process.ended_at) - process.created_at)
 
     def is_timed(self, pid: str) -> bool:
-        """Whether its time runs: a worker has taken it, and it is neither waiting nor ended."""
+        """Return whether its time runs: a worker has taken it, and it is neither waiting nor ended."""
         entry = self.state.entries.get(pid)
         stopped = entry is None or entry.state in TERMINAL or entry.state == "waiting"
         return entry is not None and not stopped and entry.started_at is not None
@@ -525,7 +526,7 @@ class LifecycleManager(Subsystem):
         return self.state.entries.get(pid) if isinstance(pid, str) else None
 
     def _find_own(self, pid: Any) -> Entry:
-        """The entry of a pid; InvalidTransition for a program process, which changes its state itself."""
+        """Return the entry of a pid; InvalidTransition for a program process, which changes its state itself."""
         entry = self._entry(pid)
         if entry is not None:
             return entry

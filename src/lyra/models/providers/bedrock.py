@@ -147,7 +147,7 @@ def _spec(name: str, description: str, schema: dict[str, Any]) -> dict[str, Any]
 
 
 def _list_conversation_tools(request: Request) -> list[str]:
-    """The names of the tools in the conversation, each once."""
+    """Return the names of the tools in the conversation, each once."""
     calls = (call.name for message in request.messages for call in message.tool_calls)
     results = (result.name for message in request.messages for result in message.tool_results)
     return list(dict.fromkeys([*calls, *results]))
@@ -426,7 +426,7 @@ class BedrockReader(EventReader):
             raise unknown_stop(reason)
 
     def _on_usage(self, event: _Event) -> list[StreamEvent]:
-        """The token counts, in the last event of an answer."""
+        """Return the token counts, in the last event of an answer."""
         usage = event.usage or _Usage()
         counts = TokenUsage(
             usage.input_tokens,

@@ -46,7 +46,8 @@ _NO_TRACE: Final = nullcontext(RequestSpan())
 def request_span(
     name: str, headers: Mapping[str, str], attributes: Mapping[str, Any] | None = None
 ) -> AbstractContextManager[RequestSpan]:
-    """A block that is one request. `headers` are the client's, or the metadata of a call, with names in lower case."""
+    """Open a block that is one request. `headers` are the client's, or the metadata of a call, with names in lower
+    case."""
     if has_own_provider() and not is_disabled():
         return _export_span(name, headers, attributes)
     traceparent = headers.get("traceparent")

@@ -144,7 +144,7 @@ class RunMoment(ProcessTable):
     # ------------------------------------------------------------------ what it comes to
 
     def budget(self, pid: str) -> list[dict[str, Any]]:
-        """The scopes that a process spends from, its own first: limits, what was used, and what is set aside."""
+        """Return the scopes that a process spends from, its own first: limits, what was used, and what is set aside."""
         scopes = []
         process = self.records.get(pid)
         while process is not None:

@@ -66,7 +66,7 @@ _current: ContextVar[CurrentWork | None] = ContextVar("lyra-current-work", defau
 
 
 def current_work() -> CurrentWork | None:
-    """The piece of work that a worker runs here; None outside one."""
+    """Return the piece of work that a worker runs here; None outside one."""
     return _current.get()
 
 
@@ -239,7 +239,7 @@ class Worker:
             return
 
     async def _call_known(self, rpc: str, fields: dict[str, Any]) -> Any:
-        """A call about work that the worker holds; a server that was restarted is told first what is served."""
+        """Return a call about work that the worker holds; a server that was restarted is told first what is served."""
         try:
             if not self._is_announced:
                 await self._announce()
@@ -272,7 +272,7 @@ class WorkResult(msgspec.Struct, kw_only=True):
     interrupt: dict[str, Any] | None = None
 
     def fields(self) -> dict[str, Any]:
-        """The fields that are set."""
+        """Return the fields that are set."""
         fields = {name: value for name, value in msgspec.structs.asdict(self).items() if value not in ("", None, False)}
         return {**fields, "success": self.success, "metrics": _select_counts(self.metrics)}
 

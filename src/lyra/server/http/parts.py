@@ -247,7 +247,7 @@ class PipelineRuns:
             log.end()
 
     def read(self, run_id: str, caller: Caller, event_id: str) -> AsyncGenerator[bytes, None]:
-        """The events of a run: all that are kept, or those after the one of that id."""
+        """Return the events of a run: all that are kept, or those after the one of that id."""
         process = self.runs.get(run_id, caller)
         log = self._logs.get(run_id)
         if log is None:

@@ -72,7 +72,7 @@ class WorkDesk:
         return await self._result_of(piece)
 
     async def find_out(self, piece: PieceOfWork) -> Any:
-        """The result of work that was lent before a restart, if its worker comes back with it."""
+        """Return the result of work that was lent before a restart, if its worker comes back with it."""
         self._queue.wait_for_holder(piece, self._now() + self._return_s)
         return await self._result_of(piece)
 
@@ -168,7 +168,7 @@ class WorkDesk:
         return renewal
 
     def users_of(self, served: ServedName) -> set[str]:
-        """The users for whom workers serve a name; "" among them represents every user."""
+        """Return the users for whom workers serve a name; "" among them represents every user."""
         return self._queue.users_of(served)
 
     def find_served(self, work_id: str) -> ServedName:
@@ -226,7 +226,7 @@ class WorkDesk:
             raise Overloaded(f"the server was restarted and does not know worker {worker_id}", worker=worker_id)
 
     def _may_return(self, work_id: str) -> bool:
-        """Whether work that is not known may be from before a restart, and come back with its process."""
+        """Return whether work that is not known may be from before a restart, and come back with its process."""
         return self._awaits_return and not self._queue.is_known(work_id)
 
     @property
@@ -318,6 +318,6 @@ _BECOMES: Final = {
 
 
 def _result_to_json(value: Any) -> Any:
-    """The result of an agent as the data of an answer."""
+    """Return the result of an agent as the data of an answer."""
     output = getattr(value, "output", None)
     return value if output is None else {"output": output, "metrics": dict(value.metrics)}

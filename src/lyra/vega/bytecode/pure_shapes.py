@@ -113,7 +113,7 @@ def changes_only_its_own(parameters: int, body: list[Any]) -> bool:
 
 
 def _is_own(value: list[Any]) -> bool:
-    """Whether no other variable holds the value: it is new, or it cannot be changed."""
+    """Return whether no other variable holds the value: it is new, or it cannot be changed."""
     what = value[0]
     if what in ("index", "call", "variant"):
         return False

@@ -265,7 +265,7 @@ class ModuleCheck:
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """A known word that was probably meant: a slip of the finger, or only other capitals."""
+    """Return a known word that was probably meant: a slip of the finger, or only other capitals."""
     known = sorted(known)
     if len(known) > _KNOWN_MAX:  # a generated program: its neighbours in the alphabet have to do
         index = bisect_left(known, name)

@@ -313,7 +313,7 @@ _OWN_CAPABILITY: Final = 'one that only your own tools know is a text: `"tickets
 
 
 def _number(value: ast.Expression) -> float | None:
-    """The number that is written there, if one is."""
+    """Return the number that is written there, if one is."""
     if (
         isinstance(value, ast.Unary)
         and isinstance(value.operand, ast.Literal)

@@ -123,8 +123,8 @@ def _check_let(check: ModuleCheck, node: ast.Let) -> None:
 
 
 def _find_lasting_kind(check: ModuleCheck, node: ast.Let | ast.Const, kind: ValueKind) -> ValueKind:
-    """The kind of a variable as it stays. What a list or map holds may change without an assignment, so only that it is
-    one is kept; the answer of a node has its fields as long as no statement assigns one."""
+    """Return the kind of a variable as it stays. What a list or map holds may change without an assignment, so only
+    that it is one is kept; the answer of a node has its fields as long as no statement assigns one."""
     value = node.value
     if isinstance(value, ast.Call) and isinstance(value.callee, ast.Name) and node.name not in check.changed:
         callee = check.scope.find(value.callee.name)
@@ -303,7 +303,7 @@ def _check_declared_body(check: ModuleCheck, node: ast.Function | ast.Tool) -> N
 
 
 def _result_kind(check: ModuleCheck, node: ast.Function | ast.Tool) -> ValueKind:
-    """The kind of the result. A wrong type was reported when the name was declared."""
+    """Return the kind of the result. A wrong type was reported when the name was declared."""
     told = len(check.problems)
     kind = check.kind_of_type(node.result)
     del check.problems[told:]

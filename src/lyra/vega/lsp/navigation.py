@@ -17,7 +17,7 @@ from lyra.vega.syntax.lexer import KEYWORDS
 
 
 def meaning(project: Project, path: str, offset: int) -> tuple[str, SourceSymbol] | None:
-    """The symbol under an offset and the file that declares it."""
+    """Return the symbol under an offset and the file that declares it."""
     index = project.index(path)
     if index is None:
         return None
@@ -63,7 +63,7 @@ def references(project: Project, path: str, offset: int, *, with_declaration: bo
 
 
 def _elsewhere(project: Project, path: str, file: str, symbol: SourceSymbol, owner: SourceSymbol) -> list[Place]:
-    """The uses in one other file; one that does not even hold the word is not read closely."""
+    """Return the uses in one other file; one that does not even hold the word is not read closely."""
     text = project.text(path)
     if text is None or symbol.name not in text or "import" not in text:
         return []

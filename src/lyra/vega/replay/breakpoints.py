@@ -132,8 +132,8 @@ class ProgramBreakpoints(Breakpoints):
         return None
 
     def _holds(self, point: Breakpoint, pid: str) -> bool:
-        """Whether its expression holds for a process where that stands, before a line or at an effect. One that names
-        what is not in view there does not."""
+        """Return whether its expression holds for a process where that stands, before a line or at an effect. One that
+        names what is not in view there does not."""
         standing = self._player.standing(pid)
         if standing is None or standing.is_over:
             return False

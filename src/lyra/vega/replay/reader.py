@@ -62,7 +62,7 @@ _PART: Final = "replay"
 
 
 def read(run: DurableRun) -> Timeline:
-    """The timeline of a run. Corrupt or StoreError where the journal is damaged or was shortened."""
+    """Return the timeline of a run. Corrupt or StoreError where the journal is damaged or was shortened."""
     journal = RunJournal(run)
     reading = _Reading(run, journal)
     run_in_virtual_time(reading.work)
@@ -369,14 +369,14 @@ def _took(
 
 
 def _stream(effect: VmEffect, answer: JournaledAnswer | None) -> Any:
-    """The stream that an effect opens or reads."""
+    """Return the stream that an effect opens or reads."""
     if effect.kind != "send_stream":
         return effect.arguments[0]
     return None if answer is None else answer.value
 
 
 def _branches(job: VegaJob, effect: VmEffect) -> list[str]:
-    """The branches of a process whose answers are those of an effect, as `runtime.early_calls` and
+    """Return the branches of a process whose answers are those of an effect, as `runtime.early_calls` and
     `runtime.handlers` name them."""
     if effect.kind == "ahead_take":
         group, call = effect.arguments[:2]

@@ -95,7 +95,8 @@ async def vega_process(ctx: Context, run_id: str, seed: Any, asked: VmEffect | D
 
 
 def _spawns(kernel: Any, args: Sequence[Any]) -> tuple[tuple[str, ...], ...]:
-    """The function that a process begins with, by its name; the main process is started by the caller of the run."""
+    """Return the function that a process begins with, by its name; the main process is started by the caller of the
+    run."""
     run_id, seed = args[:2]
     if seed is None:
         return ()

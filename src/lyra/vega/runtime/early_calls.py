@@ -60,7 +60,7 @@ def _call_over(job: VegaJob, early: SpeculativeCall, kind: str) -> None:
 
 
 def _begin(job: VegaJob) -> EarlyCallGroup | None:
-    """A group, or null where calls are made in their turn and no replay has to find them."""
+    """Return a group, or null where calls are made in their turn and no replay has to find them."""
     if not job.world.is_durable and not _looks_ahead(job):
         return None
     job.fiber.looking = VEGA_AHEAD_SLICES_MAX
@@ -168,8 +168,8 @@ def _may_start(job: VegaJob, call: EarlyCall, group_calls: SpeculativeCalls, *, 
 
 
 def _has_depth(job: VegaJob) -> bool:
-    """A function that runs early may call others early, but not without end: recursion continues in its own process,
-    as deep as the line-by-line run would."""
+    """Return a function that runs early may call others early, but not without end: recursion continues in its own
+    process, as deep as the line-by-line run would."""
     outer = job.world.early.get(job.ctx.pid)
     if outer is None:
         return True
@@ -203,7 +203,7 @@ async def _run_call(
 
 
 async def _ask(job: VegaJob, early: SpeculativeCall, group_calls: SpeculativeCalls) -> Any:
-    """The answer, or the error as it is: what it means for the agent is decided when its turn comes."""
+    """Return the answer, or the error as it is: what it means for the agent is decided when its turn comes."""
     target, message, timeout, budget = early.call.arguments
     slot = _slot(job, group_calls, target.pid)
     assert slot is not None
@@ -243,7 +243,8 @@ def _depth(job: VegaJob) -> int:
 
 
 def _promise(job: VegaJob, group: EarlyCallGroup, promised: Process, name: str, settings: dict[str, Any]) -> Process:
-    """A slot to ask in place of an agent that the program will spawn; equal settings make the same agent of it."""
+    """Return a slot to ask in place of an agent that the program will spawn; equal settings make the same agent of
+    it."""
     if not _looks_ahead(job) and job.ctx.own_process.replay is None:
         raise NotEarly("every call is made in its turn")
     group_calls = job.state.ahead.setdefault(group.number, SpeculativeCalls())
@@ -282,7 +283,7 @@ async def _settle(job: VegaJob, group: EarlyCallGroup) -> None:
 
 
 async def _peek(job: VegaJob, group: EarlyCallGroup, call: EarlyCall) -> Any:
-    """The answer for code that looks ahead; any failure ends the looking."""
+    """Return the answer for code that looks ahead; any failure ends the looking."""
     early = _early_call(job, group, call)
     if early is None:
         raise NotEarly("it is not under way")
@@ -360,7 +361,7 @@ def _charge_cut_off(early: SpeculativeCall) -> None:
 
 
 async def _make_call_now(job: VegaJob, group: EarlyCallGroup, call: EarlyCall, key: str) -> SpeculativeCall:
-    """The call as the line-by-line run makes it; with a journal, under the key that it has there."""
+    """Return the call as the line-by-line run makes it; with a journal, under the key that it has there."""
     late = SpeculativeCall(call, EarlyCallBudget(scopes.get()[-1], list, None))
 
     async def make() -> None:

@@ -61,7 +61,7 @@ class _FilePlace:
         return path
 
     def open(self, flags: int) -> int:
-        """A descriptor of what is there."""
+        """Return a descriptor of what is there."""
         fd = self._folder.open(self.look(), flags | _QUIET)
         try:
             self._check(_true(fd))  # it may have been swapped between the two
@@ -85,7 +85,7 @@ class _FilePlace:
             os.close(folder)
 
     def parent(self) -> tuple[int, str]:
-        """A descriptor of the folder it lies in, and its name there."""
+        """Return a descriptor of the folder it lies in, and its name there."""
         above, name = os.path.split(self.path)
         fd = self._folder.open(above, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -394,7 +394,7 @@ HANDLERS: Final[dict[str, Callable[..., Any]]] = {
 
 
 def handler(kind: str) -> Callable[..., Any]:
-    """The answer to an effect that is not in the table: a host's function, or a refusal."""
+    """Return the answer to an effect that is not in the table: a host's function, or a refusal."""
     if kind.startswith("host::"):
         name = kind[6:]
 

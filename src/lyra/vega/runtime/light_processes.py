@@ -172,7 +172,7 @@ class LightProcesses:
 
     @staticmethod
     def _origin(maker: ScheduledFiber) -> LightOrigin | None:
-        """The origin of light processes that a kernel process starts, until that process performs an effect."""
+        """Return the origin of light processes that a kernel process starts, until that process performs an effect."""
         job = maker.job
         if job is None or job.process.budget.seconds is not None:
             return None  # time limits are the kernel's
@@ -226,7 +226,7 @@ class LightProcesses:
         return True
 
     def _carry(self, pid: str, message: Any) -> bool:
-        """The kernel's way: into the inbox of a process that is not ours to step."""
+        """Return the kernel's way: into the inbox of a process that is not ours to step."""
         kernel = self.kernel
         if self._world.is_agent(pid) or self._labels.pids:
             return False
@@ -335,7 +335,7 @@ class LightProcesses:
             del self.attached[job.process.pid]
 
     def all_wait(self) -> bool:
-        """Whether each light process waits for a message."""
+        """Return whether each light process waits for a message."""
         return all(fiber.state == "waiting" for fiber in self.light.values())
 
     # ------------------------------------------------------------ as guests in the kernel's table
@@ -362,7 +362,7 @@ class LightProcesses:
             self._bring_ended(pid)
 
     def states(self) -> list[str]:
-        """The states in the kernel's words; a process that asks another thread for something waits."""
+        """Return the states in the kernel's words; a process that asks another thread for something waits."""
         alive = ["waiting" if fiber.state == "asks" else fiber.state for fiber in self.light.values()]
         return alive + ["terminated"] * len(self.ended)
 

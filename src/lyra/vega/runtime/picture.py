@@ -204,7 +204,7 @@ class Picture:
     # ------------------------------------------------------------ what there is to see
 
     def rows(self, limit: int) -> tuple[list[PictureRow], int]:
-        """The busiest processes in the order in which they began, and how many more there are."""
+        """Return the busiest processes in the order in which they began, and how many more there are."""
         if self._last is None:
             chosen = self._busiest(limit)
             count = len(self._seen)

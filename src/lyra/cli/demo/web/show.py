@@ -172,7 +172,7 @@ class Office:
                 await asyncio.sleep(_BRISK_S if self.round < self._brisk_until else _QUIET_S)
 
     def take_number(self) -> int:
-        """The number of the next round."""
+        """Return the number of the next round."""
         self.round += 1
         return self.round - 1
 

@@ -116,7 +116,7 @@ class IncomingHooks:
 
 
 def _read(body: bytes) -> Any:
-    """The body as JSON where it is that, else as text."""
+    """Return the body as JSON where it is that, else as text."""
     try:
         return msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -131,7 +131,7 @@ class PushConfigs:
         return target
 
     def _id_of(self, config: Any) -> str:
-        """An id that follows from what is posted where, and tells nothing of the secrets."""
+        """Return an id that follows from what is posted where, and tells nothing of the secrets."""
         facts = [config.url, config.token, config.authentication.scheme, config.authentication.credentials]
         return hmac.new(self._deliveries.key, msgspec.json.encode(facts), hashlib.sha256).hexdigest()[:16]
 
@@ -187,7 +187,7 @@ class PushConfigs:
 
 
 def _body(live: LiveTask, version: str) -> dict[str, Any]:
-    """The task as a receiver of that version reads it."""
+    """Return the task as a receiver of that version reads it."""
     if version == PROTOCOL:
         return to_json(messages().StreamResponse(task=live.view()))
     data: dict[str, Any] = (

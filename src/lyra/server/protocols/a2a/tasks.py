@@ -91,7 +91,7 @@ class A2aTasks:
         return live
 
     def agent(self, name: str) -> AgentDeclaration:
-        """The agent of a task; ConfigError where the server has none of that name any more."""
+        """Return the agent of a task; ConfigError where the server has none of that name any more."""
         try:
             declaration: AgentDeclaration = self.directory.declaration(name)
         except HttpRefusal as refusal:
@@ -140,7 +140,8 @@ class A2aTasks:
     # ------------------------------------------------------------------ for clients
 
     async def get(self, task_id: str, agent: str, caller: Caller) -> LiveTask:
-        """A task of the caller's with that agent; RpcError where there is none, also where it is another user's."""
+        """Return a task of the caller's with that agent; RpcError where there is none, also where it is another
+        user's."""
         expected = self._expected.get(task_id)
         if expected is not None:
             await asyncio.wait((expected,), timeout=_RESTORE_S)
@@ -150,14 +151,14 @@ class A2aTasks:
         return live
 
     async def list_for(self, agent: str, caller: Caller) -> list[LiveTask]:
-        """The tasks of the caller with that agent, the one that changed last first."""
+        """Return the tasks of the caller with that agent, the one that changed last first."""
         if self._expected:
             await asyncio.wait(list(self._expected.values()), timeout=_RESTORE_S)
         own = [live for live in self._live.values() if live.record.agent == agent and caller.owns(live.owner)]
         return sorted(own, key=lambda live: (live.changed_at, live.record.id), reverse=True)
 
     async def begin(self, agent: str, caller: Caller, message: Any) -> LiveTask:
-        """A new task for a message, or the one that the same message began before."""
+        """Return a new task for a message, or the one that the same message began before."""
         content_of_parts(message.parts)  # what the agent cannot read is refused before there is a task
         _check_ids(message)
         task_id = _task_id(caller, agent, message)
@@ -247,7 +248,7 @@ def _check_room(open_tasks: list[LiveTask], message: Any) -> None:
 
 
 def _newest(tasks: list[LiveTask]) -> list[A2aRecord]:
-    """The records of the newest tasks of a context that the next one is told of, the oldest first."""
+    """Return the records of the newest tasks of a context that the next one is told of, the oldest first."""
     newest: list[A2aRecord] = []
     size_bytes = 0
     for live in sorted(tasks, key=lambda live: live.record.created_at, reverse=True)[:A2A_CONTEXT_TURNS_MAX]:

@@ -195,7 +195,7 @@ class AguiRun:
 
 
 def to_plain_value(value: Any) -> Any:
-    """The value of an agent with an output type as JSON has it."""
+    """Return the value of an agent with an output type as JSON has it."""
     try:
         return msgspec.to_builtins(value, enc_hook=to_plain)
     except (TypeError, ValueError):
@@ -307,8 +307,8 @@ class EventTranslator:
     # ------------------------------------------------------------------ tools
 
     def _draft(self, event: CallDraft) -> list[Any]:
-        """A call as the model writes it. The answer may begin anew; what was told of it then stands until the snapshot
-        at the end of the run, and a call under the same id is told whole."""
+        """Return a call as the model writes it. The answer may begin anew; what was told of it then stands until the
+        snapshot at the end of the run, and a call under the same id is told whole."""
         if not event.id:
             return self._close_drafts()
         types, events = self._types, []

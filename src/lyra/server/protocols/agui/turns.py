@@ -79,7 +79,7 @@ class AguiTurn:
     # ------------------------------------------------------------------ the run's side
 
     async def next(self, patience_s: float) -> AgentEvent | None:
-        """The next event; None when none has come within that time, or the turn has ended."""
+        """Return the next event; None when none has come within that time, or the turn has ended."""
         if not self._events and not self.ended:
             self._waker.clear()
             try:
@@ -175,7 +175,7 @@ async def _pass_on(turn: AguiTurn, answer: Stream[Any, Any]) -> None:
 
 
 def take_up_turn(kernel: Kernel, process: AgentProcess[Any]) -> AguiTurn | None:
-    """The turn that a process is in, where no run of this server has begun it; None if it is in none."""
+    """Return the turn that a process is in, where no run of this server has begun it; None if it is in none."""
     current = process.current
     if current is None:
         return None

@@ -73,11 +73,11 @@ class PureTier:
         return Pure(self, function)
 
     def pauses(self, function: int) -> bool:
-        """Whether a call of a function from outside is made to its generator: it loops, and others may wait."""
+        """Return whether a call of a function from outside is made to its generator: it loops, and others may wait."""
         return bool(self._contended is not None and self.trees[function][4])
 
     def make(self, row: Row) -> Callable[..., Any] | None:
-        """The function for one row of kinds."""
+        """Return the function for one row of kinds."""
         from lyra.vega.machine.pure.generate import namespace, python_of
         from lyra.vega.machine.pure.kinds import outer_name, row_name
 
@@ -190,7 +190,7 @@ class Pure:
         tier.pures.append(self)
 
     def __call__(self, arguments: list[Any]) -> Any:
-        """The value, or MISS."""
+        """Return the value, or MISS."""
         if self._skip:
             self._skip -= 1
             return MISS
@@ -305,7 +305,7 @@ class Watch:
             threading.Thread(target=self._look, name="vega watch", daemon=True).start()
 
     def take_restart(self) -> bool:
-        """Whether `STOP` asked for nothing but to begin again, natively."""
+        """Return whether `STOP` asked for nothing but to begin again, natively."""
         if not self._is_restart:
             return False
         self._is_restart = self._tier.names["STOP"] = self._tier.names["PAUSE"] = False

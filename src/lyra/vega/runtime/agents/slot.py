@@ -29,7 +29,7 @@ class AgentStream(Protocol):
     slot: AgentSlot
 
     def is_read_by(self, process: KernelProcess) -> bool:
-        """Whether this process reads the stream and holds a turn of the agent for it."""
+        """Return whether this process reads the stream and holds a turn of the agent for it."""
 
 
 class AgentTurn:
@@ -107,7 +107,7 @@ class AgentSlot:
             await waiter
 
     async def conversation(self) -> KernelProcess:
-        """The process that remembers, of an agent that does."""
+        """Return the process that remembers, of an agent that does."""
         await self.ready()
         assert self.session is not None
         return self.session
@@ -217,5 +217,6 @@ class _Clock:
             self._left = self._task.uncancel()
 
     def has_ended(self, cut: asyncio.CancelledError) -> bool:
-        """Whether the time limit cut the work off, now or before the restart, and not a cancellation from outside."""
+        """Return whether the time limit cut the work off, now or before the restart, and not a cancellation from
+        outside."""
         return self._left <= self._before if self._is_up else cut.args == (OUT_OF_TIME,)

@@ -125,7 +125,7 @@ class OpenStream:
             job.world.picture.note_model_call(self.session.pid, self.slot)
 
     def is_read_by(self, process: KernelProcess) -> bool:
-        """Whether this process reads the stream and holds a turn of the agent for it."""
+        """Return whether this process reads the stream and holds a turn of the agent for it."""
         return self._reader is process and self._room is not None
 
     def give(self, piece: str) -> None:
@@ -137,8 +137,8 @@ class OpenStream:
         self._shown = ["".join(self._shown)[:length]]
 
     async def read(self, _stream_id: str, passed: int) -> str | dict[str, int] | None:
-        """The next piece behind what was passed; None at the end. Where the answer begins anew, and the program has a
-        part that does not hold any more: `{"restart": characters that do}`."""
+        """Return the next piece behind what was passed; None at the end. Where the answer begins anew, and the program
+        has a part that does not hold any more: `{"restart": characters that do}`."""
         if self.pending is None:
             if self.session is None:
                 self.session = await self.slot.conversation()
@@ -237,7 +237,7 @@ async def _begins_anew(job: VegaJob, stream: Stream) -> LyraError:
 
 
 async def _read(job: VegaJob, stream: Stream) -> str | dict[str, int] | None:
-    """The next piece, as `OpenStream.read` gives it."""
+    """Return the next piece, as `OpenStream.read` gives it."""
     pieces = job.state.mocked.get(stream.id)
     if pieces:
         return pieces.pop()
