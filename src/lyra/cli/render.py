@@ -68,12 +68,12 @@ def moment(time: float) -> str:
 
 
 def note(text: str) -> None:
-    """A sentence beside the result, on stderr."""
+    """Print a sentence beside the result, on stderr."""
     click.echo(printable(text), err=True)
 
 
 def colour_state() -> str:
-    """Whether results are coloured here, and why not."""
+    """Tell whether results are coloured here, and why not."""
     if os.environ.get("NO_COLOR"):
         return "off: NO_COLOR is set"
     if not sys.stdout.isatty():

@@ -103,11 +103,11 @@ class PerformedOutside(Protocol):
         ...
 
     def on_asked(self, interrupt_id: str, *args: Any, idempotency_key: str) -> None:
-        """A person is asked what became of it."""
+        """Note that a person is asked what became of it."""
         ...
 
     def on_settled(self, is_durable: bool, /, *args: Any, idempotency_key: str) -> None:
-        """The call is over: its value or its error is durable, or it was given up."""
+        """Note that the call is over: its value or its error is durable, or it was given up."""
         ...
 
 
@@ -350,7 +350,7 @@ _UNKNOWN: Final = object()  # a function does not tell what it returns
 
 
 def _signature(run: Any) -> tuple[bool, Any]:
-    """Whether the function takes an `idempotency_key`, and the type of its result, where that can be found out."""
+    """Tell whether the function takes an `idempotency_key`, and the type of its result, where that can be found out."""
     import inspect
 
     try:

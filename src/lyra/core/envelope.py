@@ -296,7 +296,7 @@ class Envelope(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         return None
 
     def check_bounds(self) -> BoundsResult:
-        """Whether the work may continue; bounds are checked in the order iteration, model calls, hops, tokens."""
+        """Tell whether the work may continue; bounds are checked in the order iteration, model calls, hops, tokens."""
         reason = self.terminal_reason if self.terminated else self.find_reached_bound()
         return BoundsResult(
             can_continue=reason is None and not self.terminated and not self.interrupt_pending,
@@ -322,7 +322,7 @@ class Envelope(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
     # ------------------------------------------------------------ records of stages
     def start_stage(self, stage: str, *, now: float, agent: str | None = None) -> StageRecord:
-        """An agent starts on a stage: one hop, one record."""
+        """Note that an agent starts on a stage: one hop, one record."""
         order = self.stage_order.index(stage) + 1 if stage in self.stage_order else 0
         record = StageRecord(agent=agent or stage, stage_order=order, started_at=now)
         self.processing_history = [*self.processing_history, record]
@@ -342,7 +342,7 @@ class Envelope(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         duration_ms: int = 0,
         names: Iterable[str] = (),
     ) -> None:
-        """The stage went well; its output is kept under its name and its agent's, or under `names`. It took
+        """Note that the stage went well; its output is kept under its name and its agent's, or under `names`. It took
         `duration_ms`, or where that is 0, the time since its start."""
         self._end_stage(agent or stage, StageStatus.SUCCESS, now, llm_calls=llm_calls, duration_ms=duration_ms)
         self.active_stages = _without(self.active_stages, stage)
@@ -360,8 +360,8 @@ class Envelope(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         llm_calls: int = 0,
         duration_ms: int = 0,
     ) -> None:
-        """The stage went wrong; the work itself continues or ends as the orchestrator decides. It took `duration_ms`,
-        or where that is 0, the time since its start."""
+        """Note that the stage went wrong; the work itself continues or ends as the orchestrator decides. It took
+        `duration_ms`, or where that is 0, the time since its start."""
         self._end_stage(
             agent or stage, StageStatus.ERROR, now, llm_calls=llm_calls, duration_ms=duration_ms, error=error
         )

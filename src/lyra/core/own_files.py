@@ -104,7 +104,7 @@ def _file_named(value: str) -> list[str]:
 
 @lru_cache(maxsize=1)
 def _installation() -> tuple[str, ...]:
-    """The folders from which the next start of Lyra takes its code, unless they belong to the system."""
+    """Return the folders from which the next start of Lyra takes its code, unless they belong to the system."""
     import site
 
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))

@@ -112,7 +112,7 @@ _NAME: Final = _LETTERS | frozenset("0123456789_-")
 
 
 def check_tool_name(name: Any) -> str:
-    """A letter or `_`, then letters, digits, `_` and `-`: what every model provider accepts."""
+    """Check that a name is a letter or `_`, then letters, digits, `_` and `-`: what every model provider accepts."""
     text = short_text(name, "a tool's name", most=NAME_LENGTH_MAX)
     if not text or text[0] not in _LETTERS | {"_"} or not _NAME.issuperset(text):
         raise ConfigError(

@@ -421,7 +421,7 @@ class DormantProcesses:
         )
 
     def became_known(self, program: str) -> None:
-        """A program has a name for the first time: what waited for it continues."""
+        """Continue what waited for a program that has a name for the first time."""
         self.supervisors.on_registered(program)
         if self.resume is not None:
             for process, state in self._by_program.pop(program, ()):

@@ -183,7 +183,7 @@ class WorkerApi:
         return self._orchestrator.renew_lease(pid, worker, lease_s)
 
     def release_lease(self, pid: str, worker: str) -> int:
-        """A worker gives back the runs that it has not begun; gives how many."""
+        """Take back the runs that a worker has not begun; gives how many."""
         return self._orchestrator.release_lease(pid, worker)
 
     def store_envelope(self, pid: str, envelope: Any) -> Envelope:

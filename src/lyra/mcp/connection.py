@@ -379,7 +379,7 @@ class Connection:
         self.withheld = {name: tool for name, tool in listing.offered.items() if name in changed}
 
     def accept(self) -> None:
-        """A person agreed to the new descriptions of the withheld tools."""
+        """Accept the new descriptions of the withheld tools: a person agreed to them."""
         pins = {name: tool.pin for name, tool in self.withheld.items()}
         self._shared.approvals.accept(self._fingerprint, pins, self.names())
         self.offered, self.withheld = {**self.offered, **self.withheld}, {}

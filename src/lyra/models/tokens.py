@@ -155,7 +155,7 @@ class Estimator:
         return estimated + learned.missed
 
     def learn(self, model: str, request: Request, usage: TokenUsage) -> None:
-        """The provider counted `usage` for this request."""
+        """Learn that the provider counted `usage` for this request."""
         tokens = usage.total_input
         if tokens <= 0 or not request.messages:
             return
@@ -286,8 +286,8 @@ class ConversationTokens:
         usage: TokenUsage,
         later: Callable[[Callable[[], None]], None] | None = None,
     ) -> None:
-        """The provider counted `usage` for this request. `later` receives the update of the
-        shared estimator, to be run when other processes may see it."""
+        """Learn that the provider counted `usage` for this request. `later` receives the update of the shared
+        estimator, to be run when other processes may see it."""
         tokens = usage.total_input
         if tokens <= 0 or not request.messages:
             return

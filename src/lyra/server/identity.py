@@ -127,7 +127,7 @@ class TokenTable:
     __slots__ = ("_holders", "warnings")
 
     def __init__(self, users: Mapping[str, str | TokenHolder]) -> None:
-        """The user of each token ("" for one that is not bound), or its holder."""
+        """Take the user of each token ("" for one that is not bound), or its holder."""
         if not users:
             raise ConfigError("no token: the server would refuse every request")
         for token in users:

@@ -113,7 +113,7 @@ def _sqlite() -> Finding:
 
 
 def _config(config: Config) -> Finding:
-    """A mistake in the file of a folder without trust stops no command, and is none the less one."""
+    """Check the configuration. A mistake in a folder without trust stops no command, and is none the less one."""
     if config.mistakes:
         return Finding("config", "problem", "; ".join(config.mistakes), _CORRECT_IT)
     files = ", ".join(path for _, path in config.files) or "no file: defaults, variables and flags only"

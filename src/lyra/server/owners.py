@@ -44,7 +44,7 @@ class OwnedPid:
     @staticmethod
     @lru_cache(maxsize=10_000)  # each listing asks for those of all processes
     def read(pid: str) -> OwnedPid | None:
-        """The parts of a pid that `make_owned_pid` gave; None for any other."""
+        """Return the parts of a pid that `make_owned_pid` gave; None for any other."""
         match = _OWNED.match(pid)
         if match is None or match["kind"] not in KINDS:
             return None

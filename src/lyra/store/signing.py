@@ -171,7 +171,7 @@ class SigningStore(SqlStore):
         return [(seq, count, data, crc32(signature, crc), signature)]
 
     def _wrote(self, last_seq: int) -> None:
-        """The append is in the store."""
+        """Note that the append is in the store."""
         writer = self._next_writer
         if writer is not None:
             self._writer, self._next_writer = writer, None

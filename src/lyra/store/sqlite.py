@@ -346,7 +346,7 @@ class SqliteStore(SigningStore):
             self._roll_back()
 
     def _check_place(self) -> None:
-        """Whether the open file is still the one at `path`.
+        """Check that the open file is still the one at `path`.
 
         SQLite continues writing into a file that was deleted or replaced, and those rows are lost. The check costs too
         much for each append; the kernel's lease renewals make it every few seconds.
@@ -414,8 +414,7 @@ class SqliteStore(SigningStore):
         return StoreError(f"{self.location} cannot hold this value: {error}")
 
     def _read_only(self, error: _SqliteError) -> StoreError:
-        """A header that says "read only" in a writable file is damage; otherwise the file's permissions are the
-        cause."""
+        """Return the error of a read-only file: damage if a writable file's header says so, else its permissions."""
         if self._open_mode != "rw":
             return self._not_writable()
         if _read_extended_code(error) == sqlite3.SQLITE_READONLY and _has_access(self.path, os.W_OK):

@@ -180,7 +180,7 @@ def standing_of(store: Store | SigningStore, *, make_key: bool = False) -> Store
 
 
 def _compare_with_record(store: SigningStore, signer: Signer) -> tuple[bool, bool]:
-    """Whether this place is known to have this store, and whether it is known to have another one. A file in which
+    """Tell whether this place is known to have this store, and whether it is known to have another one. A file in which
     nothing is written is a new one: the one that was here was deleted."""
     own, unknown = {store.file_id()}, {None}
     known = read_store_ids(store.location, signer.key_id)

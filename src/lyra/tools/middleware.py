@@ -47,7 +47,8 @@ def logging(
     arguments: bool = False,
     clock: Clock = _CLOCK,
 ) -> Middleware:
-    """A line for each call: its name, how it ended, how long it took. Arguments only when asked for, and redacted."""
+    """Log a line for each call: its name, how it ended, how long it took. Arguments only when asked for, and
+    redacted."""
     log = std.getLogger(logger) if isinstance(logger, str) else logger
 
     @pure
@@ -75,7 +76,7 @@ def _render_arguments(arguments: dict[str, Any]) -> str:
 
 
 def timeout(seconds: float) -> Middleware:
-    """A call that takes longer is cancelled and fails with the code `timeout`. A function in a thread runs on."""
+    """Cancel a call that takes longer; it fails with the code `timeout`. A function in a thread runs on."""
     limit_s = real(seconds, "seconds", above=0.0)
 
     async def mw(call: ToolCall, inner: Next) -> Any:
@@ -158,7 +159,8 @@ def _encode_plain(value: Any) -> bytes | None:
 
 
 def truncate(chars: int = 20_000) -> Middleware:
-    """A text that is longer loses its middle, and says so. Other data is measured, and if need be shown, as JSON."""
+    """Cut the middle out of a text that is longer, which says so. Other data is measured, and if need be shown, as
+    JSON."""
     most = check_integer(chars, "chars", least=2)
 
     @pure

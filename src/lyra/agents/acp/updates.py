@@ -77,7 +77,7 @@ def diff_of(tool: str, arguments: Mapping[str, Any], folder: str) -> list[Any]:
 
 
 def render_start(line: ToolStartLine, folder: str) -> schema.ToolCallStart:
-    """A tool call has begun."""
+    """Return the update that says that a tool call has begun."""
     tool, arguments = line["name"], line["arguments"]
     return helpers.start_tool_call(
         line["id"],
@@ -91,7 +91,8 @@ def render_start(line: ToolStartLine, folder: str) -> schema.ToolCallStart:
 
 
 def render_end(line: ToolEndLine, *, keep_diff: bool) -> schema.ToolCallProgress:
-    """A tool call has ended; with `keep_diff` its content stays the diff that was shown."""
+    """Return the update that says that a tool call has ended; with `keep_diff` its content stays the diff that was
+    shown."""
     content = None if keep_diff and not line["is_error"] else _output(line["output"])
     return helpers.update_tool_call(line["id"], status="failed" if line["is_error"] else "completed", content=content)
 

@@ -133,7 +133,7 @@ class _Look:
             await ended.wait()
 
     def record_variables(self, key: Any) -> None:
-        """The answers of one line of the program end here: keep its variables as they are."""
+        """Keep the variables of the program as they are where the answers of one line of it end."""
         branch = str(key).rpartition("/")[0]
         if branch not in self.stacks:
             self.stacks[branch] = [_frame_of(frame, branch) for frame in _program_frames(sys._getframe(2))]

@@ -121,14 +121,16 @@ class Headless:
                 await self.process.stop()
 
     async def _begin_hooks(self, hooks: SessionHooks, stack: contextlib.AsyncExitStack) -> None:
-        """A run of its own is a session from here to its end; the program that names a session says when it begins."""
+        """Begin the session of a run of its own, which lasts to the end of the run; the program that names a session
+        says when it begins."""
         if self.options.attended:  # without a person a question is cancelled at once
             stack.callback(hooks.listen())
         if not self.options.session:
             await hooks.start("new", model=str(self.agent.model))
 
     def _stop_unfinished(self) -> None:
-        """A turn that an earlier run was in is not continued: the person who comes back says what comes next."""
+        """Stop a turn that an earlier run was in, instead of continuing it: the person who comes back says what comes
+        next."""
         if not self.options.session or self.session_id not in self.kernel.processes:
             return
         from lyra.agents.turn.unfinished import find_unfinished_turn, withdraw, withdraw_order
@@ -447,7 +449,8 @@ class SessionHooks:
         self._idle: asyncio.TimerHandle | None = None
 
     async def start(self, source: str, *, model: str) -> None:
-        """A session begins (`new`), continues after a restart (`resume`), or has an empty conversation (`clear`)."""
+        """Tell the hooks that a session begins (`new`), continues after a restart (`resume`), or has an empty
+        conversation (`clear`)."""
         outcome = await self._run("SessionStart", {"source": source, "model": model})
         if outcome is not None and outcome.context:
             self._context.append(f"[added by a hook]\n{outcome.context}")
@@ -455,7 +458,7 @@ class SessionHooks:
                 self._kernel.taint.mark(self.session_id, "hook for SessionStart")
 
     async def end(self, reason: str) -> None:
-        """The session ends: `exit`, `error`, `cancelled` or `clear`."""
+        """Tell the hooks that the session ends: `exit`, `error`, `cancelled` or `clear`."""
         self.work()
         try:
             async with asyncio.timeout(_END_S):
@@ -469,12 +472,12 @@ class SessionHooks:
         self._kernel.tasks.start(self._run("Notification", fields), name="hook for Notification")
 
     def wait(self) -> None:
-        """A turn is over: notify hooks if no message comes for a minute."""
+        """Note that a turn is over: notify hooks if no message comes for a minute."""
         self.work()
         self._idle = self._kernel.loop.call_later(_IDLE_S, self.notify, "idle", _IDLE)
 
     def work(self) -> None:
-        """A turn begins, or there will be none: the user is not waited for."""
+        """Stop waiting for the user: a turn begins, or there will be none."""
         if self._idle is not None:
             self._idle.cancel()
             self._idle = None

@@ -106,7 +106,7 @@ class ExpressionEvaluator(ABC):
         return values
 
     def wait_for_value(self, value: Any) -> Waits:
-        """The value itself, after waiting for the answers that it needs."""
+        """Return the value itself, after waiting for the answers that it needs."""
         while waiting := [call for call in calls_of(value) if not call.is_answered]:
             yield tuple(waiting)
         if not isinstance(value, PendingValue):
@@ -117,7 +117,7 @@ class ExpressionEvaluator(ABC):
         return answer
 
     def wait_for_plain(self, value: Any) -> Waits:
-        """The value with all its parts known, fit to compute with."""
+        """Return the value with all its parts known, fit to compute with."""
         yield from self.wait_for_value(value)
         known = resolve(value)
         if not is_data(known):
@@ -146,7 +146,8 @@ class ExpressionEvaluator(ABC):
         return bool((yield from self.wait_for_plain(known)))
 
     def apply(self, work: Any, *operands: Any, sure: type | None = None) -> Waits:
-        """The result for operands. `sure`: it cannot fail and has this type, so that it can be a pending value."""
+        """Return the result for operands. `sure`: it cannot fail and has this type, so that it can be a pending
+        value."""
         waiting = tuple(dict.fromkeys(call for value in operands for call in calls_of(value) if not call.is_answered))
         if waiting and sure is not None:
             return PendingValue(waiting, sure, lambda: work(*map(resolve, operands)))
@@ -334,7 +335,7 @@ class ExpressionEvaluator(ABC):
         return (yield from self._function(work, given))
 
     def _evaluate_arguments(self, node: ast.Call, *, drains: bool) -> Waits:
-        """The arguments of a call. `drains`: it reads a generator whole, so that a list does as well."""
+        """Return the arguments of a call. `drains`: it reads a generator whole, so that a list does as well."""
         if drains and len(node.args) == 1 and isinstance(node.args[0], ast.GeneratorExp):
             generator = node.args[0]
             if any(hasattr(part, SITE) for part in ast.walk(generator)):

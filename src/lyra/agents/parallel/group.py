@@ -282,7 +282,7 @@ class CallGroup:
     # ------------------------------------------------------------ loops
 
     def loop(self, number: int, work: Any, /, *args: Any, **keywords: Any) -> ObservedLoop:
-        """The program begins a loop over `work`, or over what `enumerate` or `zip` make of the arguments."""
+        """Begin a loop of the program over `work`, or over what `enumerate` or `zip` make of the arguments."""
         foreseen = self._foreseen.get(number)
         loop = ObservedLoop(self, work, args, keywords, foreseen.popleft() if foreseen else None)
         self._loops[number] = loop

@@ -38,7 +38,7 @@ class CallIssuer(Protocol):
         """Make a call early; raises StopLookahead if it has to wait for its turn."""
 
     def enter_loop(self, loop: int) -> ExpectedItems:
-        """A loop begins."""
+        """Enter a loop that begins."""
 
     def read_left_items(
         self, loop: int, own: Callable[[str], OwnContainer | None]

@@ -95,7 +95,7 @@ class AgentProcess(Handle[Out_co], Generic[Out_co]):
         only: Sequence[str] | None = None,
         wait_for_person: bool = False,
     ) -> Coroutine[Any, Any, Out_co]:
-        """The answer: text (a Reply), or the Agent's `output` type. Raises an error if the agent fails.
+        """Return the answer: text (a Reply), or the Agent's `output` type. Raises an error if the agent fails.
 
         `only` are permission rules, such as `Read` or `Bash(git diff *)`: for this message, a call that none of them
         matches is denied. They allow nothing that is not allowed without them.

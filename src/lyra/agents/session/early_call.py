@@ -180,7 +180,7 @@ class EarlyCall:
             _publish(kernel, "call.ahead", pid)
 
     def enter(self) -> None:
-        """A process begins a turn of its conversation for this call."""
+        """Note that a process begins a turn of its conversation for this call."""
         self._turns += 1
 
     def leave(self) -> None:
@@ -195,7 +195,8 @@ class EarlyCall:
     # ------------------------------------------------------------ its turn, and its end
 
     def take_turn(self) -> bool:
-        """The program has come to the call. False if the line-by-line run would differ: it has to be made again."""
+        """Note that the program has come to the call. False if the line-by-line run would differ: it has to be made
+        again."""
         self.is_due = True
         stands = all(scope.is_allowed() for scope in self._scopes) and self._learn()
         if stands:
@@ -206,7 +207,7 @@ class EarlyCall:
         return stands
 
     def settle(self, *, failed: bool) -> None:
-        """The call has ended: it will ask no more model."""
+        """Note that the call has ended: it will ask no more model."""
         self.has_failed = failed
         self.has_asked = self._is_settled = True
         for scope in self._scopes:
@@ -225,7 +226,7 @@ class EarlyCall:
                     await waiter
 
     def close(self, *, taken: bool) -> None:
-        """The program has taken the result, or the call was given up and its cost is speculative."""
+        """Close a call whose result the program has taken, or that was given up and its cost is speculative."""
         if self.is_over:
             return
         self.is_due = self.is_over = True

@@ -159,7 +159,7 @@ class AgentModels:
         return self.tokens.estimate(model, request)
 
     async def close(self) -> None:
-        """The kernel has closed. A client that was handed in belongs to its owner."""
+        """Close the clients that the kernel opened. A client that was handed in belongs to its owner."""
         if self._kernel.parts.get("models") is not self.client:
             await self.client.close()
         self.keys.forget()

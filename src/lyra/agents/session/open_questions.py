@@ -300,7 +300,7 @@ class OpenQuestions:
         self.pending.clear()
 
     def close(self) -> None:
-        """The kernel has closed: tell the callers that are left."""
+        """Tell the callers that are left that the kernel has closed."""
         for pending in list(self.pending.values()):
             pending.fail(self.kernel.failure or self.make_closed_error(pending))
         self.pending.clear()
@@ -330,7 +330,8 @@ class Doubts:
         kernel.interrupts.on_doubt.append(self._arisen)
 
     def _arisen(self, interrupt: Interrupt) -> None:
-        """A process stands still until a person says what became of an effect; so do those that wait for it."""
+        """Note a doubt: a process stands still until a person says what became of an effect; so do those that wait for
+        it."""
         process = self._kernel.processes.get(self._kernel.interrupts.asker(interrupt))
         while process is not None:
             self._by_pid[process.known_as] = interrupt
@@ -349,11 +350,11 @@ class Doubts:
             self._limit(pending, interrupt)
 
     def forget(self, pid: str) -> None:
-        """A process has ended."""
+        """Forget a process that has ended."""
         self._by_pid.pop(pid, None)
 
     def _read(self) -> None:
-        """The doubts of earlier lives, whose questions are still open."""
+        """Read the doubts of earlier lives, whose questions are still open."""
         self._has_read = True
         for interrupt in self._kernel.interrupts._all(None):
             if interrupt.kind == "in_doubt" and interrupt.status == "pending":

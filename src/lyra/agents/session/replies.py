@@ -116,12 +116,12 @@ class Sink:
             await self._room
 
     def begin(self) -> None:
-        """A try begins: text that broken tries have shown is not shown again."""
+        """Begin a try: text that broken tries have shown is not shown again."""
         self._text.begin()
         self._thought.begin()
 
     def settle(self) -> tuple[int, ...]:
-        """The answer is whole: if a broken try has shown more, the reader is told to start over.
+        """Note that the answer is whole: if a broken try has shown more, the reader is told to start over.
 
         Gives the lengths of the answer's pieces.
         """
@@ -307,7 +307,7 @@ class Pending(Generic[Out_co]):
             self._timer = clock.call_at(due_s, expire)
 
     def _mark_reader(self) -> None:
-        """A piece of the answer goes to the process that reads it."""
+        """Mark the process that reads a piece of the answer."""
         self._questions.mark_reader(self)
 
     def _end(self, error: BaseException | None = None) -> None:
@@ -479,12 +479,12 @@ class StreamDedup:
         self._position = 0  # how much of `_seen` the new try has said
 
     def begin(self) -> None:
-        """A new try of the same answer begins."""
+        """Begin a new try of the same answer."""
         self._seen = self.text
         self._position = 0
 
     def clear(self) -> None:
-        """The answer is whole; the next one is another."""
+        """Forget an answer that is whole; the next one is another."""
         self._pieces = []
         self._seen = ""
 

@@ -257,7 +257,7 @@ class AgentSession:
             self.marks.mark(self.pid, by)
 
     def begin(self, now: float, *, replayed: bool, request_id: str = "") -> None:
-        """A run begins with the next message."""
+        """Begin a run with the next message."""
         self.replayed = replayed
         self.request_id = request_id
         self.limits = ()

@@ -143,8 +143,8 @@ class AgentRuntime:
         return bool(waiting)
 
     async def lacks(self, process: Process, error: LyraError) -> None:
-        """A model cannot be asked from this machine. Where the run should wait for a machine that can (`unfit`), the
-        process is suspended: the error is neither raised nor journaled."""
+        """Report that a model cannot be asked from this machine. Where the run should wait for a machine that can
+        (`unfit`), the process is suspended: the error is neither raised nor journaled."""
         if self.unfit is not None:
             self.unfit(error)
             await suspend(process, [])
@@ -315,7 +315,7 @@ class NoticeSource(Protocol):
         ...
 
     def on_taken(self, keys: Iterable[str]) -> None:
-        """The process has taken these; on a replay it takes them again, which must change nothing."""
+        """Note that the process has taken these; on a replay it takes them again, which must change nothing."""
         ...
 
 

@@ -88,7 +88,7 @@ TurnEnded = Callable[[Turn, str, int, BaseException | None], None]
 
 
 async def serve(ctx: Context, agent: AgentDeclaration, turn_ended: TurnEnded | None = None) -> None:
-    """The program of an agent process: one conversation, message by message.
+    """Run the program of an agent process: one conversation, message by message.
 
     `turn_ended` is called with each turn that is over, the id of its request, the number of messages before it, and
     why there is no answer (None where there is one), right before the journal has the turn's end. After a crash in
@@ -214,8 +214,8 @@ async def _compact(turn: Turn, request_id: str, focus: str) -> None:
 async def once(
     ctx: Context, agent: AgentDeclaration, content: Any, *, sink: Sink | None = None, history: Iterable[Message] = ()
 ) -> str:
-    """The program of an agent that does one task: its result is the text of the answer, its error why there is none.
-    The `sink` is told the answer as it comes; `history` is the conversation before the task."""
+    """Run the program of an agent that does one task: its result is the text of the answer, its error why there is
+    none. The `sink` is told the answer as it comes; `history` is the conversation before the task."""
     process = ctx.own_process
     runtime = runtime_of(process.core.face)
     began_at = runtime.kernel.clock.now()

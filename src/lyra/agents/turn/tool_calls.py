@@ -152,7 +152,7 @@ def _branch(key: str) -> int:
 
 
 def _nothing() -> None:
-    """The row is all: there is nothing to do."""
+    """Do nothing: the row is all."""
 
 
 async def _run(turn: Turn, call: ToolCall) -> ToolResult:

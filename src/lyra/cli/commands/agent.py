@@ -341,7 +341,8 @@ def _names_servers(invocation: Invocation) -> bool:
 
 @contextmanager
 def ending_signals() -> Iterator[list[int]]:
-    """The first signal cancels this task and is added to the list; the next one ends the process at once.
+    """Watch for signals in the block: the first one cancels this task and is added to the list; the next one ends the
+    process at once.
 
     So does an alarm where the end takes too long: nothing that was started may keep a run that was told to stop.
     """

@@ -130,7 +130,8 @@ def _with_origins(settings: Config) -> dict[str, dict[str, Any]]:
 
 
 def _cheap_prices(settings: Config) -> list[str]:
-    """A project's price below the published one is not used; that is known only here, where prices are looked up."""
+    """Name the prices of a project that are below the published ones, and so not used; that is known only here, where
+    prices are looked up."""
     if not settings.project_prices:
         return []
     from lyra.models.pricing import Price, price_of

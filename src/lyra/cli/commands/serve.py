@@ -86,7 +86,8 @@ def serve(
 
 
 def _tell(invocation: Invocation, text: str, level: int = logging.INFO) -> None:
-    """A sentence for the person who starts the server; where logs are JSON, a record of the log like all others."""
+    """Print a sentence for the person who starts the server; where logs are JSON, a record of the log like all
+    others."""
     if invocation.config.log.format == "json":
         _log.log(level, "%s", text)
     else:

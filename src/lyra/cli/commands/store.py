@@ -289,7 +289,7 @@ def _write_rows(rows: Iterable[Record], marks: dict[str, str]) -> None:
 
 
 def must_be_a_kind(kind: str) -> None:
-    """A misspelt kind has no rows; that must not look like an empty journal."""
+    """Refuse a misspelt kind: it has no rows, and that must not look like an empty journal."""
     from lyra.core.checking.check import did_you_mean
     from lyra.core.event import KINDS
 

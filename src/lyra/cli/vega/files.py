@@ -135,7 +135,7 @@ def say_problem(problem: Diagnostic) -> None:
 
 
 def say_error(error: VegaError, line_of: Callable[[str, int], str]) -> None:
-    """An error that a program did not catch, with the source line it happened in and who called whom."""
+    """Print an error that a program did not catch, with the source line it happened in and who called whom."""
     facts = error.fields
     head = f"error[{error.shown_code}]:"
     lines = [f"{head} {facts['text']}"]

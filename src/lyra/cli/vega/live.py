@@ -133,7 +133,7 @@ class LiveTable:
         self._timer = self._clock.call_at(self._clock.monotonic() + _FRAME_S, self._frame)
 
     def close(self) -> None:
-        """The last frame stays."""
+        """Stop drawing; the last frame stays."""
         if self._timer is not None:
             self._timer.cancel()
         self._draw()

@@ -335,7 +335,7 @@ def _files(words: Sequence[str]) -> Iterator[Reach]:
 
 
 def _read_ed(words: Sequence[str]) -> Iterator[Reach]:
-    """A file's name that begins with `!` is a command."""
+    """Yield the command in a file's name that begins with `!`."""
     for index, word in enumerate(words[1:], 1):
         if word[:1] == "!":
             yield Reach(index + 1, word[1:])
@@ -427,7 +427,7 @@ def _control(words: Sequence[str]) -> Iterator[Reach]:
 
 
 def _rename(words: Sequence[str]) -> Iterator[Reach]:
-    """The rename of Perl: its first plain word is code."""
+    """Yield the code that the rename of Perl is given: its first plain word."""
     for index, word in enumerate(words[1:], 1):
         if starts_programs(word, "perl"):
             yield Reach(index + 1, code=True)
@@ -446,7 +446,7 @@ def _mix(words: Sequence[str]) -> Iterator[Reach]:
 
 
 def _zip(words: Sequence[str]) -> Iterator[Reach]:
-    """An option of two letters, after others or before its value: `-rTT 'rm x'`, `-TT'rm x'`."""
+    """Yield the command in an option of two letters, after others or before its value: `-rTT 'rm x'`, `-TT'rm x'`."""
     for index, word in enumerate(words[1:], 1):
         before, option, value = word.partition("TT")
         if option and before[:1] == "-" and before[:2] != "--":

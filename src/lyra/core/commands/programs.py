@@ -236,7 +236,7 @@ _STATIC: Final = ("-static", ".static")
 
 @lru_cache(maxsize=1024)
 def program_name(word: str) -> str:
-    """The program's name in the tables: `/usr/bin/python3.11` is python, `ld-linux-x86-64.so.2` is ld.so."""
+    """Return the program's name in the tables: `/usr/bin/python3.11` is python, `ld-linux-x86-64.so.2` is ld.so."""
     name = word.rpartition("/")[2]
     name = _ALIASES.get(name, name)
     if name.endswith(_STATIC):

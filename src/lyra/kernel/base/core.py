@@ -218,7 +218,7 @@ class Core(Generic[P]):
             raise ProcessError("the kernel is closed", hint="open the store again")
 
     def abort(self, error: LyraError) -> None:
-        """The store is lost to this kernel (fenced, damaged, gone): stop at once and tell every waiting caller."""
+        """Stop at once and tell every waiting caller: the store is lost to this kernel (fenced, damaged, gone)."""
         if self.failure is not None or self.stopping:
             return
         self.failure = error
@@ -288,7 +288,7 @@ class Core(Generic[P]):
         await asyncio.shield(self._drained)  # a second caller waits for the same end
 
     def came_to_its_end(self) -> None:
-        """An effect, a dispatch or a message on the bus has ended."""
+        """Note that an effect, a dispatch or a message on the bus has ended."""
         waited_for = self.in_flight - self.in_flight_repeatable if self._repeatable_left else self.in_flight
         if self.draining and waited_for == 0 and self.flight.count <= self._flights_left:
             self.mark_drained()
@@ -419,7 +419,7 @@ class Core(Generic[P]):
         return seq
 
     def setting(self, state: State, kind: str, data: dict[str, Any]) -> None:
-        """A fact that may be made before the kernel is open: then it is written when it opens."""
+        """Write a fact that may be made before the kernel is open: then it is written when it opens."""
         self.raise_if_elsewhere()
         if not self.started:
             self._early_settings.append((state, kind, data))
@@ -430,7 +430,7 @@ class Core(Generic[P]):
             self.fact(state, "", kind, data)
 
     def on_commit(self, batch: list[tuple[int, float, str, str, bytes]]) -> None:
-        """A batch of rows is durable: publish it, and tell the parts that count rows."""
+        """Publish a batch of rows that is durable, and tell the parts that count rows."""
         listeners = self.listeners
         if listeners.watchers or listeners._listeners or listeners._untold:
             listeners.on_commit(batch)

@@ -106,7 +106,7 @@ def resume(waker: AnyProcess | asyncio.Future[Any], error: BaseException | None 
 
 
 def no_wait(value: Any) -> Generator[Any, None, Any]:
-    """The body of an await that waits for nothing."""
+    """Give an await that waits for nothing its body."""
     yield from ()
     return value
 
@@ -190,7 +190,7 @@ class Guests(Protocol[P_co]):
         """Return the state of each, for callers that only count."""
 
     def stop(self) -> None:
-        """The kernel closes: forget them all."""
+        """Forget them all: the kernel closes."""
 
 
 class Table(dict[str, P]):

@@ -300,13 +300,13 @@ class CommBus(Subsystem):
                 self._mark_answer(handler.owner.pid)
 
     def _mark_answer(self, giver: str) -> None:
-        """An answer of a marked process goes past the middleware to the process that asked."""
+        """Mark the process that asked: an answer of a marked process goes to it, past the middleware."""
         self._core.taint.pass_on_to_here(giver, "an answer of")
         for layer in self._middleware:
             self._mark_reader(layer.owner, f"an answer of {giver}")
 
     def _mark(self, reader: Any, message: BusMessage) -> None:
-        """A process that reads a message with text from outside has read such text."""
+        """Mark a process that reads a message with text from outside: it has read such text."""
         if message.trust == _UNTRUSTED:
             self._mark_reader(reader, f"a message of type {message.type}")
 

@@ -40,7 +40,7 @@ class ProgramQuestions:
         self.waiters: dict[str, list[Any]] = {}  # by question id
 
     def keep(self, process: Process, interrupt: Interrupt) -> None:
-        """A process asks, or asked before a restart; the time to live ran on meanwhile."""
+        """Keep a question that a process asks, or asked before a restart; the time to live ran on meanwhile."""
         self.by_id[interrupt.id] = interrupt
         if process.pid != interrupt.pid:
             self._askers[interrupt.id] = process.pid

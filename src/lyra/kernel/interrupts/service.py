@@ -149,7 +149,7 @@ class InterruptService(Subsystem):
         return self._programs.asker(interrupt)
 
     def _find_known_pid(self, pid: str) -> str:
-        """A guarded process is known by its guard's pid, and so are its questions."""
+        """Return the pid by which a process and its questions are known: that of its guard, if it has one."""
         process = self._core.processes.get(_text(pid))
         return pid if process is None else process.known_as
 

@@ -212,7 +212,7 @@ class NewNames:
         )
 
     def _rename(self, value: Any, *, is_signal: bool, depth: int = 0) -> Any:
-        """The value with the pids of the run replaced: those that a kernel gave, and in signals all."""
+        """Return the value with the pids of the run replaced: those that a kernel gave, and in signals all."""
         if isinstance(value, str):
             if "#" in value and is_signal:
                 return self.ref(value)

@@ -128,7 +128,7 @@ class PipelineFeeds:
             self._put(interrupt.pid, "interrupt_raised", _stage_in_doubt(session, interrupt), facts)
 
     def tell_question(self, interrupt: Interrupt) -> None:
-        """The process of a stage, or one below it, asks: the listeners of its pipeline are told."""
+        """Tell the listeners of a pipeline that the process of a stage, or one below it, asks."""
         process = self._core.processes.get(interrupt.pid)
         above = process.parent if process is not None else None
         while above is not None and above.pid not in self._state.sessions:

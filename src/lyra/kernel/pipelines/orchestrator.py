@@ -144,7 +144,7 @@ class Orchestrator(Subsystem):
         self.fact(pid, "pipeline.initialized", row)
 
     def _make_known(self, pid: str, work: Envelope) -> None:
-        """A pid that was not submitted gets an entry of the process table, for as long as its pipeline is known."""
+        """Give a pid that was not submitted an entry of the process table, for as long as its pipeline is known."""
         lifecycle = self._lifecycle
         if lifecycle.came_with_pipeline(pid) and not lifecycle.is_live(pid):
             lifecycle.forget_with_pipeline(pid)  # of a pipeline that ended
@@ -317,7 +317,7 @@ class Orchestrator(Subsystem):
         return self.leases.renew(session, wanted)
 
     def release_lease(self, pid: str, worker: str) -> int:
-        """A worker gives back what it has not begun; the next that asks is given it. Gives how many runs."""
+        """Take back what a worker has not begun; the next that asks is given it. Gives how many runs."""
         require_signal(pid)
         self._core.raise_if_closed()
         return self.leases.release(self._session(pid), sendable_text(worker, "a worker"))
@@ -432,7 +432,8 @@ class Orchestrator(Subsystem):
     # ------------------------------------------------------------------ questions to people
 
     def resume_after_interrupt(self, pid: str, interrupt: Any, response: Any) -> Instruction:
-        """The question a pipeline waits for was answered: continue at the stage the pipeline names for its kind."""
+        """Take the answer to the question that a pipeline waits for: continue at the stage the pipeline names for its
+        kind."""
         require_signal(pid)
         self._core.raise_if_closed()
         self.questions.resume(self._session(pid), interrupt, response)
@@ -593,7 +594,7 @@ class Orchestrator(Subsystem):
         return self.fact(pid, "pipeline.terminated", {"reason": reason.value, "message": message})
 
     def fact(self, pid: str, kind: str, data: dict[str, Any]) -> int:
-        """A session changes: a row, and a runner that waits for a change looks again."""
+        """Write a row of a session that changes; a runner that waits for a change looks again."""
         with self._core.listeners.act:
             was = self.state.sessions.get(pid)
             before, over = (was.waiting, was.terminated) if was is not None else ((), False)

@@ -44,8 +44,8 @@ class Questions:
         return session is not None and any(question.id == interrupt.id for question in session.waiting)
 
     def _on_outside_question(self, pid: str) -> None:
-        """A question about a process was raised: its pipeline waits for it from now on, also when the question is
-        over before a worker asks for the next instruction."""
+        """Have the pipeline of a process wait for a question that was raised about it, also when the question is over
+        before a worker asks for the next instruction."""
         session = self._orchestrator.state.sessions.get(pid)
         if session is None or session.terminated or self._asks:
             return
@@ -53,8 +53,8 @@ class Questions:
             self._wait_for(pid, raised)
 
     def _on_outside_end(self, pid: str) -> None:
-        """A question about a process is over. A pipeline that this kernel runs knows at once, also while one of its
-        agents works; one that a worker drives, when the worker asks what comes next."""
+        """Note that a question about a process is over. A pipeline that this kernel runs knows at once, also while one
+        of its agents works; one that a worker drives, when the worker asks what comes next."""
         session = self._orchestrator.state.sessions.get(pid)
         if session is not None and not session.terminated and pid in self._core.processes and not self._answers:
             self._clear_ended(session)

@@ -451,7 +451,7 @@ def _question_row(question: Question) -> list[Any]:
 
 @give_name(PIPELINE)
 async def run_pipeline(ctx: Context) -> dict[str, Any]:
-    """The program of every pipeline; its session has the pid of its process."""
+    """Run a pipeline, as the program of every one; its session has the pid of its process."""
     pipelines: Orchestrator = ctx.own_process.core.subsystems.find_by_name("pipelines")
     return await pipelines.runner.run(ctx)
 

@@ -33,7 +33,8 @@ def cut_short(
     name: str = "",
     digest: bytes = b"",
 ) -> None:
-    """A call was cancelled (or its process's time ran out) while it waited, and the program may continue from there.
+    """Note that a call was cancelled (or its process's time ran out) while it waited, and the program may continue from
+    there.
 
     A replay has to meet the same outcome at the same call, whatever else its journal has for it.
     """
@@ -51,7 +52,8 @@ def cut_short(
 
 
 def process_lives_on(process: Process) -> bool:
-    """A cancelled effect of a process that lives on is finished; one cut off with its process is in doubt."""
+    """Tell whether a process lives on: then its cancelled effect is finished; one cut off with its process is in
+    doubt."""
     return not process.core.stopping and process.kill_reason is None and process.exit is None
 
 

@@ -190,7 +190,7 @@ class Mailboxes:
         return self._hand_over(receiver, message, data, None, None, b"")
 
     def close(self, process: Process) -> None:
-        """The process ended: say what was not read, and let waiting senders continue."""
+        """Close the mailbox of a process that ended: say what was not read, and let waiting senders continue."""
         if process.inbox:
             self.publish_dropped(process, len(process.inbox), "process ended before it was read")
         process.inbox = None

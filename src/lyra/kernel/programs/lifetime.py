@@ -274,7 +274,7 @@ class Lifetimes:
             parent.children[process.pid] = process
 
     def branch_began(self, process: Process) -> None:
-        """A parallel branch of a program made a call: it ends with its process at the latest."""
+        """Note that a parallel branch of a program made a call: it ends with its process at the latest."""
         task = asyncio.current_task()
         branches = self._branches.setdefault(process, {})
         if task is None or task in branches:
@@ -288,7 +288,7 @@ class Lifetimes:
             task.cancel()
 
     def _out_of_time(self, process: Process) -> None:
-        """The program gets DeadlineExceeded where it waits, and a little time to tidy up."""
+        """Raise DeadlineExceeded in the program where it waits; it gets a little time to tidy up."""
         if process.kill_reason is not None:
             return
         self._tell_to_end(process, TIME_IS_UP)
@@ -298,7 +298,7 @@ class Lifetimes:
             process.throw_deadline(_too_long(process))
 
     def _until_it_ends(self, process: Process, seconds: float, ring: Callable[[], None]) -> None:
-        """A timer that goes with its process: nothing of the dead is kept waiting."""
+        """Set a timer that goes with its process: nothing of the dead is kept waiting."""
         timer = self._core.clock.call_at(self._core.clock.monotonic() + seconds, ring)
         process.watch((lambda _process: timer.cancel(), None))
 
@@ -311,7 +311,7 @@ class Lifetimes:
             self.finish(process, "error", error=error)
 
     def finish(self, process: Process, reason: str, *, result: Any = None, error: BaseException | None = None) -> None:
-        """The one place where a process ends."""
+        """End a process; this is the one place where that happens."""
         if process.replay is not None and process.kill_reason is None:
             if isinstance(process.replay, Diverged):
                 self._stop_diverged(process, process.replay.error)
@@ -398,7 +398,7 @@ class Lifetimes:
         self.keep_ended(process)
 
     def keep_ended(self, process: Process) -> None:
-        """An ended process stays in the table for a while; the oldest are let go.
+        """Keep an ended process in the table for a while; the oldest are let go.
 
         One whose pid was chosen by its user stays until the store can be asked for it: that pid has to give that
         process.

@@ -100,12 +100,12 @@ class ScopeDeadlines:
         return self._due.get(scope)
 
     def enter(self, process: Process) -> None:
-        """A process begins that a deadline holds."""
+        """Enter a process that begins and that a deadline holds."""
         for scope in _scopes(process):
             self._members[scope] = self._members.get(scope, 0) + 1
 
     def leave(self, process: Process) -> None:
-        """The last to leave a scope takes its deadline along."""
+        """Leave a scope; the last to do so takes its deadline along."""
         for scope in _scopes(process):
             if scope.seconds is not None and scope in self._members:
                 self._members[scope] -= 1

@@ -207,7 +207,7 @@ class Withdrawals(Subsystem):
         return bool(requests) and request_id in requests.get(process.known_as, ())
 
     def forget_withdrawn(self, process: Process, request_id: str) -> None:
-        """The process is past a question, or is asked it again: forget that it was withdrawn."""
+        """Forget that a question was withdrawn: the process is past it, or is asked it again."""
         if self.state.requests and self.holds(process, request_id):
             self._core.fact(self.state, process.known_as, "message.passed", {"request": request_id})
 

@@ -194,7 +194,7 @@ class Supervisors(Subsystem):
         return self._core.now()
 
     def wait_for(self, program: str, process: Process, *, guards: bool) -> None:
-        """A supervisor cannot continue without a program; it gets a message when there is one."""
+        """Wait for a program that a supervisor cannot continue without; it gets a message when there is one."""
         program = to_fixed_name(program)
         waiting = self.waiting.setdefault(program, {})
         if process.pid not in waiting:
@@ -214,7 +214,7 @@ class Supervisors(Subsystem):
         return next((program for program, waiting in self.waiting.items() if waiting.get(pid)), None)
 
     def on_registered(self, program: str) -> None:
-        """A program has been registered: supervisors that want to start it continue."""
+        """Continue the supervisors that want to start a program that has been registered."""
         for pid in self.waiting.pop(program, ()):
             process = self._core.processes.get(pid)
             if process is not None and process.exit is None:

@@ -88,7 +88,7 @@ _SCOPE: Final[
 # ---------------------------------------------------------------------- the program
 @give_name(SUPERVISE)
 async def supervise(ctx: Context, plan: Any) -> Any:
-    """The program of every supervisor."""
+    """Supervise children, as the program of every supervisor."""
     life = Run(ctx, plan if isinstance(plan, Plan) else read_kept(ctx, plan, Plan))
     supervisors: Supervisors = ctx.own_process.core.subsystems.find_by_name("supervisors")
     supervisors.began(ctx.pid, life.table, life.plan)
@@ -163,7 +163,8 @@ class Run:
             ctx.ready()
 
     async def _keep(self) -> None:
-        """A checkpoint when enough has happened: its cost is that of the whole table, so it is rarer with more rows."""
+        """Write a checkpoint when enough has happened: its cost is that of the whole table, so it is rarer with more
+        rows."""
         keys = self._ctx.own_process.keys
         if keys - self._keys >= max(_CALLS_KEPT, 2 * len(self.table.rows)):
             await self._ctx.checkpoint(self.table)
@@ -243,7 +244,7 @@ class Run:
             self._forget(row)
 
     def _set(self, row: ChildRow, pid: str | None, state: str, due: float | None = None) -> None:
-        """The one place where a row changes."""
+        """Change a row; this is the one place where that happens."""
         if row.pid is not None:
             self._by_pid.pop(row.pid, None)
         if pid is not None:
@@ -605,7 +606,7 @@ class Run:
 
 
 def _not_started(row: ChildRow, error: LyraError) -> ProcessError:
-    """A name that is taken stays one: callers choose another."""
+    """Return the error of a start that failed. A name that is taken stays one: callers choose another."""
     kind = NameTaken if isinstance(error, NameTaken) else ProcessError
     fields = {**error.fields, "id": row.spec.id}
     return kind(f"child {row.spec.id!r} did not start: {error}", hint=error.hint, **fields)

@@ -139,7 +139,7 @@ class EnvelopeTable(Subsystem):
         return self._keep(source.clone(f"env_{self._core.entropy.text(16)}"))
 
     def check_bounds(self, envelope: Envelope | Mapping[str, Any] | str, *, user_id: str | None = None) -> BoundsResult:
-        """Whether the work may continue, and what is left: of the envelope with this id, or of one that is given
+        """Tell whether the work may continue, and what is left: of the envelope with this id, or of one that is given
         whole."""
         if isinstance(envelope, str):
             return self.get(envelope, user_id=user_id).check_bounds()

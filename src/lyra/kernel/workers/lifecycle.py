@@ -111,7 +111,8 @@ class LifecycleManager(Subsystem):
         return durable_value(core, self.get_process(pid))
 
     def enter_with_pipeline(self, pid: str, *, request_id: str, user_id: str, session_id: str) -> None:
-        """A pipeline begins under a pid that was not submitted: its entry is at work at once and never queued."""
+        """Enter a pipeline that begins under a pid that was not submitted: its entry is at work at once and never
+        queued."""
         core = self._core
         self.check_pid(pid)
         given = {"request_id": request_id, "user_id": user_id, "session_id": session_id, "pipeline": True}
@@ -150,7 +151,7 @@ class LifecycleManager(Subsystem):
             self._tell(pid, "process.created", {**row, "priority": PRIORITIES[level], "state": "new"})
 
     def raise_if_closing(self, what: str) -> None:
-        """A kernel that goes down takes nothing new."""
+        """Raise if the kernel goes down: then it takes nothing new."""
         if self.closed or self._core.draining:
             raise ProcessError(f"the kernel is shutting down and takes no {what}", hint="open the store again")
 
@@ -319,8 +320,8 @@ class LifecycleManager(Subsystem):
             self._core.fact(self.state, pid, "pcb.forgotten", {})
 
     def _move(self, pid: str, entry: Entry, state: str, reason: str, *, stopped: bool = True) -> None:
-        """An entry changes its state, and its end ends all that is its own. `stopped`: it ends because a caller ends
-        it, and not because its pipeline has."""
+        """Change the state of an entry; its end ends all that is its own. `stopped`: it ends because a caller ends it,
+        and not because its pipeline has."""
         core = self._core
         with core.listeners.act:
             self._record_move(pid, entry, state, reason)
@@ -335,7 +336,7 @@ class LifecycleManager(Subsystem):
                     self.cleanup_process(next(iter(self.state.ended)))
 
     def _record_move(self, pid: str, entry: Entry, state: str, reason: str) -> None:
-        """The one place where an entry changes its state."""
+        """Record that an entry changes its state; this is the one place where it does."""
         core = self._core
         row = {"old_state": entry.state, "new_state": state, "reason": reason}
         core.fact(self.state, pid, "pcb.moved", {**row, "at": core.now()})
@@ -429,7 +430,7 @@ class LifecycleManager(Subsystem):
         return self._user_of_pipeline(pid) or (account.user_id if account is not None else "")
 
     def set_owner(self, pid: str, user_id: str) -> None:
-        """A program process is a user's from now on; what it starts is, too."""
+        """Make a program process a user's from now on; what it starts is, too."""
         if self.state.owners.get(pid) != user_id:
             self._core.fact(self.state, pid, "pcb.owned", {"user_id": user_id})
 

@@ -236,7 +236,7 @@ class RateLimiter(Subsystem):
     # ------------------------------------------------------------------ checking
 
     def check_rate_limit(self, user_id: str, endpoint: str = "", *, record: bool = True) -> RateLimitResult:
-        """Whether one more request fits now; if it does and `record`, it is counted."""
+        """Tell whether one more request fits now; if it does and `record`, it is counted."""
         self._core.raise_if_closed()
         key = (_word(user_id, "user_id"), _word(endpoint, "endpoint"))
         now = self._core.now()

@@ -238,7 +238,7 @@ class ResourceTracker(Subsystem):
             return durable_value(self._core, msgspec.structs.replace(quota))
 
     def check_quota(self, pid: str) -> QuotaResult:
-        """Whether a pid is within its quota, and if not, the first reason why; an untracked pid is within it."""
+        """Tell whether a pid is within its quota, and if not, the first reason why; an untracked pid is within it."""
         result = self._check(_text(pid))
         if not self._core.stopping:
             with self._core.listeners.act:

@@ -336,7 +336,7 @@ class AnthropicReader(ServerEventReader):
         return events
 
     def _count_usage(self, usage: _Usage) -> UsageSeen:
-        """The counts are running totals; a count that is missing keeps its value."""
+        """Read the counts, which are running totals; a count that is missing keeps its value."""
         before = self._usage
         details = usage.output_tokens_details
         self._usage = TokenUsage(

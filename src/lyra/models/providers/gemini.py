@@ -183,7 +183,7 @@ def _signatures(message: Message) -> dict[str, str]:
 
 
 def _add_results(contents: list[dict[str, Any]], results: tuple[ToolResult, ...], *, early: bool) -> None:
-    """The results of one turn of calls; images go inside them where the model can, else right after them."""
+    """Add the results of one turn of calls; images go inside them where the model can, else right after them."""
     answers: list[dict[str, Any]] = []
     apart: list[dict[str, Any]] = []
     for result in results:

@@ -99,7 +99,7 @@ _USUAL: Final = Timeouts()
 
 @lru_cache(maxsize=256)
 def _parse_url(url: str) -> httpx2.URL:
-    """An address, parsed once: a provider has a few."""
+    """Parse an address once: a provider has a few."""
     import httpx2
 
     return httpx2.URL(url)
@@ -107,7 +107,7 @@ def _parse_url(url: str) -> httpx2.URL:
 
 @cache
 def load() -> None:
-    """The libraries of a first request, also those that the client itself imports only when it connects."""
+    """Import the libraries of a first request, also those that the client itself imports only when it connects."""
     import anyio.streams.tls  # noqa: F401
     import httpcore2  # noqa: F401
     import httpx2  # noqa: F401
@@ -226,7 +226,7 @@ class Http:
         )
 
     async def _closing(self, client: httpx2.AsyncClient, key: _PoolKey) -> AsyncGenerator[None]:
-        """A generator that closes the client: a loop that ends closes the generators that were started in it."""
+        """Make a generator that closes the client: a loop that ends closes the generators that were started in it."""
         try:
             yield
         finally:

@@ -79,7 +79,7 @@ class ContentHistory:
     # ------------------------------------------------------------------ one handler a kind
 
     def _on_created(self, _event: Event, data: Mapping[str, Any]) -> None:
-        """An agent that was started for one question has it among its arguments."""
+        """Read the question of an agent that was started for one: it is among its arguments."""
         if str(data.get("program", "")).startswith("agent:"):
             for argument in data.get("args") or ():
                 self._add_message("message", argument)

@@ -203,7 +203,7 @@ class OpenCalls(Generic[Item]):
         self._items: dict[tuple[str, str], Item] = {}
 
     def begin(self, pid: str, row: Mapping[str, Any]) -> None:
-        """An effect began: that of a tool inside the program may be repeated."""
+        """Note that an effect began: that of a tool inside the program may be repeated."""
         if str(row.get("name", "")).startswith(_TOOL) and row.get("idempotent"):
             self._may_run_inside.add((pid, str(row.get("key"))))
 

@@ -197,7 +197,7 @@ class Gateway:
     async def _pieces(
         self, asked: GatewayCall, task: asyncio.Task[None], slot: CacheSlot | None
     ) -> AsyncGenerator[bytes, None]:
-        """The bytes of a stream. Closing it cuts the call off."""
+        """Yield the bytes of a stream. Closing it cuts the call off."""
         try:
             async for piece in asked.relay.pieces():
                 yield piece

@@ -90,8 +90,8 @@ class KeyTable:
         return [pid for pid, process in list(self._kernel.processes.items()) if _is_key(pid) and process.exit is None]
 
     def enter(self, process: Process, settings: KeySettings) -> bool:
-        """The process of a key begins, or continues after a restart. False for a process that is a copy of one: a fork
-        would bring a revoked key back, or give it a second budget."""
+        """Enter the process of a key that begins, or continues after a restart. False for a process that is a copy of
+        one: a fork would bring a revoked key back, or give it a second budget."""
         if process.pid != make_owned_pid(_KIND, settings.user, settings.id):
             return False
         key = self._by_id[settings.id] = GatewayKey(settings, process)
@@ -238,7 +238,7 @@ def _matches(pattern: str, name: str) -> bool:
 
 @lru_cache(maxsize=10_000)
 def _glob(pattern: str) -> Glob:
-    """A pattern whose `*` stands for any text, also one with a slash."""
+    """Return a pattern whose `*` stands for any text, also one with a slash."""
     return Glob(pattern, BARRIER)
 
 
@@ -270,7 +270,7 @@ def check_settings(settings: KeySettings) -> KeySettings:
 
 @give_name(GATEWAY_KEY)
 async def hold_key(ctx: Context, settings: dict[str, Any]) -> None:
-    """The program of a key: it stands for the key until that is revoked."""
+    """Run the program of a key: it stands for the key until that is revoked."""
     process = ctx.own_process
     if process.kernel.parts[GATEWAY_KEYS].enter(process, msgspec.convert(settings, KeySettings)):
         while True:

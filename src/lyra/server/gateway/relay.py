@@ -40,7 +40,7 @@ class Relay:
         self.headers: dict[str, str] = {}
 
     def begin(self, headers: dict[str, str]) -> None:
-        """The provider has begun to answer: no other is asked from now on."""
+        """Note that the provider has begun to answer: no other is asked from now on."""
         self.headers = headers
         self.has_begun = True
         self._begun.set()

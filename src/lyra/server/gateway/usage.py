@@ -95,8 +95,8 @@ class AnswerMeter:
         return b"".join(event for event in events if not _is_usage_alone(event))
 
     def close(self) -> None:
-        """The stream has ended; ModelError where it ended too early, or with an error of the provider's, which the
-        client has in the provider's own words then (`told`)."""
+        """Note that the stream has ended; ModelError where it ended too early, or with an error of the provider's,
+        which the client has in the provider's own words then (`told`)."""
         reader, error = self._reader, self._error
         if error is not None and error.kind != _UNREADABLE_KIND:
             error.fields["told"] = error.kind != "bad_response"
@@ -114,7 +114,7 @@ class AnswerMeter:
         return b"" if _is_usage_alone(pending) else pending
 
     def see(self, event: StreamEvent) -> None:
-        """An event of an answer that is translated."""
+        """Read an event of an answer that is translated."""
         self._is_folded = self._has_events = True
         self._fold.feed(event)
         self.done = self._fold.finished

@@ -119,8 +119,8 @@ class LoginTable:
         self._logins.pop(_hash(login_id), None)
 
     async def while_open(self, login_id: str, pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
-        """The pieces of a stream, until its login ends: a page that is still open hears nothing after a log-out. A
-        stream has a sign of life now and then, so that this is noticed."""
+        """Yield the pieces of a stream, until its login ends: a page that is still open hears nothing after a log-out.
+        A stream has a sign of life now and then, so that this is noticed."""
         async with aclosing(pieces):
             async for piece in pieces:
                 if self.find(login_id) is None:

@@ -106,8 +106,8 @@ class SseLog:
         wanted: Callable[[LoggedEvent], bool] | None = None,
         heartbeat_s: float = SERVER_HEARTBEAT_S,
     ) -> AsyncGenerator[bytes, None]:
-        """The events after a number, those that exist and those that come. Events that were dropped before they were
-        read are told as `missed` with their number."""
+        """Yield the events after a number, those that exist and those that come. Events that were dropped before they
+        were read are told as `missed` with their number."""
         number = after
         while True:
             batch, number = self._batch(number, wanted)

@@ -141,7 +141,7 @@ class _Exchange:
             self._ended = not message.get("more_body", False)
 
     def close(self) -> None:
-        """The answer was sent, or the client left."""
+        """Close the exchange: the answer was sent, or the client left."""
         self._loop.call_soon_threadsafe(self._left.set)
         if not self._answering.done():
             self._answering.cancel()

@@ -89,14 +89,14 @@ class WorkDesk:
             del self._results[piece.id]
 
     def on_asked(self, interrupt_id: str, piece: PieceOfWork) -> None:
-        """A person is asked what became of a piece; a late result answers the question."""
+        """Note that a person is asked what became of a piece; a late result answers the question."""
         self._questions[piece.id] = interrupt_id
         if piece.id not in self._queue.pieces:
             self._queue.doubt(piece)
         self._on_changed()
 
     def on_settled(self, piece_id: str, *, is_durable: bool) -> None:
-        """A call is over: tell the worker whose result it was, and forget the piece."""
+        """Tell the worker whose result it was that a call is over, and forget the piece."""
         self._tell_settled(piece_id, is_durable=is_durable)
         self._questions.pop(piece_id, None)
         self._queue.cancel(piece_id)
@@ -172,7 +172,7 @@ class WorkDesk:
         return self._queue.users_of(served)
 
     def find_served(self, work_id: str) -> ServedName:
-        """Whether the work is an agent's or a service's; an agent's where it is not known."""
+        """Tell whether the work is an agent's or a service's; an agent's where it is not known."""
         piece = self._queue.piece_of(work_id)
         return piece.served if piece is not None else ServedName("agent", "the agent")
 
@@ -209,7 +209,7 @@ class WorkDesk:
         return is_durable
 
     async def _answer_question(self, piece: PieceOfWork, value: Any, error: Exception | None) -> bool:
-        """A result that came after a person was asked answers the question, if it is still open."""
+        """Answer the question, if it is still open, by a result that came after a person was asked."""
         interrupt_id = self._questions.pop(piece.id, "")
         answer = {"decision": "fail"} if error is not None else {"decision": "skip", "data": _result_to_json(value)}
         try:
@@ -235,7 +235,7 @@ class WorkDesk:
         return not self._is_closed and self._now() < self._returned_at
 
     def close(self) -> None:
-        """The server stops: claims that wait end without work."""
+        """Close as the server stops: claims that wait end without work."""
         self._is_closed = True
         self._on_changed()
 

@@ -94,7 +94,8 @@ class WorkQueue:
         line.append(piece)
 
     def cancel(self, piece_id: str) -> None:
-        """The result is not wanted any more. A worker that has the piece learns it when it renews its lease."""
+        """Cancel a piece whose result is not wanted any more. A worker that has the piece learns it when it renews its
+        lease."""
         piece = self.pieces.get(piece_id)
         if piece is None:
             return
@@ -134,7 +135,7 @@ class WorkQueue:
         user_id: str = "",
         now: float,
     ) -> ServingWorker:
-        """A worker says what it can run; the last claim counts."""
+        """Note what a worker says that it can run; the last claim counts."""
         worker = self.workers.get(worker_id)
         if worker is None:
             if len(self.workers) >= self._workers_max:
@@ -147,7 +148,8 @@ class WorkQueue:
         return worker
 
     def connection_broken(self, worker_id: str, now: float) -> None:
-        """A waiting claim of the worker broke off: it may be dead. One that lives renews its leases in time."""
+        """Note that a waiting claim of the worker broke off: it may be dead. One that lives renews its leases in
+        time."""
         worker = self.workers.get(worker_id)
         for piece_id in worker.holds if worker is not None else ():
             lease = self._lent[piece_id]

@@ -97,7 +97,7 @@ def _check_denied(grant: Grant, command: str) -> None:
 
 @lru_cache(maxsize=256)
 def _globs(scope: str) -> tuple[TextGlob, ...]:
-    """The patterns of a denied command: one program is meant with any arguments."""
+    """Return the patterns of a denied command: one program is meant with any arguments."""
     return (TextGlob(scope),) if " " in scope else (TextGlob(scope), TextGlob(f"{scope} *"))
 
 

@@ -91,7 +91,7 @@ def shell_script(name: str, words: list[Word], command: ShellCommand, script: Sh
 
 
 def _other_shell(name: str, words: list[Word], command: ShellCommand, script: ShellScript) -> Iterator[Nested]:
-    """A script in a file is a program like any other; everything else that such a shell runs is a doubt."""
+    """Yield a script in a file as a program like any other; everything else that such a shell runs is a doubt."""
     first = words[1] if len(words) > 1 else None
     if first is None or first.text[:1] in ("-", "+") or is_input(first.text):
         yield Nested(doubt=f"it starts {name!r}, whose language is not read")

@@ -480,7 +480,7 @@ class WordReader(ABC):
             self.script.quotes_code = _holds_code(text)
 
     def note_assignment(self, name: str) -> None:
-        """A variable gets a value by the grammar itself: `${x:=…}`, `for x in …`."""
+        """Note that a variable gets a value by the grammar itself: `${x:=…}`, `for x in …`."""
         if decides_what_runs(name) or name == PATH:
             self.script.doubt(f"it sets {name}, which decides what runs")
         self.script.evaluates |= calculates(name)

@@ -259,7 +259,7 @@ def _greedy(words: list[Word]) -> Iterator[Nested]:
 
 
 def _read_attached(text: str, rest: list[Word]) -> Iterator[Nested]:
-    """The value of a short option may begin after any of its letters: `-tC'rm x'`."""
+    """Yield the values of a short option, which may begin after any of its letters: `-tC'rm x'`."""
     letters = _LETTERS.match(text)
     for end in range(2, min(letters.end() if letters else 2, _CLUSTER_MAX) + 1):
         value = text[end:]

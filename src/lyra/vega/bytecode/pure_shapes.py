@@ -85,7 +85,7 @@ def nodes(body: list[Any]) -> Iterator[list[Any]]:
 
 
 def changes_only_its_own(parameters: int, body: list[Any]) -> bool:
-    """The mutation check: a list or map is changed only through a slot that never holds anything but what the function
+    """Check mutations: a list or map is changed only through a slot that never holds anything but what the function
     made itself."""
     changed: set[int] = set()
     borrowed = set(range(parameters))  # slots that may hold what others hold too

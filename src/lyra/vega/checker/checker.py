@@ -124,7 +124,7 @@ class Checker:
         return Binding("import", ANY, members=self.check_import(Source(name, text)))
 
     def _node_binding(self, node: Import, loaded: tuple[str, str]) -> Binding:
-        """An imported node is a function of its inputs; one that the host does not read is taken on trust."""
+        """Bind an imported node as a function of its inputs; one that the host does not read is taken on trust."""
         if not isinstance(loaded, NodeFile):
             return Binding("import", ANY)
         if loaded.node is None:

@@ -155,7 +155,7 @@ class ModuleCheck:
     # ---------------------------------------------------------------- names
 
     def declare(self, node: SyntaxNode, name: str, binding: Binding) -> None:
-        """A new name in this scope. A `let` may follow a `let`; two of anything else are one too many."""
+        """Declare a new name in this scope. A `let` may follow a `let`; two of anything else are one too many."""
         before = self.scope.names.get(name)
         if before is not None and not (before.role == binding.role == "variable"):
             offset, end = self.name_place(node, name)

@@ -85,7 +85,7 @@ def _declare_hoisted(check: ModuleCheck, statements: Sequence[ast.Statement]) ->
 
 
 def _check_block_within(check: ModuleCheck, block: ast.Block, scope: CheckScope | None = None, **changes: Any) -> None:
-    """A block in a changed context."""
+    """Check a block in a changed context."""
     context = check.context
     check.context = msgspec.structs.replace(context, **changes)
     check_block(check, block, scope)
@@ -317,7 +317,7 @@ def _check_top_only(check: ModuleCheck, node: ast.Statement) -> None:
 
 
 def check_bodies(check: ModuleCheck, statements: Sequence[ast.Statement]) -> None:
-    """The insides of the top level's declarations."""
+    """Check the insides of the top level's declarations."""
     for node in statements:
         if isinstance(node, (ast.Function, ast.Tool)):
             _check_declared_body(check, node)

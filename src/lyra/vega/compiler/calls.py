@@ -253,7 +253,7 @@ def prelude_call(out: FunctionCode, node: ast.SyntaxNode, full: str, first: int,
 
 
 def host_call(out: FunctionCode, node: ast.Call, name: str, into: int) -> None:
-    """A function of the host: imported nodes, tools and Python functions, and those given when embedding."""
+    """Call a function of the host: imported nodes, tools and Python functions, and those given when embedding."""
     if any(argument.name for argument in node.arguments):
         raise out.fail(node, "arguments of a host function have no names")
     first = out.register(max(1, len(node.arguments)))

@@ -325,7 +325,7 @@ def _compile_early_spawn(out: FunctionCode, node: ast.Spawn, into: int | None) -
 
 
 def _globals_of(out: FunctionCode, node: ast.Call, into: int) -> None:
-    """The slots of the globals that a function reads: what its process needs, whenever it is started."""
+    """Collect the slots of the globals that a function reads: what its process needs, whenever it is started."""
     meaning = out.module.meanings[id(node.callee)]
     assert isinstance(meaning, Symbol)
     reads = out.linker.summaries.function(meaning).reads

@@ -83,7 +83,7 @@ def compile_run(out: FunctionCode, nodes: list[ast.Expression]) -> int:
 
 
 def compile_into(out: FunctionCode, node: ast.Expression, register: int) -> None:
-    """The value in exactly that register, temporaries given back."""
+    """Compile the value in exactly that register, temporaries given back."""
     mark = out.next_register
     compile_expression(out, node, register)
     out.next_register = mark
@@ -300,7 +300,7 @@ def _jump_if_true(out: FunctionCode, node: ast.Expression) -> list[int]:
 
 
 def loop_while(out: FunctionCode, node: ast.Expression, body: int) -> None:
-    """The end of a loop: back to `body` while the condition is true."""
+    """Compile the end of a loop: back to `body` while the condition is true."""
     mark = out.next_register
     if type(node) is ast.Binary and node.operator == "&&":
         *parts, last = _chain(node)

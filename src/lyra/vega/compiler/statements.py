@@ -72,7 +72,7 @@ def _compile_import(out: FunctionCode, node: ast.Import) -> None:
 
 
 def _compile_mock(out: FunctionCode, node: ast.Mock) -> None:
-    """The host keeps scripted answers: the agent's name, then pairs of pattern and reply."""
+    """Compile a mock, whose scripted answers the host keeps: the agent's name, then pairs of pattern and reply."""
     mark = out.next_register
     first = out.register(2)
     out.constant(node.agent, first)

@@ -195,7 +195,7 @@ class ReplayBarrier:
             await suspend(process, self._functions.setdefault(process.pid, []))
 
     def call(self, pid: str) -> None:
-        """A caller has come to the call of a function."""
+        """Note that a caller has come to the call of a function."""
         for waker in self._functions.pop(pid, ()):
             resume(waker)
 

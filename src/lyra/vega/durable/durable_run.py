@@ -167,7 +167,7 @@ class RunExecution:
             raise Overtaken
 
     def _migrate(self, migration: ProgramMigration) -> None:
-        """The first row of this execution: all rows after it are the new program's."""
+        """Write the first row of this execution: all rows after it are the new program's."""
         kernel = self.kernel
         facts = migration.to_data()
         facts["program"] = kernel.call_now(self._space.put_blob, bytecode.dump(migration.program))
@@ -337,7 +337,8 @@ def agent_from_row(pid: str, created: rows.Created, arguments: Callable[[], Any]
 
 
 def prepare(world: World, before: DurableRun, migration: ProgramMigration | None = None) -> None:
-    """A world for the program that is in force: what others were in force before it, and what each of them left."""
+    """Prepare a world for the program that is in force: what others were in force before it, and what each of them
+    left."""
     versions = [*before.versions, *([] if migration is None else [migration.to_data()])]
     world.linked.older = frozenset(str(version["hash"]) for version in versions)
     world.setting_versions = SettingVersions(

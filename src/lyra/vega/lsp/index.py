@@ -283,7 +283,7 @@ class Walk:
     # ---------------------------------------------------------------- declarations
 
     def _declaration(self, node: Any, scope: SymbolScope) -> None:
-        """The insides of the top level's declarations come last: they may use everything there."""
+        """Read a declaration. The insides of those of the top level come last: they may use everything there."""
         if scope is self.top:
             self._later.append((node, scope))
         else:

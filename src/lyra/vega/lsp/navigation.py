@@ -169,7 +169,7 @@ def _nothing_here(project: Project, path: str) -> str:
 
 
 def _has_no_name(symbol: SourceSymbol) -> bool:
-    """An import without `as` takes its name from the file."""
+    """Tell whether a symbol is an import without `as`, which takes its name from the file."""
     return isinstance(symbol.node, ast.Import) and symbol.end - symbol.at != len(symbol.name)
 
 

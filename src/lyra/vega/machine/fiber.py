@@ -169,13 +169,13 @@ class Fiber:
     # ------------------------------------------------------------ answers
 
     def resume(self, value: Any = None) -> None:
-        """The answer of the effect just handed out."""
+        """Continue with the answer of the effect just handed out."""
         if self.destination >= 0:
             self.registers[self.destination] = value
         self.destination = -1
 
     def throw(self, name: str, text: str) -> None:
-        """The effect failed: an error at its place, for a `catch` to see."""
+        """Raise the error of an effect that failed, at its place, for a `catch` to see."""
         self.fault = Fault(name, text)
         self.destination = -1
 
@@ -186,7 +186,7 @@ class Fiber:
         self.mailbox.append(message)
 
     def expire(self) -> None:
-        """The time of the receive that waits is over."""
+        """End the receive that waits: its time is over."""
         _, state, _, _ = self.code.code[self.pc]
         self.registers[state + 2] = -1
 
@@ -327,7 +327,7 @@ class EarlyCallGroup:
         return Process(f"~{self.number}:{spawn}.{number}")
 
     def keep(self, promised: Process, process: Process) -> None:
-        """The program has spawned the promised agent: the early calls to it were calls to this process."""
+        """Note that the program has spawned the promised agent: the early calls to it were calls to this process."""
         for call in (call for calls in self.calls.values() for call in calls):
             if call.kind == "send" and call.arguments[0] == promised:
                 call.arguments[0] = process

@@ -391,12 +391,12 @@ def _join_look(fiber: Fiber, r: list[Any], a: int, b: int, flags: int, site: int
 
 
 def _join_turn(fiber: Fiber, r: list[Any], a: int, b: int, flags: int, site: int, turn: int) -> None:
-    """The look ahead is over: what follows is the program itself."""
+    """End the look ahead: what follows is the program itself."""
     fiber.looking = 0
 
 
 def _join_take(fiber: Fiber, r: list[Any], a: int, b: int, flags: int, site: int, turn: int) -> VmEffect:
-    """The program reaches a send: take the answer of the early call if there is one, else send."""
+    """Take the answer of the early call where the program reaches a send; without one, send."""
     effect = send("send", r, b + 1, flags)
     call = _come_to(r[b], site, "send", list(effect.arguments))
     fiber.destination = a
@@ -404,7 +404,7 @@ def _join_take(fiber: Fiber, r: list[Any], a: int, b: int, flags: int, site: int
 
 
 def _join_has(fiber: Fiber, r: list[Any], a: int, b: int, flags: int, site: int, turn: int) -> VmEffect | None:
-    """The program reaches a call: take the result of the early one; without one (a is false) the call follows."""
+    """Take the result of the early call where the program reaches a call; without one (a is false) the call follows."""
     call = _come_to(r[b], site, "call", [r[b + 1], copy_value(r[b + 2]), list(r[b + 3])])
     r[a] = call is not None
     if call is None:
@@ -427,7 +427,7 @@ def _join_promise(fiber: Fiber, r: list[Any], a: int, b: int, flags: int, site: 
 
 
 def _join_spawn(fiber: Fiber, r: list[Any], a: int, b: int, flags: int, site: int, turn: int) -> VmEffect:
-    """The program reaches a spawn of an agent that an early call may have asked already."""
+    """Spawn an agent where the program reaches that: one that an early call may have asked already."""
     group = r[b]
     fiber.destination = a
     if type(group) is not EarlyCallGroup or not group.calls:

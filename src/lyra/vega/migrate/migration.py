@@ -227,7 +227,7 @@ class _Case:
         return settings_of(link(program, is_hashed=False), function, known[: len(program.globals)])
 
     def _tools(self) -> None:
-        """A call that is under way has told its model of its tools, and may have run some."""
+        """Check the tools of calls that are under way: their models were told of them, and may have run some."""
         for pid, state in self.live.items():
             kind, _, name = state.created.program.partition(":")
             if kind != "agent":
@@ -283,7 +283,7 @@ class _Case:
         )
 
     def _lines(self, pid: str) -> None:
-        """Whether it prints what was printed; lines before its checkpoint are not printed again."""
+        """Check that it prints what was printed; lines before its checkpoint are not printed again."""
         count, new = self.run.facts.printed.get(pid, 0), self._new.printed.get(pid, {})
         first = int(self._saved[pid]["printed"]) if pid in self._saved else 0
         for number, line in self._read_printed(pid, count).items():

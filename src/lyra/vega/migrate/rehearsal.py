@@ -112,7 +112,7 @@ class Rehearsal(ReplayRecord):
         return linked
 
     def enters(self, index: int) -> None:
-        """A process calls a function; what it calls behind all that is known of it is not told."""
+        """Note that a process calls a function; what it calls behind all that is known of it is not told."""
         pid = self._running
         if pid and (self._answers[pid].has_more or self._unprinted.get(pid, 0) > 0):
             self.entered[pid].add(index)

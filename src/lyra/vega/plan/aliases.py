@@ -96,7 +96,8 @@ class Aliases:
         return key
 
     def learn_map(self, result: Variable, value: ast.Call, node: ast.ForIn, module: ModuleScope) -> None:
-        """A loop that is not in the file, and the list that it makes, which has what was in the call it represents."""
+        """Learn a loop that is not in the file, and the list that it makes, which has what was in the call it
+        represents."""
         self._alone.add(id(result))
         self._hold(id(result), value, module)
         self._items[id(module.declared[id(node)])] = (node.source, module)
@@ -171,7 +172,7 @@ class Aliases:
             self._higher(values, module)
 
     def _higher(self, values: list[Any], module: ModuleScope) -> None:
-        """A library function may call the functions among its arguments with what is in the others."""
+        """Link the arguments of a library function: it may call the functions among them with what is in the others."""
         if any(self._is_function(value, module) for value in values):
             for value in values:
                 self._hold(_ANYWHERE, value, module)
@@ -276,7 +277,7 @@ class Aliases:
             return isinstance(node, ast.Call) and self._gives_scalar(node, module)
 
     def _answers_text(self, node: ast.Send, module: ModuleScope) -> bool:
-        """An agent with `output` may answer with a list."""
+        """Tell whether the answer is a text; an agent with `output` may answer with a list."""
         if node.is_stream:
             return False
         agents = self._targets.agents(node.target, module)

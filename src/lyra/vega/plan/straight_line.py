@@ -232,7 +232,7 @@ class Stretch:
             self._loops -= 1
 
     def _require_known(self, condition: ast.Expression, what: str) -> None:
-        """A condition that decides where the program goes must be known ahead and make no call."""
+        """Require that a condition which decides where the program goes is known ahead and makes no call."""
         sites = len(self.sites)
         value = self._expression(condition)
         if len(self.sites) > sites:

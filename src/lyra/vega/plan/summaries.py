@@ -141,7 +141,8 @@ class Summaries:
         return self._functions[id(symbol.node)]
 
     def _summarize(self, symbol: Symbol) -> None:
-        """The fixpoint over a function and all it reaches; with its own list, however long the chain of calls."""
+        """Compute the fixpoint over a function and all it reaches; with its own list, however long the chain of
+        calls."""
         parts: dict[int, _Local] = {}
         todo = [symbol]
         while todo:

@@ -217,7 +217,7 @@ class Slice:
                 self._read(argument.value)
 
     def _read(self, root: Any) -> None:
-        """The variables that computing something reads; the answer of a call needs none."""
+        """Collect the variables that computing something reads; the answer of a call needs none."""
         todo: list[Any] = [root]
         while todo:
             node = todo.pop()

@@ -41,8 +41,8 @@ class ProgramBreakpoints(Breakpoints):
             super()._read(point)
 
     def _read_line(self, point: Breakpoint) -> None:
-        """The file has to be long enough, in one of the run's programs; where no source is kept, any line is
-        accepted."""
+        """Check a line: the file has to be long enough, in one of the run's programs; where no source is kept, any line
+        is accepted."""
         timeline = self._player.timeline
         file, _, number = point.detail.rpartition(":")
         files = timeline.program.files

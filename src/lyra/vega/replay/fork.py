@@ -87,7 +87,7 @@ def change_at(run: DurableRun, timeline: Timeline, number: int, text: str, *, is
 
 
 def _change_model(run: DurableRun, timeline: Timeline, step: TimelineStep, text: str, *, is_error: bool) -> ForkChange:
-    """An agent's reply is what its model said last before the answer was there."""
+    """Change an agent's reply: what its model said last before the answer was there."""
     seq = timeline.replies.row_of(step)
     if seq is None:
         raise ConfigError(f"no model answered effect {step.number} ({step.what})", hint="choose one that has a reply")
@@ -230,7 +230,7 @@ class RecordedAnswers:
         self.new: list[str] = []
 
     def read(self, record: Record, *, is_answer: bool) -> None:
-        """A row of the other run; `is_answer` where the fork has not got it."""
+        """Read a row of the other run; `is_answer` where the fork has not got it."""
         if record.kind in ("message.sent", "message.received"):
             self._replies.add(record, rows.DECODERS[record.kind].decode(record.data))
         elif record.kind == "process.created":
@@ -252,8 +252,8 @@ class RecordedAnswers:
                 self._add(record.pid, row)
 
     def _add_late(self, pid: str, row: rows.Finished) -> None:
-        """The time of a call is over: its answer reaches no caller. What it asks ends a little later, if it
-        ends at all."""
+        """Add a call whose time is over: its answer reaches no caller. What it asks ends a little later, if it ends at
+        all."""
         self._add_unheard(row.name if row.form == "wait" else self._replies.answering(f"~{pid}:{row.key}"))
 
     def _add_unheard(self, answering: str) -> None:

@@ -302,7 +302,7 @@ def _list_called(step: TimelineStep, by_pid: dict[str, list[TimelineStep]]) -> l
 
 
 def _place(root: str, by_pid: dict[str, list[TimelineStep]], placed: list[TimelineStep]) -> None:
-    """A process with all that it calls. Calls inside calls may be deep, so this does not call itself."""
+    """Place a process with all that it calls. Calls inside calls may be deep, so this does not call itself."""
     reached = 0
     lines: list[Iterator[tuple[TimelineStep, str]]] = [_line(root, by_pid)]
     while lines:

@@ -287,7 +287,7 @@ class Player(Travel):
         self.goto(self.position + count)
 
     def step(self) -> bool:
-        """The next effect happens; from between two lines, on to the effect. False at the end."""
+        """Let the next effect happen; from between two lines, on to the effect. False at the end."""
         if self.inside is not None:
             self._to_effect(self._current())
             self.inside = None
@@ -412,7 +412,7 @@ class Player(Travel):
         return True
 
     def _enter(self) -> bool:
-        """The next step's answer is given, and no process has gone on yet. False at the end."""
+        """Give the next step's answer, before any process goes on. False at the end."""
         if self.position >= len(self.timeline):
             return False
         step = self.timeline.steps[self.position]
@@ -480,7 +480,7 @@ class Player(Travel):
     # ------------------------------------------------------------ saved states
 
     def _save(self) -> None:
-        """The processes that changed since the last saved state; the others are as they were there."""
+        """Save the processes that changed since the last saved state; the others are as they were there."""
         if self.position <= self._places[-1]:
             return
         state = dict(self._states[-1])
@@ -504,7 +504,7 @@ class Player(Travel):
         self.goto(position if self.inside is None else position - 1)
 
     def _back_to(self, position: int) -> None:
-        """The last saved state at or before a position; later ones stay, and are not made again."""
+        """Restore the last saved state at or before a position; later ones stay, and are not made again."""
         index = bisect_right(self._places, position) - 1
         self._standing = {}
         self._asleep = dict(self._states[index])

@@ -64,7 +64,7 @@ class EarlyCallBudget(EarlyBudget):
         self.known.set()
 
     def end(self) -> None:
-        """The call has ended: it reserves no more."""
+        """Note that the call has ended: it reserves no more."""
         self.has_asked = True
         self.known.set()
 

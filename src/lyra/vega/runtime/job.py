@@ -267,19 +267,19 @@ class RunRecord(Protocol):
     """What a run keeps of itself beside the journal of its processes."""
 
     def print(self, pid: str, number: int, text: str) -> None:
-        """The line with this number, among those that the process prints."""
+        """Print the line with this number, among those that the process prints."""
 
     def name(self, name: str, pid: str) -> None:
-        """A process was registered under a name."""
+        """Note that a process was registered under a name."""
 
     def get_session_costs(self, session: str) -> dict[str, int]:
         """Return what conversations have spent in a session so far."""
 
     def pay(self, sessions: list[str], usage: Usage) -> None:
-        """A conversation spends in these sessions."""
+        """Note that a conversation spends in these sessions."""
 
     def leave(self, session: str) -> None:
-        """The program has left a session."""
+        """Note that the program has left a session."""
 
 
 class ProcessSaver(Protocol):
@@ -305,4 +305,4 @@ class ResumeBarrier(Protocol):
         """Before the first step of a function that was called early: wait until its caller has come to the call."""
 
     def call(self, pid: str) -> None:
-        """A caller has come to the call of a function."""
+        """Note that a caller has come to the call of a function."""

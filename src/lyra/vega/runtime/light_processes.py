@@ -266,7 +266,7 @@ class LightProcesses:
             fiber.throw(fault.name, fault.text)
 
     def _over(self, fiber: ScheduledFiber, value: Any) -> None:
-        """A light process ended without an error; its value can be looked up for a while."""
+        """Note that a light process ended without an error; its value can be looked up for a while."""
         assert fiber.origin is not None
         fiber.state = "terminated"
         del self.light[fiber.pid]
@@ -277,7 +277,7 @@ class LightProcesses:
             self.ended.pop(self._ended_pids.popleft(), None)
 
     def step_of(self, job: VegaJob) -> None:
-        """A turn of a process of the kernel's that waited for a message and has one."""
+        """Run a turn of a process of the kernel's that waited for a message and has one."""
         process, fiber = job.process, job.scheduled_fiber
         if process.inbox or process.error is not None or process._must_cancel is not None or self.kernel.listening:
             job.hand_back(None)
@@ -322,7 +322,7 @@ class LightProcesses:
         return process
 
     def attach(self, job: VegaJob) -> None:
-        """A process of the kernel's begins to run a fiber of ours."""
+        """Attach a process of the kernel's that begins to run a fiber of ours."""
         fiber = job.scheduled_fiber
         fiber.state = "running"
         fiber.light_processes, fiber.job, fiber.origin = self, job, None
@@ -395,7 +395,7 @@ class LightProcesses:
         self._ended_pids.clear()
 
     def close(self) -> None:
-        """The run is over."""
+        """Close everything: the run is over."""
         self.stop()
         if self in self.kernel.processes.guests:
             self.kernel.processes.guests.remove(self)

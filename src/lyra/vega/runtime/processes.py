@@ -37,7 +37,7 @@ _PAUSE_S: Final = 0.005  # between two looks for a process that is being restart
 
 
 def note_child(world: World, pid: str, name: str) -> None:
-    """The program has a handle on the process that is registered under a name; keep it, if a supervisor started it."""
+    """Keep the process under a name on which the program has a handle, if a supervisor started it."""
     if pid in world.children:
         return
     process = world.kernel.lookup(pid)
@@ -240,7 +240,7 @@ async def _wait_until_sent(waiting: Any) -> None:
 
 
 async def _receive(job: VegaJob, timeout: Duration, number: int) -> None:
-    """A receive with a time-out; the time runs on while messages come that it does not want."""
+    """Receive with a time-out; the time runs on while messages come that it does not want."""
     state, clock = job.state, job.world.kernel.clock
     now_s = clock.monotonic()
     if state.receiving != number:

@@ -197,8 +197,8 @@ async def run_world(world: World, *, alone: bool = False) -> Any:
 
 
 async def _stop(world: World, main: str) -> None:
-    """The run is over: end what it started. On its own kernel only those that wait for something outside have to
-    be told, so that they hang up; the others end with the kernel."""
+    """End what the run started, as it is over. On its own kernel only those that wait for something outside have to be
+    told, so that they hang up; the others end with the kernel."""
     kernel = world.kernel
     if world.tracks_processes:
         if world.light_processes is not None:

@@ -120,7 +120,7 @@ class ThreadedLightProcesses(LightProcesses):
     # ------------------------------------------------------------ in the loop's thread
 
     def _put(self, fiber: ScheduledFiber) -> None:
-        """A light process is ready: a new one goes to the next worker."""
+        """Queue a light process that is ready: a new one goes to the next worker."""
         with self._changed:
             if fiber.worker < 0:
                 fiber.linked = self._linked

@@ -203,7 +203,7 @@ class World:
         self.runtime.cut_listeners.append(self._warn_of_cut)
 
     def begin(self, main: VegaJob) -> None:
-        """The main process begins. Without a journal, messages and spawns take the short cut of LightProcesses."""
+        """Begin the main process. Without a journal, messages and spawns take the short cut of LightProcesses."""
         self.main = main
         if self.linked.tier is not None:
             self.linked.tier.contended = partial(self._is_contended, asyncio.get_running_loop())
@@ -392,8 +392,8 @@ class World:
             await self.barrier.wait(process)
 
     def recharge(self, pid: str, inside: Sequence[Budget]) -> Usage:
-        """A process that was started before the restart has spent from the sessions that it was started in; they are
-        made again by the replay. The whole run's budget has it already. Gives what it was."""
+        """Charge the sessions, which the replay makes again, with what a process that was started in them has spent
+        before the restart. The whole run's budget has it already. Gives what it was."""
         usage = self.spent_before.pop(pid, NOTHING)
         for scope in inside[-1].chain() if inside and usage.items else ():
             if scope is not self.budget:
@@ -418,7 +418,7 @@ class World:
         return scope
 
     def enter_sessions(self, path: Sequence[Sequence[Any]]) -> None:
-        """A process that comes back is inside the sessions that it was started in."""
+        """Enter the sessions that a process which comes back was started in."""
         scope = self.budget
         for name, limit in path:
             scope = self.session(name, limit, scope)

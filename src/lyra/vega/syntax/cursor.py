@@ -107,7 +107,7 @@ class Cursor:
         raise Stop
 
     def fail_here(self, message: str, hint: str | None = None) -> NoReturn:
-        """A mistake at the present token; at the end of the file it is told where the text ends."""
+        """Report a mistake at the present token; at the end of the file it is told where the text ends."""
         i = self.i
         if self.kinds[i] == "end" and self.braces:
             self.fail_unclosed()
@@ -219,7 +219,7 @@ class Cursor:
         self.i += 1
 
     def close(self, kind: str, opened: int, where: str) -> None:
-        """The `)` or `]` of what was opened at that offset."""
+        """Read the `)` or `]` of what was opened at that offset."""
         if self.kinds[self.i] == kind:
             self.i += 1
             return
@@ -229,7 +229,7 @@ class Cursor:
         self.fail_expected(f"`,` or `{kind}`", where=where)
 
     def semicolon(self, what: str) -> None:
-        """The `;` of a statement. One that is missing at a line's end is told there, and nothing is skipped."""
+        """Read the `;` of a statement. One that is missing at a line's end is told there, and nothing is skipped."""
         i = self.i
         if self.kinds[i] == ";":
             self.i = i + 1

@@ -60,7 +60,7 @@ def _join_lists(left: list[Any], right: list[Any]) -> list[Any]:
 
 
 def _float(operation: Operation) -> Operation:
-    """An int beside a float becomes one."""
+    """Return the operation on floats; an int beside a float becomes one."""
 
     def apply(left: Any, right: Any) -> Any:
         try:

@@ -294,7 +294,7 @@ class OrchestrationCalls(ServiceCalls):
         return message_from(pb.SessionState, await session)
 
     async def report_agent_result(self, request: pb.ReportAgentResultRequest, caller: Caller) -> pb.Instruction:
-        """A failure is told by `success` or by `error`."""
+        """Report a result; a failure is told by `success` or by `error`."""
         output = json_mapping(request.output, "output")
         report = {"metrics": {}, **fields_of(request), "output": output, "success": request.success}
         pid = require_process(self._kernel, caller, require(report.pop("process_id", ""), "process_id"))

@@ -232,7 +232,7 @@ class Records:
 
 @lru_cache(maxsize=1_000)
 def _day(number: int) -> str:
-    """The date of a day, by its number since 1970."""
+    """Return the date of a day, by its number since 1970."""
     return datetime.fromtimestamp(number * _DAY_S, UTC).date().isoformat()
 
 

@@ -113,7 +113,7 @@ class LiveTask:
             self._wake()
 
     def on_changed(self) -> None:
-        """The status is another one, or a question was put or answered."""
+        """Note that the status is another one, or a question was put or answered."""
         self._version += 1
         if self.record.state == "completed" and not self.record.is_data:
             self._draft += self.record.answer != self._text
@@ -186,8 +186,8 @@ class LiveTask:
     async def read(
         self, *, past_questions: bool, from_start: bool = False, history_length: int | None = None
     ) -> AsyncGenerator[Any | None, None]:
-        """The task as it is, or with `from_start` as it was when it began; then what happens to it until its end. None
-        is a sign of life. Without `past_questions` it ends when a person is asked, too."""
+        """Yield the task as it is, or with `from_start` as it was when it began; then what happens to it until its end.
+        None is a sign of life. Without `past_questions` it ends when a person is asked, too."""
         place = ReaderPlace(0, 0, 0) if from_start else ReaderPlace(self._version, self._draft, len(self._text))
         has_ended = self.record.has_ended and not from_start
         task = self._first_view(history_length) if from_start else self.view(history_length)

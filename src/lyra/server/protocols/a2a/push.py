@@ -54,7 +54,7 @@ class PushTarget(msgspec.Struct):
 
 @give_name(A2A_PUSH)
 async def a2a_push(ctx: Context, target: PushTarget) -> None:
-    """The program of a configuration: posts what it is told, each status once."""
+    """Run the program of a configuration: it posts what it is told, each status once."""
     configs: PushConfigs = ctx.own_process.kernel.parts[_PART]
     configs.enter(ctx.pid, target)
     last = ctx.restored

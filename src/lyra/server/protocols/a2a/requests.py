@@ -105,7 +105,7 @@ async def _carry_out(call: HttpCall, agent: AgentDeclaration, request: RpcReques
 
 
 def check_version(call: HttpCall, spoken: str) -> None:
-    """A client that says nothing may use the names of either version."""
+    """Check the version that a client names; one that names none may use the names of either version."""
     given = call.headers.get(_VERSION_HEADER, "")
     if given and given.partition(".")[0] != spoken.partition(".")[0]:
         raise RpcError("version", f"the method belongs to version {spoken}, and the request says {given[:20]!r}")

@@ -80,7 +80,7 @@ class A2aTasks:
     # ------------------------------------------------------------------ for the programs
 
     def enter(self, pid: str, record: A2aRecord) -> LiveTask:
-        """A task begins, or is back after a restart."""
+        """Enter a task that begins, or is back after a restart."""
         live = self._live.get(record.id)
         if live is None:
             live = self._live[record.id] = LiveTask(self._kernel, pid, record)
@@ -104,12 +104,12 @@ class A2aTasks:
         return _ignore if live is None else live.hear
 
     def notify(self, live: LiveTask) -> None:
-        """The status of a task has changed: its readers and its receivers are told."""
+        """Tell the readers and the receivers of a task that its status has changed."""
         live.on_changed()
         self.push.tell(live)
 
     def _hear(self, event: Event) -> None:
-        """A question was put or is over: the status of the task that it belongs to has changed."""
+        """Note that a question was put or is over: the status of the task that it belongs to has changed."""
         if event.kind == _PROCESS_ENDED:
             self._process_ended(event.pid)
             return
@@ -260,7 +260,7 @@ def _newest(tasks: list[LiveTask]) -> list[A2aRecord]:
 
 
 def _ignore(event: AgentEvent) -> None:
-    """The task of this event has no reader."""
+    """Ignore an event whose task has no reader."""
 
 
 def _check_ids(message: Any) -> None:
@@ -288,7 +288,7 @@ CANCEL: Final = "cancel"
 
 @give_name(A2A_TASK)
 async def a2a_task(ctx: Context, record: A2aRecord, history: list[dict[str, Any]]) -> None:
-    """The program of a task. `history` is the conversation of its context before it."""
+    """Run the program of a task. `history` is the conversation of its context before it."""
     tasks: A2aTasks = ctx.own_process.kernel.parts[PART]
     if ctx.restored is not None:
         tasks.enter(ctx.pid, A2aRecord(**ctx.restored))
@@ -327,7 +327,7 @@ async def a2a_task(ctx: Context, record: A2aRecord, history: list[dict[str, Any]
 async def a2a_turn(
     ctx: Context, task_pid: str, agent_name: str, message: dict[str, Any], history: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    """The agent at work on a task: its answer, and what it took."""
+    """Have the agent work on a task: gives its answer, and what it took."""
     kernel = ctx.own_process.kernel
     tasks: A2aTasks = kernel.parts[PART]
     agent = tasks.agent(agent_name)

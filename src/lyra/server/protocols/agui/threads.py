@@ -116,7 +116,7 @@ class AguiThreads:
         return take_up_turn(self._kernel, process)
 
     def _forget(self, pid: str, turn: AguiTurn) -> None:
-        """A turn that has ended, and that no run will read."""
+        """Forget a turn that has ended, and that no run will read."""
         if self._turns.get(pid) is turn:
             del self._turns[pid]
 

@@ -97,8 +97,8 @@ class AguiTurn:
         return event
 
     def begin_reading(self, place: int, *, again: bool) -> int:
-        """A run begins to read. With `again` it also gets what the run before it has read, whose client left in the
-        middle. Gives the number of the assistant's message that it reads first."""
+        """Note that a run begins to read. With `again` it also gets what the run before it has read, whose client left
+        in the middle. Gives the number of the assistant's message that it reads first."""
         if self._read_events and again:
             self._events.extendleft(reversed(self._read_events))
         else:
@@ -108,7 +108,7 @@ class AguiTurn:
         return self.place
 
     def end_reading(self, *, is_over: bool) -> None:
-        """A run reads no more; `is_over` where its client was told its end."""
+        """Note that a run reads no more; `is_over` where its client was told its end."""
         self.has_reader = False
         if is_over:
             self._read_events = []

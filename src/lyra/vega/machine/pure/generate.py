@@ -253,7 +253,7 @@ def make_assignment(name: str, value: ast.expr) -> ast.stmt:
 
 
 def fitting(value: ast.expr, again: ast.expr, is_positive: bool) -> ast.expr:
-    """Whether an int fits 64 bits. Small ones are let through first: Python compares those quickly."""
+    """Test whether an int fits 64 bits. Small ones are let through first: Python compares those quickly."""
     if is_positive:
         tests = [compare(value, (ast.Lt, constant(SMALL))), compare(again, (ast.LtE, constant(INT_MAX)))]
     else:

@@ -197,7 +197,7 @@ class _Body:
         self.builder.branch(self.leave)
 
     def begin(self, depth: Any, arguments: list[Any]) -> None:
-        """The slots, and whether this is too deep."""
+        """Write the slots, and the test whether this is too deep."""
         self.slots = [self.builder.alloca(_TYPES[kind]) for kind in self.facts.slots]
         for slot, kind in zip(self.slots, self.facts.slots, strict=True):
             self.builder.store(ir.Constant(_TYPES[kind], 0), slot)

@@ -173,10 +173,9 @@ class Native:
         self._ask = ctypes.CFUNCTYPE(ctypes.c_int8)(answers.__next__)
 
     def _answers(self) -> Iterator[int]:
-        """Whether to continue, once for each time that machine code asks. Signals are handled here, in the middle of
-        it:
-        what they raise is kept until the machine code has ended. A generator, because Python handles signals first
-        thing in a function, before any `try` of its own; here that is inside of one."""
+        """Yield whether to continue, once for each time that machine code asks. Signals are handled here, in the middle
+        of it: what they raise is kept until the machine code has ended. A generator, because Python handles signals
+        first thing in a function, before any `try` of its own; here that is inside of one."""
         answer = GO_ON
         while True:
             try:

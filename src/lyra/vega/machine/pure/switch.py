@@ -136,7 +136,7 @@ class PureTier:
             pure.forget()
 
     def heat(self, pure: Pure) -> None:
-        """A function that took long, one way or another, goes native if it can. In its own thread."""
+        """Have a function that took long, one way or another, go native if it can. In its own thread."""
         try:
             with self._heating:
                 for row in [*pure.rows]:
@@ -151,7 +151,7 @@ class PureTier:
             self.watch.has_become_native(pure)
 
     def turn(self) -> None:
-        """A process begins its turn: no other process has waited for it yet."""
+        """Note that a process begins its turn: no other process has waited for it yet."""
         self.watch.turn += 1
         if self.names["PAUSE"]:
             self.names["PAUSE"] = self.names["STOP"] = False
@@ -225,7 +225,8 @@ class Pure:
             watch.busy = None
 
     def go_on(self, begun: Iterator[None], arguments: list[Any]) -> Any:
-        """A call that may pause, from where it is: the value, or MISS; then it has given up, or paused."""
+        """Continue a call that may pause from where it is; gives the value, or MISS; then it has given up, or
+        paused."""
         watch = self._tier.watch
         watch.busy = self
         try:

@@ -252,7 +252,7 @@ def answering(world: World, pid: str, turn: AgentTurn) -> Iterator[None]:
 async def once(
     job: VegaJob, turn: AgentTurn, content: str, limit: Money | None, early: SpeculativeCall | None = None
 ) -> Any:
-    """A call without memory: a process that answers this and ends."""
+    """Make a call without memory: a process that answers this and ends."""
     slot = turn.slot
     plan, ctx = plan_of_call(job.ctx.own_process, slot.plan), job.ctx
     within = scopes_with_limit(limit)
@@ -315,7 +315,7 @@ async def wait_for_end(job: VegaJob, pid: str) -> None:
 
 
 async def _ask_conversation(job: VegaJob, turn: AgentTurn, content: str, limit: Money | None) -> Any:
-    """A call with memory: the next message of the conversation, as an effect of the caller's."""
+    """Make a call with memory: the next message of the conversation, as an effect of the caller's."""
 
     slot = turn.slot
 

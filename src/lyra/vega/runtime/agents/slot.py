@@ -64,7 +64,7 @@ class AgentSlot:
         self._wake()
 
     def keep(self, other: AgentSlot | None) -> None:
-        """The program has spawned what was promised; `other` stood for it, in a run that comes back."""
+        """Note that the program has spawned what was promised; `other` stood for it, in a run that comes back."""
         self.is_promised = False
         if other is not None:
             self.front, self.session = other.front, other.session
@@ -73,7 +73,7 @@ class AgentSlot:
         self.front = self.session = None
 
     def on_process_end(self, process: KernelProcess) -> None:
-        """The process ended for good: its supervision gave up, or it was stopped."""
+        """Note that the process ended for good: its supervision gave up, or it was stopped."""
         self.down()
         self._gone = process
         self._wake()
@@ -209,7 +209,7 @@ class _Clock:
         self._task.cancel(OUT_OF_TIME)
 
     def __enter__(self) -> None:
-        """The timer was started by __init__."""
+        """Do nothing: the timer was started by __init__."""
 
     def __exit__(self, *_: object) -> None:
         self._timer.cancel()
