@@ -352,7 +352,7 @@ def _usd(value: Any, key: str) -> Decimal:
 
 
 def _rate(usd_per_mtok: Any) -> int:
-    """Return micro-dollars a token: as many as dollars for a million tokens."""
+    """Scale a rate: a dollar for a million tokens is a micro-dollar a token."""
     return int((Decimal(usd_per_mtok) * _SCALE).to_integral_value(rounding=ROUND_CEILING))
 
 

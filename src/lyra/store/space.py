@@ -150,8 +150,8 @@ class Space(SqliteStore):
         return self._file_id
 
     def _list_signed_names(self) -> tuple[str | int, ...]:
-        """Add the name of the space to what is signed: its tables, given another name or put into another file, are not
-        signed there."""
+        """Return what is signed, the name of the space too: its tables, given another name or put into another file,
+        are not signed there."""
         return (self._file_id, self.name, *super()._list_signed_names())
 
     # ------------------------------------------------------------ notes

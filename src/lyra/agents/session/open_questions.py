@@ -266,8 +266,8 @@ class OpenQuestions:
                 self._withdraw_below(inner, known)
 
     def _withdraw_queued(self) -> None:
-        """The kernel closes, and callers are told that their questions failed: those that no process has begun to
-        answer are withdrawn. A caller that asks again after a restart is not told."""
+        """Withdraw the questions that no process has begun to answer as the kernel closes: their callers are told that
+        they failed. A caller that asks again after a restart is not told."""
         for pending in self.pending.values():
             process = self.kernel.processes.get(pending.pid)
             if not pending.running and not pending.is_keyed and process is not None:

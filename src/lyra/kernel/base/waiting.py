@@ -106,7 +106,7 @@ def resume(waker: AnyProcess | asyncio.Future[Any], error: BaseException | None 
 
 
 def no_wait(value: Any) -> Generator[Any, None, Any]:
-    """Give an await that waits for nothing its body."""
+    """Return the value: the body of an await that waits for nothing."""
     yield from ()
     return value
 

@@ -244,7 +244,7 @@ class _Tracer:
         self._end_turn(row.pid, bytes(kept.state), kept.blob)
 
     def _end_turn(self, pid: str, value: bytes, blob: str) -> None:
-        """End an agent's turn as its row says."""
+        """Note whether an agent's turn that is over gave an answer, as its row says."""
         if pid in self._processes and self._processes[pid].kind == "call":
             told = codec.decode(self._run.space.get_blob(blob) if blob else value)
             if "error" not in told:

@@ -47,7 +47,7 @@ AHEAD_PATH: Final = "ahead"  # how the keys begin of what is done in early calls
 
 
 def _call_over(job: VegaJob, early: SpeculativeCall, kind: str) -> None:
-    """Tell that the program came to an early call (`call.taken`) or never will (`call.speculative`)."""
+    """Publish that the program came to an early call (`call.taken`) or never will (`call.speculative`)."""
     outer = job.world.early.get(job.ctx.pid)
     if outer is not None and kind == "call.taken":  # the function that made it runs early itself
         outer.pids.extend(early.pids)
@@ -255,7 +255,7 @@ def _promise(job: VegaJob, group: EarlyCallGroup, promised: Process, name: str, 
 
 
 def _spawn(job: VegaJob, group: EarlyCallGroup, promised: Process, name: str, settings: dict[str, Any]) -> Process:
-    """Start a process whose spawn the program comes to now, and was asked already if it is what was promised."""
+    """Start the process whose spawn the program comes to; it was asked already if it is what was promised."""
     group_calls = job.state.ahead.get(group.number)
     if group_calls is None:
         return spawn_agent(job, name, settings)

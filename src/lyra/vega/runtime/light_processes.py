@@ -395,7 +395,7 @@ class LightProcesses:
         self._ended_pids.clear()
 
     def close(self) -> None:
-        """Close everything: the run is over."""
+        """Stop, and be no guest of the kernel any more: the run is over."""
         self.stop()
         if self in self.kernel.processes.guests:
             self.kernel.processes.guests.remove(self)
