@@ -5,22 +5,28 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lyra import vesper
+from lyra.errors import CheckError
 from lyra.vesper.check.judge import program_of
 from lyra.vesper.direct import run as direct
+from lyra.vesper.direct import steps as direct_steps
 from lyra.vesper.effects.database import open_database
 from lyra.vesper.effects.request import EffectRequest, transact
 from lyra.vesper.evidence import differential
 from lyra.vesper.evidence.modes import ORDER
+from lyra.vesper.ir import ValidateStep
+from lyra.vesper.python.running import NodeRun
+from lyra.vesper.reference.run import run as reference
 from lyra.vesper.runtime.recording import trace_data
 from tests.vesper.effects.shop import GRANT, NODE, make_tables, rows, runtime
 
@@ -103,6 +109,153 @@ def test_a_transaction_in_which_the_live_path_breaks_is_rolled_back(url: str, is
         assert opened.execute(node, inputs).outputs == {"left": 4}
     assert state(url) == (4, 1)
     assert rows(url, "SELECT count(*) FROM lyra_effects") == [(1,)]
+
+
+def break_step(monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+    """Have the step `enough`, which stands behind the first write, raise what no path may raise."""
+
+    def crash(*_: Any) -> Any:
+        raise AttributeError("planted")
+
+    if path == "direct":
+        monkeypatch.setitem(direct_steps._COMPILERS, ValidateStep, lambda *_: crash)
+    else:
+        monkeypatch.setattr(NodeRun, "ask_host", crash)
+
+
+def node_of(text: str, name: object) -> Any:
+    """Return a node that no earlier test compiled."""
+    return vesper.load(text.replace("take one", f"take one, {name}"))
+
+
+@pytest.mark.parametrize("mode", ORDER)
+def test_a_step_that_raises_on_the_direct_path_takes_nothing_back_or_twice(
+    url: str, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answers are those of Python in every mode, each unit is taken once, and the crash is a divergence."""
+    make_tables(url, 5)
+    break_step(monkeypatch, "direct")
+    node = node_of(NODE, f"direct {mode} {url[:6]}")
+    with runtime(url) as opened:
+        opened.set_mode(node, mode, force=True)
+        outcomes = [opened.execute(node, {"item": "apple", "idempotency_key": f"k{number}"}) for number in range(2)]
+        assert [outcome.outputs for outcome in outcomes] == [{"left": 4}, {"left": 3}]
+        assert state(url) == (3, 2)
+        evidence = opened.evidence(node)
+        assert evidence.mode == ("python_only" if mode == "python_only" else "shadow_direct")
+        assert evidence.divergences == (0 if mode == "python_only" else 2)
+        assert all("AttributeError: planted" in str(kept.direct) for kept in evidence.found)
+
+
+@pytest.mark.parametrize("path", ["python", "direct and python"])
+@pytest.mark.parametrize("mode", ["python_only", "dual_verify", "direct_only"])
+def test_a_step_that_raises_where_no_path_is_left_leaves_nothing_behind(
+    url: str, mode: str, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The caller is told what was raised, and the next execution works."""
+    make_tables(url, 5)
+    node = node_of(NODE, f"{path} {mode} {url[:6]}")
+    inputs = {"item": "apple", "idempotency_key": "k1"}
+    with runtime(url) as opened:
+        opened.set_mode(node, mode, force=True)
+        with monkeypatch.context() as broken:
+            for name in path.split(" and "):
+                break_step(broken, name)
+            if mode == "direct_only" and path == "python":
+                assert opened.execute(node, inputs).outputs == {"left": 4}
+                return
+            with pytest.raises(Exception, match="AttributeError: planted"):
+                opened.execute(node, inputs)
+        assert state(url) == (5, 0)
+    with runtime(url) as opened:
+        assert opened.execute(node_of(NODE, f"whole {path} {mode} {url[:6]}"), inputs).outputs == {"left": 4}
+    assert state(url) == (4, 1)
+
+
+@pytest.mark.parametrize("error", [KeyError, RecursionError, SystemExit, KeyboardInterrupt])
+def test_whatever_ends_the_steps_the_database_is_free_again(url: str, error: type[BaseException]) -> None:
+    make_tables(url, 5)
+    database = open_database(url)
+
+    def attempt(opened: Any) -> str:
+        opened.perform("db.write", {"table": "orders", "data": {"item": "apple", "owner": "ada"}})
+        raise error("planted")
+
+    with closing(database):
+        with pytest.raises(error):
+            database.transact("k1", attempt, threading.Event())
+        rows(url, "UPDATE stock SET quantity = 7")  # by another connection
+        assert state(url) == (7, 0)
+        assert database.transact("k2", lambda _: "done", threading.Event()) == "done"
+
+
+FEW = """\
+node_id: few_v1
+type: function
+intent: take one with few steps
+inputs: {item: string}
+outputs: {success: {left: integer, note: {type: any, required: false}}}
+security: {capabilities_required: [database.read.stock, database.write.stock, database.write.orders]}
+flow:
+  - {step: begin, operation: arithmetic, expression: "5", output: left}
+  - step: take
+    operation: transaction
+    steps: STEPS
+  - step: answer
+    operation: return
+    return_success: {left: "{left}"}
+"""
+_WRITE = '{step: note, operation: database_write, table: orders, data: {item: "{item}", owner: ada}}'
+_READ = '{step: look, operation: database_query, query: "SELECT quantity FROM stock WHERE item = {item}"}'
+
+
+@pytest.mark.parametrize(
+    ("steps", "left", "after"),
+    [
+        (f"[{_WRITE}]", 5, (5, 1)),
+        (_WRITE, 5, (5, 1)),  # a single step is a list of one
+        (f"[{_READ}]", 5, (5, 0)),
+        (f"[{_READ}, {{operation: arithmetic, expression: query_result.quantity * 2, output: left}}]", 10, (5, 0)),
+        (f"[{_WRITE}, {{operation: return, return_success: {{left: 1}}}}]", 1, (5, 1)),
+        (f"[{{operation: for_each, input: '[1, 2]', as: n, steps: {_WRITE}}}]", 5, (5, 2)),
+        (f"[{{operation: for_each, input: '[]', as: n, steps: {_WRITE}}}]", 5, (5, 0)),
+        (f"[{{operation: conditional, condition: left > 9, then: [{_WRITE}]}}]", 5, (5, 0)),
+    ],
+)
+def test_transactions_of_few_steps(tmp_path: Path, steps: str, left: int, after: tuple[int, int]) -> None:
+    """One step, one that is run twice or never, one that answers: the same on both paths, and done once."""
+    url = f"sqlite:///{tmp_path}/shop.db"
+    node = vesper.load(FEW.replace("STEPS", steps))
+    for mode in ("python_only", "direct_only", "dual_verify"):
+        make_tables(url, 5)
+        with runtime(url) as opened:
+            assert opened.execute(node, {"item": "apple"}, mode).outputs == {"left": left}
+            assert opened.evidence(node).divergences == 0
+        assert state(url) == after
+    report = differential.test(program_of(node), 50, seed=5, first=reference)
+    assert report.divergences == 0, report.kept
+
+
+@pytest.mark.parametrize("steps", ["[]", "[{operation: arithmetic, expression: left + 1, output: left}]"])
+def test_a_transaction_without_a_step_over_the_database_is_refused(steps: str) -> None:
+    with pytest.raises(CheckError, match="the transaction has no step over the database"):
+        vesper.load(FEW.replace("STEPS", steps))
+
+
+def test_a_predicate_that_raises_in_a_transaction_is_one_answer(url: str) -> None:
+    """The same code and sentence whichever path runs; what stood before it is rolled back."""
+    make_tables(url, 5)
+
+    def crash(left: int) -> bool:
+        raise KeyError(left)
+
+    node = vesper.load(NODE)
+    for mode in ("python_only", "direct_only", "dual_verify"):
+        with runtime(url, predicates={"may_go_on": crash}) as opened:
+            failure = opened.execute(node, {"item": "apple", "idempotency_key": mode}, mode).error
+            assert (failure.code, failure.message) == ("type_error", "the predicate may_go_on failed: KeyError")
+            assert opened.evidence(node).divergences == 0
+    assert state(url) == (5, 0)
 
 
 @pytest.mark.parametrize("mode", ORDER)

@@ -159,6 +159,9 @@ class Database:
             if not kind:
                 raise
             raise self.driver_error(error) from error
+        except BaseException:  # such as the SystemExit of a predicate: the database is not kept locked
+            self._undo()
+            raise
         return record
 
     def read_rows(

@@ -322,7 +322,7 @@ class NodeRun:
         except NodeError:
             raise
         except Exception as error:
-            raise NodeError("type_error", f"the predicate {name!r} failed: {type(error).__name__}") from error
+            raise NodeError("type_error", f"the predicate {name} failed: {type(error).__name__}") from error
 
     # ------------------------------------------------------------ effects
     async def perform(

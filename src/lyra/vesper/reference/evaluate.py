@@ -372,5 +372,5 @@ def _ask(name: str, arguments: tuple[ir.TypedExpression, ...], variables: Variab
     values = [evaluate(argument, variables, budget) for argument in arguments]
     try:
         return read(ANY, predicate(*values))
-    except Exception:  # noqa: BLE001 - the host's code may raise anything
-        raise type_error(f"the predicate {name} failed") from None
+    except Exception as error:  # noqa: BLE001 - the host's code may raise anything
+        raise type_error(f"the predicate {name} failed: {type(error).__name__}") from None
