@@ -1,7 +1,7 @@
 """The trace that running code belongs to, and how it crosses a border: `traceparent` of the W3C, in and out.
 
 The span that is open around the running code is in a context variable, which a process copies from the code that
-spawns it. `continue_trace` opens the span that a caller outside names, `outgoing` adds the headers of a call to the
+spawns it. `continued` opens the span that a caller outside names, `outgoing` adds the headers of a call to the
 outside. Both are quiet without a bridge: only an exporter of traces (in `lyra.observe`) sets one, so that nothing is
 told to other systems unless traces are exported. With a bridge the span of the application around Lyra counts as open,
 too, and instrumented libraries inside a tool see Lyra's span as theirs. This module makes no ids and exports nothing.
@@ -94,7 +94,7 @@ class OpenSpan:
             self._bridge.detach(self._attached)
 
 
-def continue_trace(traceparent: str | None) -> OpenSpan:
+def continued(traceparent: str | None) -> OpenSpan:
     """Open a block whose work belongs to the span of a caller outside; a header that is missing or malformed is
     ignored."""
     return OpenSpan(parse_traceparent(traceparent) or current_span.get())

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Final
 
 from lyra._version import __version__
-from lyra.core.trace_context import OpenSpan, TraceSpan, continue_trace, parse_traceparent
+from lyra.core.trace_context import OpenSpan, TraceSpan, continued, parse_traceparent
 from lyra.observe.otel.environment import has_own_provider, is_disabled
 
 
@@ -56,7 +56,7 @@ def request_span(
 
 @contextmanager
 def _continue_span(traceparent: str) -> Iterator[RequestSpan]:
-    with continue_trace(traceparent):
+    with continued(traceparent):
         yield RequestSpan(None, parse_traceparent(traceparent))
 
 

@@ -31,7 +31,7 @@ from lyra.core.effect import Charged
 from lyra.core.envelope import Envelope
 from lyra.core.ids import unique_id
 from lyra.core.limits import WORK_CLAIM_WAIT_S_MAX, WORK_LEASE_S, WORK_LEASE_S_MAX, WORK_LEASE_S_MIN, WORK_SLOTS_MAX
-from lyra.core.trace_context import continue_trace
+from lyra.core.trace_context import continued
 from lyra.errors import ConfigError, DeadlineExceeded, LyraError, Overloaded
 from lyra.kernel.base.tasks import BlockingCalls
 from lyra.kernel.kernel import Kernel
@@ -183,7 +183,7 @@ class Worker:
         name = item.agent_name or item.service_name
         _log.info("%s begins (%s)", name, item.work_id)
         _current.set(CurrentWork(item.work_id, item.attempt, item.idempotency_key))
-        with continue_trace(item.traceparent or None):
+        with continued(item.traceparent or None):
             result = await self._result_of(item)
         await self._deliver(item, result)
 
