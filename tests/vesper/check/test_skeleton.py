@@ -1,4 +1,4 @@
-"""The skeleton of a node, as pages about Vesper show it: filled in it is valid, and every blank that is left is told."""
+"""The skeleton of a node, as pages about Vesper show it: valid once filled in, and every blank that is left is told."""
 
 from __future__ import annotations
 
