@@ -252,6 +252,16 @@ async def vesper_execute(_: Path) -> AsyncIterator[Operation]:
 
 
 @asynccontextmanager
+async def vesper_compare(_: Path) -> AsyncIterator[Operation]:
+    """`vesper verify` with 2 000 inputs: drawing them, both paths, and what is learned from some of them."""
+    from lyra.vesper.check.judge import program_of
+    from lyra.vesper.evidence.differential import test
+
+    program = program_of(vesper.load(NODE))
+    yield Operation(lambda: test(program, 2_000, 1))
+
+
+@asynccontextmanager
 async def list_processes(_: Path) -> AsyncIterator[Operation]:
     from tests.server.http.support import serving
 
@@ -323,6 +333,7 @@ OPERATIONS: Final[dict[str, Callable[[Path], AbstractAsyncContextManager[Operati
     "spawn_and_kill": spawn_and_kill,
     "durable_step": durable_step,
     "vesper_execute": vesper_execute,
+    "vesper_compare": vesper_compare,
     "sage_turn": sage_turn,
     "list_processes": list_processes,
     "create_process": create_process,

@@ -44,10 +44,7 @@ class CompiledPath(Generic[P]):
         for known, compiled in kept:
             if known is program:
                 return compiled
-        for known, compiled in kept:
-            if known == program:
-                return compiled
-        compiled = self._compiler(program)
+        compiled = next((compiled for known, compiled in kept if known == program), None) or self._compiler(program)
         while len(self._compiled) >= _KEPT_MAX:
             self._compiled.pop(next(iter(self._compiled)), None)
         self._compiled[program.digest] = ((program, compiled), *kept[: _LAYOUTS_MAX - 1])

@@ -12,11 +12,13 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from lyra.vesper.effects.request import EffectError, EffectRequest, TransactionBody, TransactionEnd
+
+_PLAIN: Final = frozenset({str, int, bool, type(None)})  # they are JSON as they are
 
 
 class EffectRecord(msgspec.Struct, frozen=True):
@@ -34,12 +36,14 @@ class EffectRecord(msgspec.Struct, frozen=True):
 
 def request_digest(request: EffectRequest) -> str:
     """Return a digest that equal requests share: the order of a map's keys and the sign of zero do not count."""
-    parts = [getattr(request, name) for name in request.__struct_fields__]
+    parts = msgspec.structs.astuple(request)
     return blake2b(msgspec.json.encode(_to_tagged_json(parts)), digest_size=16).hexdigest()
 
 
 def _to_tagged_json(value: Any) -> Any:
     """Return the value as JSON in which values of unlike kinds never look alike."""
+    if type(value) in _PLAIN:
+        return value
     match value:
         case None | bool() | int() | str():
             return value
@@ -52,11 +56,12 @@ def _to_tagged_json(value: Any) -> Any:
         case datetime():
             return ["timestamp", value.astimezone(UTC).isoformat()]
         case list() | tuple():
-            return ["list", *map(_to_tagged_json, value)]
+            return ["list", *[item if type(item) in _PLAIN else _to_tagged_json(item) for item in value]]
         case set() | frozenset():
             return ["set", *sorted((_to_tagged_json(item) for item in value), key=msgspec.json.encode)]
         case dict():
-            return ["map", *sorted([key, _to_tagged_json(item)] for key, item in value.items())]
+            rows = [[key, item if type(item) in _PLAIN else _to_tagged_json(item)] for key, item in value.items()]
+            return ["map", *(sorted(rows) if len(rows) > 1 else rows)]
         case msgspec.Struct():
             return [type(value).__name__, *(_to_tagged_json(getattr(value, name)) for name in value.__struct_fields__)]
     return ["other", repr(value)]
@@ -136,11 +141,21 @@ class ReplayEffects:
         if record is None:
             self._report(*place, live="no request", replayed=f"{request.kind} was asked for")
             raise EffectError("effect_mismatch", "the live path made no such request")
-        if record.request != request_digest(request):
-            self._report(*place, live=f"request {record.request}", replayed=f"request {request_digest(request)}")
+        if not self.is_asked(record, request):
+            self._report(
+                *place, live=f"request {self.digest_of(record)}", replayed=f"request {request_digest(request)}"
+            )
         if record.error_kind:
             raise EffectError(record.error_kind, record.error_message, record.error_fields)
         return record.response
+
+    def is_asked(self, record: EffectRecord, request: EffectRequest) -> bool:
+        """Return whether a request is the one that was logged in its place."""
+        return record.request == request_digest(request)
+
+    def digest_of(self, record: EffectRecord) -> str:
+        """Return the digest of the request that was logged."""
+        return record.request
 
     async def transact(self, request: EffectRequest, body: TransactionBody) -> TransactionEnd:
         """Return how the steps of a transaction end over its record. Effects that know no transactions have logged the

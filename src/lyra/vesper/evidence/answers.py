@@ -14,7 +14,7 @@ from random import Random  # noqa: TID251 - the type; generators come from core.
 from typing import Any, Final
 
 from lyra.vesper import ir
-from lyra.vesper.evidence.inputs import Boundaries, Draw, drawer, parts_of
+from lyra.vesper.evidence.inputs import Boundaries, Draw, drawer, parts_of, pick
 from lyra.vesper.evidence.likely_inputs import fitting_drawer
 from lyra.vesper.values.types import ANY, BOOLEAN, DECIMAL, INTEGER, STRING, Array, ValueType, without_null
 
@@ -60,8 +60,8 @@ class _Shape:
         ]
         constants = list(self.constants)
         if not constants:
-            return lambda rng: kinds[0](rng) if rng.random() < 0.8 else rng.choice(kinds)(rng)
-        return lambda rng: rng.choice(constants) if rng.random() < 0.6 else rng.choice(kinds)(rng)
+            return lambda rng: kinds[0](rng) if rng.random() < 0.8 else pick(rng, kinds)(rng)
+        return lambda rng: pick(rng, constants) if rng.random() < 0.6 else pick(rng, kinds)(rng)
 
 
 class AnswerForms:
@@ -116,7 +116,7 @@ class AnswerForms:
         """Return a kind of error that such an act may end with."""
         if kind == "state.transition":
             return "invalid_transition"
-        return rng.choice(self._errors[step])
+        return pick(rng, self._errors[step])
 
 
 class _Reading:

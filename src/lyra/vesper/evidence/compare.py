@@ -94,7 +94,7 @@ def is_same(first: Any, second: Any) -> bool:
         return bool(first == second)
     if kind is Decimal:
         return bool(first.compare_total(second) == 0)
-    if kind is list:
+    if kind is list or kind is tuple:
         return len(first) == len(second) and all(map(is_same, first, second))
     if kind is frozenset:
         return {_exact(item) for item in first} == {_exact(item) for item in second}

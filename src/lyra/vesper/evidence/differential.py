@@ -28,17 +28,23 @@ from lyra.vesper import ir
 from lyra.vesper.check.judge import program_of
 from lyra.vesper.confidence import lower_bound
 from lyra.vesper.direct import run as direct_path
-from lyra.vesper.effects.replay import ReplayEffects
 from lyra.vesper.evidence.answers import names_in
 from lyra.vesper.evidence.compare import compare
 from lyra.vesper.evidence.reach import ReachPlan, Watched, watch
 from lyra.vesper.evidence.search import InputSearch, SearchCase
-from lyra.vesper.evidence.seen import ACCEPTED, SUCCEEDED, SeenInputs, input_key
-from lyra.vesper.evidence.worlds import CallableNodes, SimulatedEffects, executions, open_execution
+from lyra.vesper.evidence.seen import ACCEPTED, SUCCEEDED, SeenInputs, input_key, input_text, text_key
+from lyra.vesper.evidence.worlds import (
+    CallableNodes,
+    SimulatedEffects,
+    SimulatedReplay,
+    WorldAnswer,
+    executions,
+    open_execution,
+)
 from lyra.vesper.ir import NodeProgram
 from lyra.vesper.python import run as python_path
 from lyra.vesper.values.json_values import from_json, to_json
-from lyra.vesper.values.outcome import Execution, Outcome
+from lyra.vesper.values.outcome import Execution, NodeFailure, Outcome
 from lyra.vesper.values.types import EnumType, without_null
 
 if TYPE_CHECKING:
@@ -55,9 +61,13 @@ _COMPILERS: Final[dict[RunPath, Callable[[NodeProgram], Any]]] = {
 INPUT_MAKERS: Final[list[Callable[[NodeProgram], list[dict[str, Any]]]]] = []
 KEPT_MAX: Final = 10
 SUCCEEDING_SHARE: Final = 0.15  # of the inputs; below it a report says that it shows little
-_WATCHED_FIRST: Final = 2_000  # executions that are watched
-_WATCHED_OF: Final = 16  # of later ones, one in so many is
-_WATCHED_OF_MISSING: Final = 3  # as long as something is not reached
+_WATCHED_FIRST: Final = 100  # executions that are watched
+_WATCHED_FIRST_MISSING: Final = 1_000  # as long as something is not reached, or few inputs succeed
+_WATCHED_OF: Final = 64  # of later ones, one in so many is at least, and more where they reach something new
+_WATCHED_OF_MISSING: Final = 3
+_WATCHED_DRY: Final = 4  # that reach nothing new, for one more that is left out
+_CALM_OF: Final = 6  # from so many on, most inputs are drawn and few are changed, if so many succeed
+_CALM_SUCCEEDING_SHARE: Final = 0.25
 _REPEATS_DRY: Final = 30  # inputs in a row that were tried before: then lists of inputs grow
 _REPEATS_MAX: Final = 300  # inputs in a row that were tried before: then there are no others
 # Codes with which a node breaks its own contract, unless it declares them as its errors.
@@ -153,7 +163,7 @@ class PathPair:
         world = self._world(case, execution)
         try:
             outcome = self._first(self.program, case.inputs, execution, world)
-            replay = ReplayEffects(world.log)
+            replay = SimulatedReplay(world.log)
             direct = self._second(self.program, case.inputs, execution, replay)
             differences = [*compare(outcome, direct), *replay.mismatches(), *self._compare_called(world)]
             return Comparison(differences, outcome, world)
@@ -168,7 +178,7 @@ class PathPair:
     def _compare_called(self, world: SimulatedEffects) -> Iterator[dict[str, Any]]:
         """Yield how the paths differ in the nodes that were called."""
         for called in world.called:
-            replay = ReplayEffects(called.log)
+            replay = SimulatedReplay(called.log)
             second = self._second(called.program, called.inputs, called.execution, replay)
             for row in (*compare(called.outcome, second), *replay.mismatches()):
                 yield {**row, "path": f"{called.program.node_id}: {row['path']}"}
@@ -183,7 +193,7 @@ class PathPair:
     def _crashes(self, case: SearchCase, execution: Execution) -> list[dict[str, Any]]:
         live = None if self.program.pure else self._world(case, execution)
         python = _ending(self._first, self.program, case.inputs, execution, live)
-        replay = None if live is None else ReplayEffects(live.log)
+        replay = None if live is None else SimulatedReplay(live.log)
         direct = _ending(self._second, self.program, case.inputs, execution, replay)
         return [{"path": "root", "kind": "crash", "python": python, "direct": direct}]
 
@@ -315,12 +325,17 @@ class _Comparing:
         self.failing: list[tuple[SearchCase, list[dict[str, Any]]]] = []
         self.violations: dict[tuple[str, str], Violation] = {}
         self.compared = self.divergences = self._repeats = 0
+        self._unwatched = 0  # executions since one was watched
         self._watched_of = 1
+        self._dry = 0  # watched executions that reached nothing new
+        self._endings: set[tuple[str, str]] = set()
         self._tried: set[int] = set()
         self._is_dry = False  # most of what is drawn was tried before
         self._left = {input_key(inputs) for inputs in self.search.all_inputs or ()}
         self._guessed = pair._nodes.forms(program).guessed
         self._own_errors = _declared_codes(program)
+        self._is_plain = program.pure and len(self.contexts) == 1  # inputs alone tell executions apart
+        self._is_missing = bool(self.plan.missing(()))
 
     def has_more(self, count: int, accepted: int | None, stop_after: int | None) -> bool:
         if stop_after is not None and self.divergences >= stop_after:
@@ -339,44 +354,70 @@ class _Comparing:
         case = self.search.case()
         if self._is_dry:
             case = self.search.grow(case)
-        key = input_key(
-            case.inputs, (case.context, case.seed, case.script) if case.script or case.seed else case.context
-        )
+        inputs, context = case.inputs, case.context
+        text = input_text(inputs)
+        key = hash(text if self._is_plain else (text, context, case.seed, repr(case.script)))
         if key in self._tried:
             self._repeats += 1
             self._is_dry = self._is_dry or self._repeats >= _REPEATS_DRY
             return
-        self._repeats = 0
-        execution = self.contexts[case.context]
-        comparison = self.pair.run(case, execution)
         self._tried.add(key)
+        self._repeats = 0
+        execution = self.contexts[context]
+        differences, outcome, world = self.pair.run(case, execution)
         self.compared += 1
-        if comparison.differences:
+        if differences:
             self.divergences += 1
             if len(self.failing) < KEPT_MAX:
-                self.failing.append((case, comparison.differences))
-        outcome, world = comparison.outcome, comparison.world
+                self.failing.append((case, differences))
         if outcome is None:
             return
-        is_accepted = self.pair.is_accepted(case.inputs, execution, outcome)
-        mark = (ACCEPTED if is_accepted else 0) | (SUCCEEDED if outcome.error is None else 0)
+        error = outcome.error
+        is_accepted = error is None or self.pair.is_accepted(inputs, execution, outcome)
         answers = {} if world is None else world.answers
-        own = input_key(case.inputs, answers or None)
-        self.seen.add(own, mark)
+        own = input_key(inputs, answers) if answers else text_key(text)
+        self.seen.add(own, ACCEPTED | SUCCEEDED if error is None else ACCEPTED if is_accepted else 0)
         if self._left:
             self._left.discard(own)
-        if self.compared < _WATCHED_FIRST or self.compared % self._watched_of == 0:
-            watched = self.watch(case, world)
-            if watched is not None:
-                self.reached |= watched.names
-                self.search.learn(case, watched, answers)
-                self._watched_of = _WATCHED_OF_MISSING if self.plan.missing(self.reached) else _WATCHED_OF
-        if is_accepted and outcome.error is not None and self.breach(case, outcome, world):
+        self._unwatched += 1
+        if self._unwatched >= self._watched_of or (error is not None and self._is_new_ending(error)):
+            self._learn(case, world, answers)
+        if is_accepted and error is not None and self.breach(case, outcome, world):
             self.add_violation(case, outcome)
+
+    def _is_new_ending(self, error: NodeFailure) -> bool:
+        ending = error.code, error.phase
+        if ending in self._endings:
+            return False
+        self._endings.add(ending)
+        return True
+
+    def _learn(
+        self,
+        case: SearchCase,
+        world: SimulatedEffects | None,
+        answers: Mapping[tuple[str, int], WorldAnswer],
+    ) -> None:
+        """Watch an execution, and the next one sooner or later by whether this one reached something new."""
+        self._unwatched = 0
+        watched = self.watch(case, world)
+        if watched is None:
+            return
+        is_new = self.search.learn(case, watched, answers)
+        self._dry = self._dry // 2 if is_new else self._dry + 1
+        if not watched.names <= self.reached:
+            self.reached |= watched.names
+            self._is_missing = bool(self.plan.missing(self.reached))
+        few = self.seen.successes < _CALM_SUCCEEDING_SHARE * self.compared
+        limit = _WATCHED_OF_MISSING if self._is_missing or few else _WATCHED_OF
+        if self.compared >= (_WATCHED_FIRST_MISSING if self._is_missing or few else _WATCHED_FIRST):
+            self._watched_of = min(limit, 1 + self._dry // _WATCHED_DRY)
+        self.search.is_failing = few
+        self.search.is_calm = self._watched_of >= _CALM_OF and not few
 
     def watch(self, case: SearchCase, world: SimulatedEffects | None) -> Watched | None:
         try:
-            replay = None if world is None else ReplayEffects(world.log)
+            replay = None if world is None else SimulatedReplay(world.log)
             return watch(self.plan, case.inputs, self.contexts[case.context], replay)
         except Exception:  # noqa: BLE001 - what breaks the reference evaluator is told by the comparison of paths
             return None

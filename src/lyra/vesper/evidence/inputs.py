@@ -9,11 +9,11 @@ batch costs little more than the dictionaries it is made of. The same seed gives
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from random import Random  # noqa: TID251 - the type; generators come from core.ids
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -37,6 +37,7 @@ from lyra.vesper.values.types import (
     ValueType,
 )
 
+T = TypeVar("T")
 Draw = Callable[[Random], Any]
 _POOL: Final = 256  # values of an input in a batch; a random byte chooses one of them
 _EDGES: Final = 96  # of them, at most, boundary values
@@ -50,6 +51,11 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _DEPTH_MAX: Final = 3
 
 
+def pick(rng: Random, values: Sequence[T]) -> T:
+    """Return one of the values: all are as likely, at a third of what `Random.choice` takes."""
+    return values[int(rng.random() * len(values))]
+
+
 def drawer(kind: ValueType, boundaries: Boundaries, depth: int = 0) -> Draw:
     """Draws values of a type."""
     match kind:
@@ -58,7 +64,7 @@ def drawer(kind: ValueType, boundaries: Boundaries, depth: int = 0) -> Draw:
         case DecimalType():
             return _decimal(kind.scale, boundaries)
         case EnumType():
-            return lambda rng: rng.choice(kind.values)
+            return lambda rng: pick(rng, kind.values)
         case Array():
             return _list(drawer(kind.item, boundaries, depth + 1), boundaries)
         case SetType():
@@ -99,9 +105,9 @@ def _integer(boundaries: Boundaries) -> Draw:
     def draw(rng: Random) -> int:
         choice = rng.random()
         if choice < 0.4:
-            return rng.choice(edges)
+            return pick(rng, edges)
         if choice < 0.8:
-            return rng.randrange(-20, 1000)
+            return int(rng.random() * 1020) - 20
         return rng.getrandbits(rng.randrange(1, 64)) * (1 if rng.random() < 0.5 else -1)
 
     return draw
@@ -114,7 +120,7 @@ def _decimal(scale: int | None, boundaries: Boundaries) -> Draw:
     def draw(rng: Random) -> Any:
         choice = rng.random()
         if choice < 0.45:
-            text = rng.choice(fitting if rng.random() < 0.9 else edges)
+            text = pick(rng, fitting if rng.random() < 0.9 else edges)
         else:
             digits = rng.randrange(0, 5) if scale is None else rng.randrange(0, scale + 1)
             whole = rng.randrange(0, 10 ** rng.randrange(1, 8))
@@ -141,10 +147,10 @@ def _text(boundaries: Boundaries) -> Draw:
     def draw(rng: Random) -> str:
         choice = rng.random()
         if choice < 0.6:
-            return rng.choice(edges)
+            return pick(rng, edges)
         if choice < 0.7:
-            return rng.choice(edges) + rng.choice(edges)
-        length = rng.choice(boundaries.lengths) if choice < 0.8 else rng.randrange(0, 12)
+            return pick(rng, edges) + pick(rng, edges)
+        length = pick(rng, boundaries.lengths) if choice < 0.8 else rng.randrange(0, 12)
         return "".join(rng.choices(_LETTERS, k=length))
 
     return draw
@@ -156,8 +162,8 @@ def _bytes(rng: Random) -> Any:
 
 
 def _timestamp(rng: Random) -> Any:
-    seconds = rng.choice((0, 86_399, 951_782_400, 1_700_000_000)) if rng.random() < 0.3 else rng.randrange(0, 2**32)
-    time = _EPOCH + timedelta(seconds=seconds, microseconds=rng.choice((0, 0, 1, 500_000, 999_999)))
+    seconds = pick(rng, (0, 86_399, 951_782_400, 1_700_000_000)) if rng.random() < 0.3 else rng.randrange(0, 2**32)
+    time = _EPOCH + timedelta(seconds=seconds, microseconds=pick(rng, (0, 0, 1, 500_000, 999_999)))
     match rng.randrange(0, 4):
         case 0:
             return time.isoformat().replace("+00:00", "Z")
@@ -175,7 +181,7 @@ def _duration(boundaries: Boundaries) -> Draw:
     def draw(rng: Random) -> Any:
         if rng.random() < 0.3:
             return seconds(rng)
-        return f"{rng.choice(('0', '1', '1.5', '7', '30', '365', '-2'))}{rng.choice(('ms', 's', 'm', 'h', 'd', 'w'))}"
+        return f"{pick(rng, ('0', '1', '1.5', '7', '30', '365', '-2'))}{pick(rng, ('ms', 's', 'm', 'h', 'd', 'w'))}"
 
     return draw
 
@@ -189,7 +195,7 @@ def _key_text(key: Any) -> str:
 
 def _list(item: Draw, boundaries: Boundaries) -> Draw:
     def draw(rng: Random) -> list[Any]:
-        length = rng.choice(boundaries.lengths) if rng.random() < 0.3 else rng.randrange(0, 5)
+        length = pick(rng, boundaries.lengths) if rng.random() < 0.3 else rng.randrange(0, 5)
         return [item(rng) for _ in range(length)]
 
     return draw
@@ -236,7 +242,7 @@ def _anything(boundaries: Boundaries, depth: int) -> Draw:
         draws += [_list(inner, boundaries), _map(_text(boundaries), inner)]
 
     def draw(rng: Random) -> Any:
-        chosen: Draw = rng.choice(draws)
+        chosen: Draw = pick(rng, draws)
         return chosen(rng)
 
     return draw
@@ -297,16 +303,16 @@ class InputGenerator:
 
     def _spoil(self, row: dict[str, Any]) -> None:
         rng = self._rng
-        name = rng.choice(self._names)
+        name = pick(rng, self._names)
         choice = rng.random()
         if self._optional and choice < 0.5:
-            row.pop(rng.choice(self._optional))
+            row.pop(pick(rng, self._optional))
         elif choice < 0.6:
             del row[name]
         elif choice < 0.65:
             row["unknown"] = row[name]
         else:
-            row[name] = rng.choice(_ODD_VALUES)
+            row[name] = pick(rng, _ODD_VALUES)
 
 
 def _edges(declared: ir.NodeInput, boundaries: Boundaries) -> list[Any]:

@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from lyra.core.linear_regex import BadPattern
 from lyra.vesper import ir
-from lyra.vesper.evidence.inputs import Boundaries, Draw, drawer
+from lyra.vesper.evidence.inputs import Boundaries, Draw, drawer, pick
 from lyra.vesper.evidence.rooms import EACH, LENGTH, Path, Room, rooms_of
 from lyra.vesper.values.limits import DRAWN_TEXT_CHARS_MAX, PATTERN_STEPS_MAX
 from lyra.vesper.values.patterns import compile_pattern
@@ -48,6 +48,11 @@ _ABSENT_SHARE: Final = 0.2  # of optional inputs that a row leaves out
 _STRICT_SHARE: Final = 0.75  # of values that also pass what the first steps validate
 _FOREIGN_SHARE: Final = 0.4  # of texts, where the program matches with patterns
 _PIECES_SHARE: Final = 0.4  # of texts for such a pattern
+_ROWS_OF_VALUE: Final = 2  # rows in which a value stands, on average, where many are drawn at once
+_SIMPLE: Final = frozenset({int, str, Decimal, float})  # values of one kind that are known again quickly
+_AGAIN_SHARE: Final = 0.8  # of values that were drawn before, where many are drawn at once
+_AGAIN_MAX: Final = 3
+_KNOWN_MAX: Final = 10_000
 _LETTERS: Final = "abcdefghijklmnopqrstuvwxyz0123456789"
 _ITEMS_MAX: Final = 4  # of an array without bounds; now and then as many as a boundary says
 _TRIES: Final = 24  # to draw a text that a pattern and the bounds of its length both take
@@ -63,6 +68,7 @@ class LikelyInputs:
         self._rng = rng
         self._cases = [dict(case) for case in cases]
         self._inputs = program.inputs
+        self._drawn: dict[str, set[Any]] = {declared.name: set() for declared in program.inputs}
         self.boundaries = boundaries = Boundaries(program)
         accepted, strict = rooms_of(program), rooms_of(program, with_validations=True)
         self._draws = {
@@ -82,12 +88,46 @@ class LikelyInputs:
             if declared.required or rng.random() >= _ABSENT_SHARE
         }
 
+    def rows(self, count: int) -> list[dict[str, Any]]:
+        """Return rows for which fewer values are drawn than they have: each value stands in a few of them."""
+        rng, inputs = self._rng, self._inputs
+        which = rng.random() < _STRICT_SHARE
+        size = count // _ROWS_OF_VALUE if len(inputs) > 1 else count  # one input alone would repeat itself
+        columns = []
+        for declared in inputs:
+            values = self._draw_new_values(declared.name, self._draws[declared.name][which], size)
+            columns.append(rng.choices(values, k=count) if size < count else values)
+        names = [declared.name for declared in inputs]
+        rows = [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
+        for declared in inputs:
+            if not declared.required:
+                for row in rows:
+                    if rng.random() < _ABSENT_SHARE:
+                        del row[declared.name]
+        return rows
+
+    def _draw_new_values(self, name: str, draw: Draw, count: int) -> list[Any]:
+        """Return values of an input; most that were drawn before are drawn again, so that small numbers and boundaries,
+        which are drawn often, do not make the same rows over and over."""
+        rng, known = self._rng, self._drawn[name]
+        values = []
+        for _ in range(count):
+            value = draw(rng)
+            for _ in range(_AGAIN_MAX):
+                if type(value) not in _SIMPLE or value not in known or rng.random() >= _AGAIN_SHARE:
+                    break
+                value = draw(rng)
+            if type(value) in _SIMPLE and len(known) < _KNOWN_MAX:
+                known.add(value)
+            values.append(value)
+        return values
+
     def near_case(self) -> dict[str, Any]:
         """Return the inputs of a test case with one of them changed; any row where there is no test case."""
         if not self._cases or not self._inputs:
             return self.row()
-        name = self._rng.choice(self._inputs).name
-        return {**self._rng.choice(self._cases), name: self.value(name)}
+        name = pick(self._rng, self._inputs).name
+        return {**pick(self._rng, self._cases), name: self.value(name)}
 
     def value(self, name: str) -> Any:
         """Return a value that is likely to be accepted as an input."""
@@ -105,12 +145,12 @@ def fitting_drawer(kind: ValueType, path: Path, rooms: Rooms, boundaries: Bounda
         return lambda rng: None if rng.random() < _ABSENT_SHARE else inner(rng)
     if room.values:
         fitting = [value for value in room.values if room.has(value)] or list(room.values)
-        return lambda rng: rng.choice(fitting)
+        return lambda rng: pick(rng, fitting)
     match kind:
         case DecimalType():
             return _decimals(room, kind.scale, boundaries)
         case EnumType():
-            return lambda rng: rng.choice(kind.values)
+            return lambda rng: pick(rng, kind.values)
         case Array() | SetType():
             return _items(kind, path, rooms, boundaries)
         case MapType():
@@ -125,7 +165,7 @@ def fitting_drawer(kind: ValueType, path: Path, rooms: Rooms, boundaries: Bounda
     plain = drawer(kind, boundaries)
     if kind == TIMESTAMP and (room.low is not None or room.high is not None):
         ends = [end for end in (room.low, room.high) if end is not None]
-        return lambda rng: rng.choice(ends) if rng.random() < 0.3 else plain(rng)
+        return lambda rng: pick(rng, ends) if rng.random() < 0.3 else plain(rng)
     return plain
 
 
@@ -135,21 +175,23 @@ def _integers(room: Room, boundaries: Boundaries) -> Draw:
     low, high = max(low, INTEGER_MIN), max(min(high, INTEGER_MAX), low)
     near = [low, min(low + 1, high), max(high - 1, low), high] if high - low < 2**40 else []
     near += [number for number in (0, 1) if low <= number <= high]
+    first = max(low, min(0, high - 200))
+    spans = [min(high, first + 10**digits) - first + 1 for digits in range(1, 5)]
     edges = [number for number in boundaries.integers if low <= number <= high] or [low, high]
     usual = [number for number in edges if abs(number) < 2**40] or edges
 
     def draw(rng: Random) -> int:
         choice = rng.random()
         if choice < 0.2 and near:
-            return rng.choice(near)
+            return pick(rng, near)
         if choice < 0.4:
-            return rng.choice(usual if choice < 0.38 else edges)
+            return pick(rng, usual if choice < 0.38 else edges)
         if choice < 0.7:
-            first = max(low, min(0, high - 200))
-            return rng.randrange(first, min(high, first + 10 ** rng.randrange(1, 5)) + 1)
+            return first + int(rng.random() * pick(rng, spans))
         if high - low < 2**40:
-            return rng.randrange(low, high + 1)
-        return max(low, min(high, rng.getrandbits(rng.randrange(1, 40)) * (1 if rng.random() < 0.6 else -1)))
+            return low + int(rng.random() * (high - low + 1))
+        number = rng.getrandbits(1 + int(rng.random() * 39))
+        return max(low, min(high, number if choice < 0.88 else -number))
 
     return draw
 
@@ -167,16 +209,16 @@ def _decimals(room: Room, scale: int | None, boundaries: Boundaries) -> Draw:
 
     def draw(rng: Random) -> Any:
         if rng.random() < 0.3:
-            number = rng.choice(edges)
+            number = pick(rng, edges)
         else:
-            digits = rng.randrange(0, 5) if scale is None else rng.randrange(0, places + 1)
-            number = Decimal(rng.randrange(0, 10 ** (rng.randrange(1, 6) + digits))).scaleb(-digits)
+            digits = int(rng.random() * (5 if scale is None else places + 1))
+            number = Decimal(int(rng.random() * 10 ** (1 + int(rng.random() * 5) + digits))).scaleb(-digits)
             if least is None and rng.random() < 0.3:
                 number = -number
             if not room.has(number):
                 number = _move_inside(number, least, most, digits)
             if not room.has(number):
-                number = rng.choice(edges)
+                number = pick(rng, edges)
         form = rng.random()
         text = format(number, "f")
         return number if form < 0.4 else text if form < 0.85 or len(text) > 15 else float(number)
@@ -209,7 +251,7 @@ def _texts(room: Room, lengths: Room, boundaries: Boundaries) -> Draw:
 
     def foreign(rng: Random) -> str | None:
         """Return a text for a pattern that a step matches with, pieces in it, if it fits here."""
-        text = rng.choice(others)(rng)
+        text = pick(rng, others)(rng)
         if text is None:
             return None
         if boundaries.pieces and rng.random() < _PIECES_SHARE:
@@ -222,15 +264,15 @@ def _texts(room: Room, lengths: Room, boundaries: Boundaries) -> Draw:
         if others and rng.random() < _FOREIGN_SHARE and (text := foreign(rng)) is not None:
             return text
         for _ in range(_TRIES if patterns else 0):
-            text = rng.choice(patterns)(rng)
+            text = pick(rng, patterns)(rng)
             if text is not None and least <= len(text) <= max(most, least + 40 if lengths.high is None else most):
                 return text
         if edges and rng.random() < 0.4:
-            return rng.choice(edges)
+            return pick(rng, edges)
         if is_free or rng.random() < 0.5:
             length = rng.randrange(least, min(most, least + 12) + 1)
         else:
-            length = rng.choice((least, min(least + 1, most), most))
+            length = pick(rng, (least, min(least + 1, most), most))
         return "".join(rng.choices(_LETTERS, k=length))
 
     return draw
@@ -239,19 +281,19 @@ def _texts(room: Room, lengths: Room, boundaries: Boundaries) -> Draw:
 def insert_pieces(text: str, boundaries: Boundaries, rng: Random) -> str:
     """Return a text with what the program names put into it: between its parts, before or behind it; or cut or made
     longer to a length that the program names."""
-    piece = rng.choice(boundaries.pieces) if boundaries.pieces else ""
+    piece = pick(rng, boundaries.pieces) if boundaries.pieces else ""
     place = rng.randrange(0, len(text) + 1)
     match rng.randrange(6):
         case 0 | 1:
             return text[:place] + piece + text[place:]
         case 2:
-            step = rng.choice((2, 3, 4))
+            step = pick(rng, (2, 3, 4))
             return piece.join(text[start : start + step] for start in range(0, len(text), step))
         case 3:
             return piece + text if rng.random() < 0.5 else text + piece
         case 4:
             return text[:place] + piece + text[place + len(piece) :]
-    length = rng.choice(boundaries.lengths)
+    length = pick(rng, boundaries.lengths)
     return text[:length] if len(text) >= length else text + (text[-1:] or piece[:1] or "a") * (length - len(text))
 
 
@@ -275,7 +317,7 @@ def _items(kind: Array | SetType, path: Path, rooms: Rooms, boundaries: Boundari
 
     def draw(rng: Random) -> list[Any]:
         if lengths and rng.random() < 0.15:
-            length = rng.choice(lengths)
+            length = pick(rng, lengths)
         else:
             length = rng.randrange(least, min(most, least + _ITEMS_MAX) + 1)
         items = [item(rng) for _ in range(length)]
@@ -301,7 +343,7 @@ def _records(kind: RecordType, path: Path, rooms: Rooms, boundaries: Boundaries)
 # ---------------------------------------------------------------- pattern texts
 
 _MORE_ROUNDS: Final = 4  # of a repetition, beyond those it needs
-_CLASS_TRIES: Final = 64  # to draw a character that a class with exceptions takes
+_RANGE_MAX: Final = 1024  # characters of a range, its first ones
 _ANY_CHARACTERS: Final = "abcxyzABCXYZ0123456789_- .@é"
 _CATEGORIES: Final = {
     "CATEGORY_DIGIT": "0123456789",
@@ -323,70 +365,91 @@ def pattern_drawer(pattern: str) -> Callable[[Random], str | None] | None:
         compile_pattern(pattern)
     except BadPattern:
         return None
-    tree = parser.parse(pattern)
+    draw_row = _compile_row(parser.parse(pattern))
 
     def draw(rng: Random) -> str | None:
-        walk = _PatternWalk(rng)
+        characters: list[str] = []
         try:
-            walk.row(tree)
+            draw_row(rng, characters)
         except _TooLong:
             return None
-        return "".join(walk.characters)
+        return "".join(characters)
 
     return draw
 
 
-class _PatternWalk:
-    """One way through a parsed pattern, and the characters along it."""
+_DrawPart = Callable[[Random, list[str]], None]  # adds the characters of a part of a pattern
 
-    def __init__(self, rng: Random) -> None:
-        self._rng = rng
-        self.characters: list[str] = []
 
-    def row(self, items: Any) -> None:
-        for kind, value in items:
-            self._item(str(kind), value)
+def _compile_row(items: Any) -> _DrawPart:
+    """Return a function that draws the parts of a parsed pattern, one behind the other."""
+    parts = [draw for draw in (_compile_part(str(kind), value) for kind, value in items) if draw is not None]
 
-    def _item(self, kind: str, value: Any) -> None:
-        match kind:
-            case "LITERAL":
-                self._add(chr(value))
-            case "NOT_LITERAL":
-                self._add(self._rng.choice(_ANY_CHARACTERS.replace(chr(value), "")))
-            case "ANY":
-                self._add(self._rng.choice(_ANY_CHARACTERS))
-            case "IN":
-                self._add(self._member([(str(name), part) for name, part in value]))
-            case "SUBPATTERN":
-                self.row(value[3])
-            case "BRANCH":
-                self.row(self._rng.choice(value[1]))
-            case "MAX_REPEAT" | "MIN_REPEAT":
-                least, most, items = value
-                for _ in range(self._rng.randint(least, min(int(most), least + _MORE_ROUNDS))):
-                    self.row(items)
+    def draw_row(rng: Random, characters: list[str]) -> None:
+        for draw in parts:
+            draw(rng, characters)
 
-    def _add(self, character: str) -> None:
-        if len(self.characters) >= DRAWN_TEXT_CHARS_MAX:
+    return parts[0] if len(parts) == 1 else draw_row
+
+
+def _compile_part(kind: str, value: Any) -> _DrawPart | None:
+    match kind:
+        case "LITERAL":
+            return _compile_character([chr(value)])
+        case "NOT_LITERAL":
+            return _compile_character(_ANY_CHARACTERS.replace(chr(value), ""))
+        case "ANY":
+            return _compile_character(_ANY_CHARACTERS)
+        case "IN":
+            return _compile_class([(str(name), part) for name, part in value])
+        case "SUBPATTERN":
+            return _compile_row(value[3])
+        case "BRANCH":
+            rows = [_compile_row(row) for row in value[1]]
+            return lambda rng, characters: pick(rng, rows)(rng, characters)
+        case "MAX_REPEAT" | "MIN_REPEAT":
+            return _compile_repeat(*value)
+    return None
+
+
+def _compile_repeat(least: int, most: Any, items: Any) -> _DrawPart:
+    draw_row = _compile_row(items)
+    rounds = range(least, min(int(most), least + _MORE_ROUNDS) + 1)
+
+    def draw(rng: Random, characters: list[str]) -> None:
+        for _ in range(pick(rng, rounds)):
+            draw_row(rng, characters)
+
+    return draw
+
+
+def _compile_character(choices: Sequence[str]) -> _DrawPart:
+    """Return a function that draws one of these characters."""
+
+    def draw(rng: Random, characters: list[str]) -> None:
+        if len(characters) >= DRAWN_TEXT_CHARS_MAX or not choices:  # no common character is left
             raise _TooLong
-        self.characters.append(character)
+        characters.append(choices[int(rng.random() * len(choices))])
 
-    def _member(self, parts: list[tuple[str, Any]]) -> str:
-        """Return a character of a class such as `[a-z_]` or `[^0-9]`."""
-        if parts[0][0] != "NEGATE":
-            return self._character(*self._rng.choice(parts))
-        for _ in range(_CLASS_TRIES):
-            character = self._rng.choice(_ANY_CHARACTERS)
-            if not any(_has(name, part, character) for name, part in parts[1:]):
-                return character
-        raise _TooLong  # no common character is left
+    return draw
 
-    def _character(self, name: str, part: Any) -> str:
-        if name == "LITERAL":
-            return chr(part)
-        if name == "RANGE":
-            return chr(self._rng.randint(*part))
-        return self._rng.choice(_CATEGORIES[str(part)])
+
+def _compile_class(parts: list[tuple[str, Any]]) -> _DrawPart:
+    """Return a function that draws a character of a class such as `[a-z_]` or `[^0-9]`."""
+    if parts[0][0] == "NEGATE":
+        left = [char for char in _ANY_CHARACTERS if not any(_has(name, part, char) for name, part in parts[1:])]
+        return _compile_character(left)
+    members = [_compile_character(_list_characters(name, part)) for name, part in parts]
+    return members[0] if len(members) == 1 else lambda rng, characters: pick(rng, members)(rng, characters)
+
+
+def _list_characters(name: str, part: Any) -> Sequence[str]:
+    if name == "LITERAL":
+        return [chr(part)]
+    if name == "RANGE":
+        low, high = part
+        return [chr(number) for number in range(low, min(high, low + _RANGE_MAX - 1) + 1)]
+    return _CATEGORIES[str(part)]
 
 
 def _has(name: str, part: Any, character: str) -> bool:

@@ -37,6 +37,7 @@ class ReachPlan:
     def __init__(self, program: ir.NodeProgram) -> None:
         self.program = program
         self.branches: dict[int, str] = {}  # id of a condition → the name of its step
+        self.names: dict[int, set[str]] = {}  # id of an expression → the variables in it, once they were asked for
         self.atoms: dict[int, list[tuple[int, ir.TypedExpression]]] = {}  # id of a condition → its comparisons
         goals: dict[str, None] = {}
         for step in steps_of(program):
@@ -97,6 +98,12 @@ class _WatchedWalk(ReferenceWalk):
         self.pairs: list[tuple[Any, Any]] = []
         self.last_step = ""
         self.rounds: dict[int, int] = {}
+
+    def names_of(self, expression: ir.TypedExpression) -> set[str]:
+        names = self.plan.names.get(id(expression))
+        if names is None:
+            names = self.plan.names[id(expression)] = super().names_of(expression)
+        return names
 
     def refusal(self) -> NodeError | None:
         refusal = super().refusal()

@@ -20,18 +20,25 @@ import msgspec
 
 from lyra.core.ids import make_random
 from lyra.vesper import ir
-from lyra.vesper.evidence.inputs import InputGenerator
+from lyra.vesper.evidence.inputs import InputGenerator, pick
 from lyra.vesper.evidence.likely_inputs import LikelyInputs, insert_pieces
 from lyra.vesper.evidence.reach import Watched
 from lyra.vesper.evidence.rooms import finite_inputs
 from lyra.vesper.evidence.worlds import WorldAnswer
 
+_Path = tuple[Any, ...]
+_Leaf = tuple[_Path, Any]  # a value inside inputs, and its place
 _KEPT_MAX: Final = 400  # inputs that reached something new
-_RANDOM_BATCH: Final = 64
+_RANDOM_BATCH: Final = 256
 _LEAVES_MAX: Final = 64  # values of one input that a change chooses from
 _GROWTH_MAX: Final = 12  # elements by which a list is made longer
 _MUTATED_SHARE: Final = 0.55
+_CHANGES: Final = (1, 1, 1, 2, 3)  # how many changes make other inputs
+_CALM_MUTATED_SHARE: Final = 0.08
+_CROSSED_SHARE: Final = 0.1  # of calm inputs: successful ones with one value of another row
+_ROWS: Final = 256  # that are drawn at once
 _SUCCESSFUL_SHARE: Final = 0.4  # of changed inputs: of those with which the node succeeded
+_FAILING_SUCCESSFUL_SHARE: Final = 0.6  # as long as few inputs succeed
 _NEAR_SHARE: Final = 0.08  # inputs of test cases with one changed
 _RANDOM_SHARE: Final = 0.04  # of any inputs, wrong ones among them
 _OPEN_SHARE: Final = 0.6  # in a context that stands in no node's way
@@ -50,6 +57,7 @@ class _KeptCase(msgspec.Struct, frozen=True):
     case: SearchCase
     pairs: tuple[tuple[Any, Any], ...]
     answers: Mapping[tuple[str, int], WorldAnswer]
+    leaves: Sequence[_Leaf]  # of its inputs
 
 
 class InputSearch:
@@ -76,6 +84,10 @@ class InputSearch:
         self._successful: list[_KeptCase] = []
         self._known: set[Any] = set()
         self._names = [declared.name for declared in program.inputs]
+        self._near_share = _NEAR_SHARE if cases else 0.0
+        self._rows: list[dict[str, Any]] = []
+        self.is_failing = False  # few inputs succeed: more of those that do are changed
+        self.is_calm = False  # little that is tried is new: most inputs are drawn, which costs less than changing some
 
     def case(self) -> SearchCase:
         """Return the next execution to try."""
@@ -84,18 +96,30 @@ class InputSearch:
         if given is not None:
             return self._in_world(given)
         choice = rng.random()
-        if choice < _MUTATED_SHARE and self._kept:
+        mutated = _CALM_MUTATED_SHARE if self.is_calm else _MUTATED_SHARE
+        if choice < mutated and self._kept:
             pool = self._accepted if self._accepted and rng.random() < 0.9 else self._kept
-            pool = self._successful if self._successful and rng.random() < _SUCCESSFUL_SHARE else pool
+            successful = _FAILING_SUCCESSFUL_SHARE if self.is_failing else _SUCCESSFUL_SHARE
+            pool = self._successful if self._successful and rng.random() < successful else pool
             recent = pool[-24:] if rng.random() < 0.5 else pool
-            return self._mutate(rng.choice(recent))
-        if choice < _MUTATED_SHARE + _NEAR_SHARE:
+            return self._mutate(pick(rng, recent))
+        near = mutated + self._near_share
+        if choice < near:
             return self._in_world(self._likely.near_case())
-        if choice < _MUTATED_SHARE + _NEAR_SHARE + _RANDOM_SHARE:
+        if choice < near + _RANDOM_SHARE:
             if not self._batch:
                 self._batch = self._random.batch(_RANDOM_BATCH)
             return self._in_world(self._batch.pop())
-        return self._in_world(self._likely.row())
+        if not self.is_calm:
+            return self._in_world(self._likely.row())
+        if not self._rows:
+            self._rows = self._likely.rows(_ROWS)
+        row = self._rows.pop()
+        if choice > 1 - _CROSSED_SHARE and self._successful:
+            name = pick(rng, self._names)
+            if name in row:
+                row = {**pick(rng, self._successful).case.inputs, name: row[name]}
+        return self._in_world(row)
 
     def grow(self, case: SearchCase) -> SearchCase:
         """Return an execution with one list of its inputs made longer: for a node with endless lists of few elements,
@@ -104,7 +128,7 @@ class InputSearch:
         lists = [(path, value) for path, value in _leaves(case.inputs) if isinstance(value, list) and value]
         if not lists:
             return case
-        path, value = rng.choice(lists)
+        path, value = pick(rng, lists)
         longer = value + rng.choices(value, k=rng.randrange(1, _GROWTH_MAX))
         return msgspec.structs.replace(case, inputs=_put(case.inputs, path, longer))
 
@@ -114,7 +138,7 @@ class InputSearch:
         if not new:
             return False
         self._known |= new
-        kept = _KeptCase(case, tuple(watched.pairs), dict(answers))
+        kept = _KeptCase(case, tuple(watched.pairs), dict(answers), tuple(_leaves(case.inputs)))
         pools = [self._kept, *([self._accepted] if watched.is_accepted else [])]
         for pool in pools if watched.outcome.error is not None else (*pools, self._successful):
             if len(pool) >= _KEPT_MAX:
@@ -137,8 +161,8 @@ class InputSearch:
             seed, script = self._change_world(kept)
             if rng.random() < 0.5:
                 return msgspec.structs.replace(case, seed=seed, script=script)
-        for _ in range(rng.choice((1, 1, 1, 2, 3))):
-            inputs = self._change(inputs, kept.pairs)
+        for _ in range(pick(rng, _CHANGES)):
+            inputs = self._change(inputs, kept)
         return SearchCase(inputs, seed, script, case.context)
 
     def _change_world(self, kept: _KeptCase) -> tuple[int, Mapping[tuple[str, int], WorldAnswer]]:
@@ -148,53 +172,56 @@ class InputSearch:
         places = list(kept.answers)
         if not places or rng.random() < 0.2:
             return seed, {}
-        place = rng.choice(places)
+        place = pick(rng, places)
         script = dict(kept.answers)
         answer = script.pop(place)
         if not answer.error and answer.value is not None and rng.random() < 0.6:
-            value = self._change_value({"": answer.value}, kept.pairs)[""]
+            values = {"": answer.value}
+            value = self._change_value(values, list(_leaves(values)), kept.pairs)[""]
             script[place] = WorldAnswer(value, is_wrong=answer.is_wrong or type(value) is not type(answer.value))
         return seed, script
 
-    def _change(self, inputs: dict[str, Any], pairs: Sequence[tuple[Any, Any]]) -> dict[str, Any]:
+    def _change(self, inputs: dict[str, Any], kept: _KeptCase) -> dict[str, Any]:
         rng = self._rng
         if not self._names:
             return inputs
         choice = rng.random()
-        name = rng.choice(self._names)
+        name = pick(rng, self._names)
         if choice < 0.2 or name not in inputs:
             return {**inputs, name: self._likely.value(name)}
         if choice < 0.28 and self._kept:
-            other = rng.choice(self._kept).case.inputs
+            other = pick(rng, self._kept).case.inputs
             return {**inputs, name: other[name]} if name in other else inputs
-        return self._change_value(inputs, pairs)
+        leaves = kept.leaves if inputs is kept.case.inputs else list(_leaves(inputs))
+        return self._change_value(inputs, leaves, kept.pairs)
 
-    def _change_value(self, inputs: dict[str, Any], pairs: Sequence[tuple[Any, Any]]) -> dict[str, Any]:
+    def _change_value(
+        self, inputs: dict[str, Any], leaves: Sequence[_Leaf], pairs: Sequence[tuple[Any, Any]]
+    ) -> dict[str, Any]:
         """Return the values with one of them changed, by what a comparison wants of it or at random."""
         rng = self._rng
-        leaves = list(_leaves(inputs))
         if not leaves:
             return inputs
         if pairs and rng.random() < 0.5:
-            left, right = rng.choice(pairs)
+            left, right = pick(rng, pairs)
             if rng.random() < 0.5:
                 left, right = right, left
             same = [(path, value) for path, value in leaves if _is_same(value, left)]
             if same:
-                path, value = rng.choice(same)
+                path, value = pick(rng, same)
                 new = self._step_beside(right)
                 is_whole = isinstance(value, int) and isinstance(new, Decimal)
                 return {**_put(inputs, path, int(new) if is_whole else new)}
             numbers = [(path, value) for path, value in leaves if _is_number(value)]
             if numbers and _is_number(left) and _is_number(right):
-                path, value = rng.choice(numbers)
+                path, value = pick(rng, numbers)
                 return {**_put(inputs, path, self._move(value, left, right))}
-        path, value = rng.choice(leaves)
+        path, value = pick(rng, leaves)
         return {**_put(inputs, path, self._replace(value))}
 
     def _step_beside(self, value: Any) -> Any:
         """Return a value, or one just beside it."""
-        step = self._rng.choice((0, 0, 1, -1))
+        step = pick(self._rng, (0, 0, 1, -1))
         if isinstance(value, datetime):
             return value + timedelta(microseconds=step) if step else value
         if isinstance(value, Decimal):
@@ -214,7 +241,7 @@ class InputSearch:
                 case 2 if left:
                     number = number * _decimal(right) / _decimal(left)
                 case _:
-                    number += self._rng.choice((1, -1))
+                    number += pick(self._rng, (1, -1))
         except DecimalException:
             return value
         return _convert_like(number, value)
@@ -225,8 +252,8 @@ class InputSearch:
             case bool():
                 return not value
             case int():
-                return rng.choice(
-                    (value + 1, value - 1, -value, value * 2, value // 2, 0, value + rng.randrange(-50, 50))
+                return pick(
+                    rng, (value + 1, value - 1, -value, value * 2, value // 2, 0, value + rng.randrange(-50, 50))
                 )
             case Decimal() | float():
                 number = _decimal(value)
@@ -242,15 +269,15 @@ class InputSearch:
                     number + 1,
                     number - 1,
                 )
-                return _convert_like(rng.choice(choices), value)
+                return _convert_like(pick(rng, choices), value)
             case str():
                 return self._replace_text(value)
             case list():
                 return self._replace_list(value)
             case datetime():
-                return value + timedelta(seconds=rng.choice((1, -1, 86_400, -86_400, 31 * 86_400)))
+                return value + timedelta(seconds=pick(rng, (1, -1, 86_400, -86_400, 31 * 86_400)))
             case None:
-                return rng.choice((0, 1, "", "a", True))
+                return pick(rng, (0, 1, "", "a", True))
         return value
 
     def _replace_text(self, value: str) -> Any:
@@ -263,11 +290,11 @@ class InputSearch:
         place = rng.randrange(0, len(value) + 1)
         match rng.randrange(4):
             case 0:
-                return value[:place] + rng.choice("a0_ Zé") + value[place:]
+                return value[:place] + pick(rng, "a0_ Zé") + value[place:]
             case 1:
                 return value[:place] + value[place + 1 :]
             case 2:
-                return value[:place] + rng.choice("a0bz9") + value[place + 1 :]
+                return value[:place] + pick(rng, "a0bz9") + value[place + 1 :]
         return value + value[-1:]
 
     def _replace_list(self, value: list[Any]) -> list[Any]:
@@ -287,10 +314,8 @@ class InputSearch:
 
 # ---------------------------------------------------------------- values inside values
 
-_Path = tuple[Any, ...]
 
-
-def _leaves(value: Any, path: _Path = ()) -> Iterator[tuple[_Path, Any]]:
+def _leaves(value: Any, path: _Path = ()) -> Iterator[_Leaf]:
     """Yield the places of the values inside a value, lists among them."""
     todo: list[tuple[_Path, Any]] = [(path, value)]
     count = 0

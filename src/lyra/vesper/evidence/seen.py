@@ -21,12 +21,28 @@ _MARKS: Final = ACCEPTED | SUCCEEDED
 
 def input_key(inputs: Mapping[str, Any], more: Any = None, key: bytes = b"") -> int:
     """Return the number by which inputs are known, with what else tells two executions apart."""
+    if more is None:
+        return text_key(input_text(inputs), key)
     try:
-        text = repr((sorted(inputs.items()), more)) if more is not None else repr(sorted(inputs.items()))
+        text = repr((sorted(inputs.items()), more))
     except TypeError:
         text = repr((inputs, more))
-    digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8, key=key).digest()
-    return int.from_bytes(digest, "little") & ~_MARKS
+    return text_key(text, key)
+
+
+def input_text(inputs: Mapping[str, Any]) -> str:
+    """Return a text that only equal inputs share."""
+    try:
+        return repr(sorted(inputs.items()))
+    except TypeError:
+        return repr((inputs, None))
+
+
+def text_key(text: str, key: bytes = b"") -> int:
+    """Return the number by which inputs with this text are known."""
+    data = text.encode("utf-8", "surrogatepass")
+    digest = blake2b(data, digest_size=8, key=key) if key else blake2b(data, digest_size=8)
+    return int.from_bytes(digest.digest(), "little") & ~_MARKS
 
 
 class SeenInputs:

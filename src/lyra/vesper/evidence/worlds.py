@@ -18,9 +18,10 @@ import msgspec
 
 from lyra.core.ids import make_random
 from lyra.vesper import ir
-from lyra.vesper.effects.replay import EffectLog, request_digest
+from lyra.vesper.effects.replay import EffectLog, EffectRecord, ReplayEffects, request_digest
 from lyra.vesper.effects.request import EffectError, EffectRequest
 from lyra.vesper.evidence.answers import AnswerForms
+from lyra.vesper.evidence.compare import is_same
 from lyra.vesper.evidence.inputs import Boundaries, drawer, parts_of
 from lyra.vesper.values.outcome import Execution, Outcome
 from lyra.vesper.values.types import ANY
@@ -176,13 +177,50 @@ class CallableNodes:
         return forms
 
 
+class SimulatedLog(EffectLog):
+    """A log that keeps the requests instead of their digests, which take longer than to compare two requests."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.requests: dict[tuple[str, int], EffectRequest] = {}
+
+    def add(
+        self,
+        request: EffectRequest,
+        *,
+        response: Any = None,
+        error: EffectError | None = None,
+        milliseconds: float = 0.0,
+    ) -> None:
+        place = request.step, request.call_index
+        self.requests[place] = request
+        kind, message, fields = ("", "", {}) if error is None else (error.kind, error.message, error.fields)
+        self.records.append(EffectRecord(*place, "", response, kind, message, fields, milliseconds))
+
+
+class SimulatedReplay(ReplayEffects):
+    """Answers requests from the log of a simulated world."""
+
+    def __init__(self, log: SimulatedLog) -> None:
+        super().__init__(log)
+        self._requests = log.requests
+
+    def is_asked(self, record: EffectRecord, request: EffectRequest) -> bool:
+        logged = self._requests[record.step, record.call_index]
+        values, others = msgspec.structs.astuple(logged), msgspec.structs.astuple(request)
+        return all(map(is_same, values, others)) or request_digest(logged) == request_digest(request)
+
+    def digest_of(self, record: EffectRecord) -> str:
+        return request_digest(self._requests[record.step, record.call_index])
+
+
 class CalledNode(NamedTuple):
     """A node that really ran for another one."""
 
     program: ir.NodeProgram
     inputs: Any
     execution: Execution
-    log: EffectLog
+    log: SimulatedLog
     outcome: Outcome
 
 
@@ -209,7 +247,7 @@ class SimulatedEffects:
         self._nodes, self._seed, self._script = nodes, seed, script or {}
         self._execution, self._path, self._depth = execution, path, depth
         self._is_calm = make_random(seed).random() < _CALM_SHARE
-        self.log = EffectLog()
+        self.log = SimulatedLog()
         self.answers: dict[tuple[str, int], WorldAnswer] = {}
         self.called: list[CalledNode] = []
         self.is_wrong = False  # an answer was anything

@@ -95,7 +95,7 @@ def _elements(part: Any, variables: Variables, budget: StepMeter) -> list[Any]:
 
 def evaluate(expression: ir.TypedExpression, variables: Variables, budget: StepMeter) -> Any:
     def value_of(part: ir.TypedExpression, more: Variables | None = None) -> Any:
-        return evaluate(part, {**variables, **(more or {})}, budget)
+        return evaluate(part, {**variables, **more} if more else variables, budget)
 
     match expression:
         case ir.Constant():

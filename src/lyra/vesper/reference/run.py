@@ -232,7 +232,11 @@ class ReferenceWalk:
         """Return whether an invariant names a variable or a field of the answer that has no value yet."""
         names = {"success", "error"} | {output.name for output in (*self.program.success, *self.program.error)}
         names |= self.assigned
-        return any(name in names and name not in variables for name in _names(expression))
+        return any(name in names and name not in variables for name in self.names_of(expression))
+
+    def names_of(self, expression: ir.TypedExpression) -> set[str]:
+        """Return the variables that an expression names."""
+        return names_in(expression)
 
     async def judge_end(self, outputs: dict[str, Any], failure: NodeFailure | None) -> None:
         known = {**self.ambient, **self.inputs}
@@ -249,7 +253,7 @@ class ReferenceWalk:
             known |= {"success": False, "error": _error_object(failure.code, message)}
         for contract in self.program.postconditions:
             if failure is not None and contract.expression is not None:
-                names = _names(contract.expression)
+                names = self.names_of(contract.expression)
                 if not names & {"success", "error"} and any(
                     name in success_fields and name not in known for name in names
                 ):
@@ -564,7 +568,7 @@ def _parts(node: Any) -> Iterable[Any]:
             yield from _parts(getattr(node, name))
 
 
-def _names(expression: ir.TypedExpression) -> set[str]:
+def names_in(expression: ir.TypedExpression) -> set[str]:
     return {part.name for part in _parts(expression) if isinstance(part, ir.NodeVariable)}
 
 

@@ -8,7 +8,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -33,17 +33,24 @@ from lyra.vesper.values.types import (
 )
 from lyra.vesper.values.zones import TIMESTAMP_TEXT
 
+_KINDS: Final[dict[type, str]] = {
+    type(None): "null",
+    bool: "boolean",  # before int, of which it is a subclass
+    int: "number",
+    Decimal: "number",
+    str: "string",
+    bytes: "bytes",
+    datetime: "timestamp",
+    list: "list",
+    frozenset: "set",
+    dict: "map",
+}
+
 
 def kind(value: Any) -> str:
     """null, boolean, number, string, bytes, timestamp, list, set or map."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "boolean"
-    if is_number(value):
-        return "number"
-    kinds = {str: "string", bytes: "bytes", datetime: "timestamp", list: "list", frozenset: "set", dict: "map"}
-    return next(name for type_, name in kinds.items() if isinstance(value, type_))
+    known = _KINDS.get(type(value))
+    return known or next(name for type_, name in _KINDS.items() if isinstance(value, type_))
 
 
 def equal(left: Any, right: Any) -> bool:
