@@ -313,6 +313,7 @@ class Names:
 
     def __init__(self, *taken: str) -> None:
         self._taken = {*_TAKEN, *taken}
+        self.bases: dict[str, str] = {}  # of names with a number or an underscore: the name without it
         self._helpers = set(RUNTIME_NAMES)  # a helper variable may not be called like one; a value of the node may
 
     def own(self, text: str) -> str:
@@ -330,6 +331,8 @@ class Names:
             name = f"{base}_" if number == 1 else f"{base}_{number}"
             number += 1
         self._taken.add(name)
+        if name != base:
+            self.bases[name] = base
         return name
 
     def private(self, hint: str) -> str:
