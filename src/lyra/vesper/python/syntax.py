@@ -31,6 +31,7 @@ from lyra.vesper.values.types import (
     MapType,
     Nullable,
     RecordType,
+    Scalar,
     SetType,
     ValueType,
     key_kind,
@@ -183,6 +184,8 @@ class ModuleParts:
                 return self._generic("dict", name("str"), self.annotation(kind.value))
             case DataRecord():
                 return name(kind.python)
+            case Scalar(kind="number"):
+                return ast.BinOp(self.imported("decimal", "Decimal"), ast.BitOr(), name("int"))
             case RecordType():
                 return self._generic("dict", name("str"), self.any())
             case Nullable():

@@ -297,6 +297,7 @@ def shorten_names(tree: ast.Module, bases: dict[str, str], parameters: Collectio
         shared |= _find_defined(node)
     for node in tree.body:
         if isinstance(node, _Function):
+            _shorten_inside(node, bases, shared)
             used = _find_used(node)
             names: dict[str, str] = {}
             for text in sorted(used & bases.keys() - shared, key=lambda text: (bases[text], len(text), text)):
@@ -309,6 +310,22 @@ def shorten_names(tree: ast.Module, bases: dict[str, str], parameters: Collectio
                 setattr(
                     node, field, [renamer.visit(inner) for inner in part] if field == "body" else renamer.visit(part)
                 )
+
+
+def _shorten_inside(function: ast.AST, bases: dict[str, str], shared: set[str]) -> None:
+    """Shorten the names that only a comprehension or a lambda has; another one may use the same."""
+    for node in ast.walk(function):
+        match node:
+            case ast.ListComp(generators=[loop]) | ast.GeneratorExp(generators=[loop]):
+                own = {loop.target.id} if isinstance(loop.target, ast.Name) else set()
+            case ast.Lambda():
+                own = {argument.arg for argument in node.args.args}
+            case _:
+                continue
+        used = _find_used(node)
+        for text in sorted(own & bases.keys()):
+            if bases[text] not in used | shared:
+                _Renamer({text: bases[text]}).generic_visit(node)
 
 
 def _find_free(base: str, taken: set[str]) -> str:
