@@ -70,6 +70,7 @@ _CALM_OF: Final = 6  # from so many on, most inputs are drawn and few are change
 _CALM_SUCCEEDING_SHARE: Final = 0.25
 _REPEATS_DRY: Final = 30  # inputs in a row that were tried before: then lists of inputs grow
 _REPEATS_MAX: Final = 300  # inputs in a row that were tried before: then there are no others
+_PROGRESS_OF: Final = 64  # inputs between two calls of `progress`
 # Codes with which a node breaks its own contract, unless it declares them as its errors.
 BREACHES: Final = frozenset({"postcondition_failed", "invariant_failed", "overflow", "type_error", "incomplete_output"})
 _CONTRACTS: Final = {"postcondition_failed": "postcondition", "invariant_failed": "invariant"}
@@ -255,10 +256,12 @@ def test(
     accepted: int | None = None,
     stop_after: int | None = None,
     keep_interrupted: bool = False,
+    progress: Callable[[int], None] | None = None,
 ) -> ComparisonReport:
     """Compare the paths on `count` inputs, on all of a node that has few, or until `accepted` distinct ones were
     accepted; at most until `stop_after` divergences. `cases` are the inputs of the node's test cases, `nodes` those
-    that it may call. With `keep_interrupted`, Ctrl-C ends the comparing and not the caller."""
+    that it may call. With `keep_interrupted`, Ctrl-C ends the comparing and not the caller. `progress` is called now and
+    then with the number of inputs that were compared."""
     clock = SystemClock()
     began = clock.monotonic()
     run = _Comparing(PathPair(program, first, second, nodes), seed, corpus, cases)
@@ -266,6 +269,8 @@ def test(
     try:
         while run.has_more(count, accepted, stop_after):
             run.compare_next()
+            if progress is not None and run.compared % _PROGRESS_OF == 0:
+                progress(run.compared)
     except KeyboardInterrupt:
         if not keep_interrupted:
             raise
@@ -293,18 +298,25 @@ def test(
 
 
 def test_node(
-    node: Node, count: int, seed: int = 1, *, find: Callable[[str], Node | None] | None = None, **options: Any
+    node: Node,
+    count: int,
+    seed: int = 1,
+    *,
+    find: Callable[[str], Node | None] | None = None,
+    cases: Sequence[Mapping[str, Any]] = (),
+    **options: Any,
 ) -> ComparisonReport:
-    """Run `test` for a node: around its test cases, with the nodes that it calls, which `find` gives by their ids."""
+    """Run `test` for a node: around its test cases and other `cases`, with the nodes that it calls, which `find` gives
+    by their ids."""
 
     def find_program(name: str) -> NodeProgram | None:
         callee = None if find is None else find(name)
         return None if callee is None else program_of(callee)
 
     program = program_of(node)
-    cases = [case.inputs for case in node.testing.test_cases]
-    cases += [inputs for make in INPUT_MAKERS for inputs in make(program)]
-    return test(program, count, seed, cases=cases, nodes=CallableNodes(find_program), **options)
+    begun = [*cases, *(case.inputs for case in node.testing.test_cases)]
+    begun += [inputs for make in INPUT_MAKERS for inputs in make(program)]
+    return test(program, count, seed, cases=begun, nodes=CallableNodes(find_program), **options)
 
 
 class _Comparing:
