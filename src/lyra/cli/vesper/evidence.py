@@ -181,7 +181,7 @@ def status(ctx: click.Context, /, *, form: str, as_json: bool) -> None:
 @click.option(
     "--corpus",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Folder with a file for each input with which the paths differed: it is compared first, and new ones are added.",
+    help="Folder of inputs that failed before: they are compared first, and new ones are added.",
 )
 @json_option
 @click.pass_context
@@ -190,12 +190,11 @@ def verify(
 ) -> None:
     """Compare both paths of NODE on inputs that are searched for, and keep what comes of it as evidence.
 
-    Only distinct inputs past the entry checks count. A node with few inputs is tried on all of them, and the inputs with
-    which `vesper prove` refuted one of its contracts are tried first. The exit code is
-    1 where the paths differ, where an accepted input breaks the node's own contract (which also refuses each mode above
-    shadow_direct), and where the node succeeded with no input. A node whose differential_tests are not enabled is
-    compared only with -n. The store is opened when all is compared, so that other commands work meanwhile; after
-    Ctrl-C, what was compared so far is kept.
+    Only distinct inputs past the entry checks count. A node with few inputs is tried on all of them, and those with
+    which `vesper prove` refuted one of its contracts come first. The exit code is 1 where the paths differ, where an
+    accepted input breaks the node's own contract (which also refuses each mode above shadow_direct), and where the node
+    succeeded with no input. A node whose differential_tests are not enabled is compared only with -n. The store is
+    opened when all is compared, so that other commands work meanwhile; after Ctrl-C, what was compared so far is kept.
     """
     from lyra.core.user_folders import data_folder
     from lyra.vesper.evidence.differential import test_node, weak_evidence

@@ -4,9 +4,10 @@
 those of the node's own test cases, then what reaches further. Only inputs past the entry checks show anything: the
 report counts the distinct ones that were accepted and those with which the node succeeded, and names the steps,
 branches and declared errors that were not reached. Divergences are counted; the first few are shrunk, kept in the
-report and added to the corpus, a folder with one small JSON file each. A path that raises differs from one that does
-not. Programs with effects run the first path in a simulated world, and the second against a replay of it; nodes that
-are called run on both paths. An accepted input with which the node breaks its own contract is a `Violation`.
+report and added to the corpus, a folder with one small JSON file each, as are inputs that break a contract. A path that
+raises differs from one that does not. Programs with effects run the first path in a simulated world, and the second
+against a replay of it; nodes that are called run on both paths. An accepted input with which the node breaks its own
+contract is a `Violation`.
 
 `shrink(inputs, still_fails)` tries simpler values one at a time and keeps each that still fails, until none does or the
 number of attempts is used up. Simpler means: absent, null, zero, false, empty, shorter, nearer to zero, fewer digits.
@@ -24,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from lyra.core.clock import SystemClock
+from lyra.errors import ConfigError
 from lyra.vesper import ir
 from lyra.vesper.check.judge import program_of
 from lyra.vesper.confidence import lower_bound
@@ -260,8 +262,8 @@ def test(
 ) -> ComparisonReport:
     """Compare the paths on `count` inputs, on all of a node that has few, or until `accepted` distinct ones were
     accepted; at most until `stop_after` divergences. `cases` are the inputs of the node's test cases, `nodes` those
-    that it may call. With `keep_interrupted`, Ctrl-C ends the comparing and not the caller. `progress` is called now and
-    then with the number of inputs that were compared."""
+    that it may call. With `keep_interrupted`, Ctrl-C ends the comparing and not the caller. `progress` is called now
+    and then with the number of inputs that were compared."""
     clock = SystemClock()
     began = clock.monotonic()
     run = _Comparing(PathPair(program, first, second, nodes), seed, corpus, cases)
@@ -278,8 +280,8 @@ def test(
     seconds = clock.monotonic() - began
     kept = tuple(run.shrunk(*failing, is_wanted=not is_interrupted) for failing in run.failing)
     if corpus is not None:
-        for divergence in kept:
-            Corpus(corpus).add(program.node_id, divergence.shrunk)
+        for failure in (*(row.shrunk for row in kept), *(row.input for row in run.violations.values())):
+            Corpus(corpus).add(program.node_id, failure)
     tried = run.plan.missing(run.reached) if run.is_complete else ()
     return ComparisonReport(
         run.compared,
@@ -519,6 +521,11 @@ FILES_MAX: Final = 10_000
 _SIZE_MAX: Final = 1024 * 1024
 
 
+class _KeptInputs(msgspec.Struct):
+    node_id: str
+    inputs: dict[str, Any]
+
+
 class Corpus:
     """The folder of old failures."""
 
@@ -539,9 +546,13 @@ class Corpus:
         for path in sorted(self._folder.glob("*.json"))[:FILES_MAX]:
             if path.stat().st_size > _SIZE_MAX:
                 continue
-            content = msgspec.json.decode(path.read_bytes())
-            if content["node_id"] == node_id:
-                kept.append(from_json(content["inputs"]))
+            try:
+                content = msgspec.json.decode(path.read_bytes(), type=_KeptInputs)
+                if content.node_id == node_id:
+                    kept.append(from_json(content.inputs))
+            except (ValueError, ArithmeticError) as error:
+                hint = 'it has {"node_id": …, "inputs": {…}}; `vesper verify --corpus` writes such files'
+                raise ConfigError(f"{path} has no kept input: {error}", hint=hint) from None
         return kept
 
 
