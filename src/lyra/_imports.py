@@ -66,7 +66,7 @@ def on_first_use(package: str, homes: dict[str, str]) -> "Callable[[str], Any]":
 
 
 def look_up_renamed(package: str, name: str) -> "Any":
-    """The object of a package that once had this name: the body of the package's `__getattr__`."""
+    """Return the object of a package that once had this name: the body of the package's `__getattr__`."""
     today = RENAMED[package].get(name)
     if today is None:
         raise AttributeError(f"module {package!r} has no attribute {name!r}")

@@ -116,7 +116,7 @@ class LyraError(Exception):
             raise AttributeError(f"{type(self).__name__} has no field {name!r}") from None
 
     def render(self) -> str:
-        """The error in up to three lines for a person: message, place, hint."""
+        """Return the error in up to three lines for a person: message, place, hint."""
         lines = [f"error[{self.code}]: {self.message}"]
         if self.place:
             lines.append(f"  at {self.place}")
@@ -306,7 +306,7 @@ class VegaError(LyraError):
 
     @classmethod
     def of(cls, error: Any) -> Self:
-        """The error for one of the Vega machine: what was thrown, where, and the calls that led there."""
+        """Return the error for one of the Vega machine: what was thrown, where, and the calls that led there."""
         place = f"{error.file}:{error.line}:{error.column}" if error.line else error.file or None
         return cls(
             f"{error.name}: {error.text}",
@@ -442,7 +442,7 @@ def _classes(root: type[LyraError]) -> dict[str, type[LyraError]]:
 
 
 def error_to_data(error: LyraError) -> dict[str, Any]:
-    """The error as plain data, for a journal row or a wire."""
+    """Return the error as plain data, for a journal row or a wire."""
     data: dict[str, Any] = {"code": error.code, "message": error.message}
     if error.hint:
         data["hint"] = error.hint
@@ -454,7 +454,8 @@ def error_to_data(error: LyraError) -> dict[str, Any]:
 
 
 def error_from_data(data: dict[str, Any]) -> LyraError:
-    """The error that `error_to_data` described; an unknown code gives a plain LyraError that keeps the sentence."""
+    """Return the error that `error_to_data` described; an unknown code gives a plain LyraError that keeps the
+    sentence."""
     cls = _classes(LyraError).get(str(data.get("code")), LyraError)
     error = cls.__new__(cls)
     fields = data.get("fields")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from lyra.core.trace_context import (
     OpenSpan,
     TraceSpan,
-    continue_trace,
+    continued,
     current_span,
     enclosing_span,
     enter_span,
@@ -65,9 +65,9 @@ def test_spans_nest_and_close():
     with OpenSpan(outer):
         with OpenSpan(inner):
             assert enclosing_span() == inner
-        with continue_trace("nonsense"):
+        with continued("nonsense"):
             assert enclosing_span() == outer
-        with continue_trace(f"00-{TRACE}-{'2' * 16}-00"):
+        with continued(f"00-{TRACE}-{'2' * 16}-00"):
             assert enclosing_span() == TraceSpan(TRACE, "2" * 16, False)
         assert enclosing_span() == outer
     assert enclosing_span() is None

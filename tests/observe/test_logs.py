@@ -14,7 +14,7 @@ import pytest
 
 from lyra import Agent, Kernel, tool
 from lyra.core.event import KINDS, Event
-from lyra.core.trace_context import continue_trace
+from lyra.core.trace_context import continued
 from lyra.errors import ConfigError
 from lyra.observe import EventLog, attach_log, configure_logs
 from lyra.observe import logs as module
@@ -108,7 +108,7 @@ def test_without_configuration_nothing_listens():
 def test_text_is_one_line_for_people(capsys):
     """Time, level, logger, message, then what else is known; keys are masked."""
     configure_logs("info", "text")
-    with continue_trace(f"00-{TRACE}-{PARENT}-01"):
+    with continued(f"00-{TRACE}-{PARENT}-01"):
         logging.getLogger("lyra.program").error("lost %s", KEY)
     line = capsys.readouterr().err
     assert " ERROR lyra.program: lost " in line

@@ -160,6 +160,7 @@ def _grain(grain: Grain, *, details: bool) -> Iterator[str]:
         (f"functions of over {FUNCTION_LINES_MAX} lines", grain.long_functions),
         (f"private functions of at most {ONE_LINERS} lines that are called once", grain.short_and_called_once),
         ("functions whose docstring begins with no verb", grain.no_verbs),
+        ("functions whose docstring begins with a thing", grain.nouns),
         ("modules with an `__all__` of their own names", grain.needless_lists),
     ):
         yield _count(what, items)

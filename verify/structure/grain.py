@@ -20,6 +20,7 @@ FILE_LINES_MAX: Final = 700
 FUNCTION_LINES_MAX: Final = 80
 ONE_LINERS: Final = 4  # lines of a private function that is called once and may read as well in place
 NO_VERBS: Final = ("What ", "How ", "Where ", "Why ", "So many", "The same")
+NOUNS: Final = ("The ", "A ", "An ", "Whether ")
 # First words of function names that are no verbs: participles, and words that say nothing of the act.
 _NO_VERB: Final = re.compile(
     r"(told|asked|heard|shown|seen|known|kept|found|made|said|taken|given|gone|left|lost|held|written|begun|done|"
@@ -44,6 +45,7 @@ class Grain(NamedTuple):
     called_once: list[str]  # private functions that are named once in their module
     short_and_called_once: list[str]  # of those, the ones of at most ONE_LINERS lines
     no_verbs: list[str]  # functions whose docstring begins with no verb
+    nouns: list[str]  # functions, properties and tests left out, whose docstring begins with a thing or with "Whether"
     needless_lists: list[str]  # modules, packages left out, with an `__all__` of nothing but their own names
     participles: list[str]  # functions, properties left out, whose name begins with a participle or with no verb at all
 
@@ -79,6 +81,7 @@ def measure_grain(tree: SourceTree) -> Grain:
         called_once=[place for place, _ in once],
         short_and_called_once=[place for place, size in once if size <= ONE_LINERS],
         no_verbs=[place for module in modules for place in _functions_without_verbs(module)],
+        nouns=[place for module in modules for place in _functions_described_as_things(module)],
         needless_lists=[module.name for module in modules if _lists_its_own_names(module)],
         participles=[place for module in modules for place in _functions_named_by_participles(module)],
     )
@@ -108,12 +111,22 @@ def _functions_without_verbs(module: Module) -> Iterator[str]:
             yield f"{module.name}.{node.name}"
 
 
+def _functions_described_as_things(module: Module) -> Iterator[str]:
+    for node in module.each(*FUNCTIONS):
+        begins_so = (ast.get_docstring(node) or "").startswith(NOUNS)
+        if begins_so and not _is_property(node) and not node.name.startswith("test_"):
+            yield f"{module.name}.{node.name}"
+
+
 def _functions_named_by_participles(module: Module) -> Iterator[str]:
     for node in module.each(*FUNCTIONS):
         word = node.name.strip("_").partition("_")[0]
-        decorators = {getattr(part, "attr", getattr(part, "id", "")) for part in node.decorator_list}
-        if _NO_VERB.fullmatch(word) and not decorators & _PROPERTIES:
+        if _NO_VERB.fullmatch(word) and not _is_property(node):
             yield f"{module.name}.{node.name}"
+
+
+def _is_property(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    return any(getattr(part, "attr", getattr(part, "id", "")) in _PROPERTIES for part in node.decorator_list)
 
 
 def _functions_called_once(module: Module) -> Iterator[tuple[str, int]]:

@@ -174,7 +174,7 @@ class RemoteCalls:
         return await self._post(order)
 
     async def _find_begun_task(self, order: RemoteOrder, *, looks: int) -> Any:
-        """The task that a message has begun, by the message's context; None where it has begun none."""
+        """Return the task that a message has begun, by the message's context; None where it has begun none."""
         request = messages().ListTasksRequest(
             context_id=order.context_id, page_size=_PAGE, include_artifacts=True, history_length=_PAGE
         )
@@ -190,7 +190,7 @@ class RemoteCalls:
         return None
 
     def _select_task(self, order: RemoteOrder, tasks: Any) -> Any:
-        """The task among those of a context that a message has begun."""
+        """Return the task among those of a context that a message has begun."""
         for task in tasks:
             if order.is_first or any(row.message_id == order.message_id for row in task.history):
                 return task
@@ -234,7 +234,7 @@ class RemoteCalls:
         """Do nothing: no state of a finished call is kept."""
 
     def _charge_answer(self, told: Any) -> Charged[Any]:
-        """The answer that a message or a task gives, without known keys, and what it cost."""
+        """Return the answer that a message or a task gives, without known keys, and what it cost."""
         with self._connection.reading():
             answer = answer_of_task(told) if hasattr(told, "status") else answer_of_message(told)
             cost = read_cost(told) if answer.state in ENDED else Money(0)

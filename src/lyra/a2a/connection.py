@@ -42,7 +42,7 @@ _SENTENCE_CHARS_MAX: Final = 500
 
 
 def is_lost(error: BaseException) -> bool:
-    """Whether the remote agent did not answer, or failed itself."""
+    """Return whether the remote agent did not answer, or failed itself."""
     return isinstance(error, LyraError) and bool(error.fields.get("is_lost"))
 
 
@@ -62,7 +62,7 @@ class RemoteConnection:
         return [] if self._token is None else [self._token.reveal()]
 
     async def card(self) -> Any:
-        """The card, read once."""
+        """Return the card, read once."""
         if self._card is None:
             try:
                 async with asyncio.timeout(CARD_S):
@@ -86,8 +86,8 @@ class RemoteConnection:
 
     @asynccontextmanager
     async def client(self, *, streaming: bool = False) -> AsyncIterator[Any]:
-        """The SDK's client; what goes wrong inside the block is told as an EffectFailed. Without `streaming` a message
-        is answered at once, by the task that it began."""
+        """Provide the SDK's client; what goes wrong inside the block is told as an EffectFailed. Without `streaming` a
+        message is answered at once, by the task that it began."""
         card = await self.card()
         factory, config = client_module("client_factory"), client_module("client")
         async with self._http() as http:
@@ -104,7 +104,7 @@ class RemoteConnection:
     # ------------------------------------------------------------------ what is checked
 
     def _with_own_interfaces(self, card: Any) -> Any:
-        """The card with the interfaces of this origin only: a card cannot send the token elsewhere."""
+        """Return the card with the interfaces of this origin only: a card cannot send the token elsewhere."""
         own = [row for row in card.supported_interfaces if row.url and _origin(row.url) == _origin(self.url)]
         usable = [row for row in own if row.protocol_binding in _BINDINGS]
         if not usable:
@@ -175,7 +175,7 @@ def _origin(url: str) -> tuple[str, str]:
 
 
 def _transport_class() -> Any:
-    """The transport for the SDK's HTTP client, whose library is imported at first use."""
+    """Return the transport for the SDK's HTTP client, whose library is imported at first use."""
     import httpcore2
     import httpx
 

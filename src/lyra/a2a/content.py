@@ -26,7 +26,7 @@ _IMAGES_MAX: Final = 8
 
 
 def content_of_parts(parts: Any) -> str | list[dict[str, Any]]:
-    """The content for an agent: text, or texts and images."""
+    """Return the content for an agent: text, or texts and images."""
     content = [_readable(part) for part in parts]
     if any(part["type"] == "image" for part in content):
         return content
@@ -67,12 +67,12 @@ def _json_text(part: Any) -> str:
 
 
 def text_of_parts(parts: Any) -> str:
-    """The texts among the parts."""
+    """Return the texts among the parts."""
     return "\n".join(part.text for part in parts if part.WhichOneof("content") == "text")
 
 
 def data_of_parts(parts: Any) -> dict[str, Any]:
-    """The JSON objects among the parts, as one."""
+    """Return the JSON objects among the parts, as one."""
     merged: dict[str, Any] = {}
     for part in parts:
         data = to_json(part).get("data") if part.WhichOneof("content") == "data" else None
@@ -113,7 +113,7 @@ def _render_part(part: Any) -> str | Image:
 
 
 def _cut(text: str) -> str:
-    """The text without invisible characters, at most as long as a model reads in one go."""
+    """Return the text without invisible characters, at most as long as a model reads in one go."""
     if len(text) > OUTPUT_CHARS_MAX:
         half = OUTPUT_CHARS_MAX // 2
         text = f"{text[:half]}\n… {len(text) - 2 * half} characters left out …\n{text[-half:]}"
@@ -121,7 +121,7 @@ def _cut(text: str) -> str:
 
 
 def parts_of_content(content: Any) -> list[Any]:
-    """The parts of a message to a remote agent, from the content of a message to an agent."""
+    """Return the parts of a message to a remote agent, from the content of a message to an agent."""
     part_class = messages().Part
     if isinstance(content, str):
         return [part_class(text=content)]
@@ -168,12 +168,12 @@ class RemoteAnswer(msgspec.Struct, frozen=True):
 
 
 def answer_of_message(message: Any) -> RemoteAnswer:
-    """The answer of an agent that made no task of it."""
+    """Return the answer of an agent that made no task of it."""
     return RemoteAnswer("completed", "", _id(message.context_id), _to_plain_output(message.parts))
 
 
 def answer_of_task(task: Any) -> RemoteAnswer:
-    """The answer as far as a task has come."""
+    """Return the answer as far as a task has come."""
     state = STATES[messages().TaskState.Name(task.status.state)]
     words = _sentence(task.status.message) if task.status.HasField("message") else ""
     parts = [part for artifact in task.artifacts for part in artifact.parts]

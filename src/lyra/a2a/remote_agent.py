@@ -88,12 +88,13 @@ class RemoteAgent:
         return self._program
 
     def __lyra_tool__(self) -> Tool:
-        """The tool by which an agent asks this one."""
+        """Return the tool by which an agent asks this one."""
         return remote_tool(self.name, self.description, self._connection.place, self._calls)
 
 
 async def connect(url: str, *, name: str | None = None, description: str | None = None, **settings: Any) -> RemoteAgent:
-    """The remote agent at a URL, with the name and the description of its card; EffectFailed where it is not there."""
+    """Return the remote agent at a URL, with the name and the description of its card; EffectFailed where it is not
+    there."""
     first = RemoteAgent(url, name=name or "agent", **settings)
     card = await first._connection.card()
     return RemoteAgent(
@@ -113,18 +114,18 @@ _NAME_CHARS_MAX: Final = 56  # behind the prefix, within the limit of the strict
 
 
 def clean_name(name: str) -> str:
-    """The name of an agent in the characters that every model provider accepts."""
+    """Return the name of an agent in the characters that every model provider accepts."""
     clean = "".join(char if char.isascii() and (char.isalnum() or char in "_-") else "_" for char in name)
     return clean[:_NAME_CHARS_MAX] or "agent"
 
 
 def clean_description(text: str) -> str:
-    """The description of a card as far as a model is told it, without characters that no screen shows."""
+    """Return the description of a card as far as a model is told it, without characters that no screen shows."""
     return without_invisible(text[:DESCRIPTION_CHARS_MAX]).strip()
 
 
 def remote_tool(name: str, description: str, place: str, calls: RemoteCalls) -> Tool:
-    """The Tool by which an agent asks a remote one."""
+    """Return the Tool by which an agent asks a remote one."""
 
     async def ask(ctx: Any, message: str, task: str = "") -> Any:
         """Args:
@@ -169,7 +170,7 @@ def _content(output: Any) -> Any:
 
 
 def remote_program(name: str, calls: RemoteCalls, check_every_s: float | None) -> Callable[..., Any]:
-    """The program of a remote agent's processes; a journal knows it as `a2a:NAME`."""
+    """Return the program of a remote agent's processes; a journal knows it as `a2a:NAME`."""
 
     async def serve(ctx: Context, *task: Any) -> Any:
         """Without a task it passes messages on; with one it does that alone, and its result is the answer."""
@@ -219,7 +220,8 @@ class _RemoteProcess:
         pending = runtime.questions.pending.get(request_id)
 
         def is_given_up() -> bool:
-            """Whether the caller left before its message came here, in the life of this kernel or of an earlier one."""
+            """Return whether the caller left before its message came here, in the life of this kernel or of an earlier
+            one."""
             return withdrawals.holds(process, request_id) if pending is None else pending.abandoned
 
         if request_id and self._ctx.journaled_read("given_up", is_given_up):
@@ -253,7 +255,7 @@ class _RemoteProcess:
             pending.answer(outcome)
 
     async def answer(self, content: Any) -> RemoteAnswer:
-        """The answer of the remote agent; AgentFailed where it gives none."""
+        """Return the answer of the remote agent; AgentFailed where it gives none."""
         ctx, task_id = self._ctx, ""
         while True:
             try:
@@ -272,7 +274,7 @@ class _RemoteProcess:
             content, task_id = _answer_text(reply), answer.task_id
 
     def _to_crash_reason(self, error: LyraError) -> LyraError:
-        """A remote agent that is lost, as the reason of a crash; any other error as it is."""
+        """Return a remote agent that is lost, as the reason of a crash; any other error as it is."""
         if is_lost(error):
             return AgentFailed(f"the remote agent {self._name} is gone: {error.message}", status="unreachable")
         return error

@@ -18,33 +18,34 @@ IDEMPOTENT_MESSAGES: Final = "urn:lyra:a2a:idempotent-messages"
 
 
 def messages() -> Any:
-    """The message classes of protocol 1.0."""
+    """Return the message classes of protocol 1.0."""
     return _module("a2a.types.a2a_pb2")
 
 
 def compat() -> Any:
-    """The conversions between protocol 1.0 and 0.3."""
+    """Return the conversions between protocol 1.0 and 0.3."""
     return _module("a2a.compat.v0_3.conversions")
 
 
 def compat_types() -> Any:
-    """The message classes of protocol 0.3."""
+    """Return the message classes of protocol 0.3."""
     return _module("a2a.compat.v0_3.types")
 
 
 def client_module(name: str) -> Any:
-    """A module of the SDK's client, such as `client_factory`."""
+    """Return a module of the SDK's client, such as `client_factory`."""
     return _module(f"a2a.client.{name}")
 
 
 def to_json(message: Any) -> dict[str, Any]:
-    """A message as plain JSON data."""
+    """Return a message as plain JSON data."""
     data: dict[str, Any] = _module("google.protobuf.json_format").MessageToDict(message)
     return data
 
 
 def from_json(data: Any, message: Any) -> Any:
-    """A message filled from plain JSON data; unknown fields are passed over, and ConfigError says what does not fit."""
+    """Return a message filled from plain JSON data; unknown fields are passed over, and ConfigError says what does not
+    fit."""
     json_format = _module("google.protobuf.json_format")
     try:
         return json_format.ParseDict(data, message, ignore_unknown_fields=True)

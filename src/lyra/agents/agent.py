@@ -103,7 +103,7 @@ class Agent(AgentDeclaration, Generic[Out_co]):
         return agent_program(self)
 
     def __lyra_tool__(self) -> Tool:
-        """The tool by which another agent has this one do a piece of work."""
+        """Return the tool by which another agent has this one do a piece of work."""
         from lyra.agents.helpers.task import delegate
 
         return delegate(self)
@@ -111,7 +111,8 @@ class Agent(AgentDeclaration, Generic[Out_co]):
     def __lyra_stage__(
         self, name: str, *, prompts: Mapping[str, Any] | None = None, models: Mapping[str, Any] | None = None
     ) -> Callable[..., Any]:
-        """The program by which a kernel runs this agent as a stage of pipelines, where it is registered as `name`."""
+        """Return the program by which a kernel runs this agent as a stage of pipelines, where it is registered as
+        `name`."""
         from lyra.agents.helpers.stage import stage_program
 
         return stage_program(self, name, prompts=prompts, models=models)

@@ -98,7 +98,7 @@ def run(
     answer: Callable[[Interrupt], Any] | None = None,
     **kernel: Any,
 ) -> Any:
-    """The agent's answer. In a running loop this is awaited; in a plain script it is the answer itself.
+    """Return the agent's answer. In a running loop this is awaited; in a plain script it is the answer itself.
 
     Type checkers cannot know where it is called: with `on` it is a coroutine to them, without `on` the answer itself
     (text may be awaited as well).
@@ -226,7 +226,7 @@ def stream(
     answer: Callable[[Interrupt], Any] | None = None,
     **kernel: Any,
 ) -> Stream[Any, Any]:
-    """The agent's answer piece by piece: `async for`, or `for` in a plain script. `answer` as for `run`."""
+    """Return the agent's answer piece by piece: `async for`, or `for` in a plain script. `answer` as for `run`."""
     return _OwnStream(_check_agent(agent), message, events=events, budget=budget, answer=answer, options=kernel)
 
 
@@ -315,7 +315,7 @@ class BudgetScope:
 def budget(
     limit: Limits | None = None, *, on_exceed: str = "block", **limits: int | float | str
 ) -> AbstractContextManager[BudgetScope]:
-    """A budget for every agent that is asked inside, nested ones too. `limit` is money; others go by name."""
+    """Return a budget for every agent that is asked inside, nested ones too. `limit` is money; others go by name."""
     settings: dict[str, Any] = {**Budget._settings(limit), **limits, "on_exceed": on_exceed}
     Budget(**settings)  # wrong limits are refused here, at the call, and not where the scope is entered
     return _budget_scope(settings)

@@ -119,7 +119,7 @@ def _check(target: Any) -> Any:
 
 
 def _sayable(message: Any) -> Any:
-    """An answer as a message: text, an Image and lists of both as they are, anything else as JSON."""
+    """Return an answer as a message: text, an Image and lists of both as they are, anything else as JSON."""
     try:
         content_of(message)
     except ConfigError:
@@ -161,7 +161,7 @@ def parallel(
     limit: int | None = None,
 ) -> Coroutine[Any, Any, list[T]]: ...
 def parallel(*works: Any, limit: int | None = None) -> Any:
-    """The results of awaitables (or functions that give one), in their order; all at once, or `limit` at a time.
+    """Return the results of awaitables (or functions that give one), in their order; all at once, or `limit` at a time.
 
     As a decorator, `@lyra.parallel`, the same function with its agent calls made side by side: those that are awaited
     one after another and do not need each other (see docs/how-to/parallel-python.md).
@@ -176,7 +176,8 @@ def parallel(*works: Any, limit: int | None = None) -> Any:
 
 
 def _is_decorated(work: Any) -> bool:
-    """Whether `parallel(work)` is a decorator's use and not a list of one call: calls are lambdas and partials."""
+    """Return whether `parallel(work)` is a decorator's use and not a list of one call: calls are lambdas and
+    partials."""
     if isinstance(work, (type, staticmethod, classmethod, property)):
         return True
     return inspect.isfunction(work) and work.__name__ != "<lambda>"
@@ -318,7 +319,7 @@ def _join(task: str, results: list[Any]) -> str:
 
 
 def _mark_like(text: str, sources: Iterable[Any]) -> str:
-    """The text, marked as tainted where one of its sources is."""
+    """Return the text, marked as tainted where one of its sources is."""
     return MarkedReply(text) if any(isinstance(source, MarkedReply) for source in sources) else text
 
 
@@ -350,7 +351,7 @@ class Pipeline(Generic[Out_co]):
         self._on = on
 
     async def __call__(self, message: Any, *, on: Place = None) -> Out_co:
-        """The last stage's answer."""
+        """Return the last stage's answer."""
         async with _Members(on if on is not None else self._on) as members:
             await members.start(self.stages)
             return await self.through(members, message)
@@ -390,8 +391,8 @@ async def router(
 async def router(
     message: Any, routes: Mapping[str, Any], *, by: Any, default: str | None = None, on: Place = None
 ) -> Any:
-    """The answer of the route that `by` chooses: a function of the message that gives its name, or an agent who is
-    asked for it. A choice that is no route takes `default`; without one it is an AgentFailed."""
+    """Return the answer of the route that `by` chooses: a function of the message that gives its name, or an agent who
+    is asked for it. A choice that is no route takes `default`; without one it is an AgentFailed."""
     if not routes or (default is not None and default not in routes):
         raise ConfigError(f"routes are {', '.join(routes) or 'none'}; the default is {default!r}", key="routes")
     async with _Members(on) as members:

@@ -19,7 +19,7 @@ from lyra.errors import ConfigError
 
 
 def setup_of(file: str, argument: str) -> Callable[[Any], Any]:
-    """The function `setup` of the file; `argument` is the name of what it is called with."""
+    """Return the function `setup` of the file; `argument` is the name of what it is called with."""
     import runpy
 
     from lyra.errors import ConfigError
@@ -86,7 +86,7 @@ def check_folder(target: str, option: str) -> None:
 
 
 def dollars(text: str) -> Any:
-    """The amount of `--budget`: `$0.50` or `0.50`."""
+    """Return the amount of `--budget`: `$0.50` or `0.50`."""
     from lyra.core.budgets.money import Money
 
     try:
@@ -100,7 +100,7 @@ def dollars(text: str) -> Any:
 
 
 def provider_addresses(pairs: Iterable[str]) -> dict[str, str]:
-    """The addresses by name; ConfigError for a text that is no NAME=URL."""
+    """Return the addresses by name; ConfigError for a text that is no NAME=URL."""
     addresses: dict[str, str] = {}
     for pair in pairs:
         name, equals, url = pair.partition("=")

@@ -248,7 +248,7 @@ def _read_lines(prompt: str) -> Iterator[str]:
 
 
 def lines_of_file(file: str, *, key: str) -> list[str]:
-    """The lines of a file that an option names; `key` is the option."""
+    """Return the lines of a file that an option names; `key` is the option."""
     try:
         with open(file, encoding="utf-8") as opened:
             return opened.read().splitlines()

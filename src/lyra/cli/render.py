@@ -64,19 +64,19 @@ def _rich_table(titles: Sequence[str], rows: list[list[str]]) -> None:
 
 
 def moment(time: float) -> str:
-    """A time of the clock, as people here read it."""
+    """Return a time of the clock, as people here read it."""
     from datetime import datetime
 
     return datetime.fromtimestamp(time).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
 def note(text: str) -> None:
-    """A sentence beside the result, on stderr."""
+    """Print a sentence beside the result, on stderr."""
     click.echo(printable(text), err=True)
 
 
 def colour_state() -> str:
-    """Whether results are coloured here, and why not."""
+    """Tell whether results are coloured here, and why not."""
     if os.environ.get("NO_COLOR"):
         return "off: NO_COLOR is set"
     if not sys.stdout.isatty():

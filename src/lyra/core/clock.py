@@ -44,7 +44,8 @@ class SystemClock:
 
 
 def counts_suspension(clock: Clock) -> Callable[[], float]:
-    """A reading that grows like `monotonic()` and continues while the machine sleeps, where it has such a clock."""
+    """Return a reading that grows like `monotonic()` and continues while the machine sleeps, where it has such a
+    clock."""
     if not isinstance(clock, SystemClock):
         return clock.monotonic
     number = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))  # the second is macOS's name
@@ -57,7 +58,7 @@ def block(seconds: float) -> None:
 
 
 def loop_clock() -> Clock:
-    """The clock of the running loop, where it brings one (`lyra_clock`); the machine's otherwise."""
+    """Return the clock of the running loop, where it brings one (`lyra_clock`); the machine's otherwise."""
     clock: Clock | None = getattr(asyncio._get_running_loop(), "lyra_clock", None)
     return SystemClock() if clock is None else clock
 

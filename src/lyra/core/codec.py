@@ -33,12 +33,12 @@ class _NoForm(TypeError):
 
 
 def is_model(kind: Any) -> bool:
-    """Whether it is the class of a pydantic model."""
+    """Return whether it is the class of a pydantic model."""
     return isinstance(kind, type) and hasattr(kind, "model_json_schema") and hasattr(kind, "model_validate")
 
 
 def read_model(kind: Any, value: Any) -> Any:
-    """A pydantic model from plain data. Read as JSON, in which a strict model takes a date as text, too."""
+    """Return a pydantic model from plain data. Read as JSON, in which a strict model takes a date as text, too."""
     return kind.model_validate_json(msgspec.json.encode(value))
 
 
@@ -119,7 +119,7 @@ def _no_ext(code: int, _data: Any) -> Any:
 
 
 def _from_data(wanted: type, value: Any) -> Any:
-    """A value of a type that has `from_data`, or of a pydantic model."""
+    """Return a value of a type that has `from_data`, or of a pydantic model."""
     if is_model(wanted):
         return read_model(wanted, value)
     from_data = getattr(wanted, "from_data", None)
@@ -140,7 +140,7 @@ def decode(data: bytes) -> Any:
 
 
 def decoder_for(annotation: Any) -> Callable[[bytes], Any]:
-    """A function from bytes to a value of that type; plain `decode` if the annotation has no such form."""
+    """Return a function from bytes to a value of that type; plain `decode` if the annotation has no such form."""
     try:
         known = _decoders.get(annotation)
     except TypeError:  # an annotation that cannot be hashed

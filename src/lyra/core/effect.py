@@ -68,7 +68,7 @@ class EffectOptions(TypedDict, total=False):
 
 
 def canonical_hash(name: str, args: Any, kwargs: Mapping[str, Any]) -> bytes:
-    """A hash that is equal for equal requests: keyword order does not matter, nor tuple or list; 1, 1.0 and True
+    """Return a hash that is equal for equal requests: keyword order does not matter, nor tuple or list; 1, 1.0 and True
     differ."""
     hasher = _hasher.copy()  # cheaper than a new hasher
     hasher.update(canonical((name, args, kwargs)))
@@ -103,11 +103,11 @@ class PerformedOutside(Protocol):
         ...
 
     def on_asked(self, interrupt_id: str, *args: Any, idempotency_key: str) -> None:
-        """A person is asked what became of it."""
+        """Note that a person is asked what became of it."""
         ...
 
     def on_settled(self, is_durable: bool, /, *args: Any, idempotency_key: str) -> None:
-        """The call is over: its value or its error is durable, or it was given up."""
+        """Note that the call is over: its value or its error is durable, or it was given up."""
         ...
 
 
@@ -217,7 +217,7 @@ class Effect(Generic[Parameters, Result_co]):
 
     @classmethod
     def of(cls, act: Any, **options: Any) -> Effect:
-        """The Effect of a function or an Effect, with the options of a call applied."""
+        """Return the Effect of a function or an Effect, with the options of a call applied."""
         if isinstance(act, Effect):
             return act.with_options(**options) if options else act
         declared = getattr(act, "__lyra_effect__", None)
@@ -251,7 +251,7 @@ class Effect(Generic[Parameters, Result_co]):
         return Effect(self.run, **{**settings, **_add_options(settings, options)})
 
     def needs_for(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterable[Capability]:
-        """The capabilities this call needs."""
+        """Return the capabilities this call needs."""
         if isinstance(self._needs, tuple):
             return self._needs
         return _capabilities(self._needs(*args, **kwargs))
@@ -307,8 +307,8 @@ def _capabilities(needs: Any) -> tuple[Capability, ...]:
 
 
 def _add_options(declared: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a call over a declaration: what a call needs and may cost can grow and never shrink. The cost is
-    the larger of the two in each dimension."""
+    """Return the options of a call over a declaration: what a call needs and may cost can grow and never shrink. The
+    cost is the larger of the two in each dimension."""
     added = dict(options)
     if "needs" in added and declared.get("needs"):
         added["needs"] = _both(declared["needs"], added["needs"])
@@ -324,7 +324,7 @@ def _add_options(declared: Mapping[str, Any], options: Mapping[str, Any]) -> dic
 
 
 def _larger(declared: Usage, added: Usage) -> Usage:
-    """The larger of two costs in each dimension."""
+    """Return the larger of two costs in each dimension."""
     if not (declared.items and added.items):
         return declared if declared.items else added
     mine, theirs = declared.to_data(), added.to_data()
@@ -350,7 +350,7 @@ _UNKNOWN: Final = object()  # a function does not tell what it returns
 
 
 def _signature(run: Any) -> tuple[bool, Any]:
-    """Whether the function takes an `idempotency_key`, and the type of its result, where that can be found out."""
+    """Tell whether the function takes an `idempotency_key`, and the type of its result, where that can be found out."""
     import inspect
 
     try:
@@ -368,7 +368,7 @@ def _signature(run: Any) -> tuple[bool, Any]:
 
 
 def _may_be_awaited(run: Any, returns: Any) -> bool:
-    """Whether calling it can give an awaitable: only a `def` that is not async, wraps no async function and says
+    """Return whether calling it can give an awaitable: only a `def` that is not async, wraps no async function and says
     nothing of an awaitable certainly does not."""
     import inspect
     from functools import partial
@@ -386,7 +386,8 @@ def _may_be_awaited(run: Any, returns: Any) -> bool:
 
 
 def make_typed_decoder(annotation: Any) -> Callable[[bytes], Any]:
-    """A decoder for the annotated type; a value that does not fit it comes back as plain data, live and on replay."""
+    """Return a decoder for the annotated type; a value that does not fit it comes back as plain data, live and on
+    replay."""
     if annotation is None or (isinstance(annotation, type) and annotation in _PLAIN):
         return decode
     typed = decoder_for(annotation)

@@ -218,7 +218,7 @@ class Envelope(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     # ------------------------------------------------------------ making one
     @classmethod
     def create(cls, entropy: Entropy, *, now: float, **fields: Any) -> Self:
-        """A new envelope; ids that are not given are drawn, times that are not given are `now`."""
+        """Return a new envelope; ids that are not given are drawn, times that are not given are `now`."""
         drawn: dict[str, Any] = {
             name: prefix + entropy.text(_ID_LENGTH)
             for name, prefix in (("envelope_id", "env_"), ("request_id", "req_"), ("session_id", "sess_"))
@@ -229,14 +229,14 @@ class Envelope(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         return cls.from_data({"received_at": now, "created_at": now, **fields, **drawn})
 
     def clone(self, new_id: str | None = None) -> Self:
-        """A deep copy, under `new_id` or, as the same piece of work, under its own id."""
+        """Return a deep copy, under `new_id` or, as the same piece of work, under its own id."""
         data = self.to_data()
         if new_id:
             data["envelope_id"] = new_id
         return self.from_data(data)
 
     def copy(self) -> Self:
-        """A deep copy of an envelope that holds plain data; for any other there is `clone`."""
+        """Return a deep copy of an envelope that holds plain data; for any other there is `clone`."""
         copied = self.snapshot()
         copied.stage_order = self.stage_order.copy()
         copied.active_stages = self.active_stages.copy()
@@ -256,7 +256,8 @@ class Envelope(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         return copied
 
     def snapshot(self) -> Self:
-        """A shallow copy that later changes of this envelope do not reach. Read-only: it shares lists and mappings."""
+        """Return a shallow copy that later changes of this envelope do not reach. Read-only: it shares lists and
+        mappings."""
         copied: Self = self.__copy__()  # type: ignore[attr-defined]  # every Struct has it; twice as fast as copy.copy
         return copied
 
@@ -281,7 +282,7 @@ class Envelope(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
     # ------------------------------------------------------------ bounds
     def find_reached_bound(self) -> TerminalReason | None:
-        """The first bound that is reached, if one is."""
+        """Return the first bound that is reached, if one is."""
         if self.iteration >= self.max_iterations:
             return TerminalReason.MAX_ITERATIONS_EXCEEDED
         if self.llm_call_count >= self.max_llm_calls:
@@ -295,7 +296,7 @@ class Envelope(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         return None
 
     def check_bounds(self) -> BoundsResult:
-        """Whether the work may continue; bounds are checked in the order iteration, model calls, hops, tokens."""
+        """Tell whether the work may continue; bounds are checked in the order iteration, model calls, hops, tokens."""
         reason = self.terminal_reason if self.terminated else self.find_reached_bound()
         return BoundsResult(
             can_continue=reason is None and not self.terminated and not self.interrupt_pending,
@@ -321,7 +322,7 @@ class Envelope(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
     # ------------------------------------------------------------ records of stages
     def start_stage(self, stage: str, *, now: float, agent: str | None = None) -> StageRecord:
-        """An agent starts on a stage: one hop, one record."""
+        """Note that an agent starts on a stage: one hop, one record."""
         order = self.stage_order.index(stage) + 1 if stage in self.stage_order else 0
         record = StageRecord(agent=agent or stage, stage_order=order, started_at=now)
         self.processing_history = [*self.processing_history, record]
@@ -341,7 +342,7 @@ class Envelope(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         duration_ms: int = 0,
         names: Iterable[str] = (),
     ) -> None:
-        """The stage went well; its output is kept under its name and its agent's, or under `names`. It took
+        """Note that the stage went well; its output is kept under its name and its agent's, or under `names`. It took
         `duration_ms`, or where that is 0, the time since its start."""
         self._end_stage(agent or stage, StageStatus.SUCCESS, now, llm_calls=llm_calls, duration_ms=duration_ms)
         self.active_stages = _without(self.active_stages, stage)
@@ -359,8 +360,8 @@ class Envelope(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         llm_calls: int = 0,
         duration_ms: int = 0,
     ) -> None:
-        """The stage went wrong; the work itself continues or ends as the orchestrator decides. It took `duration_ms`,
-        or where that is 0, the time since its start."""
+        """Note that the stage went wrong; the work itself continues or ends as the orchestrator decides. It took
+        `duration_ms`, or where that is 0, the time since its start."""
         self._end_stage(
             agent or stage, StageStatus.ERROR, now, llm_calls=llm_calls, duration_ms=duration_ms, error=error
         )
@@ -440,7 +441,7 @@ def _check_depth(value: Any) -> None:
 
 
 def _to_plain(data: Mapping[str, Any]) -> dict[str, Any]:
-    """A deep copy of the containers, with enum words in lower case."""
+    """Return a deep copy of the containers, with enum words in lower case."""
     copied: dict[str, Any] = {str(key): _copy(value) for key, value in data.items()}
     for name in ("terminal_reason", "trust"):
         if isinstance(copied.get(name), str):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVarTuple, get_type_hints
 
 
 def resolve_hint(function: Any, annotation: Any) -> Any:
-    """The annotated type; raises an error of any kind where a part of it cannot be looked up."""
+    """Return the annotated type; raises an error of any kind where a part of it cannot be looked up."""
     while isinstance(function, functools.partial):
         function = function.func
     known: Any = inspect.unwrap(function)
@@ -31,7 +31,7 @@ def resolve_hint(function: Any, annotation: Any) -> Any:
 
 
 def _closure(function: Any) -> dict[str, Any]:
-    """The variables of a function's closure; a name without a value yet is left out."""
+    """Return the variables of a function's closure; a name without a value yet is left out."""
     enclosed: dict[str, Any] = {}
     names = function.__code__.co_freevars if inspect.isfunction(function) else ()
     for name, cell in zip(names, getattr(function, "__closure__", None) or (), strict=False):
@@ -41,7 +41,7 @@ def _closure(function: Any) -> dict[str, Any]:
 
 
 def _around(function: Any) -> dict[str, Any]:
-    """The variables of the running functions that the function is defined in."""
+    """Return the variables of the running functions that the function is defined in."""
     outer = getattr(function, "__qualname__", "").split(".<locals>")[:-1]
     names = {".<locals>".join(outer[: depth + 1]) for depth in range(len(outer))}
     variables: dict[str, Any] = {}

@@ -42,23 +42,23 @@ class Entropy:
         return self._random.getrandbits(count)
 
     def token(self) -> str:
-        """An unguessable token; RuntimeError in a seeded Entropy, whose tokens could be guessed."""
+        """Return an unguessable token; RuntimeError in a seeded Entropy, whose tokens could be guessed."""
         if self.seed is not None:
             raise RuntimeError("a seeded Entropy makes no secrets")
         return os.urandom(32).hex()
 
 
 def unique_id() -> str:
-    """An id that no store, run or call anywhere has. It comes from the operating system also where a run is seeded: two
-    runs of one seed act on the same world, and their idempotency keys must differ."""
+    """Return an id that no store, run or call anywhere has. It comes from the operating system also where a run is
+    seeded: two runs of one seed act on the same world, and their idempotency keys must differ."""
     return Entropy().text(16)
 
 
 def random_key() -> bytes:
-    """A key of 256 bits from the operating system, also where a run is seeded."""
+    """Return a key of 256 bits from the operating system, also where a run is seeded."""
     return os.urandom(32)
 
 
 def make_random(seed: int) -> ProcessRandom:
-    """The generator a process gets: everything it draws follows from the seed in its first journal row."""
+    """Return the generator a process gets: everything it draws follows from the seed in its first journal row."""
     return ProcessRandom(seed)

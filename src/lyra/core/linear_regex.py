@@ -240,7 +240,7 @@ class RegexProgram:
 
     # ------------------------------------------------------------ matching
     def matches_whole(self, text: str) -> bool:
-        """Whether the whole text fits."""
+        """Return whether the whole text fits."""
         code = self._code
         places = self._find_reached([0], text, 0)
         for index, char in enumerate(text):
@@ -251,7 +251,7 @@ class RegexProgram:
         return len(code) - 1 in places
 
     def _find_reached(self, todo: list[int], text: str, index: int) -> set[int]:
-        """The instructions that are reached from these without reading a character."""
+        """Return the instructions that are reached from these without reading a character."""
         reached: set[int] = set()
         while todo:
             place = todo.pop()
@@ -268,8 +268,8 @@ class RegexProgram:
         return reached
 
     def search(self, text: str, start: int, steps_max: int) -> tuple[tuple[int, ...] | None, int]:
-        """The first match from `start` on, and the steps it took; TooManySteps after `steps_max`. A match is the start
-        and end of the whole and of each group, -1 for a group that took no part."""
+        """Return the first match from `start` on, and the steps it took; TooManySteps after `steps_max`. A match is the
+        start and end of the whole and of each group, -1 for a group that took no part."""
         visited: set[int] = set()
         match = None
         for begin in range(start, len(text) + 1):

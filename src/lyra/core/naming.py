@@ -90,27 +90,28 @@ def give_name(name: str) -> Callable[[T], T]:
 
 
 def find_thing(name: str) -> Any:
-    """The function or class with this fixed or old name; None while its module is not imported."""
+    """Return the function or class with this fixed or old name; None while its module is not imported."""
     return _named.get(_FIXED.get(name, name))
 
 
 def to_fixed_name(name: str) -> str:
-    """The fixed name for an old one; any other name unchanged."""
+    """Return the fixed name for an old one; any other name unchanged."""
     return _FIXED.get(name, name)
 
 
 def old_names(name: str) -> tuple[str, ...]:
-    """The names that earlier versions wrote for a fixed name."""
+    """Return the names that earlier versions wrote for a fixed name."""
     return OLD_NAMES.get(name, ())
 
 
 def is_own_name(name: str) -> bool:
-    """Whether a name belongs to Lyra itself, in this version or another."""
+    """Return whether a name belongs to Lyra itself, in this version or another."""
     return name.startswith(_OWN) or name in _FIXED
 
 
 def get_qualified_name(function: Any) -> str:
-    """The fixed name, else `module:qualname`, of a function, a class or (by its class) an object that can be called."""
+    """Return the fixed name, else `module:qualname`, of a function, a class or (by its class) an object that can be
+    called."""
     inner = getattr(function, "func", function)  # functools.partial
     if not hasattr(inner, "__qualname__"):
         inner = type(inner)
@@ -122,8 +123,8 @@ def get_qualified_name(function: Any) -> str:
 
 
 def program_names(name: str) -> tuple[str, ...]:
-    """The names by which a right may mean a program: as a journal has it, and without its module. An agent's program
-    goes by the agent's name, in every version of its settings."""
+    """Return the names by which a right may mean a program: as a journal has it, and without its module. An agent's
+    program goes by the agent's name, in every version of its settings."""
     module, _, own = name.partition(":")
     if not own:
         return (name,)
@@ -136,7 +137,7 @@ def program_names(name: str) -> tuple[str, ...]:
 
 
 def main_name() -> str:
-    """The name by which the main module would be imported; `__main__` where there is none."""
+    """Return the name by which the main module would be imported; `__main__` where there is none."""
     main = sys.modules.get("__main__")
     spec = getattr(main, "__spec__", None)
     if spec is not None:

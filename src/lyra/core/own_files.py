@@ -91,7 +91,7 @@ def _distinct(paths: list[str]) -> tuple[str, ...]:
 
 
 def _file_named(value: str) -> list[str]:
-    """The file that a setting names, and those that SQLite keeps beside it; none for a URL or a word."""
+    """Return the file that a setting names, and those that SQLite keeps beside it; none for a URL or a word."""
     path = value.removeprefix("sqlite://")
     if not path or "://" in path or path == "memory" or path.startswith("env:") or "\0" in path:
         return []
@@ -104,7 +104,7 @@ def _file_named(value: str) -> list[str]:
 
 @lru_cache(maxsize=1)
 def _installation() -> tuple[str, ...]:
-    """The folders from which the next start of Lyra takes its code, unless they belong to the system."""
+    """Return the folders from which the next start of Lyra takes its code, unless they belong to the system."""
     import site
 
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -118,7 +118,7 @@ def _installation() -> tuple[str, ...]:
 
 
 def is_opened(path: str) -> bool:
-    """Whether this process has opened the file itself: it was named to `add_own_path` with `opened`."""
+    """Return whether this process has opened the file itself: it was named to `add_own_path` with `opened`."""
     return path in _opened
 
 

@@ -157,8 +157,8 @@ COMPATIBLE: Final = Usual(USUAL["openai"].client, needs=("base_url",))
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is this machine, without asking a name server. A name below localhost (`a.localhost`) is not: many
-    resolvers ask a name server for it."""
+    """Return whether a host is this machine, without asking a name server. A name below localhost (`a.localhost`) is
+    not: many resolvers ask a name server for it."""
     from ipaddress import ip_address
 
     try:
@@ -168,6 +168,6 @@ def is_loopback(host: str) -> bool:
 
 
 def is_loopback_url(url: str) -> bool:
-    """Whether a URL surely names this machine; False for one with a user, a query or unusual characters."""
+    """Return whether a URL surely names this machine; False for one with a user, a query or unusual characters."""
     match = _PLAIN_URL.fullmatch(url)
     return match is not None and is_loopback(match[1].strip("[]"))

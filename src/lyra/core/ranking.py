@@ -54,7 +54,7 @@ class TextIndex:
                 del self._with[word]
 
     def search(self, question: str, most: int) -> list[tuple[int, float]]:
-        """The best `most` numbers with their scores, best first; only those that share a word."""
+        """Return the best `most` numbers with their scores, best first; only those that share a word."""
         scores: dict[int, float] = {}
         count = len(self._lengths)
         mean = self._total / count if count else 1.0

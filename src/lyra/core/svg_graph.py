@@ -90,12 +90,12 @@ class Canvas:
         self._labels: list[str] = []
 
     def text(self, x: float, y: float, text: str, kind: str = "", *, length_max: int | None = None) -> None:
-        """A line of text; a long one is cut, and the whole text becomes its title."""
+        """Draw a line of text; a long one is cut, and the whole text becomes its title."""
         short, title = _shorten(text, length_max)
         self._boxes.append(f'<text{_kind(kind)} x="{x:.1f}" y="{y:.1f}">{title}{escape(short)}</text>')
 
     def label(self, x: float, y: float, text: str) -> None:
-        """A label of an edge, on its own background."""
+        """Draw a label of an edge, on its own background."""
         short, title = _shorten(text, _LABEL_LENGTH_MAX)
         width = len(short) * 5.8 + 6
         corner = f'x="{x - width / 2:.1f}" y="{y - 10:.1f}"'
@@ -105,7 +105,7 @@ class Canvas:
     def box(
         self, x: float, y: float, width: float, height: float, kind: str = "", *, shape: str = "box", title: str = ""
     ) -> None:
-        """A shape whose upper left corner is at x, y."""
+        """Draw a shape whose upper left corner is at x, y."""
         right, bottom, middle = x + width, y + height, y + height / 2
         inside = f"<title>{escape(title)}</title>" if title else ""
         if shape in ("diamond", "slanted"):
@@ -119,7 +119,7 @@ class Canvas:
             self._boxes.append(f'<rect{_kind(f"node {kind}")} x="{x:.1f}" y="{y:.1f}" {size}>{inside}</rect>')
 
     def curve(self, points: Sequence[tuple[float, float]], kind: str = "") -> None:
-        """An arrow along a Bézier curve: the start, two control points and the end."""
+        """Draw an arrow along a Bézier curve: the start, two control points and the end."""
         start, *rest = (f"{x:.1f} {y:.1f}" for x, y in points)
         way = f"M {start} C {', '.join(rest)}"
         self._lines.append(f'<path{_kind(f"edge {kind}")} d="{way}" marker-end="url(#arrow)"/>')
@@ -131,14 +131,14 @@ class Canvas:
         self._lines.append(f'<path{_kind(f"edge {kind}")} d="M {way}"{end}/>')
 
     def circle(self, x: float, y: float, radius: float, kind: str, *, key: str = "", title: str = "") -> None:
-        """A mark above all boxes; `key` tells a script which mark of an earlier picture it is."""
+        """Draw a mark above all boxes; `key` tells a script which mark of an earlier picture it is."""
         known = f' data-key="{escape(key)}"' if key else ""
         inside = f"<title>{escape(title)}</title>" if title else ""
         place = f'cx="{x:.1f}" cy="{y:.1f}" r="{radius:g}"'
         self._labels.append(f"<circle{_kind(kind)}{known} {place}>{inside}</circle>")
 
     def element(self, title: str, width: float, height: float) -> str:
-        """The picture as an `<svg>` element of a page, which has its style sheet."""
+        """Return the picture as an `<svg>` element of a page, which has its style sheet."""
         mark = _ARROW.replace(' fill="#6b7684"', "")
         size = f'viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}"'
         head = f'<svg {size} class="graph" role="img"><title>{escape(title)}</title>'
@@ -183,8 +183,8 @@ def draw_layers(
     embedded: bool = False,
     marks: Sequence[GraphMark] = (),
 ) -> str:
-    """The picture as a whole SVG document. `rows` gives the row of each node; without it the rows follow from the
-    edges, and the nodes of `last` stand below all others. `marks` are drawn on nodes."""
+    """Return the picture as a whole SVG document. `rows` gives the row of each node; without it the rows follow from
+    the edges, and the nodes of `last` stand below all others. `marks` are drawn on nodes."""
     if rows is None:
         rows = _layers([node.name for node in nodes], edges)
         bottom_row = max((row for name, row in rows.items() if name not in last), default=-1) + 1
@@ -212,7 +212,7 @@ def draw_layers(
 
 
 def _layers(names: Sequence[str], edges: Iterable[GraphEdge]) -> dict[str, int]:
-    """The length of the longest path from the start to each node, loops left out."""
+    """Return the length of the longest path from the start to each node, loops left out."""
     follows: dict[str, list[str]] = {name: [] for name in names}
     for edge in edges:
         if edge.source in follows and edge.target in follows and edge.source != edge.target:

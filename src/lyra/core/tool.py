@@ -45,11 +45,11 @@ class JobLog(Protocol):
     named by the pid of that process and a number."""
 
     def last(self, pid: str) -> int:
-        """The number of the last job that a process has started; 0 where it has started none."""
+        """Return the number of the last job that a process has started; 0 where it has started none."""
         ...
 
     def copy_for(self, pid: str, number: int) -> str | None:
-        """The path of a new file for the output of a job that is about to start; None: it is not kept."""
+        """Return the path of a new file for the output of a job that is about to start; None: it is not kept."""
         ...
 
     def on_started(self, pid: str, number: int, command: str, stop: Callable[[], None]) -> None: ...
@@ -112,7 +112,7 @@ _NAME: Final = _LETTERS | frozenset("0123456789_-")
 
 
 def check_tool_name(name: Any) -> str:
-    """A letter or `_`, then letters, digits, `_` and `-`: what every model provider accepts."""
+    """Check that a name is a letter or `_`, then letters, digits, `_` and `-`: what every model provider accepts."""
     text = short_text(name, "a tool's name", most=NAME_LENGTH_MAX)
     if not text or text[0] not in _LETTERS | {"_"} or not _NAME.issuperset(text):
         raise ConfigError(
@@ -131,7 +131,7 @@ def report(text: str, fraction: float | None = None) -> None:
 
 
 def error_code(error: BaseException) -> str:
-    """The error code for the exception of a call; the same for an error that was read from a journal."""
+    """Return the error code for the exception of a call; the same for an error that was read from a journal."""
     if isinstance(error, LyraError):
         code_of_reason = _CODE_OF.get(str(error.fields.get("reason", "")))
         if code_of_reason is not None:
@@ -209,7 +209,8 @@ class Tool(msgspec.Struct, frozen=True):
         put(self, "needs", tuple(Capability.of(need) for need in self.needs))
 
     def needs_for(self, arguments: dict[str, Any]) -> tuple[Capability, ...]:
-        """The rights that a process needs for one call: to use the tool, and those of the tool with these arguments."""
+        """Return the rights that a process needs for one call: to use the tool, and those of the tool with these
+        arguments."""
         own = (Capability("tool.use", self.name), *self.needs)
         return own if self.needs_of is None else (*own, *self.needs_of(arguments))
 

@@ -1,7 +1,7 @@
 """The trace that running code belongs to, and how it crosses a border: `traceparent` of the W3C, in and out.
 
 The span that is open around the running code is in a context variable, which a process copies from the code that
-spawns it. `continue_trace` opens the span that a caller outside names, `outgoing` adds the headers of a call to the
+spawns it. `continued` opens the span that a caller outside names, `outgoing` adds the headers of a call to the
 outside. Both are quiet without a bridge: only an exporter of traces (in `lyra.observe`) sets one, so that nothing is
 told to other systems unless traces are exported. With a bridge the span of the application around Lyra counts as open,
 too, and instrumented libraries inside a tool see Lyra's span as theirs. This module makes no ids and exports nothing.
@@ -31,7 +31,7 @@ class TraceBridge(Protocol):
     """What an exporter does at the borders."""
 
     def current(self) -> TraceSpan | None:
-        """The span of the application that is open around the running code."""
+        """Return the span of the application that is open around the running code."""
 
     def attach(self, span: TraceSpan | None) -> Any:
         """Make a span the current one for instrumented libraries; gives a token for `detach`. None, or a trace without
@@ -54,7 +54,7 @@ def set_bridge(bridge: TraceBridge | None) -> None:
 
 
 def enclosing_span() -> TraceSpan | None:
-    """The span that is open around the running code: of Lyra or, with a bridge, of the application."""
+    """Return the span that is open around the running code: of Lyra or, with a bridge, of the application."""
     return (_bridge.current() if _bridge is not None else None) or current_span.get()
 
 
@@ -94,8 +94,9 @@ class OpenSpan:
             self._bridge.detach(self._attached)
 
 
-def continue_trace(traceparent: str | None) -> OpenSpan:
-    """A block whose work belongs to the span of a caller outside; a header that is missing or malformed is ignored."""
+def continued(traceparent: str | None) -> OpenSpan:
+    """Open a block whose work belongs to the span of a caller outside; a header that is missing or malformed is
+    ignored."""
     return OpenSpan(parse_traceparent(traceparent) or current_span.get())
 
 
@@ -106,7 +107,7 @@ def outgoing(headers: MutableMapping[str, str]) -> None:
 
 
 def parse_traceparent(text: str | None) -> TraceSpan | None:
-    """The span that a `traceparent` header names; None where it is missing or malformed."""
+    """Return the span that a `traceparent` header names; None where it is missing or malformed."""
     match = _TRACEPARENT.fullmatch(text.strip()) if text and len(text) <= 200 else None
     if match is None:
         return None

@@ -164,7 +164,7 @@ class KernelParts:
         self.abort = core.abort
 
     def _make_process_parts(self, seams: Seams, mailbox_messages_max: int) -> None:
-        """The parts that run processes: each is given the core and the parts below it."""
+        """Make the parts that run processes: each is given the core and the parts below it."""
         core = self.core
         self.scheduler = Scheduler(core)
         self.mailboxes = Mailboxes(core, limit=mailbox_messages_max)
@@ -181,7 +181,7 @@ class KernelParts:
         )
 
     def _make_subsystems(self, close: Callable[..., Awaitable[None]]) -> None:
-        """The subsystems, in the order in which they are told of each moment."""
+        """Make the subsystems, in the order in which they are told of each moment."""
         core, interrupts = self.core, self.interrupts
         self.lifecycle = LifecycleManager(core, self.lifetimes, interrupts)
         self.resources = ResourceTracker(core, self.lifetimes, self.lifecycle)
@@ -237,7 +237,7 @@ class KernelParts:
     def _make_store_parts(
         self, target: StoreTarget, every_events: int, retention_s: float, wakes: Collection[str] | None
     ) -> None:
-        """The parts that read the store and write it down; in a kernel without one they do nothing."""
+        """Make the parts that read the store and write it down; in a kernel without one they do nothing."""
         core = self.core
         self._snapshots = SnapshotWriter(
             core,

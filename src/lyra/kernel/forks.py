@@ -87,7 +87,7 @@ def _above(records: list[Record], pid: str) -> list[rows.Created]:
 
 
 def _limits(above: list[rows.Created]) -> dict[str, Any] | None:
-    """The limits that held for a process: its own and all above it, of each amount the smallest."""
+    """Return the limits that held for a process: its own and all above it, of each amount the smallest."""
     budgets = [row.budget for row in reversed(above) if row.budget is not None]
     limits: dict[str, Any] = {}
     for budget in budgets:

@@ -201,7 +201,7 @@ class HealthMonitor(Subsystem):
         }
 
     def _on_activity(self, pid: str, _data: dict[str, Any] | bytes = b"") -> _Watch | None:
-        """A sign of life; None for one that is not in the table, or over, or without a worker."""
+        """Note a sign of life; None for one that is not in the table, or over, or without a worker."""
         watch = self._watched.get(pid)
         if watch is None:
             process = self._core.processes.get(pid)
@@ -244,7 +244,7 @@ class HealthMonitor(Subsystem):
             self._count_error(watch, pid, error)
 
     def _on_model_called(self, pid: str, data: dict[str, Any] | bytes) -> None:
-        """An agent asked a model."""
+        """Note that an agent asked a model."""
         watch, limit = self._on_activity(pid), self.thresholds.cost_usd
         if watch is None or limit is None:
             return
@@ -256,7 +256,7 @@ class HealthMonitor(Subsystem):
             self._alert(pid, "high_cost", spent_micro_usd=spent, limit_micro_usd=most)
 
     def _on_turn_ended(self, pid: str, data: dict[str, Any] | bytes) -> None:
-        """An agent's turn is over."""
+        """Note that an agent's turn is over."""
         watch = self._on_activity(pid)
         assert isinstance(data, dict)  # never journaled
         if watch is not None and data["status"] in _NO_ANSWER:
@@ -337,7 +337,7 @@ class HealthMonitor(Subsystem):
         return alerts
 
     def _look_at_entry(self, pid: str, entry: Entry) -> int:
-        """A worker took it: is it at work?"""
+        """Check that the worker that took an entry is at work."""
         limit_s = self.thresholds.stale_s
         if entry.state != "running" or limit_s is None or self._interrupts.has_pending(pid):
             return 0

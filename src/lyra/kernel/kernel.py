@@ -140,7 +140,7 @@ class Kernel(KernelParts):
 
     @classmethod
     def from_config(cls, config: Config, **overrides: Any) -> Kernel:
-        """A kernel as the configuration files, the environment and the flags describe it."""
+        """Return a kernel as the configuration files, the environment and the flags describe it."""
         kernel, budget = config.kernel, config.budget
         settings: dict[str, Any] = {
             "store": overrides["store"] if "store" in overrides else config.store_target(),
@@ -250,8 +250,8 @@ class Kernel(KernelParts):
         await self._opening.start(owned)
 
     def open_reader(self) -> Store | None:
-        """A connection of its own to this kernel's store, for reading beside it; the caller closes it. None for a
-        kernel without a store, or with one that was handed in."""
+        """Return a connection of its own to this kernel's store, for reading beside it; the caller closes it. None for
+        a kernel without a store, or with one that was handed in."""
         return self._opening.target.open_own()
 
     async def close(
@@ -376,7 +376,7 @@ class Kernel(KernelParts):
         )
 
     def supervisor(self, pid_or_name: str | Handle) -> SupervisorHandle:
-        """A supervisor that runs, or ran, by pid or name."""
+        """Return a supervisor that runs, or ran, by pid or name."""
         return self.supervisors.get(pid_or_name)
 
     @overload
@@ -403,8 +403,8 @@ class Kernel(KernelParts):
         return Handle(self, self.core.find_process(pid))
 
     def agent(self, pid: str | Handle) -> Any:
-        """The AgentProcess of a pid or name, as `spawn` gave it. ConfigError, if the process runs something else, or
-        this kernel does not know its agent."""
+        """Return the AgentProcess of a pid or name, as `spawn` gave it. ConfigError, if the process runs something
+        else, or this kernel does not know its agent."""
         process = self.core.find_process(pid)
         run = process.stands_for or process
         missing = self.missing_program(process)
@@ -460,7 +460,7 @@ class Kernel(KernelParts):
         return acknowledge(self.core)
 
     def _ends(self, first: str | Handle, second: str | Handle) -> tuple[Process, Process]:
-        """The two ends of a link, which a process that ties them must be allowed to send to."""
+        """Return the two ends of a link, which a process that ties them must be allowed to send to."""
         ends = self.core.find_process(first), self.core.find_process(second)
         for process in ends:
             require_send(process)
@@ -539,8 +539,8 @@ class Kernel(KernelParts):
         self.programs.name(program)
 
     def missing_program(self, process: Process) -> str | None:
-        """The program that a process cannot continue without and that this kernel does not know; a guard's is that of
-        the process it represents."""
+        """Return the program that a process cannot continue without and that this kernel does not know; a guard's is
+        that of the process it represents."""
         return self._dormant.missing_program(process)
 
     async def until_known(self, process: Process) -> None:
@@ -549,7 +549,7 @@ class Kernel(KernelParts):
         await self._dormant.until_known(process)
 
     def may_become_known(self, program: str) -> bool:
-        """Whether the replay of another process is about to register a program."""
+        """Return whether the replay of another process is about to register a program."""
         return self._dormant.may_become_known(program)
 
     def graft(self, states: dict[str, ProcessState]) -> None:
@@ -628,7 +628,7 @@ class Kernel(KernelParts):
 
 
 def _is_below(process: Process, above: Any) -> bool:
-    """Whether a process, or one above it, was started by the other; outside any process all are."""
+    """Return whether a process, or one above it, was started by the other; outside any process all are."""
     parent = process.parent
     while parent is not None and parent is not above:
         parent = parent.parent

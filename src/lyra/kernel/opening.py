@@ -45,7 +45,7 @@ class StoreTarget(NamedTuple):
         return self.store
 
     def open_own(self) -> Store | None:
-        """A connection that the caller closes; None without a store, or with one that was handed in."""
+        """Return a connection that the caller closes; None without a store, or with one that was handed in."""
         if isinstance(self.store, str) and self.store != "memory":
             return open_store(self.store, durability=self.durability)
         return None

@@ -222,7 +222,7 @@ class Recovery:
             self._refill(process, state)
 
     def bring_ended(self, pid: str) -> Process | None:
-        """A process that ended and whose state was put away, for a caller that asks how it ended."""
+        """Return a process that ended and whose state was put away, for a caller that asks how it ended."""
         ended = self._snapshots.ended
         state = ended.find(pid) if ended.segments and pid not in ended.brought else None
         if state is None:
@@ -332,8 +332,8 @@ class Recovery:
 
 
 def grant_of(created: rows.Created) -> Grant:
-    """The Grant of a row. An earlier version did not check some rights, so a list of what it allows did not name them:
-    a process that it started keeps them. What such a list denies counts from now on."""
+    """Return the Grant of a row. An earlier version did not check some rights, so a list of what it allows did not name
+    them: a process that it started keeps them. What such a list denies counts from now on."""
     grant = Grant.from_data(created.grant)
     if created.rights or not grant.layers:
         return grant
@@ -388,8 +388,8 @@ class DormantProcesses:
     # ------------------------------------------------------------------ programs that are not known
 
     def missing_program(self, process: Process) -> str | None:
-        """The program that a process cannot continue without and that this kernel does not know; a guard's is that of
-        the process it represents."""
+        """Return the program that a process cannot continue without and that this kernel does not know; a guard's is
+        that of the process it represents."""
         if self.resume is None or not (self._by_program or self.supervisors.waiting):
             return None
         run = process.stands_for or process
@@ -412,7 +412,7 @@ class DormantProcesses:
             raise dormant_process(process.pid, program)
 
     def may_become_known(self, program: str) -> bool:
-        """Whether a process that replays is about to spawn this program, and so to register it."""
+        """Return whether a process that replays is about to spawn this program, and so to register it."""
         return self.resume is not None and any(
             entry.kind == "spawn" and entry.name == program
             for process in self._core.processes.present()
@@ -421,7 +421,7 @@ class DormantProcesses:
         )
 
     def became_known(self, program: str) -> None:
-        """A program has a name for the first time: what waited for it continues."""
+        """Continue what waited for a program that has a name for the first time."""
         self.supervisors.on_registered(program)
         if self.resume is not None:
             for process, state in self._by_program.pop(program, ()):

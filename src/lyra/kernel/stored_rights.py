@@ -124,7 +124,7 @@ def _rights_of(pid: str, state: ProcessState, text_from: str, get_blob: Callable
 
 
 def _grant_data(created: rows.Created) -> Any:
-    """The Grant that recovery gives the process, before the kernel's own narrows it."""
+    """Return the Grant that recovery gives the process, before the kernel's own narrows it."""
     try:
         return None if created.grant is None else grant_of(created).to_data()
     except LyraError:  # opening the store says what is wrong
@@ -132,7 +132,7 @@ def _grant_data(created: rows.Created) -> Any:
 
 
 def _children(created: rows.Created, get_blob: Callable[[str], bytes]) -> Iterator[ChildRights]:
-    """The children that a supervisor's plan names, those of supervisors below it too."""
+    """Yield the children that a supervisor's plan names, those of supervisors below it too."""
     if created.program != SUPERVISE:
         return
     try:
@@ -160,7 +160,7 @@ def _parts(value: Any) -> list[Any]:
 
 
 def grant_words(grant: Any, parent: str = "") -> str:
-    """A stored Grant in words."""
+    """Return a stored Grant in words."""
     if grant is None:
         return f"what process {parent} may" if parent else "all that the kernel which opens the store may"
     if not isinstance(grant, Mapping):

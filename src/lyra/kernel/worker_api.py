@@ -47,7 +47,7 @@ _INFERENCE: Final = ("pid", "timeout_s", "max_retries")
 
 
 def forward(part: str, method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
-    """A method of Kernel that calls the method of the same name of one of its parts."""
+    """Return a method of Kernel that calls the method of the same name of one of its parts."""
     bound = attrgetter(f"{part}.{method.__name__}")
 
     def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -110,7 +110,7 @@ class WorkerApi:
         return Ack(self._core, self._interrupts.resolve(interrupt_id, response, user_id=user_id))
 
     def get_pending_interrupt(self, pid: str) -> Interrupt | None:
-        """The oldest question of a process that can still be answered."""
+        """Return the oldest question of a process that can still be answered."""
         self._lifecycle.must_exist(pid)
         return self._interrupts.get_pending_interrupt(pid)
 
@@ -183,7 +183,7 @@ class WorkerApi:
         return self._orchestrator.renew_lease(pid, worker, lease_s)
 
     def release_lease(self, pid: str, worker: str) -> int:
-        """A worker gives back the runs that it has not begun; gives how many."""
+        """Take back the runs that a worker has not begun; gives how many."""
         return self._orchestrator.release_lease(pid, worker)
 
     def store_envelope(self, pid: str, envelope: Any) -> Envelope:
@@ -193,7 +193,7 @@ class WorkerApi:
         return self._orchestrator.store_envelope(pid, envelope)
 
     def get_envelope(self, pid: str) -> Envelope:
-        """A pipeline's envelope as it stands: a copy."""
+        """Return a pipeline's envelope as it stands: a copy."""
         return self._orchestrator.get_session_state(pid).envelope
 
     def create_envelope(

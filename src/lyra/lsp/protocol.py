@@ -160,7 +160,7 @@ class Protocol(LanguageServerProtocol):
             self._send_response(id_, error=refusal.to_response_error())
 
     def _send_data(self, data: Any) -> None:
-        """A client that reads no more is about to be gone: its end of our input says so, and ends us."""
+        """Send data. A client that reads no more is about to be gone: its end of our input says so, and ends us."""
         with suppress(BrokenPipeError):
             super()._send_data(data)
 

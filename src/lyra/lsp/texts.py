@@ -56,11 +56,11 @@ class LineOffsets:
         return len(self._starts)
 
     def start(self, line: int) -> int:
-        """The offset where a line begins; behind the last one, the text's end."""
+        """Return the offset where a line begins; behind the last one, the text's end."""
         return self._starts[line] if line < len(self._starts) else len(self.text)
 
     def line(self, number: int) -> str:
-        """A line without its end."""
+        """Return a line without its end."""
         return self.text[self.start(number) : self.start(number + 1)].rstrip("\r\n")
 
     def offset(self, position: Position | tuple[int, int]) -> int:
@@ -208,7 +208,7 @@ class OpenTexts:
 
 
 def path_of(uri: str) -> str:
-    """The path of a file's URI; any other URI is its own name."""
+    """Return the path of a file's URI; any other URI is its own name."""
     try:
         parts = urlsplit(uri)
     except ValueError:

@@ -101,7 +101,7 @@ class Approvals:
             raise self._unreadable(str(error)) from None
 
     def _unreadable(self, why: str) -> ConfigError:
-        """The error of a file that cannot be read: a guess could approve something that the person did not."""
+        """Return the error of a file that cannot be read: a guess could approve something that the person did not."""
         return ConfigError(f"what you agreed to cannot be read: {why}", place=str(self._path), hint="remove the file")
 
     @contextlib.contextmanager
@@ -135,6 +135,6 @@ def _with_agreed(known: Mapping[str, str], given: Mapping[str, str]) -> dict[str
 
 
 def pin_of(description: str, schema: Mapping[str, Any]) -> str:
-    """The hash of a tool's description and schema."""
+    """Return the hash of a tool's description and schema."""
     encoded = msgspec.json.encode([description, schema], order="deterministic")
     return hashlib.sha256(encoded).hexdigest()

@@ -168,7 +168,7 @@ class Connection:
         )
 
     def names(self) -> dict[str, str]:
-        """The name of each of its tools in Lyra."""
+        """Return the name of each of its tools in Lyra."""
         return tool_names(self.key, sorted({*self.offered, *self.withheld}))
 
     # ------------------------------------------------------------ starting and stopping
@@ -197,7 +197,7 @@ class Connection:
             self._settled.set()
 
     def _redact_failure(self, failure: Failure) -> Failure:
-        """The failure with keys redacted: the last output of a server may contain them."""
+        """Return the failure with keys redacted: the last output of a server may contain them."""
         message = without_invisible(redact(failure.message, self.settings.secrets()))
         return msgspec.structs.replace(failure, message=message)
 
@@ -379,14 +379,14 @@ class Connection:
         self.withheld = {name: tool for name, tool in listing.offered.items() if name in changed}
 
     def accept(self) -> None:
-        """A person agreed to the new descriptions of the withheld tools."""
+        """Accept the new descriptions of the withheld tools: a person agreed to them."""
         pins = {name: tool.pin for name, tool in self.withheld.items()}
         self._shared.approvals.accept(self._fingerprint, pins, self.names())
         self.offered, self.withheld = {**self.offered, **self.withheld}, {}
 
     # ------------------------------------------------------------ calls
     def client(self) -> Client:
-        """The connected client; a ToolError with the reason if there is none."""
+        """Return the connected client; a ToolError with the reason if there is none."""
         if self._client is None or self._lost is not None:
             why = f": {self._failure.message}" if self._failure is not None else ""
             again = "; it is being started again" if self._state == "connecting" else ""
@@ -396,7 +396,7 @@ class Connection:
         return self._client
 
     async def call(self, tool: Offered, arguments: Mapping[str, Any]) -> Any:
-        """The result of one tool, as the SDK gives it."""
+        """Return the result of one tool, as the SDK gives it."""
         self.client()  # fail at once without a connection
         inside = contextvars.copy_context()
         left = _PROGRESS_MAX

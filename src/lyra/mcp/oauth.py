@@ -83,7 +83,7 @@ class TokenStore:
 
 
 def client_of(settings: ServerSettings) -> OAuthClientInformationFull | None:
-    """The client that a person registered for this server, where the settings name one."""
+    """Return the client that a person registered for this server, where the settings name one."""
     name = settings.auth.get("client_id")
     if not name:
         return None

@@ -141,7 +141,7 @@ class Offer:
 
 
 def _asking(agent: Agent) -> Tool:
-    """An agent as a tool for an MCP client: the agent gets the task, without data of the caller."""
+    """Return an agent as a tool for an MCP client: the agent gets the task, without data of the caller."""
 
     async def ask(ctx: Any, task: str) -> str:
         """Args:

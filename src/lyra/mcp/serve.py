@@ -25,7 +25,7 @@ _PROGRESS_MAX: Final = 0.999  # of a call that has not answered yet
 
 
 def server_of(offer: Offer) -> Server[Any]:
-    """The MCP server of an offer."""
+    """Return the MCP server of an offer."""
 
     async def list_tools(_ctx: Any, _params: Any) -> types.ListToolsResult:
         return types.ListToolsResult(
@@ -44,7 +44,7 @@ def server_of(offer: Offer) -> Server[Any]:
 
 @contextlib.asynccontextmanager
 async def progress_of(ctx: Any) -> AsyncIterator[Any]:
-    """A function that sends progress in order; at the end the queue is drained."""
+    """Provide a function that sends progress in order; at the end the queue is drained."""
     waiting: asyncio.Queue[tuple[str, float | None] | None] = asyncio.Queue(_TOLD_MAX)
 
     def tell(text: str, fraction: float | None) -> None:
@@ -67,7 +67,7 @@ async def progress_of(ctx: Any) -> AsyncIterator[Any]:
 
 
 def _progress_after(done: float, fraction: float | None) -> float:
-    """The progress to tell next. The protocol wants it to grow with each message, so a message without a larger
+    """Return the progress to tell next. The protocol wants it to grow with each message, so a message without a larger
     fraction moves it by a thousandth of what is left; only the result ends a call, so it stays below 1."""
     return max(done + (1.0 - done) / 1000, min(fraction or 0.0, _PROGRESS_MAX))
 
@@ -96,7 +96,7 @@ async def serve_stdio(offer: Offer) -> None:
 
 # ---------------------------------------------------------------- HTTP
 def http_app(offer: Offer, token: str) -> Any:
-    """The ASGI application: MCP at `/mcp`, for requests with the token."""
+    """Return the ASGI application: MCP at `/mcp`, for requests with the token."""
     return _Guard(server_of(offer).streamable_http_app(host="127.0.0.1"), token)
 
 

@@ -105,8 +105,8 @@ class McpServers:
         more: Iterable[ServerSettings] = (),
         **options: Any,
     ) -> Self:
-        """The servers of lyra.toml, of the folder's `.mcp.json`, and `more` with other names; paths that the permission
-        files deny are `denied`."""
+        """Return the servers of lyra.toml, of the folder's `.mcp.json`, and `more` with other names; paths that the
+        permission files deny are `denied`."""
         named = {server.name: server for server in more}
         settings = list({**named, **{server.name: server for server in load_settings(config, folder)}}.values())
         if "denied" not in options:
@@ -156,23 +156,23 @@ class McpServers:
         return connection
 
     def fingerprint(self, name: str) -> str:
-        """The key of a server's consent, pins and tokens."""
+        """Return the key of a server's consent, pins and tokens."""
         return self[name].settings.fingerprint(self._shared.workspace)
 
     def expected(self) -> list[ServerState]:
-        """The states, as far as they are known without starting a server or asking a person."""
+        """Return the states, as far as they are known without starting a server or asking a person."""
         return [_predict_state(connection) for connection in self._connections.values()]
 
     def states(self) -> list[ServerState]:
         return [connection.state for connection in self._connections.values()]
 
     async def tools(self) -> list[Tool]:
-        """The tools of every server that can be reached, and two for resources and prompts where one has any."""
+        """Return the tools of every server that can be reached, and two for resources and prompts where one has any."""
         await self.start()
         return list(self.__lyra_tools__())
 
     def __lyra_tools__(self) -> tuple[Tool, ...]:
-        """The current tools. An Agent that has the servers as a source calls this at each message."""
+        """Return the current tools. An Agent that has the servers as a source calls this at each message."""
         offered_tools = [
             self._tool_for(connection, name, called)
             for connection in self._connections.values()
@@ -182,7 +182,7 @@ class McpServers:
         return (*offered_tools, *self._extra(), *self._list_status_tool())
 
     def _tool_for(self, connection: Connection, name: str, called: str) -> Tool:
-        """The Tool of an offered tool; the same object as long as its description does not change."""
+        """Return the Tool of an offered tool; the same object as long as its description does not change."""
         offered = connection.offered[name]
         known = self._tools.get(called)
         if known is None or known[0] != offered.pin:
@@ -201,7 +201,8 @@ class McpServers:
         return tuple(lines)
 
     def _extra(self) -> list[Tool]:
-        """The tools for resources and prompts. They stay once a server had any; a call reports if none can be read."""
+        """Return the tools for resources and prompts. They stay once a server had any; a call reports if none can be
+        read."""
         for connection in self._connections.values():
             self._has |= connection.has
         extra = []
@@ -212,7 +213,8 @@ class McpServers:
         return extra
 
     def _list_status_tool(self) -> list[Tool]:
-        """A tool whose description tells the model which servers are not there. Nothing that a server said is in it."""
+        """Return a tool whose description tells the model which servers are not there. Nothing that a server said is in
+        it."""
         missing = self._missing()
         if not missing:
             return []
@@ -222,7 +224,7 @@ class McpServers:
         return [self._status_tool]
 
     def _missing(self) -> list[str]:
-        """The servers that were started and have no tools yet, each with how it is."""
+        """Return the servers that were started and have no tools yet, each with how it is."""
         states = ((connection, connection.state) for connection in self._connections.values())
         return [
             f"{connection.key} ({_MISSING[state.state]})"
@@ -259,7 +261,7 @@ class McpServers:
 
     # ------------------------------------------------------------ resources and prompts
     async def resources(self, server: str) -> list[dict[str, str]]:
-        """The resources of a server: `uri` or `uri_template`, `name`, `description`."""
+        """Return the resources of a server: `uri` or `uri_template`, `name`, `description`."""
         from lyra.mcp.tools import list_resources
 
         connection = await self._ensure_started(server)
@@ -273,7 +275,7 @@ class McpServers:
         return _without_secrets(connection, resource_of(await connection.ask(connection.client().read_resource(uri))))
 
     async def prompts(self, server: str) -> list[dict[str, Any]]:
-        """The prompts of a server: `name`, `description`, `arguments`."""
+        """Return the prompts of a server: `name`, `description`, `arguments`."""
         from lyra.mcp.tools import list_prompts
 
         connection = await self._ensure_started(server)
@@ -301,7 +303,7 @@ def _without_secrets(connection: Connection, output: Any) -> Any:
 
 
 def _list_denied(folder: str) -> tuple[Capability, ...]:
-    """The paths that the permission files of a folder deny."""
+    """Return the paths that the permission files of a folder deny."""
     from lyra.tools.permissions.settings import load_layers, permissions_of
 
     home = os.path.expanduser("~")

@@ -105,7 +105,7 @@ class ServerSettings:
         return self.fill(self.url)
 
     def start_folder(self, workspace: str) -> str:
-        """The folder where its program is started: inside the project, with links resolved."""
+        """Return the folder where its program is started: inside the project, with links resolved."""
         folder = os.path.realpath(os.path.join(workspace, self.fill(self.cwd)))
         if folder != workspace and not folder.startswith(f"{workspace.rstrip('/')}/"):
             raise ConfigError(
@@ -116,7 +116,7 @@ class ServerSettings:
         return folder
 
     def line(self) -> str:
-        """The exact command line or URL, as it is written down."""
+        """Return the exact command line or URL, as it is written down."""
         return self.url or (shlex.join((self.command, *self.args)) if self.command else "")
 
     def described(self) -> list[str]:
@@ -133,7 +133,7 @@ class ServerSettings:
         return lines
 
     def secrets(self) -> list[str]:
-        """The secrets given to the server, to be redacted in its output, results and errors."""
+        """Return the secrets given to the server, to be redacted in its output, results and errors."""
         named = [*self.env.items(), *self.headers.items()]
         reveal = [value.reveal for name, value in named if value.render(name) != value.written or value.is_looked_up]
         words = (word for word in (*self.args, self.url) if "${" in word and _SECRET_NAME.search(word))
@@ -145,8 +145,8 @@ class ServerSettings:
         return [secret for secret in secrets if secret and not secret.startswith("/")]  # a path is no secret
 
     def fingerprint(self, workspace: str) -> str:
-        """The hash that a consent is for. For a project's server it includes the folder: the same command in another
-        folder starts another program."""
+        """Return the hash that a consent is for. For a project's server it includes the folder: the same command in
+        another folder starts another program."""
         facts = [
             *(self.command, self.args, self.url, self.transport, dict(self.auth)),
             *({name: value.written for name, value in values.items()} for values in (self.env, self.headers)),
@@ -160,7 +160,7 @@ class ServerSettings:
 def settings_of(
     name: str, entry: Mapping[str, Any], *, origin: str, place: str = "", folder_trusted: bool = False
 ) -> ServerSettings:
-    """The settings from an entry `[mcp.servers.NAME]`."""
+    """Return the settings from an entry `[mcp.servers.NAME]`."""
     check_server(f"mcp.servers.{name}", entry)
     if is_reference(entry.get("url", "")):
         raise ConfigError(
@@ -185,7 +185,8 @@ _MARK_CHARS: Final = 6
 
 
 def server_keys(names: Iterable[str]) -> dict[str, str]:
-    """The part of the name for each server: no `__` in it and no `_` at its ends, so that names are unambiguous."""
+    """Return the part of the name for each server: no `__` in it and no `_` at its ends, so that names are
+    unambiguous."""
     keys: dict[str, str] = {}
     for name in names:
         plain = re.sub("__+", "_", _OTHER.sub("_", name)).strip("_") or "server"
@@ -195,7 +196,7 @@ def server_keys(names: Iterable[str]) -> dict[str, str]:
 
 
 def tool_names(server: str, names: Iterable[str]) -> dict[str, str]:
-    """The server's own name of each tool → its name in Lyra."""
+    """Return the server's own name of each tool → its name in Lyra."""
     names = list(dict.fromkeys(names))
     prefix = f"mcp__{server}__"
     room = NAME_CHARS_MAX - len(prefix)
@@ -210,12 +211,12 @@ def tool_names(server: str, names: Iterable[str]) -> dict[str, str]:
 
 
 def sampling_name(server: str) -> str:
-    """The name of a server's sampling in permission rules; no tool can have it."""
+    """Return the name of a server's sampling in permission rules; no tool can have it."""
     return f"mcp_sampling__{server}"
 
 
 def _is_bare(word: str, name: str) -> bool:
-    """Whether replacing characters changed a name too much: it is not ASCII, or its beginning changed."""
+    """Return whether replacing characters changed a name too much: it is not ASCII, or its beginning changed."""
     return not name.isascii() or word.startswith("_") is not name.startswith("_")
 
 
@@ -238,8 +239,8 @@ _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
 
 def read_file(folder: str, env: Mapping[str, str], trust: FolderTrust | None = None) -> list[ServerSettings]:
-    """The servers that the folder's `.mcp.json` names; none without such a file. Where the trust covers its content,
-    the person has agreed to them."""
+    """Return the servers that the folder's `.mcp.json` names; none without such a file. Where the trust covers its
+    content, the person has agreed to them."""
     try:
         data = read_bytes(os.path.join(folder, FILE_NAME), FILE_NAME)
     except LyraError as mistake:
@@ -281,7 +282,7 @@ class _ProjectFile:
         return servers
 
     def _server(self, name: str, entry: Any) -> ServerSettings:
-        """The server of one entry; an entry that cannot be used becomes a server that has the reason and never
+        """Return the server of one entry; an entry that cannot be used becomes a server that has the reason and never
         starts."""
         path = (_ROOT, name)
         try:
@@ -330,7 +331,7 @@ class _ProjectFile:
         return {name: SettingValue(value.written, self._reveal(value)) for name, value in values.items()}
 
     def _reveal(self, value: SettingValue) -> Callable[[], str]:
-        """A function that reveals the value. The value of a reference is not searched for variables again."""
+        """Return a function that reveals the value. The value of a reference is not searched for variables again."""
         return value.reveal if is_reference(value.written) else partial(self._fill, value.written)
 
     def _fill(self, text: str) -> str:
@@ -352,7 +353,7 @@ class _ProjectFile:
 
 
 def _usual(entry: dict[str, Any]) -> dict[str, Any]:
-    """The entry with Lyra's own keys instead of synonyms."""
+    """Return the entry with Lyra's own keys instead of synonyms."""
     usual = {key: value for key, value in entry.items() if key not in ("type", "disabled")}
     if "type" in entry:
         usual["transport"] = _TRANSPORTS.get(str(entry["type"]), entry["type"])
@@ -363,7 +364,7 @@ def _usual(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def _others(name: str, entry: Any) -> tuple[str, ...]:
-    """The keys of an entry that Lyra does not know."""
+    """Return the keys of an entry that Lyra does not know."""
     return tuple(f"{name}.{key}" for key in _usual(entry) if key not in _KNOWN) if isinstance(entry, dict) else ()
 
 
@@ -372,7 +373,7 @@ def _render_name(name: str) -> str:
 
 
 def describe_ignored_keys(servers: Iterable[ServerSettings]) -> str:
-    """A warning about the ignored keys of the file, on one line; empty if there are none."""
+    """Return a warning about the ignored keys of the file, on one line; empty if there are none."""
     keys = [_render_name(key) for server in servers for key in server.ignored]
     if not keys:
         return ""

@@ -80,7 +80,7 @@ class AuthRequired(ServerFailed):
 
 
 def failure_of(error: BaseException) -> ServerFailed:
-    """The failure behind any exception that ended a connection."""
+    """Return the failure behind any exception that ended a connection."""
     error = _first(error)
     if isinstance(error, ServerFailed):
         return error
@@ -108,7 +108,7 @@ def failure_of(error: BaseException) -> ServerFailed:
 
 
 def _first(error: BaseException) -> BaseException:
-    """The exception inside exception groups; a ServerFailed goes before other exceptions."""
+    """Return the exception inside exception groups; a ServerFailed goes before other exceptions."""
     leaves = list(_leaves(error))
     return next((leaf for leaf in leaves if isinstance(leaf, ServerFailed)), leaves[0])
 

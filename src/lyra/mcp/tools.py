@@ -37,7 +37,7 @@ _REPEATED: Final = ("enum", "const", "required")  # a call has to give these tex
 
 
 def strip_invisible(schema: Any) -> Any:
-    """The schema as a model sees it: no text in it has invisible characters, but for those that a call has to
+    """Return the schema as a model sees it: no text in it has invisible characters, but for those that a call has to
     repeat."""
     if isinstance(schema, list):
         return [strip_invisible(item) for item in schema]
@@ -49,7 +49,7 @@ def strip_invisible(schema: Any) -> Any:
 
 
 def _walk_repeated(schema: Any) -> Iterator[Any]:
-    """The names of a schema, and its values that a call has to repeat."""
+    """Yield the names of a schema, and its values that a call has to repeat."""
     for item in schema if isinstance(schema, list) else ():
         yield from _walk_repeated(item)
     for key, value in schema.items() if isinstance(schema, dict) else ():
@@ -76,7 +76,7 @@ def problem(schema: Any) -> str | None:
 
 
 def checkable(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of a schema that can be checked; the rest accepts any value."""
+    """Return the part of a schema that can be checked; the rest accepts any value."""
     return checkable_part(schema, drops_mistakes=True) or {"type": "object"}
 
 
@@ -87,7 +87,7 @@ _SEEN: Final = ("image/png", "image/jpeg", "image/gif", "image/webp")
 
 
 def output_of(result: Any, tool: str) -> Any:
-    """The output of one call; a ToolError if the server reports a failure."""
+    """Return the output of one call; a ToolError if the server reports a failure."""
     parts = _parts(result.content)
     if result.is_error:
         text = "\n".join(part for part in parts if isinstance(part, str)).strip()
@@ -100,18 +100,18 @@ def output_of(result: Any, tool: str) -> Any:
 
 
 def resource_of(result: Any) -> Any:
-    """The content of a resource."""
+    """Return the content of a resource."""
     return _join_parts([_read_resource(content) for content in result.contents])
 
 
 def prompt_of(result: Any) -> str:
-    """A prompt as text."""
+    """Return a prompt as text."""
     messages = [f"{message.role}: {_join_parts(_parts([message.content]))}" for message in result.messages]
     return _cut("\n\n".join(messages), OUTPUT_CHARS_MAX)
 
 
 def without_secrets(output: Any, secrets: list[str]) -> Any:
-    """The output with the secrets of the server redacted."""
+    """Return the output with the secrets of the server redacted."""
     if not secrets:
         return output
     if isinstance(output, str):
@@ -152,7 +152,7 @@ def _limit_data(value: Any) -> Any:
 
 
 def _cut(text: str, most: int) -> str:
-    """The text without invisible characters, cut to `most`."""
+    """Return the text without invisible characters, cut to `most`."""
     return without_invisible(_shorten(text, most))
 
 
@@ -344,7 +344,7 @@ async def list_prompts(client: Client) -> list[dict[str, Any]]:
 
 
 async def _entries(ask: Any, field: str) -> AsyncIterator[Any]:
-    """The entries of all pages, up to a limit on pages and entries."""
+    """Yield the entries of all pages, up to a limit on pages and entries."""
     cursor: str | None = None
     given = 0
     for _ in range(_PAGES_MAX):

@@ -172,7 +172,7 @@ def profile_of(settings: ServerSettings, workspace: str, denied: Sequence[Capabi
 async def stdio(
     settings: ServerSettings, *, sandbox: Sandbox, workspace: str, ended: Ended, denied: Sequence[Capability] = ()
 ) -> AsyncIterator[Any]:
-    """The streams of a running program; `ended` is called with the reason when it ends."""
+    """Provide the streams of a running program; `ended` is called with the reason when it ends."""
     profile = profile_of(settings, workspace, denied)
     pipes = await sandbox.pipes(settings.argv, profile, line_bytes_max=LINE_BYTES_MAX)
     inward, received = anyio.create_memory_object_stream[SessionMessage | Exception](0)
@@ -255,7 +255,7 @@ async def _message(line: bytes) -> Any:
 
 
 def _id_of(line: bytes) -> int | str | None:
-    """The id of an answer that is not parsed: it stands before the result, or at the end of the line."""
+    """Return the id of an answer that is not parsed: it stands before the result, or at the end of the line."""
     for part in (line[:_ID_WITHIN_BYTES], line[-_ID_WITHIN_BYTES:]):
         match = _ID.search(part)
         if match is not None:
@@ -264,7 +264,7 @@ def _id_of(line: bytes) -> int | str | None:
 
 
 def _unread(line: bytes) -> JSONRPCError | None:
-    """The error for the call of an answer that cannot be read, for example with half a surrogate pair."""
+    """Return the error for the call of an answer that cannot be read, for example with half a surrogate pair."""
     head = line[:_ID_WITHIN_BYTES]
     number = _id_of(line) if b'"jsonrpc"' in head and b'"method"' not in head else None
     return _error(number, "its answer cannot be read") if number is not None else None
@@ -275,7 +275,7 @@ def _error(number: int | str, text: str) -> JSONRPCError:
 
 
 async def _death(pipes: Pipes) -> ServerFailed:
-    """The failure after stdout has ended: the program has ended, or will be killed."""
+    """Return the failure after stdout has ended: the program has ended, or will be killed."""
     result = await pipes.close(_LAST_WORDS_S)
     lines = result.output.text.strip().splitlines()
     last = f": {lines[-1][:200]}" if lines else ""
@@ -322,7 +322,8 @@ async def web(
     answered: Callable[[int], None],
     ended: Callable[[ServerFailed], None],
 ) -> AsyncIterator[Any]:
-    """The streams of a connection; `answered` gets the status of every answer, `ended` the reason of the end."""
+    """Provide the streams of a connection; `answered` gets the status of every answer, `ended` the reason of the
+    end."""
     url = settings.address
     _check(settings, url)
     client = httpx2.AsyncClient(

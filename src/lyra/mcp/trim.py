@@ -73,7 +73,7 @@ class Trim:
         return b"".join(out)
 
     def close(self) -> bytes:
-        """The rest of a body that ends in the middle of a text."""
+        """Return the rest of a body that ends in the middle of a text."""
         return b"".join(self._text) + self._left
 
     def _outside(self, piece: bytes, start: int, out: list[bytes]) -> int:
@@ -157,7 +157,7 @@ class Trim:
 
 
 async def slices(data: bytes) -> AsyncIterator[bytes]:
-    """The data in slices, between which other tasks can run."""
+    """Yield the data in slices, between which other tasks can run."""
     for start in range(0, len(data), _SLICE_BYTES):
         yield data[start : start + _SLICE_BYTES]
         await asyncio.sleep(0)

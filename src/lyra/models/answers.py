@@ -51,7 +51,7 @@ class VendorAnswerWriter(ABC):
         self._usage = TokenUsage(head.input_tokens)  # as the stream told it last
 
     def event(self, event: StreamEvent) -> bytes:
-        """The bytes of one event of a streamed answer."""
+        """Return the bytes of one event of a streamed answer."""
         match event:
             case Started():
                 return self._write_start()
@@ -73,7 +73,7 @@ class VendorAnswerWriter(ABC):
 
     @abstractmethod
     def render_document(self, answer: Completion) -> dict[str, Any]:
-        """The whole answer as one document."""
+        """Return the whole answer as one document."""
 
     @abstractmethod
     def _write_start(self) -> bytes: ...
@@ -102,7 +102,7 @@ def arguments_text(call: ToolCall) -> str:
 
 
 def answer_thoughts(answer: Completion) -> list[dict[str, Any]]:
-    """The parts of an answer that are thoughts."""
+    """Return the parts of an answer that are thoughts."""
     content = answer.message.content
     return [] if isinstance(content, str) else [part for part in content if part["type"] == "thinking"]
 
@@ -374,7 +374,7 @@ class ResponsesWriter(VendorAnswerWriter):
         return closed + self._sse(f"response.{response['status']}", response=response)
 
     def write_error(self, code: str, message: str) -> bytes:
-        """An error in the middle of a stream."""
+        """Return an error in the middle of a stream."""
         response = self._response(self._output, "", None)
         error = {"code": code, "message": message}
         return self._sse("response.failed", response={**response, "status": "failed", "error": error})

@@ -59,25 +59,25 @@ class LLMClient:
         self.key_holders = tuple([holder for holder in providers if type(holder).secrets is not LLMProvider.secrets])
 
     def resolve(self, name: str) -> ModelName:
-        """The provider and the model behind a name; nothing is imported or opened."""
+        """Return the provider and the model behind a name; nothing is imported or opened."""
         others = () if str(name).startswith("sim/") else self._load_settings()
         return model_name(name, (*others, *self._providers))
 
     def _load_settings(self) -> Mapping[str, Mapping[str, Any]]:
-        """The settings; a function is called at the first use."""
+        """Return the settings; a function is called at the first use."""
         if callable(self._settings):
             self._settings = self._settings()
         return self._settings or {}
 
     def configured(self) -> tuple[str, ...]:
-        """The providers that have settings, or a key in a variable of the environment."""
+        """Return the providers that have settings, or a key in a variable of the environment."""
         env = os.environ if self._env is None else self._env
         given = self._load_settings()
         with_key = (name for name, usual in USUAL.items() if any(env.get(key, "").strip() for key in usual.key))
         return tuple(dict.fromkeys((*given, *with_key, *self._providers)))
 
     def provider(self, name: str) -> LLMProvider:
-        """The provider of that name (`anthropic`, not `anthropic/…`), made at its first use."""
+        """Return the provider of that name (`anthropic`, not `anthropic/…`), made at its first use."""
         if self.stand_in is not None:
             return self.stand_in(name, lambda: self._get_or_make(name))
         return self._get_or_make(name)
@@ -90,11 +90,11 @@ class LLMClient:
         return provider
 
     def stream(self, name: str, request: Request) -> AsyncIterator[StreamEvent]:
-        """The events of the answer of the model called `name`; the request's own model does not matter."""
+        """Return the events of the answer of the model called `name`; the request's own model does not matter."""
         return stream_of(*self._route(name, request))
 
     async def complete(self, name: str, request: Request) -> Completion:
-        """The whole answer."""
+        """Return the whole answer."""
         provider, request = self._route(name, request)
         try:
             return await provider.complete(request)

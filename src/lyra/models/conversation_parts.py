@@ -23,7 +23,7 @@ _PARTS: Final = ("text", "thinking", "image")
 
 
 def turns(request: Request, blocks_of: Callable[[Message], list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """The messages for formats in which user and assistant take turns: two in a row of one side are joined."""
+    """Return the messages for formats in which user and assistant take turns: two in a row of one side are joined."""
     messages: list[dict[str, Any]] = []
     for message in request.messages:
         if message.role == "system":
@@ -40,13 +40,13 @@ def turns(request: Request, blocks_of: Callable[[Message], list[dict[str, Any]]]
 
 
 def system_text(request: Request) -> str:
-    """The system prompt and the messages of role system, for formats that have one place for them."""
+    """Return the system prompt and the messages of role system, for formats that have one place for them."""
     system_messages = [message.text for message in request.messages if message.role == "system"]
     return "\n\n".join(text for text in (request.system, *system_messages) if text)
 
 
 def parts(message: Message, *, thoughts: bool = False) -> list[dict[str, Any]]:
-    """The parts of a message in order, empty texts left out; with its thoughts where asked for."""
+    """Return the parts of a message in order, empty texts left out; with its thoughts where asked for."""
     if isinstance(message.content, str):
         return [{"type": "text", "text": message.content}] if message.content else []
     for part in message.content:
@@ -64,18 +64,18 @@ def parts(message: Message, *, thoughts: bool = False) -> list[dict[str, Any]]:
 
 
 def thoughts(message: Message) -> list[dict[str, Any]]:
-    """The thoughts of an assistant's message."""
+    """Return the thoughts of an assistant's message."""
     return [] if isinstance(message.content, str) else [part for part in message.content if part["type"] == "thinking"]
 
 
 def output_parts(result: ToolResult) -> list[dict[str, Any]]:
-    """The output of a tool as parts: a list of text and image parts unchanged, everything else as one text."""
+    """Return the output of a tool as parts: a list of text and image parts unchanged, everything else as one text."""
     listed_parts = result_parts(result)
     return [{"type": "text", "text": result_text(result.output)}] if listed_parts is None else listed_parts
 
 
 def output_text(result: ToolResult) -> str:
-    """The text of a tool's output, for formats that take only text."""
+    """Return the text of a tool's output, for formats that take only text."""
     return "\n".join(part["text"] for part in output_parts(result) if part["type"] == "text")
 
 
@@ -99,17 +99,17 @@ def image_data(part: dict[str, Any], provider: str) -> tuple[str, str]:
 
 
 def first_call_number(request: Request) -> int:
-    """The number of the next made-up id `call_N`, unique within the conversation."""
+    """Return the number of the next made-up id `call_N`, unique within the conversation."""
     ids = (call.id for message in request.messages for call in message.tool_calls)
     return max((int(call_id.removeprefix("call_")) for call_id in ids if is_made_up(call_id)), default=-1) + 1
 
 
 def is_made_up(call_id: str) -> bool:
-    """Whether Lyra made up this id of a call, so that it means nothing to the provider."""
+    """Return whether Lyra made up this id of a call, so that it means nothing to the provider."""
     return _MADE_UP.fullmatch(call_id) is not None
 
 
 def schema_in_words(request: Request) -> str:
-    """The output schema as a sentence, for models that cannot be forced to it while they have tools."""
+    """Return the output schema as a sentence, for models that cannot be forced to it while they have tools."""
     schema = msgspec.json.encode(request.output_schema).decode()
     return f"When you give your final answer, write only JSON that fits this schema, with no words around it: {schema}"

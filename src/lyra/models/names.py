@@ -24,7 +24,7 @@ class ModelName(NamedTuple):
 
 
 def provider_of(model: str) -> str | None:
-    """The provider of a bare id; None if no prefix matches."""
+    """Return the provider of a bare id; None if no prefix matches."""
     word = model.lower()
     for provider, usual in USUAL.items():
         for start in usual.ids:
@@ -35,7 +35,7 @@ def provider_of(model: str) -> str | None:
 
 
 def model_name(name: str, others: Iterable[str] = ()) -> ModelName:
-    """The provider and the model that `name` means; `others` are providers beside the ones of the table."""
+    """Return the provider and the model that `name` means; `others` are providers beside the ones of the table."""
     text: object = name
     if not isinstance(text, str) or not text.strip():
         raise ConfigError(f"a model is named like anthropic/claude-sonnet-4-5, not {name!r}", key="model")

@@ -88,14 +88,14 @@ class Price:
         return -(-parts // _SCALE)
 
     def worst_case(self, input_tokens: int, max_output_tokens: int) -> int:
-        """The most that a call within these bounds can cost."""
+        """Return the most that a call within these bounds can cost."""
         if self._base is not None:
             _, _, dearest_in, dearest_out = self._worst[0]
             return -(-(self._request + dearest_in * input_tokens + dearest_out * max_output_tokens) // _SCALE)
         return -(-max(fixed + rate * max_output_tokens for fixed, rate in self._reachable(input_tokens)) // _SCALE)
 
     def affordable_output(self, micro_usd: int, input_tokens: int) -> int:
-        """The most output tokens that the money pays after the input; 0: not even one."""
+        """Return the most output tokens that the money pays after the input; 0: not even one."""
         tokens = OUTPUT_TOKENS_MAX
         for fixed, rate in self._reachable(input_tokens):
             left = micro_usd * _SCALE - fixed
@@ -117,7 +117,7 @@ class Price:
         return rates
 
     def covers(self, other: Price) -> bool:
-        """Whether no rate is lower than that of `other`, so that a budget may use this price instead."""
+        """Return whether no rate is lower than that of `other`, so that a budget may use this price instead."""
         return self._request >= other._request and all(
             min(tier[column] for tier in self.tiers) >= max(tier[column] for tier in other.tiers)
             for column in range(1, 6)
@@ -142,7 +142,7 @@ class Price:
         cache_write_usd: Any = None,
         request_usd: Any = 0,
     ) -> Price:
-        """A price in dollars for a million tokens; cache tokens without a price cost as much as input."""
+        """Return a price in dollars for a million tokens; cache tokens without a price cost as much as input."""
         into, out = _rate(input_usd), _rate(output_usd)
         read = into if cache_read_usd is None else _rate(cache_read_usd)
         write = into if cache_write_usd is None else _rate(cache_write_usd)
@@ -150,8 +150,8 @@ class Price:
 
     @classmethod
     def from_data(cls, data: Any) -> Price:
-        """A price from a mapping with `input_usd_per_mtok`, `output_usd_per_mtok` and, where they differ, those of the
-        cache."""
+        """Return a price from a mapping with `input_usd_per_mtok`, `output_usd_per_mtok` and, where they differ, those
+        of the cache."""
         if not isinstance(data, Mapping):
             raise ConfigError(f"a price is a mapping of dollars for a million tokens, not {data!r}")
         check_keys(data, _KEYS, "a price")
@@ -207,19 +207,19 @@ class Prices:
 
     @classmethod
     def from_config(cls, config: Config, *, clock: Clock | None = None) -> Prices:
-        """The prices of the settings; those of a project count only if they are not below the published ones."""
+        """Return the prices of the settings; those of a project count only if they are not below the published ones."""
         theirs = {name: config.prices[name] for name in config.project_prices}
         own = {name: price for name, price in config.prices.items() if name not in theirs}
         return cls(own, raising=theirs, clock=clock)
 
     def find(self, name: str) -> Price | None:
-        """The price of `provider/model`; None if it is not known."""
+        """Return the price of `provider/model`; None if it is not known."""
         if name in self._known and (name not in self._until or self._clock.monotonic() < self._until[name]):
             return self._known[name]
         return self._look_up(name)
 
     def find_for_embeddings(self, name: str) -> Price | None:
-        """The price of a call that gives numbers and no text: such a model may have no price for output."""
+        """Return the price of a call that gives numbers and no text: such a model may have no price for output."""
         price = self.find(name)
         if price is None and name not in self._embeddings:
             if len(self._embeddings) >= _KEPT_MAX:
@@ -259,7 +259,7 @@ _USUAL: Final = Prices()
 
 
 def price_of(name: str) -> Price | None:
-    """The published price of `provider/model`; None if it is not known."""
+    """Return the published price of `provider/model`; None if it is not known."""
     return _USUAL.find(name)
 
 
@@ -275,7 +275,7 @@ def _price_list(provider: str) -> str:
 
 
 def _find_published(provider_id: str, model: str, now: float, *, embeds: bool = False) -> tuple[Price | None, bool]:
-    """The price in force now, and whether it may be another one later. `embeds`: a price for input is enough."""
+    """Return the price in force now, and whether it may be another one later. `embeds`: a price for input is enough."""
     model_info = _find(provider_id, model)
     if model_info is None:
         return None, False
@@ -303,7 +303,7 @@ def _find(provider_id: str, model: str) -> Any:
 
 
 def _price(prices: Any, *, embeds: bool = False) -> Price | None:
-    """A Price from data of genai-prices; None for a model that is not priced by input and output tokens."""
+    """Return a Price from data of genai-prices; None for a model that is not priced by input and output tokens."""
     if prices.input_mtok is None or (prices.output_mtok is None and not embeds):
         return None
     output = _first(prices.output_mtok, Decimal(0))
@@ -329,7 +329,7 @@ def _first(price: Any, usual: Any) -> Any:
 
 
 def _price_above(price: Any, above: int) -> Decimal:
-    """The price of a token when more than `above` go in."""
+    """Return the price of a token when more than `above` go in."""
     if isinstance(price, Decimal):
         return price
     rate: Decimal = price.base
@@ -341,7 +341,7 @@ def _price_above(price: Any, above: int) -> Decimal:
 
 # ---------------------------------------------------------------- numbers
 def _usd(value: Any, key: str) -> Decimal:
-    """An amount from its decimal digits: 0.1 is exactly a tenth, not the nearest float."""
+    """Return an amount from its decimal digits: 0.1 is exactly a tenth, not the nearest float."""
     try:
         amount = None if isinstance(value, bool) else Decimal(str(value))
     except InvalidOperation:
@@ -352,7 +352,7 @@ def _usd(value: Any, key: str) -> Decimal:
 
 
 def _rate(usd_per_mtok: Any) -> int:
-    """A dollar for a million tokens is a micro-dollar a token."""
+    """Scale a rate: a dollar for a million tokens is a micro-dollar a token."""
     return int((Decimal(usd_per_mtok) * _SCALE).to_integral_value(rounding=ROUND_CEILING))
 
 

@@ -58,26 +58,26 @@ class LLMProvider(ABC):
 
     @abstractmethod
     def stream(self, request: Request) -> AsyncIterator[StreamEvent]:
-        """The events of the answer, as `stream` describes them; a ModelError where it goes wrong. Any other
+        """Return the events of the answer, as `stream` describes them; a ModelError where it goes wrong. Any other
         exception is sorted into one (`wire.faults.from_exception`)."""
 
     def secrets(self) -> tuple[str, ...]:
-        """The keys, which must be redacted everywhere."""
+        """Return the keys, which must be redacted everywhere."""
         return ()
 
     async def complete(self, request: Request) -> Completion:
-        """The whole answer."""
+        """Return the whole answer."""
         return await complete(self.stream(request))
 
     def load(self) -> None:  # noqa: B027 (those without a connection have nothing to load)
         """Import what the first request needs. May be called any number of times."""
 
     def price(self, model: str) -> Price | None:
-        """The price of `model`, if the provider itself sets one; None leaves it to `pricing`."""
+        """Return the price of `model`, if the provider itself sets one; None leaves it to `pricing`."""
         return None
 
     def answers_in_order(self, model: str) -> bool:
-        """Whether an answer depends on earlier requests; then requests must not be sent ahead of their turn."""
+        """Return whether an answer depends on earlier requests; then requests must not be sent ahead of their turn."""
         return False
 
     async def close(self) -> None:  # noqa: B027 (most have something to close, sim has not)

@@ -71,7 +71,7 @@ class Cassette:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Cassette:
-        """The cassette of a file; a line that cannot be read is an error with its number."""
+        """Return the cassette of a file; a line that cannot be read is an error with its number."""
         try:
             lines = Path(path).read_bytes().splitlines()
         except OSError as error:
@@ -276,7 +276,7 @@ class Replayer(LLMProvider):
 
 # ---------------------------------------------------------------- requests
 def request_data(request: Request) -> dict[str, Any]:
-    """A request as plain data, without the fields that have their defaults."""
+    """Return a request as plain data, without the fields that have their defaults."""
     data: dict[str, Any] = {}
     for name, usual in zip(Request.__struct_fields__[2:], Request.__struct_defaults__, strict=True):
         value = getattr(request, name)
@@ -295,7 +295,7 @@ def _hash(data: dict[str, Any]) -> str:
 
 
 def _shorten(value: Any) -> Any:
-    """A copy for reading and comparing: long texts are cut, with their length and a digest."""
+    """Return a copy for reading and comparing: long texts are cut, with their length and a digest."""
     if isinstance(value, str) and len(value) > _SHOWN_MAX:
         digest = blake2b(value.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
         return f"{value[:_SHOWN_MAX]}… ({len(value)} characters, {digest})"
@@ -307,7 +307,7 @@ def _shorten(value: Any) -> Any:
 
 
 def _nearest(data: dict[str, Any], entries: list[RecordedCall]) -> RecordedCall | None:
-    """The recorded request that has most in common with this one."""
+    """Return the recorded request that has most in common with this one."""
     asked = _shorten(data)
     text = msgspec.json.encode(asked).decode()
 
@@ -328,7 +328,7 @@ def _nearest(data: dict[str, Any], entries: list[RecordedCall]) -> RecordedCall 
 
 
 def _difference(recorded: Any, asked: Any, path: str = "") -> str:
-    """The first difference of two values, as a sentence."""
+    """Return the first difference of two values, as a sentence."""
     if isinstance(recorded, dict) and isinstance(asked, dict):
         for name in (*recorded, *asked):
             if recorded.get(name) != asked.get(name):
@@ -352,7 +352,7 @@ def _brief(value: Any) -> str:
 def _redact_events(
     seen: list[tuple[float, StreamEvent]], secrets: tuple[str, ...]
 ) -> list[tuple[float, str, dict[str, Any]]]:
-    """The events as data. A text in which a key was found across pieces becomes one piece."""
+    """Return the events as data. A text in which a key was found across pieces becomes one piece."""
     whole: dict[Any, list[str]] = {}
     for _, event in seen:
         if isinstance(event, (TextDelta, ThinkingDelta, ToolDelta)):

@@ -28,7 +28,7 @@ _FORMATS: Final = frozenset(
 
 
 def close_objects(schema: Any) -> Any:
-    """A copy in which objects have the named properties only."""
+    """Return a copy in which objects have the named properties only."""
     if not isinstance(schema, dict):
         return schema
     copy = {key: map_parts(key, value, close_objects) for key, value in schema.items()}
@@ -72,7 +72,7 @@ def _is_object(schema: dict[str, Any]) -> bool:
 
 # ---------------------------------------------------------------- Anthropic's
 def describe_unsupported(schema: Any) -> Any:
-    """A copy with the keywords that Anthropic's structured output knows, and the others in words."""
+    """Return a copy with the keywords that Anthropic's structured output knows, and the others in words."""
     if not isinstance(schema, dict):
         return schema
     rest = dict(schema)

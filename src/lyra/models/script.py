@@ -150,7 +150,7 @@ class Script(_Checked, frozen=True):
 
     @classmethod
     def coerce(cls, value: Any) -> Script:
-        """A Script, a mapping like a file's, a list of replies to give in order, or the path of a file."""
+        """Return a Script, a mapping like a file's, a list of replies to give in order, or the path of a file."""
         if isinstance(value, Script):
             return value
         if isinstance(value, (str, FilePath)):
@@ -159,7 +159,7 @@ class Script(_Checked, frozen=True):
 
 
 def load_script(path: str | FilePath) -> Script:
-    """The script of a file; its first mistake is raised with its place, the others are the error's `also`."""
+    """Return the script of a file; its first mistake is raised with its place, the others are the error's `also`."""
     file = str(path)
     form = form_of(file, what="script")
     add_own_path(file)  # it decides what a model says, and with that what an agent does
@@ -310,7 +310,7 @@ _WORDS: Final[dict[type, str]] = {
 
 
 def _read(cls: type[_Checked], data: Any, path: Path, problems: list[_Problem]) -> Any:
-    """A declaration out of plain data; mistakes are added to `problems`, each with its path."""
+    """Return a declaration out of plain data; mistakes are added to `problems`, each with its path."""
     before = len(problems)
     if isinstance(data, cls):
         return data

@@ -67,7 +67,7 @@ class ProviderSettings(msgspec.Struct, frozen=True):
     headers: dict[str, Secret] = {}
 
     def key(self) -> str:
-        """The key itself, fit for a header; empty when there is none."""
+        """Return the key itself, fit for a header; empty when there is none."""
         return _clean(self.api_key.reveal(), f"the key of {self.name}") if self.api_key is not None else ""
 
     def sent_headers(self) -> dict[str, str]:
@@ -81,7 +81,7 @@ class ProviderSettings(msgspec.Struct, frozen=True):
 def settings_of(
     name: str, given: Mapping[str, Any] | None = None, env: Mapping[str, str] | None = None
 ) -> ProviderSettings:
-    """The settings of one provider; a ConfigError names what is missing and the variable that would hold it."""
+    """Return the settings of one provider; a ConfigError names what is missing and the variable that would hold it."""
     given = {} if given is None else given
     if not isinstance(given, Mapping):
         raise ConfigError(
@@ -122,7 +122,7 @@ def settings_of(
 
 
 def secrets_of(name: str, given: Any, env: Mapping[str, str] | None = None) -> tuple[str, ...]:
-    """The keys that `settings_of` would find, for redaction: wrong or missing settings are ignored."""
+    """Return the keys that `settings_of` would find, for redaction: wrong or missing settings are ignored."""
     if env is None:
         import os
 
@@ -179,7 +179,7 @@ def _missing(name: str, need: str, usual: Usual) -> ConfigError:
 
 # ---------------------------------------------------------------- addresses
 def _address(name: str, url: str, port: int) -> str:
-    """A base URL without a slash at its end; a provider with a `port` may be written as host or host:port."""
+    """Return a base URL without a slash at its end; a provider with a `port` may be written as host or host:port."""
     if not url:
         return ""
     key = f"providers.{name}.base_url"
@@ -203,7 +203,7 @@ def _address(name: str, url: str, port: int) -> str:
 
 
 def _complete_url(address: str, port: int) -> str:
-    """The URL of a host, a host:port or a :port, with a path or without."""
+    """Return the URL of a host, a host:port or a :port, with a path or without."""
     place, slash, path = address.partition("/")
     if place.count(":") > 1 and not place.startswith("["):
         place = f"[{place}]"  # an address of IPv6 as Ollama takes it
@@ -250,7 +250,7 @@ def _timeouts(given: Any) -> Timeouts:
 
 
 def _clean(value: str, what: str) -> str:
-    """The value, if it fits in a header. The HTTP library would quote a key with a line break in its error."""
+    """Return the value, if it fits in a header. The HTTP library would quote a key with a line break in its error."""
     text = value.strip()
     if not text.isascii() or not text.isprintable():
         raise ConfigError(f"{what} has characters that no header can hold", hint="was it pasted whole, and only it?")

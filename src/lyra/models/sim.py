@@ -170,7 +170,7 @@ class _Play:
         self.started = Started("sim", name)
 
     def choose(self, request: Request, call: int) -> tuple[Reply, _Seen, ScriptedError | None]:
-        """The reply, what its conditions matched, and the error for this attempt."""
+        """Return the reply, what its conditions matched, and the error for this attempt."""
         if self._function is not None:
             reply = _reply_of(self._function(request))
             return reply, {}, self._error(request, reply)
@@ -217,7 +217,7 @@ class _Play:
         return self._make(request, reply, seen, room)
 
     def _prepare_answer(self, request: Request, reply: Reply, seen: _Seen) -> _Answer | None:
-        """An echo, or an answer that is the same for every request; None for other replies."""
+        """Return an echo, or an answer that is the same for every request; None for other replies."""
         if reply is _ECHO:
             text = _last_user_text(request.messages)
             return _Answer(tuple(map(TextDelta, _WORDS.findall(text))), _tokens(text), "end")
@@ -394,7 +394,8 @@ class _Fields:
 
 
 def _calls(reply: Reply, request: Request, fields: _Fields, chunks: str | int) -> tuple[list[StreamEvent], int]:
-    """The events of the tool calls, and their tokens. An id is the same whenever the same conversation is played."""
+    """Return the events of the tool calls, and their tokens. An id is the same whenever the same conversation is
+    played."""
     events: list[StreamEvent] = []
     tokens = 0
     for index, scripted in enumerate(reply.tool_calls or ()):
@@ -417,7 +418,7 @@ def _split(text: str, chunks: str | int) -> list[str]:
 
 
 def _cut_at_stop(text: str, stops: tuple[str, ...]) -> tuple[str, str]:
-    """The text up to the first of the stop texts, and why it ends there."""
+    """Return the text up to the first of the stop texts, and why it ends there."""
     places = [index for stop in stops if stop and (index := text.find(stop)) >= 0]
     return (text[: min(places)], "stop_sequence") if places else (text, "")
 
@@ -428,5 +429,5 @@ def _tokens(text: str) -> int:
 
 
 def _cut(text: str, tokens: int) -> str:
-    """The beginning of a text that fits into this many tokens."""
+    """Return the beginning of a text that fits into this many tokens."""
     return text.encode("utf-8", "surrogatepass")[: tokens * BYTES_PER_TOKEN].decode("utf-8", "ignore")

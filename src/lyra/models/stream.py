@@ -43,7 +43,7 @@ class TokenUsage(msgspec.Struct, frozen=True):
         return self.input_tokens + cached
 
     def __add__(self, other: TokenUsage) -> TokenUsage:
-        """The sum over calls. If the two count cached tokens differently, both are converted with `flat`."""
+        """Return the sum over calls. If the two count cached tokens differently, both are converted with `flat`."""
         apart = self.cached_apart or other.cached_apart
         left, right = (
             (self, other) if self.cached_apart == other.cached_apart or not apart else (self.flat(), other.flat())
@@ -81,7 +81,7 @@ _USAGE_COUNTS: Final = ("input_tokens", "output_tokens", "cache_read_tokens", "c
 
 
 def count_of(count: Any) -> int:
-    """A count as a server reports it; 0 where it reports none, or one that cannot be."""
+    """Return a count as a server reports it; 0 where it reports none, or one that cannot be."""
     return int(count) if type(count) in (int, float) and 0 <= count <= COUNTED_MAX else 0
 
 
@@ -166,7 +166,7 @@ class Completion(msgspec.Struct, frozen=True):
         return self.message.text
 
     def cut(self) -> Iterator[str]:
-        """The text in the pieces in which it was shown; whole if they are not known or do not fit the text."""
+        """Return the text in the pieces in which it was shown; whole if they are not known or do not fit the text."""
         return cut(self.text, self.pieces)
 
     @property
@@ -175,7 +175,7 @@ class Completion(msgspec.Struct, frozen=True):
 
 
 def cut(text: str, lengths: Sequence[int]) -> Iterator[str]:
-    """A text in pieces of these lengths; whole if they do not add up to its length."""
+    """Yield a text in pieces of these lengths; whole if they do not add up to its length."""
     if sum(lengths) != len(text):
         lengths = (len(text),)
     start = 0
@@ -185,8 +185,8 @@ def cut(text: str, lengths: Sequence[int]) -> Iterator[str]:
 
 
 def is_unchanged(completion: Completion) -> bool:
-    """Whether an answer survives encoding and decoding unchanged: it is plain text, and each field has its declared
-    type."""
+    """Return whether an answer survives encoding and decoding unchanged: it is plain text, and each field has its
+    declared type."""
     message = completion.message
     return (
         type(message.content) is str
@@ -298,7 +298,7 @@ def _make_error(what: str) -> ModelError:
 
 
 async def complete(events: AsyncIterator[StreamEvent]) -> Completion:
-    """The whole answer of a stream."""
+    """Return the whole answer of a stream."""
     fold = Fold()
     async for event in events:
         fold.feed(event)

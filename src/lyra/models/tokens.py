@@ -64,7 +64,7 @@ class Measure:
         self._tools: dict[int, tuple[tuple[Tool, ...], Size]] = {}
 
     def size(self, request: Request) -> Size:
-        """The size of all that is sent: messages, system, tools, schema."""
+        """Return the size of all that is sent: messages, system, tools, schema."""
         size = self.messages(request.messages)
         if not (request.system or request.tools or request.output_schema):
             return size
@@ -155,7 +155,7 @@ class Estimator:
         return estimated + learned.missed
 
     def learn(self, model: str, request: Request, usage: TokenUsage) -> None:
-        """The provider counted `usage` for this request."""
+        """Learn that the provider counted `usage` for this request."""
         tokens = usage.total_input
         if tokens <= 0 or not request.messages:
             return
@@ -189,8 +189,8 @@ class Estimator:
         return self._models.get(model) or self._model(model)
 
     def expects(self, model: str) -> tuple[float, float, int]:
-        """The state behind the estimates of a model: tokens a byte for a new and for a known conversation, missed
-        tokens."""
+        """Return the state behind the estimates of a model: tokens a byte for a new and for a known conversation,
+        missed tokens."""
         learned = self.get_learned(model)
         new = min(WORDY, learned.rate * MARGIN) if learned.rate else WORDY
         return max(new, learned.rate), max(WORDY, learned.rate), learned.missed
@@ -286,8 +286,8 @@ class ConversationTokens:
         usage: TokenUsage,
         later: Callable[[Callable[[], None]], None] | None = None,
     ) -> None:
-        """The provider counted `usage` for this request. `later` receives the update of the
-        shared estimator, to be run when other processes may see it."""
+        """Learn that the provider counted `usage` for this request. `later` receives the update of the shared
+        estimator, to be run when other processes may see it."""
         tokens = usage.total_input
         if tokens <= 0 or not request.messages:
             return

@@ -49,7 +49,7 @@ class ToolCalls:
         return [ToolEnd(index, tool_call(call_id, name, "".join(pieces)))]
 
     def add_whole(self, id: str, name: str, arguments: Any) -> list[StreamEvent]:  # noqa: A002 (the word on the wire)
-        """A call that came in one piece, its arguments parsed already."""
+        """Return a call that came in one piece, its arguments parsed already."""
         index = self.seen
         began = self.begin(index, id, name)
         text = msgspec.json.encode(arguments).decode()
@@ -88,12 +88,12 @@ class ToolCalls:
         return index in self._open
 
     def id_of(self, index: int) -> str:
-        """The id of a call that is open; empty where none is."""
+        """Return the id of a call that is open; empty where none is."""
         return self._open[index][0] if index in self._open else ""
 
 
 def tool_call(call_id: str, name: str, text: str) -> ToolCall:
-    """The call behind an id, a name and JSON text; no text at all means no arguments."""
+    """Return the call behind an id, a name and JSON text; no text at all means no arguments."""
     try:
         arguments = msgspec.json.decode(text) if text.strip() else {}
     except UNREADABLE as error:

@@ -66,7 +66,7 @@ class Attached:
 
 
 def secrets_of(kernel: Observed) -> Iterable[Any]:
-    """The keys that the kernel's agents use, where it has any."""
+    """Return the keys that the kernel's agents use, where it has any."""
     agents = kernel.parts.get("agents")
     secrets: Iterable[Any] = agents.client.secrets() if agents is not None else ()
     return secrets

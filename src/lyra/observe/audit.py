@@ -288,7 +288,8 @@ def _resume(fd: int, path: Path) -> tuple[int, str, int]:
 
 
 def _begins(rest: bytes) -> bool:
-    """Whether this may be an unfinished first record. Any other file is left alone instead of being truncated."""
+    """Return whether this may be an unfinished first record. Any other file is left alone instead of being
+    truncated."""
     match = _FIRST_RECORD.match(rest)
     if match is None:
         return not rest
@@ -297,7 +298,7 @@ def _begins(rest: bytes) -> bool:
 
 
 def _to_plain(value: Any, most: int, depth: int) -> Any:
-    """The value as JSON data, its texts at most `most` characters long and its nesting at most `depth` deep."""
+    """Return the value as JSON data, its texts at most `most` characters long and its nesting at most `depth` deep."""
     if isinstance(value, str):
         return _cut(value.encode("utf-8", "backslashreplace").decode(), most)
     if value is None or isinstance(value, (bool, float)):
@@ -353,7 +354,7 @@ class AuditRow(NamedTuple):
 
 
 def audit_rows(events: Iterable[Event], level: str = "detailed") -> Iterator[AuditRow]:
-    """The rows of a journal that an audit is about, oldest first."""
+    """Yield the rows of a journal that an audit is about, oldest first."""
     names: dict[tuple[str, str], str] = {}  # of effects that have begun
     for event in events:
         fields: Mapping[str, Any] | None = None
@@ -370,7 +371,7 @@ def audit_rows(events: Iterable[Event], level: str = "detailed") -> Iterator[Aud
 
 
 def _describe_stopped(data: Mapping[str, Any], name: str) -> dict[str, Any] | None:
-    """An effect that a right or a limit stopped; None for one that was performed."""
+    """Return an effect that a right or a limit stopped; None for one that was performed."""
     error = data.get("error")
     if not error or error.get("code") not in _STOPPED:
         return None

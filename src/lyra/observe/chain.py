@@ -54,7 +54,7 @@ def _digest(data: bytes) -> str:
 
 
 def line_of(seq: int, time_s: float, pid: str, kind: str, fields: dict[str, Any], prev: str) -> tuple[bytes, str]:
-    """A record as a line, without its newline, and its hash."""
+    """Return a record as a line, without its newline, and its hash."""
     record = {"seq": seq, "at": time_s, "pid": pid, "kind": kind, "fields": fields, "prev": prev}
     head = msgspec.json.encode(record)[:-1]
     line_hash = _digest(head)
@@ -62,7 +62,7 @@ def line_of(seq: int, time_s: float, pid: str, kind: str, fields: dict[str, Any]
 
 
 def read_line(line: bytes) -> Link | None:
-    """The record of a line without its newline; None where the line is not exactly as it was written."""
+    """Return the record of a line without its newline; None where the line is not exactly as it was written."""
     head, mark, tail = line.rpartition(_HASH)
     if not mark or len(tail) != _HASH_BYTES + len(_END) or not tail.endswith(_END):
         return None
@@ -186,7 +186,7 @@ class _Chain:
         return ChainProblem(number, "changed", "this line is not as it was written")
 
     def _explain_misplaced(self, number: int, link: Link) -> ChainProblem:
-        """The problem where a valid record stands in the wrong place."""
+        """Return the problem where a valid record stands in the wrong place."""
         due = self.records + 1
         if link.seq > due:
             later = any(other is not None and other.seq == due for other in self._rest(number))
@@ -210,7 +210,7 @@ class _Chain:
 
 
 def read_links(path: str | Path) -> Iterator[Link]:
-    """The valid records of a file in their order; ConfigError for a file with lines and no record."""
+    """Yield the valid records of a file in their order; ConfigError for a file with lines and no record."""
     lines, _ = _lines(path)
     count = 0
     for line in lines:
@@ -223,7 +223,7 @@ def read_links(path: str | Path) -> Iterator[Link]:
 
 
 def _lines(path: str | Path) -> tuple[list[bytes], bool]:
-    """The lines of a file, and whether a writer has it open."""
+    """Return the lines of a file, and whether a writer has it open."""
     try:
         with open(path, "rb", opener=_opener) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):  # a device may never end
@@ -236,7 +236,8 @@ def _lines(path: str | Path) -> tuple[list[bytes], bool]:
 
 
 def _is_held(fd: int) -> bool:
-    """Whether a writer holds its lock on the file; read from /proc, since trying the lock could block a writer."""
+    """Return whether a writer holds its lock on the file; read from /proc, since trying the lock could block a
+    writer."""
     try:
         with open("/proc/locks", encoding="ascii") as locks:
             inode = f":{os.fstat(fd).st_ino} "

@@ -138,7 +138,7 @@ def configure_logs(level: str = "warn", form: str = "text", file: str | Path | N
 
 
 def _file_handler(path: Path) -> logging.Handler:
-    """A file of this user alone that is appended to; a link in its place is refused."""
+    """Return a file of this user alone that is appended to; a link in its place is refused."""
     fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     return _FileHandler(os.fdopen(fd, "a", encoding="utf-8", errors="backslashreplace"))
 

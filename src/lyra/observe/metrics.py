@@ -154,7 +154,8 @@ class PrometheusMetrics:
         return text.encode(), _CONTENT_TYPE
 
     def collect(self) -> Iterator[Metric]:
-        """The families, as a registry of prometheus_client gives them: `REGISTRY.register(metrics)` works, too."""
+        """Yield the families, as a registry of prometheus_client gives them: `REGISTRY.register(metrics)` works,
+        too."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
         for name, row in METRICS.items():
@@ -301,7 +302,7 @@ class _AttachedMetrics:
 
 
 def attach_metrics(kernel: Scraped) -> PrometheusMetrics:
-    """The metrics of a kernel, counted from the first call on until it closes. A second call gives the same."""
+    """Return the metrics of a kernel, counted from the first call on until it closes. A second call gives the same."""
     attached = kernel.parts.get(_PART)
     if isinstance(attached, _AttachedMetrics):
         return attached.metrics
@@ -324,7 +325,7 @@ def memory_bytes() -> int | None:
 
 
 def _peak_bytes() -> int | None:
-    """The most that was resident so far, where there is no /proc."""
+    """Return the most that was resident so far, where there is no /proc."""
     try:
         import resource
     except ImportError:

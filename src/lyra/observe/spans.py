@@ -73,13 +73,13 @@ class Span(msgspec.Struct, frozen=True):
 
 
 def span_of(event: Event) -> Span | None:
-    """The span that an Event reports; None for an Event of another kind."""
+    """Return the span that an Event reports; None for an Event of another kind."""
     kind = KINDS.get(event.kind)
     return None if kind is None else _span(event, kind)
 
 
 def session_span(event: Event) -> Span:
-    """The span of a whole session, from the Event of its end."""
+    """Return the span of a whole session, from the Event of its end."""
     return _span(event, "session")
 
 
@@ -121,7 +121,7 @@ class SpanNode:
 
 
 def span_tree(spans: Iterable[Span]) -> list[SpanNode]:
-    """The spans that have no parent among them, each with those inside it."""
+    """Return the spans that have no parent among them, each with those inside it."""
     nodes = {span.span_id: SpanNode(span) for span in spans}
     roots: list[SpanNode] = []
     for node in nodes.values():

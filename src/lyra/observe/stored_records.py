@@ -84,7 +84,7 @@ class _StoredSpans:
         return Event(call.ended_seq, ended_at, call.pid, _KINDS[call.kind], data)
 
     def make_process_spans(self) -> Iterator[Event]:
-        """The processes that have calls in them or below them, the inner ones first."""
+        """Yield the processes that have calls in them or below them, the inner ones first."""
         for pid in sorted(self._last, key=lambda pid: (-len(self._line(pid)), self._last_seq[pid])):
             process = self._processes.get(pid) or ProcessRecord(pid, created_at=self._last[pid])
             ended_at = process.ended_at or self._last[pid]
@@ -101,7 +101,7 @@ class _StoredSpans:
             yield Event(self._last_seq[pid], ended_at, pid, "agent.ended", data)
 
     def _line(self, pid: str) -> list[str]:
-        """A process and those above it."""
+        """Return a process and those above it."""
         line = [pid]
         while len(line) < _DEPTH_MAX:
             process = self._processes.get(line[-1])

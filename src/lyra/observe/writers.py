@@ -136,7 +136,8 @@ class SqliteRecords:
         trace_id: str | None = None,
         limit: int = 1000,
     ) -> list[dict[str, Any]]:
-        """The last model calls that fit, oldest first. `estimated` tells tokens that Lyra counted from a provider's."""
+        """Return the last model calls that fit, oldest first. `estimated` tells tokens that Lyra counted from a
+        provider's."""
         asked = {"agent": agent, "model": model, "status": status, "trace_id": trace_id}
         wanted = {name: value for name, value in asked.items() if value is not None}
         where = " AND ".join(f"{name} = ?" for name in wanted) or "1"
@@ -158,7 +159,7 @@ class SqliteRecords:
         return {row[0]: dict(zip(names, row[1:], strict=True)) for row in self._db.execute(query)}
 
     def spans(self, trace_id: str | None = None, *, limit: int = 10_000) -> list[Span]:
-        """The last spans, or those of one trace."""
+        """Return the last spans, or those of one trace."""
         where, values = ("trace_id = ?", [trace_id]) if trace_id is not None else ("1", [])
         query = f"SELECT {', '.join(SPANS)} FROM spans WHERE {where} ORDER BY time DESC LIMIT ?"  # noqa: S608 (as above)
         rows = self._db.execute(query, [*values, check_integer(limit, "limit")]).fetchall()

@@ -26,8 +26,8 @@ __all__ = ["RequestGuard", "app", "mount_nodes", "wsgi"]
 
 
 def app(kernel: Kernel, **options: Any) -> HttpApp:
-    """The HTTP face of a kernel as an ASGI application, to mount into one's own; `lyra.server.http.app.make_app` has
-    the options: `tokens`, `authenticate`, `hosts`, `message_bytes_max`, `requests_per_minute`."""
+    """Return the HTTP face of a kernel as an ASGI application, to mount into one's own; `lyra.server.http.app.make_app`
+    has the options: `tokens`, `authenticate`, `hosts`, `message_bytes_max`, `requests_per_minute`."""
     from lyra.server.dashboard.login import problem_page
     from lyra.server.http.app import make_app
     from lyra.server.site import site

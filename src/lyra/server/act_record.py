@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 def outcome_of(error: LyraError) -> str:
-    """The outcome of an act that raised this: the code of the error, and `denied` where the error hides from the caller
-    that there is such a thing of another user's."""
+    """Return the outcome of an act that raised this: the code of the error, and `denied` where the error hides from the
+    caller that there is such a thing of another user's."""
     cause = error.__cause__
     return cause.code if isinstance(cause, Denied) else error.code
 

@@ -43,12 +43,12 @@ def withdraw(target: str, url: str, env: Mapping[str, str] = os.environ) -> None
 
 
 def read_announcement(target: str, env: Mapping[str, str] = os.environ) -> str:
-    """The URL of the server of this store; "" where none has said so."""
+    """Return the URL of the server of this store; "" where none has said so."""
     return _url(_file(target, env))
 
 
 def all_announced(env: Mapping[str, str] = os.environ) -> list[str]:
-    """The URLs of all servers that have said so, of any store; some may be gone."""
+    """Return the URLs of all servers that have said so, of any store; some may be gone."""
     try:
         files = sorted((data_folder(env) / _FOLDER).iterdir())
     except OSError:

@@ -48,7 +48,7 @@ class TokenHolder(NamedTuple):
 
     @classmethod
     def for_person(cls, person: str) -> Self:
-        """The holder of a token for which only a user is named: bound to that user, or the operator."""
+        """Return the holder of a token for which only a user is named: bound to that user, or the operator."""
         return cls(person, USER if person else OPERATOR)
 
 
@@ -64,12 +64,12 @@ class Caller(NamedTuple):
 
     @classmethod
     def for_user(cls, user_id: str, session_id: str = "") -> Self:
-        """A caller that is one user and no other."""
+        """Return a caller that is one user and no other."""
         return cls(user_id, session_id, is_bound=True, person=user_id, role=USER)
 
     @classmethod
     def for_holder(cls, holder: TokenHolder, session_id: str = "") -> Self:
-        """The caller that a token stands for."""
+        """Return the caller that a token stands for."""
         if holder.role == USER:
             return cls.for_user(holder.person, session_id)
         return cls("", session_id, person=holder.person, role=holder.role)
@@ -99,7 +99,7 @@ class Caller(NamedTuple):
         return self.user_id
 
     def owns(self, user_id: str | None) -> bool:
-        """Whether something of this user is the caller's; the operator may see all."""
+        """Return whether something of this user is the caller's; the operator may see all."""
         return self.is_operator or (bool(user_id) and user_id == self.user_id)
 
     def require_owner(self, user_id: str | None, missing: Callable[..., LyraError], *args: Any) -> None:
@@ -109,7 +109,7 @@ class Caller(NamedTuple):
             raise missing(*args) from Denied("it belongs to another user")
 
     def acting_for(self, user_id: str) -> Self:
-        """The caller with the user that a request's body names; a bound token takes no other."""
+        """Return the caller with the user that a request's body names; a bound token takes no other."""
         if not user_id or user_id == self.user_id:
             return self
         if self.is_bound:
@@ -117,7 +117,7 @@ class Caller(NamedTuple):
         return self._replace(user_id=_check_id(user_id, "user_id"))
 
     def in_session(self, session_id: str) -> str:
-        """The session that a request's body names, else the caller's own."""
+        """Return the session that a request's body names, else the caller's own."""
         return _check_id(session_id, "session_id") or self.session_id
 
 
@@ -127,7 +127,7 @@ class TokenTable:
     __slots__ = ("_holders", "warnings")
 
     def __init__(self, users: Mapping[str, str | TokenHolder]) -> None:
-        """The user of each token ("" for one that is not bound), or its holder."""
+        """Take the user of each token ("" for one that is not bound), or its holder."""
         if not users:
             raise ConfigError("no token: the server would refuse every request")
         for token in users:
@@ -143,7 +143,8 @@ class TokenTable:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Self:
-        """The tokens of a file: a line each, `TOKEN [USER] [role=ROLE]`; empty lines and `#` comments do not count."""
+        """Return the tokens of a file: a line each, `TOKEN [USER] [role=ROLE]`; empty lines and `#` comments do not
+        count."""
         tokens = cls(_parse_tokens(_token_lines(path), str(path)))
         if os.stat(path).st_mode & (stat.S_IRWXG | stat.S_IRWXO):
             tokens.warnings.append(f"other users of this machine can read the token file {path}: chmod 600 {path}")
@@ -151,8 +152,8 @@ class TokenTable:
 
     @classmethod
     def load(cls, path: str | None, env: Mapping[str, str] = os.environ) -> tuple[Self, str]:
-        """The tokens of the file that is named, else of the variable, else of the user's own file, which is made if it
-        does not exist. Gives in words where they come from."""
+        """Return the tokens of the file that is named, else of the variable, else of the user's own file, which is made
+        if it does not exist. Gives in words where they come from."""
         if path is not None:
             return cls.read(path), path
         if env.get(TOKEN_VARIABLE):
@@ -168,7 +169,7 @@ class TokenTable:
         return caller.acting_for(_check_id(user_id, "user_id")) if user_id else caller
 
     def holder(self, token: str) -> TokenHolder:
-        """The person and role of a token; Unauthenticated if it is not known."""
+        """Return the person and role of a token; Unauthenticated if it is not known."""
         holder = self._holders.get(_hash(token)) if token else None
         if holder is None:
             raise Unauthenticated(
@@ -177,18 +178,18 @@ class TokenTable:
         return holder
 
     def holders(self) -> list[TokenHolder]:
-        """The holders of all tokens, without the tokens."""
+        """Return the holders of all tokens, without the tokens."""
         return list(self._holders.values())
 
 
 def bearer_token(header: str) -> str:
-    """The token of an `authorization` header; "" where it has none."""
+    """Return the token of an `authorization` header; "" where it has none."""
     return header[len(_BEARER) :].strip() if header[: len(_BEARER)].lower() == _BEARER else ""
 
 
 def read_kept_token(env: Mapping[str, str] = os.environ) -> str:
-    """The token that clients on this machine use by themselves: the variable's, or the first of the user's own file;
-    "" where there is neither."""
+    """Return the token that clients on this machine use by themselves: the variable's, or the first of the user's own
+    file; "" where there is neither."""
     if env.get(TOKEN_VARIABLE):
         return env[TOKEN_VARIABLE].strip()
     path = data_folder(env) / DEFAULT_TOKEN_FILE
@@ -196,7 +197,7 @@ def read_kept_token(env: Mapping[str, str] = os.environ) -> str:
 
 
 def operator_token(path: str | os.PathLike[str]) -> str:
-    """The first token of a file that is an operator's; "" where there is none."""
+    """Return the first token of a file that is an operator's; "" where there is none."""
     holders = _parse_tokens(_token_lines(path), str(path))
     return next((token for token, holder in holders.items() if holder.role == OPERATOR), "")
 
@@ -234,7 +235,7 @@ def _parse_tokens(lines: Iterable[str], path: str) -> dict[str, TokenHolder]:
 
 
 def _parse_holder(words: list[str], place: str) -> TokenHolder:
-    """The holder that the words behind a token name: `[USER] [role=ROLE]`."""
+    """Return the holder that the words behind a token name: `[USER] [role=ROLE]`."""
     roles = [word for word in words if word.startswith(_ROLE_PREFIX)]
     people = [word for word in words if not word.startswith(_ROLE_PREFIX)]
     if len(roles) > 1 or len(people) > 1 or (roles and words[-1] is not roles[0]):
@@ -256,7 +257,7 @@ def _check_holder(holder: TokenHolder) -> TokenHolder:
 
 
 def _make_own_file(env: Mapping[str, str]) -> Path:
-    """The user's own token file; made with a new token if it does not exist."""
+    """Return the user's own token file; made with a new token if it does not exist."""
     path = data_folder(env) / DEFAULT_TOKEN_FILE
     with alone(path):
         if not path.exists():

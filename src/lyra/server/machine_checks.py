@@ -51,8 +51,8 @@ class Finding(NamedTuple):
 
 
 def machine_findings(config: Config | ConfigError | None, *, colours: str = "") -> Iterator[Finding]:
-    """The checks of this machine. `config` are the settings, or the mistake in them; None where a program made its
-    kernel without. `colours` says whether a terminal shows them."""
+    """Yield the checks of this machine. `config` are the settings, or the mistake in them; None where a program made
+    its kernel without. `colours` says whether a terminal shows them."""
     yield Finding("lyra", "ok", __version__)
     yield _python()
     for extra, (module, use) in _EXTRAS.items():
@@ -113,7 +113,7 @@ def _sqlite() -> Finding:
 
 
 def _config(config: Config) -> Finding:
-    """A mistake in the file of a folder without trust stops no command, and is none the less one."""
+    """Check the configuration. A mistake in a folder without trust stops no command, and is none the less one."""
     if config.mistakes:
         return Finding("config", "problem", "; ".join(config.mistakes), _CORRECT_IT)
     files = ", ".join(path for _, path in config.files) or "no file: defaults, variables and flags only"

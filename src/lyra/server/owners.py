@@ -44,7 +44,7 @@ class OwnedPid:
     @staticmethod
     @lru_cache(maxsize=10_000)  # each listing asks for those of all processes
     def read(pid: str) -> OwnedPid | None:
-        """The parts of a pid that `make_owned_pid` gave; None for any other."""
+        """Return the parts of a pid that `make_owned_pid` gave; None for any other."""
         match = _OWNED.match(pid)
         if match is None or match["kind"] not in KINDS:
             return None
@@ -71,7 +71,7 @@ SINGLE_KINDS: Final = frozenset({"webhook", "hook", "key", "task", "push"})
 
 
 def make_owned_pid(kind: str, user_id: str, rest: str) -> str:
-    """A pid for a process that is started for a user."""
+    """Return a pid for a process that is started for a user."""
     assert kind in KINDS, kind
     return f"{kind}-{_encode_user(user_id)}.{rest}"
 
@@ -116,7 +116,7 @@ def _spawn_below(kernel: Kernel, parent: Process, program: Any, args: tuple[Any,
 
 
 def owner_of(kernel: Kernel, pid: str) -> str:
-    """The user of a process; "" for one of the operator's. NoSuchProcess where there is none of that pid."""
+    """Return the user of a process; "" for one of the operator's. NoSuchProcess where there is none of that pid."""
     owner = kernel.lifecycle.owner(pid)
     if owner.user_id and owner.user_id != ANONYMOUS:
         return owner.user_id
@@ -124,7 +124,7 @@ def owner_of(kernel: Kernel, pid: str) -> str:
 
 
 def find_owner_by_pid(kernel: Kernel, pid: str, process: Process | None) -> str:
-    """The user of a process that the kernel knows no user of: the one that its pid, or one above it, names."""
+    """Return the user of a process that the kernel knows no user of: the one that its pid, or one above it, names."""
     while True:
         session = kernel.orchestrator.state.sessions.get(pid)
         if session is not None and session.envelope.user_id not in ("", ANONYMOUS):
@@ -151,7 +151,7 @@ def owner_if_known(kernel: Kernel, pid: str) -> str:
 
 
 def interrupt_owner(kernel: Kernel, interrupt: Interrupt) -> str:
-    """The user of a question: its own, else that of its process or of the pipeline that a worker drives."""
+    """Return the user of a question: its own, else that of its process or of the pipeline that a worker drives."""
     if interrupt.user_id:
         return interrupt.user_id
     session = kernel.orchestrator.state.sessions.get(interrupt.pid)
@@ -160,7 +160,7 @@ def interrupt_owner(kernel: Kernel, interrupt: Interrupt) -> str:
 
 
 def require_question(kernel: Kernel, caller: Caller, interrupt_id: str) -> Interrupt:
-    """A question that the caller may see and answer; NoSuchInterrupt also where it is another user's."""
+    """Return a question that the caller may see and answer; NoSuchInterrupt also where it is another user's."""
     interrupt = kernel.interrupts.get_interrupt(interrupt_id)
     caller.require_owner(interrupt_owner(kernel, interrupt), unknown_interrupt, interrupt_id)
     return interrupt

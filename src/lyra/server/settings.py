@@ -74,7 +74,7 @@ class ServeSettings:
     def from_config(
         cls, config: Config, flags: Mapping[str, Any] | None = None, *, env: Mapping[str, str] = os.environ
     ) -> Self:
-        """The settings in force; a flag that is None counts as not given."""
+        """Return the settings in force; a flag that is None counts as not given."""
         section = config.server
         given = {name: value for name, value in (flags or {}).items() if value is not None}
         token_file = given.pop("token_file", section.token_file)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def site(*, gateway: bool = False) -> tuple[Endpoint, ...]:
-    """The table of one server. With the gateway, its endpoints take the place of those with the same path."""
+    """Return the table of one server. With the gateway, its endpoints take the place of those with the same path."""
     table = (*ENDPOINTS, *A2A_ENDPOINTS, *AGUI, *MCP, *PAGES)
     if not gateway:
         return table

@@ -27,7 +27,7 @@ _PART: Final = "server.token_limit"  # the name under which the kernel keeps it 
 
 
 def credential_of(headers: Mapping[str, str]) -> str:
-    """The token or the key that a request comes with; "" where it has none."""
+    """Return the token or the key that a request comes with; "" where it has none."""
     return bearer_token(headers.get("authorization", "")) or headers.get("x-api-key", "").strip()
 
 
@@ -38,7 +38,7 @@ class TokenLimit:
 
     @classmethod
     def get_shared(cls, kernel: Kernel) -> TokenLimit:
-        """The one of all faces of a kernel."""
+        """Return the one of all faces of a kernel."""
         limit: TokenLimit = kernel.parts.setdefault(_PART, cls(kernel.clock))
         return limit
 

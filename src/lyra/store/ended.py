@@ -53,7 +53,7 @@ class Segment(msgspec.Struct, array_like=True, frozen=True):
         return cls(digest, len(pids), ended_at, lowest, highest, others)
 
     def may_have(self, pid: str) -> bool:
-        """Whether a pid may be in it; False is sure. A list does not say it of a pid that a caller chose."""
+        """Return whether a pid may be in it; False is sure. A list does not say it of a pid that a caller chose."""
         number = _NUMBERED(pid)
         if number is not None:
             return self.first <= int(number[1]) <= self.last
@@ -66,7 +66,7 @@ class Segment(msgspec.Struct, array_like=True, frozen=True):
                 return place >= 0
 
     def has_any_before(self, time: float) -> bool:
-        """Whether all processes of one of its segments, or of it as one, ended before this time."""
+        """Return whether all processes of one of its segments, or of it as one, ended before this time."""
         return (self.whole_at if self.level else self.ended_at) < time
 
 
@@ -114,7 +114,7 @@ def _hash_of(pid: str) -> bytes:
 
 
 def is_among(pid: str, hashes: bytes) -> bool:
-    """Whether a pid that a caller chose may be one of those with the hashes of a list; False is sure."""
+    """Return whether a pid that a caller chose may be one of those with the hashes of a list; False is sure."""
     if _NUMBERED(pid) is not None:
         return False
     wanted, count = _hash_of(pid), len(hashes) // _HASH_BYTES
@@ -127,7 +127,7 @@ def is_among(pid: str, hashes: bytes) -> bool:
 
 
 def pack(states: Mapping[str, bytes]) -> bytes:
-    """The content of the blob with these states."""
+    """Return the content of the blob with these states."""
     return _encode(dict(sorted(states.items())))
 
 
@@ -158,7 +158,7 @@ def list_of(get_blob: Callable[[str], bytes], digest: str, level: int) -> Segmen
 
 
 def leaves_of(get_blob: Callable[[str], bytes], segment: Segment) -> Iterator[Segment]:
-    """The segments below an entry, or the one that it is."""
+    """Yield the segments below an entry, or the one that it is."""
     if not segment.level:
         yield segment
         return
@@ -167,7 +167,7 @@ def leaves_of(get_blob: Callable[[str], bytes], segment: Segment) -> Iterator[Se
 
 
 def load_all(store: Store) -> Snapshot:
-    """The snapshot of a store, with the states that were put away in it."""
+    """Return the snapshot of a store, with the states that were put away in it."""
     snapshot = store.load_snapshots()
     entries = [segment_of(data) for key, data in snapshot.states.items() if key.startswith(ENDED)]
     if not entries:

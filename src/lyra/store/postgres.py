@@ -160,7 +160,7 @@ class PostgresStore(SigningStore):
                     self._apply(migration, POSTGRES_TYPES)
 
     def _version(self) -> int:
-        """The number of the newest migration applied; 0 when the table of migrations does not exist yet."""
+        """Return the number of the newest migration applied; 0 when the table of migrations does not exist yet."""
         name = f"{self.schema}.migrations"
         if self._ask("SELECT to_regclass(?)::text", (name,)) == [(None,)]:
             return 0
@@ -235,11 +235,11 @@ class PostgresStore(SigningStore):
         return self._lasting(super().identity)
 
     def file_id(self) -> str:
-        """The id of this store: a schema holds one."""
+        """Return the id of this store: a schema holds one."""
         return self.identity().id
 
     def keys_of_file(self) -> set[str]:
-        """The id of the key that signs this store, "" for none; empty where it holds nothing."""
+        """Return the id of the key that signs this store, "" for none; empty where it holds nothing."""
         return set() if self.holds_nothing() else {self.get_signing_key()}
 
     def get_signing_key(self) -> str:
@@ -306,7 +306,7 @@ class PostgresStore(SigningStore):
         self._wrote(records[-1][0])
 
     def _has_arrived(self, last: int, epoch: int) -> bool:
-        """Whether a batch whose commit was not answered is there: under this epoch only this object appends."""
+        """Return whether a batch whose commit was not answered is there: under this epoch only this object appends."""
         with self._writing():
             self._fence(epoch)
             return self._head().last_seq == last
@@ -396,7 +396,7 @@ class PostgresStore(SigningStore):
         return StoreError(f"{self.location} refused: {self._sentence(error)}", hint=hint, sqlstate=state)
 
     def _sentence(self, error: psycopg.Error) -> str:
-        """The first line of a driver's message, without the password should it quote one."""
+        """Return the first line of a driver's message, without the password should it quote one."""
         line = (str(error).strip().splitlines() or [type(error).__name__])[0]
         return line.replace(self._secret, "***") if self._secret else line
 
@@ -414,12 +414,12 @@ def _driver() -> Any:
 
 @cache
 def _marks(statement: str) -> bytes:
-    """The statement with psycopg's `%s` in place of `?`."""
+    """Return the statement with psycopg's `%s` in place of `?`."""
     return statement.replace("?", "%s").encode()
 
 
 def _without_schema(url: str) -> tuple[str, str | None]:
-    """The URL without Lyra's own `schema=`, which libpq would refuse, and the schema it names."""
+    """Return the URL without Lyra's own `schema=`, which libpq would refuse, and the schema it names."""
     place, _, query = url.partition("?")
     settings = [setting for setting in query.split("&") if setting]
     named = [setting for setting in settings if setting.startswith("schema=")]
@@ -428,7 +428,7 @@ def _without_schema(url: str) -> tuple[str, str | None]:
 
 
 def _unless_in(url: str, settings: Mapping[str, int]) -> dict[str, int]:
-    """The settings that a URL leaves open."""
+    """Return the settings that a URL leaves open."""
     from psycopg.conninfo import conninfo_to_dict
 
     known = conninfo_to_dict(url)
@@ -436,7 +436,7 @@ def _unless_in(url: str, settings: Mapping[str, int]) -> dict[str, int]:
 
 
 def _describe(url: str, schema: str) -> tuple[str, str]:
-    """The store's location without the password, and the password, so that messages can be redacted."""
+    """Return the store's location without the password, and the password, so that messages can be redacted."""
     from psycopg import ProgrammingError
     from psycopg.conninfo import conninfo_to_dict
 

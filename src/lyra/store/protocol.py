@@ -84,7 +84,7 @@ class Store(Protocol):
     ) -> Iterator[Record]: ...
 
     def first_seq(self) -> int:
-        """The oldest row still kept (1 before any compaction, last_seq() + 1 when the journal is empty)."""
+        """Return the oldest row still kept (1 before any compaction, last_seq() + 1 when the journal is empty)."""
         ...
 
     def last_seq(self) -> int: ...
@@ -121,11 +121,11 @@ class Store(Protocol):
         ...
 
     def holder(self) -> Lease | None:
-        """The newest lease, which may have run out; None before the first one and after a release."""
+        """Return the newest lease, which may have run out; None before the first one and after a release."""
         ...
 
     def clock_s(self) -> float:
-        """The time by the store's own clock, in seconds since 1970; only where `has_clock`."""
+        """Return the time by the store's own clock, in seconds since 1970; only where `has_clock`."""
         ...
 
     # identity

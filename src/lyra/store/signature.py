@@ -49,11 +49,11 @@ class Signer:
         self.key_id = blake2b(key=key, digest_size=8, person=b"lyra key id").hexdigest()
 
     def derive(self, purpose: bytes) -> bytes:
-        """A key for another purpose (at most 16 bytes name it), from which this key cannot be found."""
+        """Return a key for another purpose (at most 16 bytes name it), from which this key cannot be found."""
         return blake2b(key=self._key, digest_size=32, person=purpose).digest()
 
     def for_store(self, *names: str | int) -> Signatures:
-        """The signatures of the store with these names; those of another store differ."""
+        """Return the signatures of the store with these names; those of another store differ."""
         return Signatures(self._key, _encode([str(name).encode(errors="surrogatepass") for name in names]))
 
 
@@ -70,14 +70,14 @@ class Signatures:
         self._journal = blake2b(key=journal, digest_size=_CODE_BYTES)
 
     def chapter(self, code: bytes) -> blake2b:
-        """A hash to feed with the batches of the chapter that follows the batch with this code. Its digest is the code
-        of the last batch so far."""
+        """Return a hash to feed with the batches of the chapter that follows the batch with this code. Its digest is
+        the code of the last batch so far."""
         chapter = self._journal.copy()
         chapter.update(code)
         return chapter
 
     def sign_snapshot(self, seq: int, link: bytes, states: Mapping[str, bytes]) -> bytes:
-        """The code of a snapshot; `link` is that of the last batch that it covers."""
+        """Return the code of a snapshot; `link` is that of the last batch that it covers."""
         pids = sorted(states)
         content = _encode([seq, link, pids, [states[pid] for pid in pids]])
         return hmac.digest(self._snapshots, content, "sha256")[:_CODE_BYTES]
@@ -87,7 +87,7 @@ class Signatures:
 
 
 def is_same(code: bytes, other: object) -> bool:
-    """Whether a code that was computed is the one that the store holds."""
+    """Return whether a code that was computed is the one that the store holds."""
     return isinstance(other, bytes) and hmac.compare_digest(code, other)
 
 
@@ -109,8 +109,8 @@ class ChapterWriter:
         self.code = code
 
     def sign(self, data: bytes) -> bytes:
-        """The signature of the next batch: its code, and in the first batch of the chapter what that follows, before
-        it. Where the batch is not written in the end, this object is of no use any more."""
+        """Return the signature of the next batch: its code, and in the first batch of the chapter what that follows,
+        before it. Where the batch is not written in the end, this object is of no use any more."""
         self._chapter.update(data)
         before, self.code = self.code, self._chapter.digest()
         if self._begins:
@@ -139,12 +139,13 @@ class ChainReader:
         self.last = after  # row that was checked
 
     def stands_before(self, seq: int) -> bool:
-        """Whether a reading that begins with row `seq` continues where this one is: after the last batch, or in it."""
+        """Return whether a reading that begins with row `seq` continues where this one is: after the last batch, or in
+        it."""
         return self._first <= seq <= self.last + 1 if self._first else seq == self.last + 1
 
     def first_forged(self, batches: Sequence[Sequence[Any]]) -> Sequence[Any] | None:
-        """The first of these batches, (seq, rows, data, crc, signature), that is not what was signed, if one is not.
-        It stops where rows are missing between two of them."""
+        """Return the first of these batches, (seq, rows, data, crc, signature), that is not what was signed, if one is
+        not. It stops where rows are missing between two of them."""
         chapter: list[Sequence[Any]] = []
         end = batches[0][0] - 1 if batches else 0
         for batch in batches:

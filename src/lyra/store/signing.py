@@ -62,11 +62,12 @@ class SigningStore(SqlStore):
     # ------------------------------------------------------------ what each driver implements
     @abstractmethod
     def file_id(self) -> str:
-        """The id of the store that this one is in: its own, unless several share a file."""
+        """Return the id of the store that this one is in: its own, unless several share a file."""
 
     @abstractmethod
     def keys_of_file(self) -> set[str]:
-        """The ids of the keys that sign the stores of this file which hold something; "" for one that is not signed."""
+        """Return the ids of the keys that sign the stores of this file which hold something; "" for one that is not
+        signed."""
 
     # ------------------------------------------------------------ switching it on
     def sign_with(self, signer: Signer | None) -> None:
@@ -81,11 +82,11 @@ class SigningStore(SqlStore):
         return tuple(self.identity())
 
     def get_signing_key(self) -> str:
-        """The id of the key that signs this store; "" where none does."""
+        """Return the id of the key that signs this store; "" where none does."""
         return self._signature().key_id if self._has_signatures else ""
 
     def holds_nothing(self) -> bool:
-        """Whether no row was ever written: then no signature can be missing."""
+        """Return whether no row was ever written: then no signature can be missing."""
         head = self._head()
         return head.last_seq == 0 and head.states == 0
 
@@ -155,7 +156,7 @@ class SigningStore(SqlStore):
 
     # ------------------------------------------------------------ journal
     def _sign(self, batches: list[Batch]) -> list[Batch]:
-        """The batches of an append, signed where this store is."""
+        """Return the batches of an append, signed where this store is."""
         if self._signatures is None:
             return batches
         last_seq = batches[0][0] - 1
@@ -170,7 +171,7 @@ class SigningStore(SqlStore):
         return [(seq, count, data, crc32(signature, crc), signature)]
 
     def _wrote(self, last_seq: int) -> None:
-        """The append is in the store."""
+        """Note that the append is in the store."""
         writer = self._next_writer
         if writer is not None:
             self._writer, self._next_writer = writer, None
@@ -189,7 +190,7 @@ class SigningStore(SqlStore):
         return self._reader
 
     def _reader_at(self, first: int) -> ChainReader:
-        """A reader that has checked the rows between the snapshot and row `first`."""
+        """Return a reader that has checked the rows between the snapshot and row `first`."""
         if self._signature().seq != (self._anchor.last if self._anchor else -1):  # it was saved again since
             self.load_snapshots()
         assert self._signatures is not None
@@ -203,7 +204,8 @@ class SigningStore(SqlStore):
         return reader
 
     def _code_at(self, seq: int) -> bytes:
-        """The code of the batch that ends with row `seq`; with an unknown one the store does not pass the next time."""
+        """Return the code of the batch that ends with row `seq`; with an unknown one the store does not pass the next
+        time."""
         known = self._find_code(seq)
         if known is not None:
             return known
@@ -213,7 +215,7 @@ class SigningStore(SqlStore):
         return b"".join(bytes(batch[4] or b"") for batch in self._page(seq, seq))[-len(BEGINNING) :]
 
     def _find_code(self, seq: int) -> bytes | None:
-        """The code of the batch that ends with row `seq`, where this object has read or written it."""
+        """Return the code of the batch that ends with row `seq`, where this object has read or written it."""
         if self._end is not None and self._end.last == seq:
             return self._end.code
         return self._reader.code if self._reader is not None and self._reader.last == seq else None
@@ -229,7 +231,8 @@ class SigningStore(SqlStore):
         self._boundary = head.last_seq
 
     def _link_of(self, seq: int, states: Mapping[str, bytes]) -> bytes:
-        """The code of the last batch that the snapshot covers; Tampered where it is not of these states at `seq`."""
+        """Return the code of the last batch that the snapshot covers; Tampered where it is not of these states at
+        `seq`."""
         assert self._signatures is not None
         if seq == 0 and not states:
             return BEGINNING  # there is no snapshot; the rows themselves are signed from the first one on
@@ -265,7 +268,7 @@ class SigningStore(SqlStore):
         return code
 
     def _split_batches(self, batches: Sequence[Row], seq: int) -> tuple[list[Row], list[Row]]:
-        """The batches up to row `seq`, and those after it; one that has rows on both sides becomes two."""
+        """Return the batches up to row `seq`, and those after it; one that has rows on both sides becomes two."""
         parted: list[Row] = []
         for batch in batches:
             rows = self._unseal(batch) if batch[0] <= seq < batch[0] + batch[1] - 1 else []
@@ -318,6 +321,6 @@ class SigningStore(SqlStore):
 
 
 def _fingerprint(head: Head, states: Mapping[str, bytes], batches: Sequence[Row]) -> bytes:
-    """A hash of a snapshot and the batches after it, without their signatures."""
+    """Return a hash of a snapshot and the batches after it, without their signatures."""
     content = [head.snapshot_seq, sorted(states.items()), [list(batch[:3]) for batch in batches]]
     return blake2b(msgspec.msgpack.encode(content), digest_size=32).digest()

@@ -99,7 +99,7 @@ class Space(SqliteStore):
             self._add_tables()
 
     def _is_complete(self) -> bool:
-        """Whether the space has the tables that later versions added."""
+        """Return whether the space has the tables that later versions added."""
         return self._has_table("signatures")
 
     def _complete(self) -> None:
@@ -123,7 +123,7 @@ class Space(SqliteStore):
         return bool(self._ask("SELECT 1 FROM sqlite_master WHERE name = ?", (f"{self._stem}/{table}",)))
 
     def _rename_tables(self, statement: str) -> str:
-        """The statement with this space's table names in it."""
+        """Return the statement with this space's table names in it."""
         if not self._is_inside:
             return statement
         own_statement = self._statements.get(statement)
@@ -150,7 +150,8 @@ class Space(SqliteStore):
         return self._file_id
 
     def _list_signed_names(self) -> tuple[str | int, ...]:
-        """The name of the space too: its tables, given another name or put into another file, are not signed there."""
+        """Return what is signed, the name of the space too: its tables, given another name or put into another file,
+        are not signed there."""
         return (self._file_id, self.name, *super()._list_signed_names())
 
     # ------------------------------------------------------------ notes
@@ -162,7 +163,8 @@ class Space(SqliteStore):
             self._run("INSERT INTO notes (data) VALUES (?)", (data,))
 
     def notes(self) -> list[tuple[int, bytes | None]]:
-        """The messages by number, oldest first; None for one that a program without the key left in a signed run."""
+        """Return the messages by number, oldest first; None for one that a program without the key left in a signed
+        run."""
         return [(number, self._read_note(data)) for number, data in self._ask(_READ_NOTES)]
 
     def _read_note(self, data: bytes) -> bytes | None:
@@ -178,7 +180,7 @@ class Space(SqliteStore):
 
 
 def spaces(store: SqliteStore) -> list[str]:
-    """The names of the spaces in an open store's file, in the order they were made."""
+    """Return the names of the spaces in an open store's file, in the order they were made."""
     return [_name(table) for (table,) in store._ask(_LISTED)]
 
 
@@ -188,5 +190,5 @@ def _stem(name: str) -> str:
 
 
 def _name(table: str) -> str:
-    """The space that a journal belongs to."""
+    """Return the space that a journal belongs to."""
     return table.removesuffix("/journal").removeprefix(_MARK)

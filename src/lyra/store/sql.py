@@ -100,11 +100,11 @@ class SqlStore(ABC):
 
     @abstractmethod
     def _writing(self) -> AbstractContextManager[None]:
-        """A transaction that excludes other writers; an exception rolls it back."""
+        """Return a transaction that excludes other writers; an exception rolls it back."""
 
     @abstractmethod
     def _reading(self) -> AbstractContextManager[None]:
-        """A transaction in which every query sees the same state."""
+        """Return a transaction in which every query sees the same state."""
 
     @abstractmethod
     def _engine_faults(self) -> list[str]:
@@ -156,7 +156,7 @@ class SqlStore(ABC):
         )
 
     def _read_covered(self, head: Head) -> Iterator[Record]:
-        """The rows that the snapshot covers; their signatures are not checked."""
+        """Return the rows that the snapshot covers; their signatures are not checked."""
         first, last = head.first_seq, head.snapshot_seq
         return scan(self._page, first, last, begins=self.first_seq, damaged=self._corrupt)
 
@@ -177,7 +177,7 @@ class SqlStore(ABC):
         return self._ask(self._readable(_PAGE), (first, last, PAGE_BATCHES))
 
     def _readable(self, statement: str) -> str:
-        """The statement without the signatures, where the store has no room for them."""
+        """Return the statement without the signatures, where the store has no room for them."""
         return statement if self._has_signatures else statement.replace(", signature FROM", ", NULL FROM")
 
     def _head(self) -> Head:
@@ -236,7 +236,7 @@ class SqlStore(ABC):
         return Snapshot(head.snapshot_seq, states)
 
     def _snapshot(self) -> tuple[Head, dict[str, bytes]]:
-        """The states in the snapshot, whatever their signature, inside the caller's transaction."""
+        """Return the states in the snapshot, whatever their signature, inside the caller's transaction."""
         head = self._head()
         rows = self._ask("SELECT pid, data, crc FROM snapshots")
         for pid, data, crc in rows:

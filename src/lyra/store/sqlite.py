@@ -99,7 +99,8 @@ class SqliteStore(SigningStore):
 
     # ------------------------------------------------------------ the file
     def _exists(self) -> bool:
-        """Whether there is a file to open; a file that cannot be opened is a StoreError that names the reason."""
+        """Return whether there is a file to open; a file that cannot be opened is a StoreError that names the
+        reason."""
         log = Path(f"{self.path}-wal")
         logged = self.has_log = log.exists() and log.stat().st_size > 0
         if not self.path.exists():
@@ -229,11 +230,12 @@ class SqliteStore(SigningStore):
 
     # ------------------------------------------------------------ all journals of the file
     def file_id(self) -> str:
-        """The id of the store whose file this is."""
+        """Return the id of the store whose file this is."""
         return self.identity().id
 
     def keys_of_file(self) -> set[str]:
-        """The ids of the keys that sign the journals of this file which hold something; "" for one that is not signed.
+        """Return the ids of the keys that sign the journals of this file which hold something; "" for one that is not
+        signed.
 
         Beside its own journal a file has those of its spaces (see `space`), in tables named after them.
         """
@@ -249,7 +251,7 @@ class SqliteStore(SigningStore):
         return keys
 
     def _ask_file(self, statement: str) -> list[Row]:
-        """A query for the file as a whole, which a space does not read as one for its own tables."""
+        """Return a query for the file as a whole, which a space does not read as one for its own tables."""
         return SqliteStore._ask(self, statement)
 
     def close(self) -> None:
@@ -309,7 +311,8 @@ class SqliteStore(SigningStore):
 
     # ------------------------------------------------------------ the hooks of SqlStore
     def _open_cursor(self) -> sqlite3.Cursor:
-        """The connection's only cursor; each use fetches all its rows. A new cursor costs a tenth of an append."""
+        """Return the connection's only cursor; each use fetches all its rows. A new cursor costs a tenth of an
+        append."""
         if self._cursor is None:
             raise StoreError(f"the store {self.location} is closed")
         return self._cursor
@@ -343,7 +346,7 @@ class SqliteStore(SigningStore):
             self._roll_back()
 
     def _check_place(self) -> None:
-        """Whether the open file is still the one at `path`.
+        """Check that the open file is still the one at `path`.
 
         SQLite continues writing into a file that was deleted or replaced, and those rows are lost. The check costs too
         much for each append; the kernel's lease renewals make it every few seconds.
@@ -411,8 +414,7 @@ class SqliteStore(SigningStore):
         return StoreError(f"{self.location} cannot hold this value: {error}")
 
     def _read_only(self, error: _SqliteError) -> StoreError:
-        """A header that says "read only" in a writable file is damage; otherwise the file's permissions are the
-        cause."""
+        """Return the error of a read-only file: damage if a writable file's header says so, else its permissions."""
         if self._open_mode != "rw":
             return self._not_writable()
         if _read_extended_code(error) == sqlite3.SQLITE_READONLY and _has_access(self.path, os.W_OK):
@@ -447,7 +449,7 @@ def _primary_code(error: _SqliteError) -> int | None:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """The device and inode of the file at `path`; None when there is no file."""
+    """Return the device and inode of the file at `path`; None when there is no file."""
     try:
         status = path.stat()
     except OSError:

@@ -58,7 +58,7 @@ def read_store_ids(location: str, key_id: str) -> set[str | None]:
 
 
 def is_known(store_id: str, key_id: str) -> bool:
-    """Whether this key signs the store with this id, wherever it is."""
+    """Return whether this key signs the store with this id, wherever it is."""
     known = _read_record(_by_id(store_id))
     return known is not None and (known.id, known.key_id) == (store_id, key_id)
 
@@ -180,7 +180,7 @@ def standing_of(store: Store | SigningStore, *, make_key: bool = False) -> Store
 
 
 def _compare_with_record(store: SigningStore, signer: Signer) -> tuple[bool, bool]:
-    """Whether this place is known to have this store, and whether it is known to have another one. A file in which
+    """Tell whether this place is known to have this store, and whether it is known to have another one. A file in which
     nothing is written is a new one: the one that was here was deleted."""
     own, unknown = {store.file_id()}, {None}
     known = read_store_ids(store.location, signer.key_id)

@@ -17,13 +17,13 @@ _EDITS: Final = ("Edit", "MultiEdit", "Write")
 
 
 def edit_preview(tool: str, arguments: Mapping[str, Any], folder: str) -> str:
-    """The diff that a call will make; empty where it is not known."""
+    """Return the diff that a call will make; empty where it is not known."""
     texts = preview_edit(tool, arguments, folder)
     return "" if texts is None else _diff(*texts, str(arguments["file_path"]))
 
 
 def preview_edit(tool: str, arguments: Mapping[str, Any], folder: str) -> tuple[str, str] | None:
-    """The file before and after a call; None where it is not known."""
+    """Return the file before and after a call; None where it is not known."""
     path = arguments.get("file_path")
     if tool not in _EDITS or not isinstance(path, str) or not path:
         return None
@@ -52,7 +52,7 @@ def _after(tool: str, arguments: Mapping[str, Any], before: str) -> str | None:
 
 
 def _text_of(path: str, folder: str) -> str | None:
-    """The text of a file in the folder; empty for one that does not exist, None for one that is not shown."""
+    """Return the text of a file in the folder; empty for one that does not exist, None for one that is not shown."""
     root = os.path.realpath(folder)
     try:
         whole = os.path.realpath(os.path.join(root, os.path.expanduser(path)))

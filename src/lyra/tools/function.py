@@ -82,7 +82,8 @@ class Arguments:
             self.schema = _local(self.schema)
 
     def read(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """The arguments converted to the function's types; a ToolError that a model can act on if they do not fit."""
+        """Return the arguments converted to the function's types; a ToolError that a model can act on if they do not
+        fit."""
         try:
             read = msgspec.convert(arguments, self.type, strict=False, dec_hook=read_foreign)
         except msgspec.ValidationError as error:
@@ -130,7 +131,7 @@ def tool(function: Any = None, /, **options: Any) -> Any:
 
 
 def tool_of(value: Any) -> Tool:
-    """A Tool from a Tool, a function, or an object with `__lyra_tool__` (an Agent)."""
+    """Return a Tool from a Tool, a function, or an object with `__lyra_tool__` (an Agent)."""
     result: Tool
     if isinstance(value, Tool):
         result = value
@@ -211,7 +212,7 @@ class CheckedFunction:
             )
 
     def bind(self, owner: Any) -> CheckedFunction:
-        """The method bound to its object; a plain function is returned unchanged."""
+        """Return the method bound to its object; a plain function is returned unchanged."""
         return CheckedFunction(self.function.__get__(owner), self.arguments) if self.is_method else self
 
     def __call__(self, **arguments: Any) -> Any:
@@ -220,7 +221,7 @@ class CheckedFunction:
 
 
 def _is_method(function: Callable[..., Any]) -> bool:
-    """Whether it is defined in a class and not bound to an object yet."""
+    """Return whether it is defined in a class and not bound to an object yet."""
     if not inspect.isfunction(function):
         return False
     first = next(iter(inspect.signature(function).parameters), "")
@@ -229,7 +230,7 @@ def _is_method(function: Callable[..., Any]) -> bool:
 
 
 def _parameters(function: Callable[..., Any], name: str) -> list[inspect.Parameter]:
-    """The parameters that a model fills in."""
+    """Return the parameters that a model fills in."""
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
@@ -240,7 +241,7 @@ def _parameters(function: Callable[..., Any], name: str) -> list[inspect.Paramet
 
 
 def _hint(function: Callable[..., Any], parameter: inspect.Parameter, name: str) -> Any:
-    """The type of a parameter. One that cannot be looked up is refused: arguments would pass unchecked."""
+    """Return the type of a parameter. One that cannot be looked up is refused: arguments would pass unchecked."""
     if parameter.annotation is parameter.empty:
         return Any
     try:
@@ -255,7 +256,7 @@ def _hint(function: Callable[..., Any], parameter: inspect.Parameter, name: str)
 
 
 def _culprit(fields: list[tuple[Any, ...]]) -> str:
-    """The parameter that has no schema, for an error message."""
+    """Return the parameter that has no schema, for an error message."""
     for name, wanted, *_ in fields:
         try:
             schema_of(wanted)
@@ -281,19 +282,19 @@ def _fields(function: Callable[..., Any], name: str) -> list[tuple[Any, ...]]:
 
 
 def _defaults(function: Callable[..., Any], arguments: Arguments) -> dict[str, Any]:
-    """The default of each parameter that a model fills in; None where there is none."""
+    """Return the default of each parameter that a model fills in; None where there is none."""
     known = inspect.signature(function).parameters
     given = {name: known[name].default for name in arguments.type.__struct_fields__}
     return {name: None if value is inspect.Parameter.empty else value for name, value in given.items()}
 
 
 def _default(value: Any) -> Any:
-    """The default of a field: lists and mappings are copied for each call."""
+    """Return the default of a field: lists and mappings are copied for each call."""
     return msgspec.field(default_factory=lambda: type(value)(value)) if isinstance(value, (list, dict, set)) else value
 
 
 def _parse_docstring(doc: str) -> tuple[str, dict[str, str]]:
-    """The description, and what the docstring says of each parameter."""
+    """Return the description, and what the docstring says of each parameter."""
     text: list[str] = []
     described: dict[str, str] = {}
     section = current = ""
@@ -372,8 +373,8 @@ class _Bound(NamedTuple):
 def compile_needs(
     needs: Sequence[Any], parameters: Mapping[str, Any], lists: dict[str, Any], needs_of: NeedsOf | None
 ) -> tuple[list[Capability], NeedsOf | None]:
-    """The rights that a tool with these bounds always needs, and a function for those of one call. `parameters` maps
-    names to defaults."""
+    """Return the rights that a tool with these bounds always needs, and a function for those of one call. `parameters`
+    maps names to defaults."""
     scopes = {BOUNDS[key]: _scopes(key, value) for key, value in lists.items()}
     always: list[Capability] = []
     bounds: list[_Bound] = []
@@ -420,7 +421,7 @@ def _scopes(key: str, value: Any) -> list[str]:
 
 
 def _exact(name: str, kind: str, value: Any) -> Capability:
-    """The right to the resource that one argument names; an ambiguous value is refused."""
+    """Return the right to the resource that one argument names; an ambiguous value is refused."""
     text = os.fspath(value) if isinstance(value, os.PathLike) else value
     if not isinstance(text, str) or not text or "\0" in text:
         raise CapabilityDenied(f"{value!r} names nothing that could be allowed", capability=name)

@@ -72,7 +72,8 @@ async def fetch(
     lookup: Lookup = system_lookup,
     dial: Dial | None = None,
 ) -> HttpAnswer:
-    """The answer, after at most `redirects` redirects (of GET and HEAD; redirects of other methods are returned)."""
+    """Return the answer, after at most `redirects` redirects (of GET and HEAD; redirects of other methods are
+    returned)."""
     if method not in _METHODS:
         raise ToolError(f"{method[:20]!r} is not a method of HTTP", reason="invalid_arguments")
     sent = _check_headers(headers or {})
@@ -112,7 +113,7 @@ async def _check_target(url: str, grant: Grant, inside: frozenset[str], lookup: 
 
 
 def _read(url: str) -> Target:
-    """The host and port; CapabilityDenied for a URL that parsers could read differently."""
+    """Return the host and port; CapabilityDenied for a URL that parsers could read differently."""
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -147,7 +148,7 @@ def _next(url: str, location: str, headers: dict[str, str]) -> tuple[str, dict[s
 
 
 def _check_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """The headers with names in lower case; line breaks, and headers that frame the request, are refused."""
+    """Return the headers with names in lower case; line breaks, and headers that frame the request, are refused."""
     checked: dict[str, str] = {}
     for name, value in headers.items():
         plain = name.lower()
@@ -175,8 +176,8 @@ async def open_answer(
     inside: Collection[str] = (),
     lookup: Lookup = system_lookup,
 ) -> AsyncIterator[HttpResponse]:
-    """The answer to one request, checked as those of `fetch`, whose body is read as it comes and is not packed; no
-    redirect is followed. Errors of the connection are httpcore2's. `read_s` limits the time between two pieces."""
+    """Provide the answer to one request, checked as those of `fetch`, whose body is read as it comes and is not packed;
+    no redirect is followed. Errors of the connection are httpcore2's. `read_s` limits the time between two pieces."""
     target = await _check_target(url, grant, frozenset(inside), lookup)
     limits = {"connect": connect_s, "read": read_s, "write": connect_s, "pool": connect_s}
     async with _open(url, target, method, _check_headers(headers or {}), body, limits, None, b"identity") as response:
@@ -249,7 +250,7 @@ def _headers(lines: list[tuple[bytes, bytes]]) -> dict[str, str]:
 
 
 async def _content(chunks: AsyncIterator[bytes], encoding: str, most: int) -> tuple[bytes, bool]:
-    """The body and whether there was more. Compressed data is decompressed in pieces, up to the limit."""
+    """Return the body and whether there was more. Compressed data is decompressed in pieces, up to the limit."""
     unpack = _unpacker(encoding)
     content = bytearray()
     async for chunk in chunks:
@@ -285,7 +286,7 @@ def _unpacker(encoding: str) -> Any:
 
 
 def _dialler(target: Target, dial: Dial | None) -> AsyncNetworkBackend:
-    """A network backend that connects only to the addresses that were checked."""
+    """Return a network backend that connects only to the addresses that were checked."""
     import httpcore2
 
     system = httpcore2.AnyIOBackend()

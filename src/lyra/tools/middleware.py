@@ -47,7 +47,8 @@ def logging(
     arguments: bool = False,
     clock: Clock = _CLOCK,
 ) -> Middleware:
-    """A line for each call: its name, how it ended, how long it took. Arguments only when asked for, and redacted."""
+    """Log a line for each call: its name, how it ended, how long it took. Arguments only when asked for, and
+    redacted."""
     log = std.getLogger(logger) if isinstance(logger, str) else logger
 
     @pure
@@ -75,7 +76,7 @@ def _render_arguments(arguments: dict[str, Any]) -> str:
 
 
 def timeout(seconds: float) -> Middleware:
-    """A call that takes longer is cancelled and fails with the code `timeout`. A function in a thread runs on."""
+    """Cancel a call that takes longer; it fails with the code `timeout`. A function in a thread runs on."""
     limit_s = real(seconds, "seconds", above=0.0)
 
     async def mw(call: ToolCall, inner: Next) -> Any:
@@ -149,7 +150,7 @@ def cache(*, ttl_s: float = 300.0, entries_max: int = 256, clock: Clock = _CLOCK
 
 
 def _encode_plain(value: Any) -> bytes | None:
-    """The encoded value; None if it is not plain data or would be decoded as another value."""
+    """Return the encoded value; None if it is not plain data or would be decoded as another value."""
     try:
         data = codec.encode(value)
     except ConfigError:
@@ -158,7 +159,8 @@ def _encode_plain(value: Any) -> bytes | None:
 
 
 def truncate(chars: int = 20_000) -> Middleware:
-    """A text that is longer loses its middle, and says so. Other data is measured, and if need be shown, as JSON."""
+    """Cut the middle out of a text that is longer, which says so. Other data is measured, and if need be shown, as
+    JSON."""
     most = check_integer(chars, "chars", least=2)
 
     @pure
@@ -202,7 +204,7 @@ def redact(secrets: Iterable[str | Secret] = ()) -> Middleware:
 
 
 def _tells(error: LyraError, known: list[str]) -> bool:
-    """Whether the hint, place or fields of the error contain a secret."""
+    """Return whether the hint, place or fields of the error contain a secret."""
     carried = [error.hint or "", error.place or "", error.fields]
     text = msgspec.json.encode(carried, enc_hook=str).decode()
     return redact_text(text, known) != text

@@ -47,8 +47,8 @@ class _Adapted:
 
 
 def with_constraints(kind: Any) -> Any:
-    """The type, or what represents it where it carries constraints of pydantic's; ConfigError if pydantic cannot read
-    the rest of it."""
+    """Return the type, or what represents it where it carries constraints of pydantic's; ConfigError if pydantic cannot
+    read the rest of it."""
     if not _is_constrained(kind, set()):
         return kind
     from pydantic import TypeAdapter
@@ -65,12 +65,12 @@ def with_constraints(kind: Any) -> Any:
 
 
 def unwrap(value: Any) -> Any:
-    """The value that was read for a type with constraints; any other value as it is."""
+    """Return the value that was read for a type with constraints; any other value as it is."""
     return value.value if isinstance(value, _Adapted) else value
 
 
 def _is_constrained(kind: Any, seen: set[int]) -> bool:
-    """Whether an annotation of pydantic's is anywhere in a type that is not a pydantic model itself."""
+    """Return whether an annotation of pydantic's is anywhere in a type that is not a pydantic model itself."""
     if id(kind) in seen or is_model(kind):
         return False
     seen.add(id(kind))
@@ -111,7 +111,7 @@ def schema_of(kind: Any) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def read_foreign(kind: Any, value: Any) -> Any:
-    """A value as a pydantic model, from plain data."""
+    """Return a value as a pydantic model, from plain data."""
     if not is_model(kind):
         raise NotImplementedError
     try:
@@ -122,7 +122,7 @@ def read_foreign(kind: Any, value: Any) -> Any:
 
 
 def in_short(error: Exception) -> str:
-    """The error on one line. Of pydantic's report with its URLs only the sentences are kept."""
+    """Return the error on one line. Of pydantic's report with its URLs only the sentences are kept."""
     told = getattr(error, "errors", None)
     if not callable(told):
         return " ".join(str(error).split())

@@ -87,8 +87,8 @@ class ToolRegistry:
         return middleware
 
     def filter(self, *wanted: str | Callable[[Tool], bool], without: Iterable[str] = ()) -> ToolRegistry:
-        """A registry of the tools that match one of `wanted` (a name, a pattern such as `read_*`, or a function) and
-        none of `without`."""
+        """Return a registry of the tools that match one of `wanted` (a name, a pattern such as `read_*`, or a function)
+        and none of `without`."""
         left_out = (without,) if isinstance(without, str) else tuple(without)
 
         def fits(candidate: Tool) -> bool:
@@ -113,7 +113,7 @@ class ToolRegistry:
         return wrapped
 
     def _current(self) -> dict[str, Tool]:
-        """The current tools by name. A registered tool goes before one of a source with the same name."""
+        """Return the current tools by name. A registered tool goes before one of a source with the same name."""
         current = {name: self._add_layers(known) for name, known in self._tools.items()}
         for source in self._sources:
             for known in source.__lyra_tools__():

@@ -24,7 +24,7 @@ def is_source(value: Any) -> bool:
 
 
 def part_of(source: ToolSource, fits: Callable[[Tool], bool], layers: Sequence[Middleware]) -> ToolSource:
-    """A source with the tools for which `fits` is true, each wrapped in the layers."""
+    """Return a source with the tools for which `fits` is true, each wrapped in the layers."""
     return _PartialSource(source, fits, tuple(layers))
 
 

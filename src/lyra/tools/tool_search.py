@@ -51,7 +51,8 @@ def _search(query: str, max_results: int = 5) -> dict[str, Any]:
 
 
 def _answer(matches: list[Tool], missing: list[str], known: dict[str, Tool]) -> dict[str, Any]:
-    """The answer to the model. `found` decides which tools are listed from now on; descriptions are for reading."""
+    """Return the answer to the model. `found` decides which tools are listed from now on; descriptions are for
+    reading."""
     answer: dict[str, Any] = {"found": [match.name for match in matches]}
     if matches:
         answer["tools"] = {match.name: match.description[:_DESCRIPTION_CHARS] for match in matches}
@@ -66,8 +67,8 @@ def _answer(matches: list[Tool], missing: list[str], known: dict[str, Tool]) -> 
 
 
 def _rank(query: str, tools: Iterable[Tool]) -> list[Tool]:
-    """The tools that contain a word of the query, the best match first: a word of the name counts more, a part of a
-    word less."""
+    """Return the tools that contain a word of the query, the best match first: a word of the name counts more, a part
+    of a word less."""
     words = set(_WORD.findall(query.lower()))
     scored = []
     for candidate in tools:
@@ -93,13 +94,13 @@ tool_search: Final = tool(_search, name=NAME, idempotent=True, trusted=True).mar
 
 
 def collect_found(results: Iterable[ToolResult]) -> list[str]:
-    """The names that ToolSearch has found, by its results as a transcript holds them; in their order."""
+    """Return the names that ToolSearch has found, by its results as a transcript holds them; in their order."""
     name_lists = (names_in(result.output) for result in results if result.name == NAME and not result.is_error)
     return list(dict.fromkeys(name for names in name_lists for name in names))
 
 
 def names_in(output: Any) -> list[str]:
-    """The names in one result of ToolSearch."""
+    """Return the names in one result of ToolSearch."""
     if isinstance(output, str):
         try:
             output = json.loads(output)

@@ -68,7 +68,7 @@ _pure: Final[WeakSet[Any]] = WeakSet()
 
 
 def add_layers(tool: Tool, layers: Sequence[Middleware]) -> Tool:
-    """The tool wrapped in the layers; without layers the tool itself."""
+    """Return the tool wrapped in the layers; without layers the tool itself."""
     if "ctx" in getattr(tool.run, "takes", ()):
         layers = [layer for layer in layers if layer in _pure]
     if not layers or tool.run is None:
@@ -127,7 +127,7 @@ _threads: Final[ContextVar[Executor | None]] = ContextVar("lyra_threads", defaul
 
 
 async def invoke(tool: Tool, arguments: dict[str, Any], *, threads: Executor | None = None) -> Any:
-    """The result of the tool; `threads` also serve the calls that are made inside this one."""
+    """Return the result of the tool; `threads` also serve the calls that are made inside this one."""
     run = tool.run
     if run is None:
         raise ConfigError(f"tool {tool.name!r} has nothing to run", key="run")

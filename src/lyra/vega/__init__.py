@@ -29,7 +29,7 @@ __all__ = ["Program", "VegaError", "check", "compile", "format_source", "parse",
 
 
 def parse(text: str, name: str = "<vega>") -> Module:
-    """The tree of a source; ParseError with all mistakes in `fields["problems"]`."""
+    """Return the tree of a source; ParseError with all mistakes in `fields["problems"]`."""
     from lyra.vega.syntax.parser import parse as parse_text
 
     return parse_text(text, name)
@@ -43,7 +43,7 @@ def check(text: str, name: str = "<vega>", *, load: Load | None = None) -> list[
 
 
 def format_source(text: str, name: str = "<vega>") -> str:
-    """The source in its one layout; ParseError if it cannot be read."""
+    """Return the source in its one layout; ParseError if it cannot be read."""
     from lyra.vega.format.formatter import format_source as format_text
 
     return format_text(text, name)
@@ -52,8 +52,8 @@ def format_source(text: str, name: str = "<vega>") -> str:
 def compile(  # noqa: A001 - the word for it, as in `re.compile`
     text: str, name: str = "<vega>", *, load: Load | None = None, host_names: Collection[str] = ()
 ) -> Program:
-    """A source as a Program; ParseError or CheckError with all mistakes in `fields["problems"]`. `host_names` are
-    functions that the program may call and its host will answer."""
+    """Return a source as a Program; ParseError or CheckError with all mistakes in `fields["problems"]`. `host_names`
+    are functions that the program may call and its host will answer."""
     from lyra.vega.checker.checker import parse_and_check
     from lyra.vega.compiler.compiler import compile_module
     from lyra.vega.syntax.source import Source

@@ -24,7 +24,7 @@ _ANSWERED: Final = frozenset({"env::args"})
 
 
 def is_plain(program: Program) -> bool:
-    """Whether nothing in the program asks for more than printing and its arguments."""
+    """Return whether nothing in the program asks for more than printing and its arguments."""
     if program.agents or program.imports:
         return False
     for function in program.functions:
@@ -69,7 +69,7 @@ def run_plain(program: Program, write: Callable[[str], object], args: Sequence[s
 
 
 def test_program(program: Program, test: TestInfo) -> Program:
-    """The program that runs one of its tests in place of `main`."""
+    """Return the program that runs one of its tests in place of `main`."""
     (op, into, top_level, _), *_ = program.functions[program.entry].code
     assert op == OP_CALL, "a program begins with its top level"
     start = Function(

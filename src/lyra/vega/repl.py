@@ -79,14 +79,14 @@ class ReplSession:
 
     @staticmethod
     def is_unfinished(text: str) -> bool:
-        """Whether more lines are needed before anything can be said about it."""
+        """Return whether more lines are needed before anything can be said about it."""
         if not parse_all(Source(NAME, text + ";")).problems:
             return False
         parsed = parse_all(Source(NAME, text))
         return bool(parsed.problems) and parsed.is_unfinished
 
     def value(self) -> Any:
-        """The value of the last expression."""
+        """Return the value of the last expression."""
         return self._value_of(VALUE)
 
     def _value_of(self, name: str) -> Any:
@@ -94,7 +94,7 @@ class ReplSession:
         return self.values[slot] if 0 <= slot < len(self.values) and self.values[slot] is not UNSET else None
 
     def type_of(self, expression: str) -> str:
-        """The kind of an expression, without running it; SourceError if it has none."""
+        """Return the kind of an expression, without running it; SourceError if it has none."""
         from lyra.vega.checker.checker import kind_of_variable, parse_and_check
 
         variables = [(name, kind_of(self._value_of(name))) for name in self._variables]
@@ -175,8 +175,8 @@ class ReplSession:
         return mine.entry
 
     def functions_of(self, entry: int, *, name: str = "") -> Iterable[int]:
-        """The functions that a piece brought, those of declarations before it left out: its top level first. Where
-        there is a function of that name, only it, whenever it was declared."""
+        """Yield the functions that a piece brought, those of declarations before it left out: its top level first.
+        Where there is a function of that name, only it, whenever it was declared."""
         top_level = self.program.functions[entry].code[0][2]
         named = [number for number in range(top_level + 1, entry) if self.program.functions[number].name == name]
         if name and named:
@@ -210,7 +210,7 @@ def _move_instruction(
 
 
 def _list_bound(statements: Iterable[ast.Statement]) -> Iterable[str]:
-    """The variables that a piece declares at its top level."""
+    """Yield the variables that a piece declares at its top level."""
     for node in statements:
         if isinstance(node, ast.Let):
             yield node.name

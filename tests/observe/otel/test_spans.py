@@ -20,7 +20,7 @@ from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 from lyra import Agent, Kernel, tool
 from lyra.core import trace_context
 from lyra.core.rights.capability import Grant
-from lyra.core.trace_context import continue_trace, format_traceparent, parse_traceparent
+from lyra.core.trace_context import continued, format_traceparent, parse_traceparent
 from lyra.errors import LyraError, ModelError
 from lyra.observe.otel import attach_otel, grpc_span, request_span
 from lyra.observe.otel.conventions import SHAPES
@@ -209,10 +209,10 @@ def test_an_incoming_traceparent_is_continued(collector):
         async with Kernel() as kernel:
             attach_otel(kernel, tracer_provider=provider)
             process = await kernel.spawn(coder("yes"))
-            with continue_trace(f"00-{TRACE}-{PARENT}-01"):
+            with continued(f"00-{TRACE}-{PARENT}-01"):
                 await process.send("a")
             await process.send("b")
-            with continue_trace("00-nonsense"):
+            with continued("00-nonsense"):
                 await process.send("c")
 
     with exporting(collector) as provider:
@@ -230,7 +230,7 @@ def test_what_a_caller_does_not_sample_is_not_exported(collector):
     async def main() -> None:
         async with Kernel() as kernel:
             attach_otel(kernel, tracer_provider=provider)
-            with continue_trace(f"00-{TRACE}-{PARENT}-00"):
+            with continued(f"00-{TRACE}-{PARENT}-00"):
                 process = await kernel.spawn(coder(calls("add", a=1, b=2), "yes"))
                 await process.send("a")
 
@@ -382,7 +382,7 @@ def test_nothing_is_connected_after_the_last_kernel(collector):
         run(main())
     assert trace_context._bridge is None
     headers: dict[str, str] = {}
-    with continue_trace(f"00-{TRACE}-{PARENT}-01"):
+    with continued(f"00-{TRACE}-{PARENT}-01"):
         trace_context.outgoing(headers)
     assert headers == {}
 
@@ -398,7 +398,7 @@ def test_a_durable_session_keeps_its_trace(collector, tmp_path):
             attach_otel(kernel, tracer_provider=provider)
             process = await kernel.spawn(agent, pid="coder")
             await process.send("one")
-            with continue_trace(f"00-{TRACE}-{PARENT}-01"):
+            with continued(f"00-{TRACE}-{PARENT}-01"):
                 asking = asyncio.ensure_future(process.send("two"))
                 while len(model.requests) < 2:
                     await asyncio.sleep(0.01)

@@ -23,6 +23,28 @@ def _half(number):
     return number // 2
 
 
+def third():
+    """The third part."""
+    return _third()
+
+
+def is_half():
+    """Whether it is half."""
+
+
+def a():
+    """An answer."""
+
+
+class Part:
+    @property
+    def size(self):
+        """The size."""
+
+    def test_size(self):
+        """A part has a size."""
+
+
 def _third():
     return 3
 '''
@@ -50,3 +72,4 @@ def test_what_is_too_small_or_too_long_is_named(tmp_path: Path) -> None:
     assert grain.long_files == ["house.longest"]
     assert grain.short_and_called_once == ["house.user._half"]
     assert grain.no_verbs == ["house.user.total"]
+    assert grain.nouns == ["house.user.third", "house.user.is_half", "house.user.a"]

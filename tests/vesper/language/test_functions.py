@@ -312,6 +312,9 @@ def compare(seed: int, inputs: int) -> None:
         ("not a", "upper case: NOT"),
         ("current_timestamp() + 5", "a duration is written days(n)"),
         ("uper(s)", "did you mean `upper`?"),
+        ("suum([a])", "did you mean `sum`?"),
+        ("alll([a == 1])", "did you mean `all`?"),
+        ("map_keyy(s)", "there is no function `map_keyy`"),  # `map_key` is the checker's own
         ("floor(s)", "floor(x: number) -> integer"),
         ("year(current_timestamp(), 'Europe/Berln')", "did you mean `Europe/Berlin`?"),
     ],
@@ -320,6 +323,14 @@ def test_words_of_other_languages_get_a_hint(written: str, hint: str) -> None:
     found = remarks(written, "{a: integer, b: integer, s: string}")
     assert len(found) == 1, found
     assert hint in found[0]
+
+
+def test_a_typo_in_a_contract_is_told_and_a_predicate_of_the_host_is_not() -> None:
+    """Both may be predicates; only a name that is nearly a function's gets a warning with a hint."""
+    contract = '{s: string}\ncontracts: {preconditions: ["uper(s)"], postconditions: ["is_customer(s)"]}'
+    (warning,) = remarks("len(s)", contract)
+    assert warning.startswith("unknown_function: `uper` is no function")
+    assert warning.endswith("(did you mean `upper`?)")
 
 
 def test_functions_stand_in_contracts() -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
+from lyra.vesper.check import check_text, infer
+from lyra.vesper.expressions import functions
 from lyra.vesper.expressions.functions import FUNCTIONS
+from lyra.vesper.lsp import completion
 from lyra.vesper.lsp.cursor import cursor_at
 from lyra.vesper.nodes.sections import NODE_KEYS
 from lyra.vesper.nodes.steps import OPERATIONS
@@ -48,6 +52,7 @@ def test_keys_that_are_there_are_not_offered_again():
         ("sum + line.price", "sum + line.‸", "price"),
         ("- success => fee <= sum", "- success => ‸", "fee"),
         ("- success => fee <= sum", "- ‸", "old"),
+        ("round(sum * percent / 100, 2)", "‸", "all"),
         ("a fee of {fee}", "a fee of {‸", "fee"),
         ("guards: [COUNT(lines) > 0]", "guards: [CO‸", "COUNT"),
     ],
@@ -73,6 +78,24 @@ def test_functions_have_their_signature_example_and_place_for_arguments():
     assert items["round"].insert == "round($1)"
     assert all(name in items for name, function in FUNCTIONS.items() if function.is_public)
     assert not any(name in items for name, function in FUNCTIONS.items() if not function.is_public)
+    assert {"SUM", "all", "any"} <= items.keys()
+    assert "old" not in items  # of contracts alone
+
+
+def test_a_function_of_the_table_is_offered_and_its_typo_gets_a_hint_without_another_list(monkeypatch):
+    """Completion and hints read one table: an entry that is added or taken away is in both, or in none."""
+    made = msgspec.structs.replace(FUNCTIONS["round"], name="sparkle")
+    names = [name for name in functions.CALLED_NAMES if name != "upper"]
+    monkeypatch.setattr(completion, "PUBLIC_FUNCTIONS", (made,))
+    monkeypatch.setattr(infer, "CALLED_NAMES", (*names, "sparkle"))
+    assert "sparkle" in offered(replaced("round(sum * percent / 100, 2)", "‸"))
+    assert "upper" not in offered(replaced("round(sum * percent / 100, 2)", "‸"))
+    assert {function.name for function in functions.PUBLIC_FUNCTIONS} < {*functions.CALLED_NAMES}
+    hints = [
+        issue.hint
+        for issue in check_text(replaced("round(sum * percent / 100, 2)", "sparkel(sum)").replace(CURSOR, ""))
+    ]
+    assert "did you mean `sparkle`?" in hints
 
 
 def test_variables_have_their_types_and_come_with_the_step_that_gives_them():

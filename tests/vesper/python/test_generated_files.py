@@ -7,16 +7,21 @@ import os
 import subprocess
 import sys
 from contextlib import suppress
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lyra.errors import SourceError
 from lyra.vesper.check.judge import program_of
+from lyra.vesper.direct.run import run as run_direct
 from lyra.vesper.ir import NodeProgram
 from lyra.vesper.nodes import load
 from lyra.vesper.python.generate import HEADER, generate, source
 from lyra.vesper.python.layout import SourceComment
+from lyra.vesper.python.run import run as run_python
+from lyra.vesper.values.outcome import new_execution
 from tests.vesper.python.examples import EXAMPLES
 
 ROOT = Path(__file__).parents[3]
@@ -114,7 +119,8 @@ def test_every_file_passes_the_type_checker(folder: Path, folder_of_nodes: Path,
     _run(*mypy, "--python-version", "3.11", ".", cwd=folder_of_nodes)
 
 
-def _source(file: str) -> str:
+def read_source(file: str) -> str:
+    """Return the module of a node file of this project."""
     return source(program_of(load(ROOT / file)))
 
 
@@ -122,13 +128,16 @@ def test_the_payment_node_has_at_most_two_and_a_half_lines_for_one_of_its_file()
     """The lines of the whole module, with imports and documentation, beside those of the node's file."""
     file = "tests/vesper/files/payment_handler.vsp"
     lines = len((ROOT / file).read_text(encoding="utf-8").splitlines())
-    assert len(_source(file).splitlines()) <= 2.5 * lines
+    assert len(read_source(file).splitlines()) <= 2.5 * lines
 
 
 def test_what_is_known_before_a_run_is_not_tested() -> None:
     """`success` and `error.occurred` are settled where a contract is judged, a transition between words where it is
     written; what cannot be judged is noted once."""
-    payment, order = _source("tests/vesper/files/payment_handler.vsp"), _source("examples/nodes/order_total.vsp")
+    payment, order = (
+        read_source("tests/vesper/files/payment_handler.vsp"),
+        read_source("examples/nodes/order_total.vsp"),
+    )
     for text in (payment, order):
         assert "success = " not in text
         assert "occurred" not in text.replace("error.occurred", "")
@@ -147,3 +156,61 @@ def test_a_file_runs_in_a_fresh_interpreter(folder: Path) -> None:
         "assert not heavy, heavy\n"
     )
     _run(sys.executable, "-c", script, cwd=folder)
+
+
+RECORDS = """\
+node_id: records_v1
+type: function
+intent: add up lines
+types:
+  Line:
+    fields:
+      quantity: {type: integer, min: 1}
+      price: {type: decimal, scale: 2}
+      note: {type: string, required: false}
+inputs:
+  lines: array<Line>
+  first: Line
+outputs:
+  total: decimal
+  notes: integer
+  same: Line
+flow:
+  - step: large
+    operation: data_transform
+    input: lines
+    transform: filter
+    function: "record.quantity > 1"
+    output: large
+  - {step: total, operation: arithmetic, expression: "SUM(large.price)", output: total}
+  - {step: notes, operation: arithmetic, expression: "COUNT(large)", output: notes}
+  - {step: same, operation: arithmetic, expression: "first", output: same}
+"""
+
+
+def test_records_that_are_only_looked_into_are_dataclasses() -> None:
+    """A record that leaves as a whole stays a dict. Callers may give either, and both paths agree."""
+    program = program_of(load(RECORDS))
+    text = source(program)
+    assert "@dataclass(frozen=True, slots=True)\nclass Line:" in text
+    assert "lines: list[Line], first: dict[str, Any]" in text
+    assert "[record for record in lines if record.quantity > 1]" in text
+    assert "[element.price for element in large]" in text
+    space: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile(text, "records", "exec"), space)
+    lines = [{"quantity": 2, "price": "1.50"}, {"quantity": 1, "price": "9.00", "note": "no"}]
+    instances = [space["Line"](2, Decimal("1.50"), None), space["Line"](1, Decimal("9.00"), "no")]
+    answers = [space["records_v1"](lines=given, first=lines[0]) for given in (lines, instances)]
+    assert answers[0] == answers[1]
+    assert answers[0]["total"] == Decimal("1.50")
+    for inputs in (
+        {"lines": lines, "first": lines[0]},
+        {"lines": [{"quantity": 0, "price": "1.50"}], "first": lines[0]},
+        {"lines": [{"quantity": 2}], "first": lines[0]},
+        {"lines": [{"quantity": 2, "price": "1.50", "other": 1}], "first": lines[0]},
+        {"lines": [{"quantity": 2, "price": "1.505"}], "first": lines[0]},
+        {"lines": [None], "first": lines[0]},
+    ):
+        python, direct = (path(program, inputs, new_execution()) for path in (run_python, run_direct))
+        assert (python.status, python.outputs) == (direct.status, direct.outputs)
+        assert (python.error and python.error.code) == (direct.error and direct.error.code)

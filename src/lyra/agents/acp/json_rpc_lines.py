@@ -48,7 +48,7 @@ class JsonRpcLines:
         self._output = output
 
     async def receive(self) -> dict[str, Any] | None:
-        """The next message; None at the end of the input."""
+        """Return the next message; None at the end of the input."""
         async for line in self._lines:
             if not line.strip():
                 continue
@@ -67,7 +67,7 @@ class JsonRpcLines:
 
 
 def read_message(line: bytes) -> dict[str, Any]:
-    """The message of one line; InvalidLine says what is wrong with it."""
+    """Return the message of one line; InvalidLine says what is wrong with it."""
     if len(line) > LINE_BYTES_MAX:
         raise InvalidLine(_PARSE_ERROR, f"the line is longer than {LINE_BYTES_MAX} bytes")
     try:
@@ -113,7 +113,7 @@ def _check_message(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_response(message: dict[str, Any]) -> dict[str, Any]:
-    """A response whose `error` has a form that can be read."""
+    """Return a response whose `error` has a form that can be read."""
     error = message.get("error")
     if error is None:
         return message

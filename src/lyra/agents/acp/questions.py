@@ -85,7 +85,7 @@ class EditorQuestions:
         return True
 
     async def _ask_choice(self, call: schema.ToolCallUpdate, names: dict[str, str], *, may_be_withdrawn: bool) -> str:
-        """The word that the user chose; empty where the question was cancelled or withdrawn."""
+        """Return the word that the user chose; empty where the question was cancelled or withdrawn."""
         options = [
             schema.PermissionOption(option_id=word, name=name, kind=_DECISIONS.get(word, ("", "allow_once"))[1])
             for word, name in names.items()
@@ -116,7 +116,7 @@ class EditorQuestions:
 
 
 def _names_of(line: QuestionLine) -> dict[str, str]:
-    """The answers that a question offers, by its kind; a free text cannot be typed into an option."""
+    """Return the answers that a question offers, by its kind; a free text cannot be typed into an option."""
     if line["kind"] == "in_doubt":
         return _DOUBT
     if line["kind"] == "confirmation" or "tool" in line:

@@ -20,13 +20,13 @@ _INVALID_PARAMS: Final = -32602
 
 
 def invalid(reason: str, code: int = _INVALID_PARAMS) -> RequestError:
-    """The error for a request that cannot be served as it is."""
+    """Return the error for a request that cannot be served as it is."""
     words = render_text(reason)
     return RequestError(code, words, {"reason": words})
 
 
 def refusal(error: LyraError, code: int = _INVALID_PARAMS) -> RequestError:
-    """The error for the editor. `reason` has the same words: some editors show one, some the other."""
+    """Return the error for the editor. `reason` has the same words: some editors show one, some the other."""
     message = redact(error.message)
     words = render_text(f"{message}\n{error.hint}" if error.hint else message)
     return RequestError(code, words, {"reason": words, "code": error.code})
@@ -59,12 +59,12 @@ class EditorPrompt(NamedTuple):
     images: tuple[Image, ...] = ()
 
     def with_text(self, text: str) -> Content:
-        """The content with other words, such as those that a slash command represents."""
+        """Return the content with other words, such as those that a slash command represents."""
         return [text, *self.images] if self.images else text
 
 
 def read_prompt(blocks: Iterable[Any]) -> EditorPrompt:
-    """The content of a prompt; a request error where a block cannot be used."""
+    """Return the content of a prompt; a request error where a block cannot be used."""
     words: list[str] = []
     images: list[Image] = []
     beside: list[str] = []

@@ -48,7 +48,7 @@ _OUTPUT_CHARS_MAX: Final = 20_000  # of a result that the editor is shown
 
 
 def render_text(text: str) -> str:
-    """A text for a screen: of control characters only line ends and tabs stay, the others are shown as signs."""
+    """Return a text for a screen: of control characters only line ends and tabs stay, the others are shown as signs."""
     return without_invisible(text, keep_controls=True).replace("\r\n", "\n").translate(_CONTROLS)
 
 
@@ -68,7 +68,7 @@ def _locations(arguments: Mapping[str, Any], folder: str) -> list[schema.ToolCal
 
 
 def diff_of(tool: str, arguments: Mapping[str, Any], folder: str) -> list[Any]:
-    """The edit that a call will make, as content for the editor; none where it is not known."""
+    """Return the edit that a call will make, as content for the editor; none where it is not known."""
     texts = preview_edit(tool, arguments, folder)
     if texts is None:
         return []
@@ -77,7 +77,7 @@ def diff_of(tool: str, arguments: Mapping[str, Any], folder: str) -> list[Any]:
 
 
 def render_start(line: ToolStartLine, folder: str) -> schema.ToolCallStart:
-    """A tool call has begun."""
+    """Return the update that says that a tool call has begun."""
     tool, arguments = line["name"], line["arguments"]
     return helpers.start_tool_call(
         line["id"],
@@ -91,7 +91,8 @@ def render_start(line: ToolStartLine, folder: str) -> schema.ToolCallStart:
 
 
 def render_end(line: ToolEndLine, *, keep_diff: bool) -> schema.ToolCallProgress:
-    """A tool call has ended; with `keep_diff` its content stays the diff that was shown."""
+    """Return the update that says that a tool call has ended; with `keep_diff` its content stays the diff that was
+    shown."""
     content = None if keep_diff and not line["is_error"] else _output(line["output"])
     return helpers.update_tool_call(line["id"], status="failed" if line["is_error"] else "completed", content=content)
 
@@ -120,7 +121,7 @@ def _output(output: Any) -> list[Any]:
 
 
 def plan_of(arguments: Mapping[str, Any]) -> schema.AgentPlanUpdate | None:
-    """The plan that a call of TodoWrite writes down."""
+    """Return the plan that a call of TodoWrite writes down."""
     todos = arguments.get("todos")
     if not isinstance(todos, list):
         return None
@@ -133,7 +134,7 @@ def plan_of(arguments: Mapping[str, Any]) -> schema.AgentPlanUpdate | None:
 
 
 def message_updates(messages: Iterable[Message], folder: str) -> list[Any]:
-    """A conversation from the beginning, as it is shown when a session is loaded."""
+    """Return a conversation from the beginning, as it is shown when a session is loaded."""
     updates: list[Any] = []
     for message in messages:
         if message.role == "user":

@@ -43,7 +43,7 @@ class AgentHooks(Protocol):
     """The hooks of an agent."""
 
     def status_for(self, event: str, data: Mapping[str, Any]) -> str | None:
-        """The text to show while the hooks for this run, which may be empty; None where there is none for it."""
+        """Return the text to show while the hooks for this run, which may be empty; None where there is none for it."""
         ...
 
     async def run(self, event: str, data: Mapping[str, Any]) -> HookOutcome:

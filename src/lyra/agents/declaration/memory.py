@@ -84,7 +84,7 @@ class Memory(FrozenSettings, frozen=True):
         return cls(scope=value) if isinstance(value, str) else cls.from_data(value)
 
     def on(self, kernel: Kernel) -> Remembered:
-        """The items of this scope in a kernel's store."""
+        """Return the items of this scope in a kernel's store."""
         if not self.scope:
             raise ConfigError("this memory has no scope yet", hint="Memory('name'), or the agent's", key="scope")
         return Remembered(self.home_in(kernel), self.scope)

@@ -66,7 +66,8 @@ class AnswerType:
 
     @classmethod
     def _either(cls, wanted: Any) -> AnswerType:
-        """A union whose members msgspec cannot tell apart: the first that fits, in the order they are written."""
+        """Return a union whose members msgspec cannot tell apart: the first that fits, in the order they are
+        written."""
         members = [cls.from_value(member) for member in get_args(wanted)]
         parts: dict[str, Any] = {}
         schemas = []
@@ -141,7 +142,7 @@ def _words(data: bytes) -> str:
 
 
 def _rename_references(schema: Any, parts: Mapping[str, Any], before: str) -> Any:
-    """The schema with its references to `parts` renamed."""
+    """Return the schema with its references to `parts` renamed."""
     if isinstance(schema, list):
         return [_rename_references(item, parts, before) for item in schema]
     if not isinstance(schema, dict):
@@ -154,7 +155,7 @@ def _rename_references(schema: Any, parts: Mapping[str, Any], before: str) -> An
 
 
 def _inline(reference: dict[str, Any], parts: dict[str, Any]) -> dict[str, Any]:
-    """The schema itself at the top, the others under $defs."""
+    """Return the schema itself at the top, the others under $defs."""
     name = reference.get("$ref", "").rpartition("/")[2]
     if not name:
         return {**reference, "$defs": parts} if parts else reference
@@ -236,7 +237,7 @@ def _kind(data: bytes) -> str:
 
 
 def content_of(message: Any) -> Any:
-    """The content that a caller gave as plain data: text, or a list of parts. An empty one is refused."""
+    """Return the content that a caller gave as plain data: text, or a list of parts. An empty one is refused."""
     if type(message) is not str and isinstance(message, Message):
         message = message.content
     if isinstance(message, str):
@@ -280,12 +281,12 @@ def _check_part(part: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_given(value: Any, kind: str) -> bool:
-    """Whether a key of a part is there: a text may be empty, an image has content."""
+    """Return whether a key of a part is there: a text may be empty, an image has content."""
     return isinstance(value, str) and (kind == "text" or bool(value))
 
 
 def parts_of(output: Any) -> Any:
-    """The output of a tool with its Images as parts of a message; an output without any as it is."""
+    """Return the output of a tool with its Images as parts of a message; an output without any as it is."""
     if isinstance(output, Image):
         return [output.to_data()]
     if isinstance(output, (list, tuple)) and any(isinstance(item, Image) for item in output):
@@ -307,7 +308,7 @@ def _text_part(value: Any) -> dict[str, Any]:
 
 
 def message_of(content: Any) -> Message:
-    """The message of the conversation; content that is no text and no list of parts becomes JSON."""
+    """Return the message of the conversation; content that is no text and no list of parts becomes JSON."""
     if isinstance(content, str):
         return Message("user", content)
     if isinstance(content, (list, tuple)) and all(isinstance(part, dict) and "type" in part for part in content):

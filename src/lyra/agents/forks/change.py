@@ -57,7 +57,7 @@ class StepChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def fork_point(timeline: RunTimeline, store: Store, number: int, change: StepChange) -> ForkPoint:
-    """The place and the rows of a fork at a step."""
+    """Return the place and the rows of a fork at a step."""
     step = timeline.step(number)
     different = _different(timeline, step, change)
     if change.prompt is not None:
@@ -97,7 +97,7 @@ def _is_agent(timeline: RunTimeline, step: RunStep) -> bool:
 
 
 def _makes(step: RunStep, pid: str) -> bool:
-    """Whether a process began with a step."""
+    """Return whether a process began with a step."""
     return step.child == pid if step.kind in ("spawn", "restart") else step.kind == "began" and step.pid == pid
 
 
@@ -114,7 +114,7 @@ def _require(fits: bool, timeline: RunTimeline, step: RunStep, what: str, kinds:
 
 
 def _answer_step(timeline: RunTimeline, store: Store, step: RunStep, make: Any) -> ForkPoint:
-    """The step with another answer: behind its beginning comes an end of the fork's own."""
+    """Return the step with another answer: behind its beginning comes an end of the fork's own."""
     record = _row(store, step.seq)
     started = rows.DECODERS[record.kind].decode(record.data)
     old = None
@@ -131,7 +131,7 @@ def _answer_step(timeline: RunTimeline, store: Store, step: RunStep, make: Any) 
 
 
 def _with_text(old: Any, text: str) -> Any:
-    """A model's answer with another text: it said that, and called no tool."""
+    """Return a model's answer with another text: it said that, and called no tool."""
     if not isinstance(old, dict) or not isinstance(old.get("message"), dict):
         old = {"message": {"role": "assistant"}}
     message = {**old["message"], "content": text, "tool_calls": []}
@@ -142,7 +142,8 @@ def _with_text(old: Any, text: str) -> Any:
 
 
 def _with_prompt(timeline: RunTimeline, store: Store, step: RunStep, prompt: str) -> ForkPoint:
-    """The message that was being answered at a step, with another content; the rest of its turn is not repeated."""
+    """Return the message that was being answered at a step, with another content; the rest of its turn is not
+    repeated."""
     asked = next(
         (
             other
@@ -167,7 +168,7 @@ def _with_prompt(timeline: RunTimeline, store: Store, step: RunStep, prompt: str
 
 
 def _with_task(timeline: RunTimeline, store: Store, step: RunStep, prompt: str) -> ForkPoint:
-    """The task that an agent process was started with, replaced."""
+    """Return the task that an agent process was started with, replaced."""
     first = next((other for other in timeline.steps if _makes(other, step.pid)), None)
     record = None if first is None else _row(store, first.seq)
     created = None if record is None else rows.DECODERS[record.kind].decode(record.data)

@@ -100,7 +100,7 @@ async def wait_for_fork(kernel: Kernel, pid: str) -> Handle[Any]:
 
 
 def _is_idle(process: Process) -> bool:
-    """Whether a process and all below it wait for messages, and none is there."""
+    """Return whether a process and all below it wait for messages, and none is there."""
     return all(
         member.exit is not None or (member.replay is None and member.receiver is not None and not member.inbox)
         for member in members_of(process)
@@ -108,7 +108,7 @@ def _is_idle(process: Process) -> bool:
 
 
 def members_of(process: Process) -> list[Process]:
-    """A process and all below it."""
+    """Return a process and all below it."""
     members = [process]
     for member in members:
         members += (member.children or {}).values()
@@ -120,7 +120,7 @@ def members_of(process: Process) -> list[Process]:
 
 
 def restore_agent(timeline: RunTimeline, store: Store) -> Agent[Any] | None:
-    """The agent that a run is a conversation with; None where the journal does not have enough."""
+    """Return the agent that a run is a conversation with; None where the journal does not have enough."""
     word, _, name = timeline.program.partition(":")
     asked = next((step for step in timeline.steps if step.kind == "model" and step.pid == timeline.pid), None)
     if word != "agent" or asked is None or asked.agent != name or "/" not in asked.model:
@@ -133,7 +133,7 @@ def restore_agent(timeline: RunTimeline, store: Store) -> Agent[Any] | None:
 
 
 def _is_same(agent: Agent[Any], timeline: RunTimeline, store: Store, asked: RunStep) -> bool:
-    """Whether the agent asks what was asked then, in the same words and with the same settings."""
+    """Return whether the agent asks what was asked then, in the same words and with the same settings."""
     record = next(store.read(after=asked.seq - 1, upto=asked.seq))
     started = rows.DECODERS[record.kind].decode(record.data)
     conversation = timeline.state(asked.number - 1).conversations[timeline.pid]

@@ -80,7 +80,7 @@ class ProgramReplay:
         return [frame for stack in look.stacks.values() for frame in stack]
 
     async def arguments(self, pid: str) -> Mapping[str, Any]:
-        """The arguments of the calls that a process made through `ctx.do`, by their keys."""
+        """Return the arguments of the calls that a process made through `ctx.do`, by their keys."""
         if pid not in self._arguments:
             last = self._timeline.state(len(self._timeline.steps))
             process = last.records.get(pid)
@@ -133,7 +133,7 @@ class _Look:
             await ended.wait()
 
     def record_variables(self, key: Any) -> None:
-        """The answers of one line of the program end here: keep its variables as they are."""
+        """Keep the variables of the program as they are where the answers of one line of it end."""
         branch = str(key).rpartition("/")[0]
         if branch not in self.stacks:
             self.stacks[branch] = [_frame_of(frame, branch) for frame in _program_frames(sys._getframe(2))]
@@ -160,7 +160,8 @@ class _Answers(dict[Any, Any]):
         return super().pop(key)
 
     def _is_over(self, key: Any, entry: Entry) -> bool:
-        """Whether a call that has begun had ended then; a pause has where the program continued, or its time was up."""
+        """Return whether a call that has begun had ended then; a pause has where the program continued, or its time was
+        up."""
         if entry.kind == "sleep":
             return after(key) in self or entry.due <= self._look.time
         return entry.done
@@ -204,7 +205,7 @@ class _NotingDoor(Door):
 
 
 def _by_name(effect: Effect, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The arguments by the names of the function's parameters."""
+    """Return the arguments by the names of the function's parameters."""
     try:
         return dict(inspect.signature(effect.run).bind(*args, **kwargs).arguments)
     except (TypeError, ValueError):
@@ -228,7 +229,7 @@ class _WithBlobsOf(MemoryStore):
 
 
 def _program_frames(frame: FrameType | None) -> list[FrameType]:
-    """The frames of a program, the outermost first: those between the loop, whose turn it is, and the call."""
+    """Return the frames of a program, the outermost first: those between the loop, whose turn it is, and the call."""
     frames: list[FrameType] = []
     while frame is not None:
         module = str(frame.f_globals.get("__name__", ""))

@@ -121,14 +121,16 @@ class Headless:
                 await self.process.stop()
 
     async def _begin_hooks(self, hooks: SessionHooks, stack: contextlib.AsyncExitStack) -> None:
-        """A run of its own is a session from here to its end; the program that names a session says when it begins."""
+        """Begin the session of a run of its own, which lasts to the end of the run; the program that names a session
+        says when it begins."""
         if self.options.attended:  # without a person a question is cancelled at once
             stack.callback(hooks.listen())
         if not self.options.session:
             await hooks.start("new", model=str(self.agent.model))
 
     def _stop_unfinished(self) -> None:
-        """A turn that an earlier run was in is not continued: the person who comes back says what comes next."""
+        """Stop a turn that an earlier run was in, instead of continuing it: the person who comes back says what comes
+        next."""
         if not self.options.session or self.session_id not in self.kernel.processes:
             return
         from lyra.agents.turn.unfinished import find_unfinished_turn, withdraw, withdraw_order
@@ -245,7 +247,7 @@ class Headless:
         return stream.pending.cancel()
 
     def _last_line(self, text: str, value: Any, ended: str) -> ResultLine:
-        """The `result` line; `ended` is how the answer ended, also where it was cut off."""
+        """Return the `result` line; `ended` is how the answer ended, also where it was cut off."""
         error = self.failure
         status = "interrupted" if self._is_stopped else "success" if error is None else status_of(error)
         result = self.result(status, text)
@@ -266,7 +268,7 @@ class Headless:
         )
 
     async def opening(self) -> SystemLine:
-        """The `system` line: the model, the folders, the tools, the permission mode and the sandbox."""
+        """Return the `system` line: the model, the folders, the tools, the permission mode and the sandbox."""
         line: SystemLine = {
             "type": "system",
             "session_id": self.session_id,
@@ -282,11 +284,11 @@ class Headless:
         return cast("SystemLine", {**line, **self.options.facts})
 
     def tool_names(self) -> list[str]:
-        """The names of the tools there are now; a source may have others later."""
+        """Return the names of the tools there are now; a source may have others later."""
         return [*self.agent.tools, *(tool.name for tool in all_tools(self.agent.sources))]
 
     def result(self, status: str, text: str = "") -> ResultLine:
-        """The `result` line, with the usage of the run so far."""
+        """Return the `result` line, with the usage of the run so far."""
         return result_line(
             status,
             text,
@@ -297,7 +299,7 @@ class Headless:
 
 
 def end_reason(error: BaseException | None) -> str:
-    """The reason of a session's end, for its hooks."""
+    """Return the reason of a session's end, for its hooks."""
     if error is None:
         return "exit"
     return "cancelled" if isinstance(error, asyncio.CancelledError) else "error"
@@ -308,7 +310,8 @@ def _to_list(task: Content) -> list[Any]:
 
 
 async def _tier() -> str:
-    """The sandbox tier that holds the commands of this run; `none` if there is none, and then no command runs."""
+    """Return the sandbox tier that holds the commands of this run; `none` if there is none, and then no command
+    runs."""
     from lyra.sandbox import Sandbox
 
     try:
@@ -338,7 +341,7 @@ class HeadlessOutcome(NamedTuple):
 
 
 def cut_answer(max_tokens: int | None) -> LimitExceeded:
-    """The error beside an answer that its provider cut off at its longest."""
+    """Return the error beside an answer that its provider cut off at its longest."""
     longest = "" if max_tokens is None else f" of {max_tokens} tokens"
     return LimitExceeded(
         f"the answer was cut off at its longest{longest}",
@@ -353,13 +356,13 @@ def is_cut_answer(error: LyraError) -> bool:
 
 
 def status_of(error: LyraError) -> str:
-    """The word for a failure: its code, or the status of an agent that gave no answer."""
+    """Return the word for a failure: its code, or the status of an agent that gave no answer."""
     status = error.fields.get("status") if type(error) in (AgentFailed, LimitExceeded) else None
     return str(status or error.code)
 
 
 def awaiting(tell: Tell) -> Callable[[AnyLine], Awaitable[None]]:
-    """The function as one that is always awaited."""
+    """Return the function as one that is always awaited."""
 
     async def say(line: AnyLine) -> None:
         result = tell(line)
@@ -390,7 +393,7 @@ def redact_error(error: LyraError, secrets: Iterable[str | Secret]) -> LyraError
 
 
 def error_line(error: LyraError, secrets: Iterable[str | Secret] = ()) -> ErrorLine:
-    """The data of an `error` line, with the secrets and everything in the form of a key masked."""
+    """Return the data of an `error` line, with the secrets and everything in the form of a key masked."""
     known = tuple(secrets)
     line: ErrorLine = {"type": "error", "code": status_of(error), "message": redact(error.message, known)}
     if error.hint:
@@ -405,7 +408,7 @@ def error_line(error: LyraError, secrets: Iterable[str | Secret] = ()) -> ErrorL
 def result_line(
     status: str, text: str = "", *, session_id: str = "", metrics: Metrics | None = None, duration_s: float = 0.0
 ) -> ResultLine:
-    """The data of a `result` line. `turns` are model calls; `usage` and `cost_usd` include helpers."""
+    """Return the data of a `result` line. `turns` are model calls; `usage` and `cost_usd` include helpers."""
     spent = metrics or Metrics()
     tokens_in, tokens_out, _, _ = spent.totals
     return {
@@ -446,7 +449,8 @@ class SessionHooks:
         self._idle: asyncio.TimerHandle | None = None
 
     async def start(self, source: str, *, model: str) -> None:
-        """A session begins (`new`), continues after a restart (`resume`), or has an empty conversation (`clear`)."""
+        """Tell the hooks that a session begins (`new`), continues after a restart (`resume`), or has an empty
+        conversation (`clear`)."""
         outcome = await self._run("SessionStart", {"source": source, "model": model})
         if outcome is not None and outcome.context:
             self._context.append(f"[added by a hook]\n{outcome.context}")
@@ -454,7 +458,7 @@ class SessionHooks:
                 self._kernel.taint.mark(self.session_id, "hook for SessionStart")
 
     async def end(self, reason: str) -> None:
-        """The session ends: `exit`, `error`, `cancelled` or `clear`."""
+        """Tell the hooks that the session ends: `exit`, `error`, `cancelled` or `clear`."""
         self.work()
         try:
             async with asyncio.timeout(_END_S):
@@ -468,12 +472,12 @@ class SessionHooks:
         self._kernel.tasks.start(self._run("Notification", fields), name="hook for Notification")
 
     def wait(self) -> None:
-        """A turn is over: notify hooks if no message comes for a minute."""
+        """Note that a turn is over: notify hooks if no message comes for a minute."""
         self.work()
         self._idle = self._kernel.loop.call_later(_IDLE_S, self.notify, "idle", _IDLE)
 
     def work(self) -> None:
-        """A turn begins, or there will be none: the user is not waited for."""
+        """Stop waiting for the user: a turn begins, or there will be none."""
         if self._idle is not None:
             self._idle.cancel()
             self._idle = None

@@ -72,7 +72,7 @@ _ALONE: Final = "- No person is there to answer questions. Decide what is sensib
 
 
 def default_prompt(folder: str, also: Sequence[str] = (), *, attended: bool = False) -> str:
-    """The prompt of an agent that works in `folder`, and in the folders of `also`."""
+    """Return the prompt of an agent that works in `folder`, and in the folders of `also`."""
     lines = [_TEXT] if attended else [_TEXT, _ALONE]
     lines += ["", f"The folder: {folder}"]
     if also:

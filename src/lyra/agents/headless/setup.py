@@ -65,8 +65,8 @@ class HeadlessSetup(NamedTuple):
 
 
 def setup_of(options: HeadlessOptions, *, logs: Sequence[str] = (), sandbox: Sandbox | None = None) -> HeadlessSetup:
-    """The setup that the options ask for; ConfigError where one cannot be used. The agent cannot write to `logs`. Its
-    commands run in `sandbox`; one is made where none is given."""
+    """Return the setup that the options ask for; ConfigError where one cannot be used. The agent cannot write to
+    `logs`. Its commands run in `sandbox`; one is made where none is given."""
     from lyra.tools.yaml.places import sources_here
 
     folder = _folder(options.folder, "the folder")
@@ -125,7 +125,7 @@ def unknown_tools(rules: Iterable[str], tools: Iterable[str]) -> list[tuple[str,
 
 
 def all_tools(tools: Iterable[Tool | ToolSource]) -> list[Tool]:
-    """The tools, with those that sources have now."""
+    """Return the tools, with those that sources have now."""
     return [tool for given in tools for tool in ((given,) if isinstance(given, Tool) else given.__lyra_tools__())]
 
 
@@ -140,7 +140,7 @@ def _folder(path: str, what: str) -> str:
 
 
 def _scope(folder: str) -> str:
-    """The scope of the memory for runs in a folder."""
+    """Return the scope of the memory for runs in a folder."""
     return f"{os.path.basename(folder)[:_NAME_CHARS]}-{blake2b(os.fsencode(folder), digest_size=6).hexdigest()}"
 
 
@@ -189,9 +189,9 @@ def _folder_rights(folders: Sequence[str]) -> list[Capability]:
 
 
 def _hosts(permissions: Permissions, *, whole: bool = False) -> list[Capability]:
-    """The hosts that rules allow; in the mode `bypass` WebFetch may reach all. `whole` are the hosts that commands may
-    reach, in every mode: those that a rule names as a whole, because a rule to read one page must not open the host to
-    commands, and no mode names a host."""
+    """Return the hosts that rules allow; in the mode `bypass` WebFetch may reach all. `whole` are the hosts that
+    commands may reach, in every mode: those that a rule names as a whole, because a rule to read one page must not open
+    the host to commands, and no mode names a host."""
     if permissions.mode == "bypass" and not whole:
         return [Capability("net.http")]
     rules = permissions.rules_of("allow", _FETCH)
@@ -199,7 +199,8 @@ def _hosts(permissions: Permissions, *, whole: bool = False) -> list[Capability]
 
 
 def _is_named(host: str) -> bool:
-    """Whether a pattern names a host, or the hosts below a domain (`*.example.com`); `*` and `*.com` name none."""
+    """Return whether a pattern names a host, or the hosts below a domain (`*.example.com`); `*` and `*.com` name
+    none."""
     name = re.sub(r"^\*{1,2}\.", "", host)
     return bool(name) and not _WILDCARDS.intersection(name) and (name == host or "." in name)
 
@@ -249,7 +250,7 @@ class AuditLogs:
             raise ConfigError(f"the audit log {path} cannot be written: {error.strerror}", key="audit") from None
 
     def _level(self) -> str:
-        """The level that was asked for, or a higher one that the project or the machine demands."""
+        """Return the level that was asked for, or a higher one that the project or the machine demands."""
         asked = self._options.audit_level or self._config.audit.level
         least: str = self._config.demanded.get("audit.level", asked)
         return min(asked, least, key=KEYS["audit.level"].words.index)
@@ -272,8 +273,8 @@ ANSWER_TOKENS_MAX: Final = 8_192  # of one answer: a file written whole should f
 
 
 def model_of(options: HeadlessOptions, config: Config, *, how: str = "say --model PROVIDER/MODEL") -> str:
-    """The model that the options name, else the configuration; ConfigError where none is named or it is not known.
-    `how` tells the first way to name one, which is that of the command."""
+    """Return the model that the options name, else the configuration; ConfigError where none is named or it is not
+    known. `how` tells the first way to name one, which is that of the command."""
     model = options.model or config.agent.model
     if not model:
         raise ConfigError(
@@ -286,7 +287,7 @@ def model_of(options: HeadlessOptions, config: Config, *, how: str = "say --mode
 
 
 def agent_of(name: str, options: HeadlessOptions, config: Config, setup: HeadlessSetup) -> Agent:
-    """The agent; ConfigError where no model is named."""
+    """Return the agent; ConfigError where no model is named."""
     model = model_of(options, config)
     system = options.system
     if system is None:

@@ -49,7 +49,7 @@ def stage_program(
     prompts: Mapping[str, Any] | None = None,
     models: Mapping[str, Any] | None = None,
 ) -> Callable[..., Any]:
-    """The program of the stages that run this agent, which the kernel knows by `name`."""
+    """Return the program of the stages that run this agent, which the kernel knows by `name`."""
     fitted: dict[bytes, AgentDeclaration] = {}
 
     async def serve(ctx: Context, pid: str, run: int, stage_name: str) -> dict[str, Any]:
@@ -113,7 +113,7 @@ def fit_agent(
     prompts: Mapping[str, Any] | None = None,
     models: Mapping[str, Any] | None = None,
 ) -> AgentDeclaration:
-    """The agent with the settings of its own stage in place."""
+    """Return the agent with the settings of its own stage in place."""
     fitted = copy(agent)
     if stage.temperature is not None:
         fitted.temperature = stage.temperature
@@ -151,7 +151,7 @@ def _find(table: Mapping[str, Any], key: str, what: str, setting: str) -> Any:
 
 
 def _message(envelope: Envelope) -> str:
-    """The task: the input, what earlier stages gave, and the answer of a person to the last question."""
+    """Return the task: the input, what earlier stages gave, and the answer of a person to the last question."""
     parts = [envelope.raw_input] if envelope.raw_input else []
     if envelope.outputs:
         given = msgspec.json.format(msgspec.json.encode(envelope.outputs, enc_hook=to_plain), indent=2).decode()
@@ -168,7 +168,8 @@ def _message(envelope: Envelope) -> str:
 
 
 def _output(agent: AgentDeclaration, stage: AgentConfig, answer: str) -> dict[str, Any]:
-    """The answer as the output of a stage: a mapping as it is, a text under `text`, anything else under `value`."""
+    """Return the answer as the output of a stage: a mapping as it is, a text under `text`, anything else under
+    `value`."""
     if agent.output is None or stage.output_mode is OutputMode.TEXT:
         return {"text": answer}
     value = msgspec.to_builtins(agent.output.read(answer), enc_hook=to_plain)

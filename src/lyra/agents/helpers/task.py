@@ -46,12 +46,12 @@ _ABOUT_CHARS_MAX: Final = 500  # of the caller's own task that a helper is told
 
 
 def team(*members: AgentDeclaration) -> ToolRegistry:
-    """The members as tools."""
+    """Return the members as tools."""
     return ToolRegistry(delegate(member) for member in members)
 
 
 def delegate(agent: AgentDeclaration, *, name: str | None = None, description: str | None = None) -> Tool:
-    """A Tool that has `agent` do a piece of work."""
+    """Return a Tool that has `agent` do a piece of work."""
     about = description or agent.description or f"Ask {agent.name}, another agent, to do a piece of work."
 
     async def ask(ctx: Any, task: str, context: str = "") -> str:
@@ -66,7 +66,8 @@ def delegate(agent: AgentDeclaration, *, name: str | None = None, description: s
 
 
 async def ask_helper(ctx: Context, agent: AgentDeclaration, task: str, context: str = "", *, grant: Any = None) -> str:
-    """The answer of a helper to a task; the helper is told which agent asks. `grant` can only narrow the caller's."""
+    """Return the answer of a helper to a task; the helper is told which agent asks. `grant` can only narrow the
+    caller's."""
     try:
         return text_of(await ask_child(ctx, agent, _message(ctx, task, context), grant=grant))
     except LimitExceeded as error:  # the helper's own limit; if the caller's is used up too, its next call fails
@@ -81,7 +82,7 @@ def _tool_name(name: str) -> str:
 
 
 def _message(ctx: Context, task: str, context: str) -> str:
-    """The message to a helper: its task, the context, and which agent asks."""
+    """Return the message to a helper: its task, the context, and which agent asks."""
     session = runtime_of(ctx.own_process.kernel).sessions.get(ctx.pid)
     parts = [task]
     if context:
@@ -96,7 +97,7 @@ def _message(ctx: Context, task: str, context: str) -> str:
 async def ask_child(
     ctx: Context, agent: AgentDeclaration, content: Any, *, budget: Any = None, grant: Any = None
 ) -> Any:
-    """The answer of an agent that runs as a child of this program's process and ends with its answer.
+    """Return the answer of an agent that runs as a child of this program's process and ends with its answer.
 
     `budget` can only be stricter than the agent's own.
     """
@@ -144,7 +145,7 @@ def _check_hops(ctx: Context, agent: AgentDeclaration) -> None:
 
 
 def text_of(value: Any) -> str:
-    """An answer as a message: text as it is, anything else as JSON."""
+    """Return an answer as a message: text as it is, anything else as JSON."""
     if isinstance(value, str):
         return str(value)
     try:
@@ -186,7 +187,8 @@ assert set(KINDS) == set(get_args(Kind))
 
 
 def task_tool(*, budget: Any = None, without: Iterable[str] = (_NAME,)) -> Tool:
-    """The tool Task. `budget` is that of one sub-agent; a sub-agent does not get the tools named in `without`."""
+    """Return the tool Task. `budget` is that of one sub-agent; a sub-agent does not get the tools named in
+    `without`."""
     left_out = frozenset(without)
     sub_agents: WeakKeyDictionary[AgentDeclaration, dict[Kind, AgentDeclaration]] = WeakKeyDictionary()
 
@@ -218,7 +220,7 @@ def task_tool(*, budget: Any = None, without: Iterable[str] = (_NAME,)) -> Tool:
 
 
 def _sub_agent(caller: AgentDeclaration, kind: Kind, left_out: frozenset[str], budget: Any) -> AgentDeclaration:
-    """An agent with the caller's settings and the tools of its kind."""
+    """Return an agent with the caller's settings and the tools of its kind."""
     facts = KINDS[kind]
     tools = [tool for tool in caller.toolbox if tool.name not in left_out]
     if facts.tools is not None:
@@ -246,7 +248,7 @@ def sub_agent_of(
     permissions: Permissions | None = None,
     description: str = "",
 ) -> AgentDeclaration:
-    """An agent that works for another one, with that one's settings where none is given. Another model has no
+    """Return an agent that works for another one, with that one's settings where none is given. Another model has no
     fallback."""
     return AgentDeclaration(
         f"{caller.name[: NAME_LENGTH_MAX - len(kind) - 1]}.{kind}",

@@ -101,25 +101,26 @@ class ParallelCall:
             self._group.advance()
 
     async def get(self) -> Any:
-        """The answer, for another call that needs it."""
+        """Return the answer, for another call that needs it."""
         await asyncio.wait([self.done])
         if not self.is_answered:
             raise Abandoned
         return self._answer
 
     def is_in_vain(self) -> bool:
-        """Whether it failed only for being early: its budget had no room yet, or a call that it needs was given up."""
+        """Return whether it failed only for being early: its budget had no room yet, or a call that it needs was given
+        up."""
         error = self.error
         if isinstance(error, BudgetExceeded):
             return NO_ROOM in error.fields
         return isinstance(error, (LimitExceeded, Abandoned, asyncio.CancelledError))
 
     def was_free(self) -> bool:
-        """Whether it has cost nothing."""
+        """Return whether it has cost nothing."""
         return not any(scope.usage.items for scope in self.early_call._scopes)
 
     def was_held(self) -> bool:
-        """Whether its own time limit ran while it waited for room in its budget."""
+        """Return whether its own time limit ran while it waited for room in its budget."""
         return self.early_call.was_held and self.question.keywords.get("timeout") is not None
 
     def take_back(self) -> None:

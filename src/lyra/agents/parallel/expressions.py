@@ -77,8 +77,8 @@ class ExpressionEvaluator(ABC):
         return (yield from form(node))
 
     def _before(self, node: ast.expr) -> Any:
-        """The value of a part before the place where the lookahead begins. The program has computed it already; it is
-        computed again if the result must be the same, else it is UNKNOWN."""
+        """Return the value of a part before the place where the lookahead begins. The program has computed it already;
+        it is computed again if the result must be the same, else it is UNKNOWN."""
         if any(hasattr(part, SITE) for part in ast.walk(node)):
             return UNKNOWN
         path, self.path = self.path, None
@@ -94,7 +94,7 @@ class ExpressionEvaluator(ABC):
 
     @abstractmethod
     def issue_call(self, node: ast.expr) -> Waits:
-        """The pending value of a call that is made early."""
+        """Return the pending value of a call that is made early."""
 
     def values(self, nodes: list[ast.expr]) -> Waits:
         values: list[Any] = []
@@ -106,7 +106,7 @@ class ExpressionEvaluator(ABC):
         return values
 
     def wait_for_value(self, value: Any) -> Waits:
-        """The value itself, after waiting for the answers that it needs."""
+        """Return the value itself, after waiting for the answers that it needs."""
         while waiting := [call for call in calls_of(value) if not call.is_answered]:
             yield tuple(waiting)
         if not isinstance(value, PendingValue):
@@ -117,7 +117,7 @@ class ExpressionEvaluator(ABC):
         return answer
 
     def wait_for_plain(self, value: Any) -> Waits:
-        """The value with all its parts known, fit to compute with."""
+        """Return the value with all its parts known, fit to compute with."""
         yield from self.wait_for_value(value)
         known = resolve(value)
         if not is_data(known):
@@ -146,7 +146,8 @@ class ExpressionEvaluator(ABC):
         return bool((yield from self.wait_for_plain(known)))
 
     def apply(self, work: Any, *operands: Any, sure: type | None = None) -> Waits:
-        """The result for operands. `sure`: it cannot fail and has this type, so that it can be a pending value."""
+        """Return the result for operands. `sure`: it cannot fail and has this type, so that it can be a pending
+        value."""
         waiting = tuple(dict.fromkeys(call for value in operands for call in calls_of(value) if not call.is_answered))
         if waiting and sure is not None:
             return PendingValue(waiting, sure, lambda: work(*map(resolve, operands)))
@@ -334,7 +335,7 @@ class ExpressionEvaluator(ABC):
         return (yield from self._function(work, given))
 
     def _evaluate_arguments(self, node: ast.Call, *, drains: bool) -> Waits:
-        """The arguments of a call. `drains`: it reads a generator whole, so that a list does as well."""
+        """Return the arguments of a call. `drains`: it reads a generator whole, so that a list does as well."""
         if drains and len(node.args) == 1 and isinstance(node.args[0], ast.GeneratorExp):
             generator = node.args[0]
             if any(hasattr(part, SITE) for part in ast.walk(generator)):
@@ -398,7 +399,7 @@ class ExpressionEvaluator(ABC):
     # ------------------------------------------------------------ one after the other
 
     def items_of(self, value: Any) -> Iterator[Any]:
-        """The items that a `for` over a value reads; a list of the function's own may grow on the way."""
+        """Return the items that a `for` over a value reads; a list of the function's own may grow on the way."""
         if isinstance(value, RowIterator):
             return value.rows()
         if isinstance(value, OwnContainer):
@@ -453,7 +454,7 @@ class ExpressionEvaluator(ABC):
 
     @abstractmethod
     def begin_loop(self, loop: ast.comprehension | ast.For) -> Waits:
-        """The items of a loop that begins, and the object that keeps them for the comparison."""
+        """Return the items of a loop that begins, and the object that keeps them for the comparison."""
 
     def _loop(
         self, loops: list[ast.comprehension], items: Iterator[Any], expected: Any, add: Callable[[], Waits]
@@ -509,7 +510,7 @@ class _Result:
 
 
 def _sure(name: str, given: list[Any]) -> type | None:
-    """The type of a text method's result; None if it may fail."""
+    """Return the type of a text method's result; None if it may fail."""
     if name == "join":
         is_text = len(given) == 1 and all(kind_of(part) is str for part in given[0].parts)
         return str if is_text else None

@@ -132,7 +132,7 @@ class CallGroup:
                 won.win(taken_s - (asyncio.get_running_loop().time() - came_s))
 
     async def _come(self, site: int, question: AgentCall, kept: JournaledDecision | None) -> ParallelCall | None:
-        """The early call if it can be used, answered; None if the call has to be made now."""
+        """Return the early call if it can be used, answered; None if the call has to be made now."""
         word = kept.word if kept is not None else ""
         call = self._queue[0] if self._queue else None
         if call is not None and await self._stands(call, site, question, kept):
@@ -157,7 +157,7 @@ class CallGroup:
         return None
 
     async def _stands(self, call: ParallelCall, site: int, question: AgentCall, kept: JournaledDecision | None) -> bool:
-        """Whether the early call is what the program asks now; if so, its turn has come."""
+        """Return whether the early call is what the program asks now; if so, its turn has come."""
         if call.site != site or not call.question.is_same(question) or (kept is not None and kept.word == AGAIN):
             return False
         if kept is not None and kept.word == TAKEN:
@@ -201,7 +201,7 @@ class CallGroup:
         call.early_call.close(taken=True)
 
     def before(self, call: ParallelCall) -> list[EarlyCall]:
-        """The calls before one whose answers are not used yet."""
+        """Return the calls before one whose answers are not used yet."""
         earlier: list[EarlyCall] = []
         for other in self._queue:
             if other is call:
@@ -282,7 +282,7 @@ class CallGroup:
     # ------------------------------------------------------------ loops
 
     def loop(self, number: int, work: Any, /, *args: Any, **keywords: Any) -> ObservedLoop:
-        """The program begins a loop over `work`, or over what `enumerate` or `zip` make of the arguments."""
+        """Begin a loop of the program over `work`, or over what `enumerate` or `zip` make of the arguments."""
         foreseen = self._foreseen.get(number)
         loop = ObservedLoop(self, work, args, keywords, foreseen.popleft() if foreseen else None)
         self._loops[number] = loop
@@ -516,7 +516,8 @@ class ObservedLoop:
             self._group.mispredicted = True
 
     def read_left_items(self, own: OwnContainer | None) -> tuple[Iterator[Any], ExpectedItems]:
-        """The items still to come; `own` is the lookahead's copy if the loop runs over a list of the function's own."""
+        """Return the items still to come; `own` is the lookahead's copy if the loop runs over a list of the function's
+        own."""
         self.expected = ExpectedItems(self._count)
         if self._work is None:
             items = _rest(self._sources[0], self._count) if own is None else _from(own.parts, self._count)

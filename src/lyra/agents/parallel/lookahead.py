@@ -32,18 +32,18 @@ class CallIssuer(Protocol):
     """The object that runs a lookahead and makes its calls."""
 
     def has_room(self) -> bool:
-        """Whether one more call may be under way."""
+        """Return whether one more call may be under way."""
 
     def issue(self, site: int, work: Any, args: list[Any], keywords: dict[str, Any]) -> PendingValue:
         """Make a call early; raises StopLookahead if it has to wait for its turn."""
 
     def enter_loop(self, loop: int) -> ExpectedItems:
-        """A loop begins."""
+        """Enter a loop that begins."""
 
     def read_left_items(
         self, loop: int, own: Callable[[str], OwnContainer | None]
     ) -> tuple[Iterator[Any], ExpectedItems]:
-        """The items left of the loop that the program is in; raises StopLookahead if they are not known."""
+        """Return the items left of the loop that the program is in; raises StopLookahead if they are not known."""
 
 
 class FunctionFacts(Protocol):
@@ -54,7 +54,7 @@ class FunctionFacts(Protocol):
     own: frozenset[str]
 
     def outer(self, name: str) -> Any:
-        """The value of a name of its module, or of the functions around it."""
+        """Return the value of a name of its module, or of the functions around it."""
 
 
 class _Returned(Exception):
@@ -106,7 +106,7 @@ class Lookahead(ExpressionEvaluator):
         return (yield from form(node))
 
     def _in(self, part: Any) -> bool:
-        """Whether the lookahead begins inside a part."""
+        """Return whether the lookahead begins inside a part."""
         parts = part if isinstance(part, list) else [part]
         return self.path is not None and any(id(node) in self.path for node in parts)
 

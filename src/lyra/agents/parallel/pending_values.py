@@ -49,7 +49,7 @@ class OwnContainer:
 
 
 def container_of(value: Any) -> OwnContainer | None:
-    """A copy of a real list or dict; None for anything else."""
+    """Return a copy of a real list or dict; None for anything else."""
     if type(value) is list:
         return OwnContainer(list, list(value))
     if type(value) is dict and all(map(is_plain, value)):
@@ -58,7 +58,7 @@ def container_of(value: Any) -> OwnContainer | None:
 
 
 def snapshot_of(value: Any) -> Any:
-    """A copy of a real list or dict of plain values; any other value itself."""
+    """Return a copy of a real list or dict of plain values; any other value itself."""
     if type(value) not in (list, dict) or not is_data(value):
         return value
     if type(value) is dict:
@@ -67,7 +67,7 @@ def snapshot_of(value: Any) -> Any:
 
 
 def calls_of(value: Any) -> Iterator[ParallelCall]:
-    """The calls whose answers a value needs."""
+    """Yield the calls whose answers a value needs."""
     if isinstance(value, PendingValue):
         yield from value.calls
     elif isinstance(value, OwnContainer):
@@ -76,7 +76,7 @@ def calls_of(value: Any) -> Iterator[ParallelCall]:
 
 
 def resolve(value: Any) -> Any:
-    """The real value of a placeholder whose calls have all answered."""
+    """Return the real value of a placeholder whose calls have all answered."""
     if isinstance(value, PendingValue):
         return value.value()
     if isinstance(value, OwnContainer):
@@ -89,7 +89,7 @@ def resolve(value: Any) -> Any:
 
 
 def kind_of(value: Any) -> type | None:
-    """The type of a plain value or of a pending one; None for anything else."""
+    """Return the type of a plain value or of a pending one; None for anything else."""
     if isinstance(value, PendingValue):
         return value.kind
     if isinstance(value, OwnContainer):

@@ -31,7 +31,7 @@ def is_plain(value: Any) -> bool:
 
 
 def is_data(value: Any) -> bool:
-    """Whether a value is plain, or a list, dict or set of such values: reading it runs no user's code."""
+    """Return whether a value is plain, or a list, dict or set of such values: reading it runs no user's code."""
     kind = type(value)
     if kind is dict:
         return len(value) <= _MANY and all(is_plain(key) and is_data(item) for key, item in value.items())
@@ -41,7 +41,7 @@ def is_data(value: Any) -> bool:
 
 
 def is_same_value(value: Any, other: Any) -> bool:
-    """Whether no program could tell two values apart: equal, and of the same types all through."""
+    """Return whether no program could tell two values apart: equal, and of the same types all through."""
     kind = type(value)
     if value is other:
         return True
@@ -58,7 +58,7 @@ def is_same_value(value: Any, other: Any) -> bool:
 
 
 def can_drop(value: Any, depth: int = 3) -> bool:
-    """Whether a name can be rebound without running a `__del__`."""
+    """Return whether a name can be rebound without running a `__del__`."""
     if is_plain(value):
         return True
     if type(value) in _CONTAINERS:
@@ -76,7 +76,8 @@ def _bases(kind: type) -> tuple[type, ...]:
 
 
 def read(value: Any, name: str) -> Any:
-    """An attribute that can be read without running code: of a module, an object's dict or slots, or its class."""
+    """Return an attribute that can be read without running code: of a module, an object's dict or slots, or its
+    class."""
     if type(value) is ModuleType:
         if name in value.__dict__:
             return value.__dict__[name]
@@ -112,7 +113,7 @@ def _read_dict(value: Any) -> dict[str, Any]:
 
 
 def compute(work: Callable[..., Any], *operands: Any) -> Any:
-    """The result for plain operands; where there is an error, the program raises it in its turn."""
+    """Return the result for plain operands; where there is an error, the program raises it in its turn."""
     try:
         return work(*operands)
     except StopLookahead:

@@ -41,7 +41,8 @@ class AgentCall:
 
     @classmethod
     def from_call(cls, work: Any, args: list[Any], keywords: dict[str, Any]) -> AgentCall | None:
-        """The agent call that a function and its arguments make; None if they ask no agent, or that is not known."""
+        """Return the agent call that a function and its arguments make; None if they ask no agent, or that is not
+        known."""
         if work is run:
             return cls(work, None, args, keywords)
         if type(work) is tuple:
@@ -71,12 +72,12 @@ class AgentCall:
         return tuple(dict.fromkeys(call for value in (*self.args, *self.keywords.values()) for call in calls_of(value)))
 
     def is_same_conversation(self, other: AgentCall) -> bool:
-        """Whether both are messages of one conversation."""
+        """Return whether both are messages of one conversation."""
         mine, theirs = self.process, other.process
         return mine is not None and theirs is not None and mine._process is theirs._process
 
     def is_same(self, other: AgentCall) -> bool:
-        """Whether another call, with real arguments, asks the same agent the same question."""
+        """Return whether another call, with real arguments, asks the same agent the same question."""
         if self.process is not other.process or len(self.args) != len(other.args):
             return False
         if list(self.keywords) != list(other.keywords):
@@ -173,7 +174,7 @@ def _does_more(agent: AgentDeclaration) -> str:
 
 
 def _reads(tool: Tool) -> bool:
-    """Whether a tool only reads: all its needs are rights to read; one without needs has to be idempotent."""
+    """Return whether a tool only reads: all its needs are rights to read; one without needs has to be idempotent."""
     if tool.needs_of is not None:
         return False
     needs = [need.name for need in tool.needs]

@@ -95,7 +95,7 @@ class AgentProcess(Handle[Out_co], Generic[Out_co]):
         only: Sequence[str] | None = None,
         wait_for_person: bool = False,
     ) -> Coroutine[Any, Any, Out_co]:
-        """The answer: text (a Reply), or the Agent's `output` type. Raises an error if the agent fails.
+        """Return the answer: text (a Reply), or the Agent's `output` type. Raises an error if the agent fails.
 
         `only` are permission rules, such as `Read` or `Bash(git diff *)`: for this message, a call that none of them
         matches is denied. They allow nothing that is not allowed without them.
@@ -207,7 +207,7 @@ class AgentProcess(Handle[Out_co], Generic[Out_co]):
         only: Sequence[str] | None = None,
         wait_for_person: bool = False,
     ) -> Stream[Out_co, Any]:
-        """The answer piece by piece: text, or with `events=True` everything that happens on the way."""
+        """Return the answer piece by piece: text, or with `events=True` everything that happens on the way."""
         content, rules = content_of(message), None if only is None else _rules(only)
 
         async def start() -> Pending[Out_co]:

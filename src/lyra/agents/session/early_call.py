@@ -87,7 +87,7 @@ class EarlyCall:
     # ------------------------------------------------------------ budgets
 
     def scope_for(self, around: Budget) -> Budget:
-        """The scope that the call spends from in place of a budget."""
+        """Return the scope that the call spends from in place of a budget."""
         if self.is_due or (isinstance(around, JoinableBudget) and around in self._scopes):
             return around
         separate = next((scope for scope in self._scopes if scope.around is around), None)
@@ -100,7 +100,7 @@ class EarlyCall:
         return tuple(self.scope_for(scope) for scope in scopes)
 
     def child_budget(self, around: Budget, limits: Any) -> Any:
-        """The budget of a process that is started for the call."""
+        """Return the budget of a process that is started for the call."""
         return limits if self.is_due or isinstance(around, JoinableBudget) else JoinableBudget(around, limits)
 
     def add_child(self, process: Process) -> None:
@@ -118,7 +118,7 @@ class EarlyCall:
         self._changes.notify()
 
     def _scopes_before(self) -> list[JoinableBudget] | None:
-        """The scopes of the calls before it; None while one of those has not asked, or has failed."""
+        """Return the scopes of the calls before it; None while one of those has not asked, or has failed."""
         scopes: list[JoinableBudget] = []
         for call in self._before():
             if call.has_failed or not call.has_asked:
@@ -163,7 +163,7 @@ class EarlyCall:
         return True
 
     def _follows_failure(self) -> bool:
-        """Whether a call before it has failed, so that the program will hardly come here."""
+        """Return whether a call before it has failed, so that the program will hardly come here."""
         return any(call.has_failed for call in self._before())
 
     @property
@@ -180,7 +180,7 @@ class EarlyCall:
             _publish(kernel, "call.ahead", pid)
 
     def enter(self) -> None:
-        """A process begins a turn of its conversation for this call."""
+        """Note that a process begins a turn of its conversation for this call."""
         self._turns += 1
 
     def leave(self) -> None:
@@ -195,7 +195,8 @@ class EarlyCall:
     # ------------------------------------------------------------ its turn, and its end
 
     def take_turn(self) -> bool:
-        """The program has come to the call. False if the line-by-line run would differ: it has to be made again."""
+        """Note that the program has come to the call. False if the line-by-line run would differ: it has to be made
+        again."""
         self.is_due = True
         stands = all(scope.is_allowed() for scope in self._scopes) and self._learn()
         if stands:
@@ -206,7 +207,7 @@ class EarlyCall:
         return stands
 
     def settle(self, *, failed: bool) -> None:
-        """The call has ended: it will ask no more model."""
+        """Note that the call has ended: it will ask no more model."""
         self.has_failed = failed
         self.has_asked = self._is_settled = True
         for scope in self._scopes:
@@ -225,7 +226,7 @@ class EarlyCall:
                     await waiter
 
     def close(self, *, taken: bool) -> None:
-        """The program has taken the result, or the call was given up and its cost is speculative."""
+        """Close a call whose result the program has taken, or that was given up and its cost is speculative."""
         if self.is_over:
             return
         self.is_due = self.is_over = True

@@ -90,7 +90,7 @@ class ModelCall:
         self.counts_tokens = counts_tokens  # a rate limit counts tokens a minute
 
     def to_data(self) -> bytes:
-        """The bytes that the journal's hash of the call is made of."""
+        """Return the bytes that the journal's hash of the call is made of."""
         return self.digest
 
     def aim(self, resolved: tuple[LLMProvider, str, str]) -> None:
@@ -116,7 +116,7 @@ class ModelCall:
                 self.counts_tokens = True
 
     def complete_usage(self, usage: TokenUsage, answer: Message) -> TokenUsage:
-        """The provider's count; what it is silent about is Lyra's own count, marked as estimated.
+        """Return the provider's count; what it is silent about is Lyra's own count, marked as estimated.
 
         An answer has at most the tokens that were asked for, so its estimate does not pass what was reserved.
         """
@@ -204,7 +204,7 @@ class ModelCall:
         return UsageTold(usage.total_input, usage.output_tokens, usage.cache_read_tokens, cost, usage.estimated)
 
     def find_price(self) -> Price | None:
-        """The price of its model."""
+        """Return the price of its model."""
         assert self.provider is not None
         return self.runtime.models.price(self.provider, self.request.model, self.model)
 

@@ -102,7 +102,7 @@ class AgentModels:
                 self.load(model)
 
     def answers_in_order(self, agent: AgentDeclaration) -> bool:
-        """Whether a model of the agent answers by the order of its questions, as some scripts do."""
+        """Return whether a model of the agent answers by the order of its questions, as some scripts do."""
         for model in agent.models:
             with suppress(ConfigError):  # the call itself will raise it
                 provider, name, _ = self.find(model)
@@ -120,7 +120,7 @@ class AgentModels:
         return ""
 
     def model_limits(self, agent: AgentDeclaration) -> dict[str, RateLimit]:
-        """The rate limits of its models, which it shares with other agents."""
+        """Return the rate limits of its models, which it shares with other agents."""
         names = []
         for model in agent.models:
             with suppress(ConfigError):
@@ -150,7 +150,7 @@ class AgentModels:
             raise self.settings.explain(mistake, model) from None
 
     def price(self, provider: LLMProvider, named: str, name: str) -> Price | None:
-        """The price of a model, as `find` resolves it: its provider's own, else the published one."""
+        """Return the price of a model, as `find` resolves it: its provider's own, else the published one."""
         own = provider.price(named)
         return own if own is not None else self.settings.prices.find(name)
 
@@ -159,7 +159,7 @@ class AgentModels:
         return self.tokens.estimate(model, request)
 
     async def close(self) -> None:
-        """The kernel has closed. A client that was handed in belongs to its owner."""
+        """Close the clients that the kernel opened. A client that was handed in belongs to its owner."""
         if self._kernel.parts.get("models") is not self.client:
             await self.client.close()
         self.keys.forget()
@@ -178,7 +178,7 @@ _SIMULATED: Final = "sim"  # its names hold paths of files, which may look like 
 
 
 def keys_in_environment() -> tuple[str, ...]:
-    """The values of the variables where keys of providers usually are."""
+    """Return the values of the variables where keys of providers usually are."""
     values = [os.environ.get(name, "").strip() for name in _KEY_VARIABLES]
     return tuple([value for value in values if len(value) >= _KEY_LEAST])
 
@@ -191,7 +191,7 @@ def collect_keys(config: Config | None) -> tuple[str, ...]:
 
 
 def is_key(value: str) -> bool:
-    """Whether a value is long enough to be masked in texts."""
+    """Return whether a value is long enough to be masked in texts."""
     return len(value) >= _KEY_LEAST
 
 
@@ -241,8 +241,8 @@ class ProviderKeys:
         self._prepared = KnownKeys.prepare(self._known)
 
     def clean(self, text: str) -> str:
-        """A text that is shown or written down, with known keys masked. For a text that runs or is stored there is
-        `check_no_key`, which refuses it."""
+        """Return a text that is shown or written down, with known keys masked. For a text that runs or is stored there
+        is `check_no_key`, which refuses it."""
         keys = self.prepared
         return keys.mask(text) if keys.wholes else text
 
@@ -253,8 +253,8 @@ class ProviderKeys:
             raise CapabilityDenied(f"{what} holds a key of a model provider, which programs may not use", hint=_NO_KEY)
 
     def without_key(self, value: Any, what: str) -> Any:
-        """A value that a program reads, where there is no known key in it; EffectFailed otherwise. The journal cannot
-        keep the key, and a program may write what it has read: masked, that would be another text."""
+        """Return a value that a program reads, where there is no known key in it; EffectFailed otherwise. The journal
+        cannot keep the key, and a program may write what it has read: masked, that would be another text."""
         if self.prepared.holds(value):
             raise EffectFailed(f"{what} holds a key of a model provider, which programs may not read")
         return value

@@ -142,15 +142,15 @@ class OpenQuestions:
     def attend(
         self, request_id: str, process: Process, *, inside: tuple[Budget, ...] = (), sink: Sink | None = None
     ) -> Pending:
-        """The answer to a question that was put into the mailbox of a process by other means than `ask`, in this life
-        of the kernel or an earlier one. To be called before the process takes the question."""
+        """Return the answer to a question that was put into the mailbox of a process by other means than `ask`, in this
+        life of the kernel or an earlier one. To be called before the process takes the question."""
         pending = Pending(self, request_id, process.pid, inside, sink)
         pending.is_keyed = True
         self._await(pending, process)
         return pending
 
     def follow(self, process: Process) -> Pending | None:
-        """The turn that a process is in, also one that began before a restart; None if it is in none.
+        """Return the turn that a process is in, also one that began before a restart; None if it is in none.
 
         Its caller is not there any more, or awaits its own answer: giving this one up changes nothing for the
         turn.
@@ -174,7 +174,7 @@ class OpenQuestions:
         return pending
 
     def _reader(self) -> str:
-        """The pid of the process that asks here, which gets the answer; empty outside any."""
+        """Return the pid of the process that asks here, which gets the answer; empty outside any."""
         reader = acting()
         return caller.get() or (reader.pid if reader is not None and reader.kernel is self.kernel else "")
 
@@ -235,7 +235,7 @@ class OpenQuestions:
         self.doubts.forget(process.pid)
 
     def _waiting_for(self, pid: str) -> Iterator[Pending]:
-        """The answers of a process that callers wait for."""
+        """Yield the answers of a process that callers wait for."""
         for request_id in self._asked.get(pid, ()):
             pending = self.pending.get(request_id)
             if pending is not None:
@@ -266,8 +266,8 @@ class OpenQuestions:
                 self._withdraw_below(inner, known)
 
     def _withdraw_queued(self) -> None:
-        """The kernel closes, and callers are told that their questions failed: those that no process has begun to
-        answer are withdrawn. A caller that asks again after a restart is not told."""
+        """Withdraw the questions that no process has begun to answer as the kernel closes: their callers are told that
+        they failed. A caller that asks again after a restart is not told."""
         for pending in self.pending.values():
             process = self.kernel.processes.get(pending.pid)
             if not pending.running and not pending.is_keyed and process is not None:
@@ -300,7 +300,7 @@ class OpenQuestions:
         self.pending.clear()
 
     def close(self) -> None:
-        """The kernel has closed: tell the callers that are left."""
+        """Tell the callers that are left that the kernel has closed."""
         for pending in list(self.pending.values()):
             pending.fail(self.kernel.failure or self.make_closed_error(pending))
         self.pending.clear()
@@ -330,7 +330,8 @@ class Doubts:
         kernel.interrupts.on_doubt.append(self._arisen)
 
     def _arisen(self, interrupt: Interrupt) -> None:
-        """A process stands still until a person says what became of an effect; so do those that wait for it."""
+        """Note a doubt: a process stands still until a person says what became of an effect; so do those that wait for
+        it."""
         process = self._kernel.processes.get(self._kernel.interrupts.asker(interrupt))
         while process is not None:
             self._by_pid[process.known_as] = interrupt
@@ -349,11 +350,11 @@ class Doubts:
             self._limit(pending, interrupt)
 
     def forget(self, pid: str) -> None:
-        """A process has ended."""
+        """Forget a process that has ended."""
         self._by_pid.pop(pid, None)
 
     def _read(self) -> None:
-        """The doubts of earlier lives, whose questions are still open."""
+        """Read the doubts of earlier lives, whose questions are still open."""
         self._has_read = True
         for interrupt in self._kernel.interrupts._all(None):
             if interrupt.kind == "in_doubt" and interrupt.status == "pending":

@@ -70,7 +70,7 @@ def call_record(
 
 
 def session_record(session: AgentSession, *, root: bool) -> dict[str, Any]:
-    """A session that begins or ends; `span_id` is "" where it has no span of its own."""
+    """Return a session that begins or ends; `span_id` is "" where it has no span of its own."""
     own, outer = session.session_span or TraceSpan(session.trace_id, "", session.sampled), session.outer_span
     return {
         "trace_id": own.trace_id,
@@ -172,7 +172,7 @@ def _new_trace(kernel: Kernel) -> str:
 
 
 def is_root(process: Process) -> bool:
-    """Whether no other process asked for this one; its own guard does not count."""
+    """Return whether no other process asked for this one; its own guard does not count."""
     parent = process.parent if process.known_as == process.pid or process.parent is None else process.parent.parent
     return parent is None
 
@@ -203,15 +203,15 @@ def begin_turn(kernel: Kernel, session: AgentSession) -> None:
 
 
 def _lasting_turn(kernel: Kernel, session: AgentSession) -> str:
-    """The id of a turn, the same after a restart: the spans below it that were exported before a kill have their parent
-    when the turn has ended."""
+    """Return the id of a turn, the same after a restart: the spans below it that were exported before a kill have their
+    parent when the turn has ended."""
     execution = session.execution
     place = "" if execution is None else execution.place
     return blake2b(f"{kernel.core.store_id}:{session.pid}:{place}".encode(), digest_size=8).hexdigest()
 
 
 def turn_span(kernel: Kernel, session: AgentSession) -> TraceSpan:
-    """The span of the turn that is under way."""
+    """Return the span of the turn that is under way."""
     begin_turn(kernel, session)
     return TraceSpan(session.trace_id, session.turn_span, session.sampled)
 
@@ -267,7 +267,7 @@ def _clean(runtime: AgentRuntime, content: dict[str, Any]) -> dict[str, Any]:
 
 
 def _message(message: Message) -> dict[str, Any]:
-    """A message as the GenAI conventions write it: a role and parts. Images are named, not shown."""
+    """Return a message as the GenAI conventions write it: a role and parts. Images are named, not shown."""
     parts: list[dict[str, Any]] = [_text(message.text)] if message.text else []
     if not isinstance(message.content, str):
         parts += [{"type": str(part["type"])} for part in message.content if part["type"] != "text"]

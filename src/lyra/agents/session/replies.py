@@ -116,12 +116,12 @@ class Sink:
             await self._room
 
     def begin(self) -> None:
-        """A try begins: text that broken tries have shown is not shown again."""
+        """Begin a try: text that broken tries have shown is not shown again."""
         self._text.begin()
         self._thought.begin()
 
     def settle(self) -> tuple[int, ...]:
-        """The answer is whole: if a broken try has shown more, the reader is told to start over.
+        """Note that the answer is whole: if a broken try has shown more, the reader is told to start over.
 
         Gives the lengths of the answer's pieces.
         """
@@ -167,7 +167,7 @@ class Sink:
     # ------------------------------------------------------------------ the reader's side
 
     async def next(self) -> AgentEvent | None:
-        """The next event, None after the last one; an error that ended the answer is raised after its events."""
+        """Return the next event, None after the last one; an error that ended the answer is raised after its events."""
         queue = self._queue
         while not queue:
             if self._ended:
@@ -307,7 +307,7 @@ class Pending(Generic[Out_co]):
             self._timer = clock.call_at(due_s, expire)
 
     def _mark_reader(self) -> None:
-        """A piece of the answer goes to the process that reads it."""
+        """Mark the process that reads a piece of the answer."""
         self._questions.mark_reader(self)
 
     def _end(self, error: BaseException | None = None) -> None:
@@ -317,8 +317,8 @@ class Pending(Generic[Out_co]):
             self.sink.end(error)
 
     async def events(self) -> AsyncIterator[AgentEvent]:
-        """The events of the answer, where it was asked for as a stream. A reader that leaves gives nothing up: the turn
-        continues, and waits while its events are not read."""
+        """Yield the events of the answer, where it was asked for as a stream. A reader that leaves gives nothing up:
+        the turn continues, and waits while its events are not read."""
         sink = self.sink
         assert sink is not None
         while (event := await sink.next()) is not None:
@@ -347,7 +347,8 @@ class Pending(Generic[Out_co]):
 
 
 def begins_anew() -> ModelError:
-    """The error of a reader of text whose answer broke off and comes out differently, or did not fit its type."""
+    """Return the error of a reader of text whose answer broke off and comes out differently, or did not fit its
+    type."""
     return ModelError(
         "the answer begins anew, and the text that was read does not hold",
         hint="await the whole answer, or read it with events=True, where `restart` says so",
@@ -442,7 +443,7 @@ async def _close(pieces: Any) -> None:
 
 
 def _sink_above(process: Process) -> Sink | None:
-    """The sink of the nearest turn above a process that has one."""
+    """Return the sink of the nearest turn above a process that has one."""
     runtime: AgentRuntime | None = process.kernel.parts.get("agents")
     above = process.parent
     while above is not None and runtime is not None:
@@ -478,17 +479,17 @@ class StreamDedup:
         self._position = 0  # how much of `_seen` the new try has said
 
     def begin(self) -> None:
-        """A new try of the same answer begins."""
+        """Begin a new try of the same answer."""
         self._seen = self.text
         self._position = 0
 
     def clear(self) -> None:
-        """The answer is whole; the next one is another."""
+        """Forget an answer that is whole; the next one is another."""
         self._pieces = []
         self._seen = ""
 
     def feed(self, delta: str) -> str | None:
-        """The part of a piece that is new to the reader; None where it contradicts what the reader has."""
+        """Return the part of a piece that is new to the reader; None where it contradicts what the reader has."""
         seen, position = self._seen, self._position
         if not seen:
             self._pieces.append(delta)

@@ -243,7 +243,8 @@ class AgentSession:
         return (*self.outer, *self.limits)
 
     def judges(self, tool: Tool) -> bool:
-        """Whether its permissions decide on calls of a tool. They do on Lyra's own file tools: files may hold keys."""
+        """Return whether its permissions decide on calls of a tool. They do on Lyra's own file tools: files may hold
+        keys."""
         return self.permissions is not None or tool.guarded or (tool.builtin and bool(tool.folders))
 
     def limit(self, rules: Iterable[str]) -> None:
@@ -256,7 +257,7 @@ class AgentSession:
             self.marks.mark(self.pid, by)
 
     def begin(self, now: float, *, replayed: bool, request_id: str = "") -> None:
-        """A run begins with the next message."""
+        """Begin a run with the next message."""
         self.replayed = replayed
         self.request_id = request_id
         self.limits = ()
@@ -281,7 +282,7 @@ class AgentSession:
     # ------------------------------------------------------------------ what is sent
 
     def select_messages(self) -> tuple[Message, ...]:
-        """The messages of the next call."""
+        """Return the messages of the next call."""
         window = self.window
         if not window.start:
             return tuple(self.messages)
@@ -289,7 +290,7 @@ class AgentSession:
         return (*head, *self.messages[window.start :])
 
     def prompt(self, system: str) -> str:
-        """The system prompt of the next call."""
+        """Return the system prompt of the next call."""
         summary = self.window.summary
         if not summary:
             return system
@@ -312,11 +313,11 @@ class AgentSession:
         return self._chain
 
     def to_data(self) -> dict[str, Any]:
-        """The data of a checkpoint."""
+        """Return the data of a checkpoint."""
         return self.since(0)
 
     def since(self, mark: int) -> dict[str, Any]:
-        """The data of the turns since there were `mark` messages, for `replay`."""
+        """Return the data of the turns since there were `mark` messages, for `replay`."""
         return {
             "messages": [message.to_data() for message in self.messages[mark:]],
             "window": msgspec.structs.asdict(self.window),
@@ -357,7 +358,7 @@ class AgentSession:
             self.revise(int(revision["keep"]), [Message.from_data(message) for message in revision["add"]])
 
     def window_data(self) -> dict[str, Any]:
-        """The window and the counts that moved with it, for `take_window`."""
+        """Return the window and the counts that moved with it, for `take_window`."""
         return {
             "window": msgspec.structs.asdict(self.window),
             "counted": [self.ledger.counted, self.ledger.upto],
@@ -395,7 +396,7 @@ _hasher: Final = blake2b(digest_size=16)
 
 
 def _read_by_model(message: Message) -> dict[str, Any]:
-    """A message without error codes, which the model is not told and which older journals do not have."""
+    """Return a message without error codes, which the model is not told and which older journals do not have."""
     data = message.to_data()
     for result in data.get("tool_results", ()):
         result.pop("error_code", None)
@@ -418,7 +419,8 @@ class AgentCache:
         self._default_permissions: Permissions | None = None
 
     def default_permissions(self, agent: AgentDeclaration) -> Permissions:
-        """The permissions for guarded tools of an agent that names none: those of the files in its tools' folders."""
+        """Return the permissions for guarded tools of an agent that names none: those of the files in its tools'
+        folders."""
         if self._default_permissions is None:
             from lyra.tools.permissions.settings import permissions_from_files
 

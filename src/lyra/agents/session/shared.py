@@ -123,19 +123,19 @@ class AgentRuntime:
         return agent
 
     def session_to_read(self, pid: str) -> AgentSession | None:
-        """The session of a process whose text goes to the process that runs here."""
+        """Return the session of a process whose text goes to the process that runs here."""
         session = self.find_session(pid)
         if session is not None and session.tainted:
             self.kernel.taint.mark_here(f"a message from {session.pid}")
         return session
 
     def is_out_of_time(self, pid: str) -> bool:
-        """Whether the seconds of a process's budget have passed."""
+        """Return whether the seconds of a process's budget have passed."""
         process = self.kernel.processes.get(pid)
         return process is not None and process.out_of_time
 
     def is_waited_for(self, pid: str) -> bool:
-        """Whether the process waits for the running tool: it has called it, or asked the agent that has."""
+        """Return whether the process waits for the running tool: it has called it, or asked the agent that has."""
         waiting = caller.get() if home.get() is self else ""  # another kernel may have a process of that pid, too
         while waiting and waiting != pid:
             session = self.sessions.get(waiting)
@@ -143,14 +143,14 @@ class AgentRuntime:
         return bool(waiting)
 
     async def lacks(self, process: Process, error: LyraError) -> None:
-        """A model cannot be asked from this machine. Where the run should wait for a machine that can (`unfit`), the
-        process is suspended: the error is neither raised nor journaled."""
+        """Report that a model cannot be asked from this machine. Where the run should wait for a machine that can
+        (`unfit`), the process is suspended: the error is neither raised nor journaled."""
         if self.unfit is not None:
             self.unfit(error)
             await suspend(process, [])
 
     def key(self, call: ModelCall, of_call: str) -> str:
-        """The idempotency key of a request, from the door's key of the call.
+        """Return the idempotency key of a request, from the door's key of the call.
 
         It begins with the name of the durable run or with the id of the store, and its generation; that of a process
         from before the store had an id begins with a hash of the store's location, as it did then. A call that was cut
@@ -178,7 +178,8 @@ class AgentRuntime:
     # ------------------------------------------------------------------ the process's side
 
     def begin(self, process: Process, agent: AgentDeclaration, restored: Any) -> AgentSession:
-        """The session of a process that starts or comes back; a supervised one is known by its guard's pid too."""
+        """Return the session of a process that starts or comes back; a supervised one is known by its guard's pid
+        too."""
         tool_effects = self._tool_effects.get(agent)
         if tool_effects is None:
             tool_effects = self._tool_effects[agent] = {}
@@ -310,11 +311,11 @@ class Notice(NamedTuple):
 
 class NoticeSource(Protocol):
     def waiting(self) -> list[Notice]:
-        """The notices that were not taken yet."""
+        """Return the notices that were not taken yet."""
         ...
 
     def on_taken(self, keys: Iterable[str]) -> None:
-        """The process has taken these; on a replay it takes them again, which must change nothing."""
+        """Note that the process has taken these; on a replay it takes them again, which must change nothing."""
         ...
 
 
@@ -323,13 +324,13 @@ class NoticeSource(Protocol):
 
 
 def questions_below(kernel: Kernel, pid: str) -> list[Interrupt]:
-    """The open questions of a process and of those below it, the oldest first."""
+    """Return the open questions of a process and of those below it, the oldest first."""
     pending = kernel.interrupts.list_interrupts(status="pending")
     return [interrupt for interrupt in pending if is_below(kernel, kernel.interrupts.asker(interrupt), pid)]
 
 
 def is_below(kernel: Kernel, pid: str, top: str) -> bool:
-    """Whether a process is the one at the top, or one below it."""
+    """Return whether a process is the one at the top, or one below it."""
     process = kernel.processes.get(pid)
     while process is not None:
         if top in (process.pid, process.known_as):

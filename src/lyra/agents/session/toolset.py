@@ -101,7 +101,7 @@ class Toolset:
             process.kernel.publish(process.known_as, "tools.changed", {"tools": list(tools)})
 
     def _current(self) -> dict[str, Tool]:
-        """The tools of the sources now, without names that the agent's own tools have; the first source wins."""
+        """Return the tools of the sources now, without names that the agent's own tools have; the first source wins."""
         tools: dict[str, Tool] = {}
         self._failures = []
         for source in self._agent.sources:
@@ -111,7 +111,8 @@ class Toolset:
         return tools
 
     def _read_source(self, source: ToolSource) -> tuple[Tool, ...]:
-        """The tools of one source; if it fails, those it gave last, so that the message is answered all the same."""
+        """Return the tools of one source; if it fails, those it gave last, so that the message is answered all the
+        same."""
         try:
             self._by_source[id(source)] = tuple(source.__lyra_tools__())
         except Exception as error:  # noqa: BLE001 - a user's source may raise anything
@@ -139,8 +140,8 @@ class Toolset:
 
     # ------------------------------------------------------------ asking
     def get(self, name: str) -> Tool | None:
-        """The tool of a name. One that a replay took for gone is looked for again: after a restart its source may have
-        come back since, such as the MCP servers of an editor when its session was loaded."""
+        """Return the tool of a name. One that a replay took for gone is looked for again: after a restart its source
+        may have come back since, such as the MCP servers of an editor when its session was loaded."""
         tool = self._known.get(name)
         if tool is not None and tool.run is _refuse_gone:
             back = self._current().get(name)
@@ -155,11 +156,11 @@ class Toolset:
         return [name for name, tool in self._known.items() if not tool.deferred]
 
     def list_deferred(self) -> Iterator[Tool]:
-        """The tools that ToolSearch searches."""
+        """Return the tools that ToolSearch searches."""
         return (tool for tool in self._known.values() if tool.deferred)
 
     def shows_foreign(self, tool: Tool, output: Any) -> bool:
-        """Whether a result of ToolSearch shows the description of an untrusted tool."""
+        """Return whether a result of ToolSearch shows the description of an untrusted tool."""
         if not _is_search(tool):
             return False
         from lyra.tools.tool_search import names_in
@@ -167,8 +168,8 @@ class Toolset:
         return any(name in self._known and self._known[name].foreign for name in names_in(output))
 
     def list_offered(self, messages: Sequence[Message]) -> tuple[Tool, ...]:
-        """The tools of the next request, where they are not simply the toolbox (`is_plain`); the same object as before
-        where nothing has changed."""
+        """Return the tools of the next request, where they are not simply the toolbox (`is_plain`); the same object as
+        before where nothing has changed."""
         listed = [tool for tool in self._known.values() if not tool.deferred]
         if not any(self.list_deferred()):  # there is nothing to search
             listed = [tool for tool in listed if not _is_search(tool)]
@@ -179,11 +180,11 @@ class Toolset:
         return self._offered
 
     def is_hidden(self, tool: Tool, messages: Sequence[Message]) -> bool:
-        """Whether the model was not offered the tool when it made its last call."""
+        """Return whether the model was not offered the tool when it made its last call."""
         return tool.deferred and tool.name not in self._list_found(messages)
 
     def _list_found(self, messages: Sequence[Message]) -> list[str]:
-        """The deferred tools that ToolSearch has found in this conversation."""
+        """Return the deferred tools that ToolSearch has found in this conversation."""
         from lyra.tools.tool_search import collect_found
 
         searches = self._known.get(_SEARCH)
@@ -194,7 +195,7 @@ class Toolset:
 
 
 def _is_search(tool: Tool) -> bool:
-    """Whether it is ToolSearch itself, also with middleware around it, and not another tool of that name."""
+    """Return whether it is ToolSearch itself, also with middleware around it, and not another tool of that name."""
     if tool.name != _SEARCH:
         return False
     from lyra.tools.tool_search import tool_search
@@ -203,7 +204,7 @@ def _is_search(tool: Tool) -> bool:
 
 
 def _as_listed(tool: Tool | None, name: str, deferred: bool) -> Tool:
-    """The tool as the journal lists it; a tool that is gone since is replaced by one that says so."""
+    """Return the tool as the journal lists it; a tool that is gone since is replaced by one that says so."""
     if tool is None:
         return Tool(name, deferred=deferred, run=_refuse_gone)
     return tool if tool.deferred == deferred else msgspec.structs.replace(tool, deferred=deferred)
@@ -222,7 +223,8 @@ _HIDDEN: Final = "ctx"
 
 
 def client_tool_rows(tools: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The declarations (`name`, `description`, `schema`) as a message carries them; ConfigError where one is wrong."""
+    """Return the declarations (`name`, `description`, `schema`) as a message carries them; ConfigError where one is
+    wrong."""
     rows: dict[str, dict[str, Any]] = {}
     for declared in tools:
         tool = _tool(declared)
@@ -235,7 +237,7 @@ def client_tool_rows(tools: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]
 
 
 def client_tools(message: Any) -> tuple[Tool, ...]:
-    """The tools that a message carries."""
+    """Return the tools that a message carries."""
     rows = message.get("tools") if isinstance(message, dict) and "lyra.ask" in message else None
     return tuple(_tool(row) for row in rows or ())
 
@@ -271,11 +273,11 @@ class _ClientRun:
 
 
 def client_answer(output: Any, error: str = "") -> dict[str, Any]:
-    """The answer to such a question, for `kernel.resolve_interrupt`."""
+    """Return the answer to such a question, for `kernel.resolve_interrupt`."""
     return {"data": {"output": output, "error": error}}
 
 
 def client_call_id(interrupt: Interrupt) -> str:
-    """The id of the tool call that an interrupt asks its client to run; "" for any other question."""
+    """Return the id of the tool call that an interrupt asks its client to run; "" for any other question."""
     is_client_call = interrupt.kind == _KIND and interrupt.question.startswith(_QUESTION)
     return interrupt.message if is_client_call else ""

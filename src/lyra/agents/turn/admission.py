@@ -76,7 +76,8 @@ class Admitted(NamedTuple):
 
 
 async def admit(turn: Turn, tool: Tool, call: ToolCall, hook: HookOutcome | None = None) -> Admitted:
-    """The call as it may be made; raises ApprovalRefused where it may not. `hook` is what hooks have decided on it."""
+    """Return the call as it may be made; raises ApprovalRefused where it may not. `hook` is what hooks have decided on
+    it."""
     process, runtime = turn.process, turn.runtime
     if process.replay is not None and not has_decision(process) and upcoming(process) is not None:
         return Admitted(
@@ -106,8 +107,8 @@ async def admit(turn: Turn, tool: Tool, call: ToolCall, hook: HookOutcome | None
 
 
 async def _apply_edit(turn: Turn, case: Case, row: dict[str, Any]) -> tuple[Case, dict[str, Any]]:
-    """The case of the call as a person has changed it, and its decision: a rule or hook that denies holds for it,
-    too."""
+    """Return the case of the call as a person has changed it, and its decision: a rule or hook that denies holds for
+    it, too."""
     call = ToolCall(case.call.id, case.call.name, dict(row["arguments"]))
     hook = await _hooks_on_edited(turn, call) if turn.has_hooks else None
     edited = Case(case.runtime, case.session, case.tool, call, case.grant, hook=hook)
@@ -133,7 +134,8 @@ async def _hooks_on_edited(turn: Turn, call: ToolCall) -> HookOutcome | None:
 
 
 def _denial(tool: Tool, call: ToolCall, row: dict[str, Any]) -> Denied:
-    """The error that the model is told. It does not say where a link leads: the maker of the link chose those words."""
+    """Return the error that the model is told. It does not say where a link leads: the maker of the link chose those
+    words."""
     reason = row["reason"]
     if row.get("linked") and row["source"] != "answer":
         given = str(call.arguments.get(facts_of(tool.name).argument, ""))[:_GIVEN_CHARS_MAX]
@@ -144,7 +146,7 @@ def _denial(tool: Tool, call: ToolCall, row: dict[str, Any]) -> Denied:
 
 
 def has_decision(process: Process) -> bool:
-    """Whether the journal of a replay holds a decision on the next call."""
+    """Return whether the journal of a replay holds a decision on the next call."""
     entry = upcoming(process)
     return entry is not None and entry.kind == "read" and entry.name == _ROW
 
@@ -184,7 +186,7 @@ class Case:
         return self._subject
 
     def decide(self) -> dict[str, Any]:
-        """The decision as its row: plain data, known keys masked."""
+        """Return the decision as its row: plain data, known keys masked."""
         tainted = self.session.judged
         try:
             decision = self._decision(tainted)
@@ -226,7 +228,8 @@ class Case:
         return decision if self.session.hooks is None else self._apply_hook_answer(decision)
 
     def _by_rules(self, subject: Subject, tainted: bool) -> PermissionDecision:
-        """The decision of the rules. With hooks, a question stays one where no person is there: they may answer it."""
+        """Return the decision of the rules. With hooks, a question stays one where no person is there: they may answer
+        it."""
         permissions, has_hooks, decision = self.permissions, self.session.hooks is not None, _UNJUDGED
         if self.session.judges(self.tool):
             decision = permissions.decide(subject, tainted=tainted, attended=True if has_hooks else None)
@@ -273,7 +276,8 @@ class Case:
         return subject._replace(act="talk" if tool.harmless else "other", confined=tool.confined)
 
     def _is_own(self) -> bool:
-        """Whether it reads the long output of this process's own commands, kept in a file: that needs no right."""
+        """Return whether it reads the long output of this process's own commands, kept in a file: that needs no
+        right."""
         needs_of = self.tool.needs_of
         return needs_of is not None and bool(self.tool.folders) and not list(needs_of(self.call.arguments))
 
@@ -289,14 +293,14 @@ class Case:
         return None
 
     def hides(self, path: str) -> bool:
-        """Whether a search passes over a path: reading it would be denied, or would need a question."""
+        """Return whether a search passes over a path: reading it would be denied, or would need a question."""
         hidden = any(permissions.is_hidden(path) for permissions in (self.permissions, *self.session.enclosing))
         return hidden or not self.grant.allows(Capability("fs.read", path))
 
     def narrow_grant(self, row: dict[str, Any]) -> Grant:
-        """The rights of the call: those of its process, without the paths that rules deny. A command that a rule for
-        exactly its line allows after untrusted text reaches only hosts that are named in full: the rest of a name that
-        a pattern covers could carry data."""
+        """Return the rights of the call: those of its process, without the paths that rules deny. A command that a rule
+        for exactly its line allows after untrusted text reaches only hosts that are named in full: the rest of a name
+        that a pattern covers could carry data."""
         grant = self.grant
         for permissions in (self.permissions, *self.session.enclosing):
             grant = permissions.narrow(grant)
@@ -306,13 +310,13 @@ class Case:
 
 
 def _is_by_rule_for_line(row: dict[str, Any]) -> bool:
-    """Whether a rule for certain lines allowed the call, not one for the whole tool, a mode, or a person who was
+    """Return whether a rule for certain lines allowed the call, not one for the whole tool, a mode, or a person who was
     asked."""
     return row["rule"] is not None and row["source"] != "answer" and not Rule(row["rule"], "allow").names_tool
 
 
 def _without_host_patterns(grant: Grant) -> Grant:
-    """The Grant with the right to reach hosts that it names in full, and no other hosts."""
+    """Return the Grant with the right to reach hosts that it names in full, and no other hosts."""
     hosts = [cap for layer in grant.layers for cap in layer if cap.name == _HTTP and not _WILD.intersection(cap.scope)]
     return grant.narrow(Grant([*_ALL_BUT_HTTP, *hosts]))
 
@@ -320,8 +324,8 @@ def _without_host_patterns(grant: Grant) -> Grant:
 def _stricter(
     decision: PermissionDecision, outer: Permissions, subject: Subject, *, tainted: bool, has_hooks: bool
 ) -> PermissionDecision:
-    """The decision, made stricter where the caller's permissions are. With hooks, a question that no person can answer
-    stays one."""
+    """Return the decision, made stricter where the caller's permissions are. With hooks, a question that no person can
+    answer stays one."""
     if decision.decision == "deny":
         return decision
     forbidden = outer.forbids(subject)
@@ -335,7 +339,7 @@ def _stricter(
 
 
 def _find_path(tool: Tool, arguments: dict[str, Any], permissions: Permissions) -> str | None:
-    """The absolute path that a file tool is given, with its links unresolved."""
+    """Return the absolute path that a file tool is given, with its links unresolved."""
     facts = facts_of(tool.name)
     if facts.kind != "path" or not tool.builtin:
         return None
@@ -349,12 +353,12 @@ def _find_path(tool: Tool, arguments: dict[str, Any], permissions: Permissions) 
 
 
 def _within(path: str, folders: tuple[str, ...]) -> bool:
-    """Whether a path lies in one of the folders; a tool that names none goes anywhere."""
+    """Return whether a path lies in one of the folders; a tool that names none goes anywhere."""
     return not folders or any(path == root or path.startswith(root.rstrip("/") + "/") for root in folders)
 
 
 def _describe_subject(call: ToolCall, subject: Subject | None) -> str:
-    """The subject as a person is shown it: the command, path or URL, or all arguments of a tool without one."""
+    """Return the subject as a person is shown it: the command, path or URL, or all arguments of a tool without one."""
     if subject is not None and subject.kind in ("command", "path", "url") and subject.value is not None:
         return subject.value
     return arguments_as_json(call.arguments)
@@ -364,7 +368,7 @@ def _describe_subject(call: ToolCall, subject: Subject | None) -> str:
 
 
 async def _ask_hooks(turn: Turn, case: Case, row: dict[str, Any]) -> dict[str, Any]:
-    """The decision after hooks were asked; the same one where they have no answer."""
+    """Return the decision after hooks were asked; the same one where they have no answer."""
     from lyra.agents.turn.hook_points import fire
 
     entry = upcoming(turn.process)
@@ -382,7 +386,7 @@ async def _ask_hooks(turn: Turn, case: Case, row: dict[str, Any]) -> dict[str, A
 
 
 async def _ask(turn: Turn, case: Case, row: dict[str, Any]) -> dict[str, Any]:
-    """The decision after a person was asked."""
+    """Return the decision after a person was asked."""
     process = turn.process
     interrupts = process.kernel.interrupts
 

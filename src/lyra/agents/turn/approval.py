@@ -44,7 +44,7 @@ def visible_text(text: str) -> str:
 
 
 def caller_sink(runtime: AgentRuntime, process: Process) -> Sink | None:
-    """The stream of the nearest agent above a helper: a helper's question is shown where its caller is read."""
+    """Return the stream of the nearest agent above a helper: a helper's question is shown where its caller is read."""
     parent = process.parent
     while parent is not None:
         session = runtime.sessions.get(parent.pid)
@@ -94,7 +94,7 @@ def about_call(case: Case, row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _short_first(arguments: dict[str, Any]) -> str:
-    """The arguments as JSON, the longest last: where the text is cut, no short argument is lost."""
+    """Return the arguments as JSON, the longest last: where the text is cut, no short argument is lost."""
     parts = sorted((arguments_as_json({name: value})[1:-1] for name, value in arguments.items()), key=len)
     return "{" + ",".join(parts) + "}"
 
@@ -102,8 +102,8 @@ def _short_first(arguments: dict[str, Any]) -> str:
 def answer_to_row(
     case: Case, row: dict[str, Any], answer: Answer, *, keep: Callable[[str, Callable[[], object]], object]
 ) -> dict[str, Any]:
-    """The row of the decision that a person's answer means. `keep` is given an answer for always: the text of its rule,
-    and a function that saves it."""
+    """Return the row of the decision that a person's answer means. `keep` is given an answer for always: the text of
+    its rule, and a function that saves it."""
     word = _word(answer)
     if word in ("always", "never"):
         try:
@@ -127,7 +127,7 @@ def answer_to_row(
 
 
 def _word(answer: Answer) -> str:
-    """The word of an answer; one that is not clearly a yes is a no."""
+    """Return the word of an answer; one that is not clearly a yes is a no."""
     word = answer.decision.strip().lower()
     if not word and answer.approved is not None:
         word = "allow" if answer.approved else "deny"

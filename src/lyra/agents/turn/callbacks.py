@@ -61,12 +61,12 @@ class Callbacks:
         return self._process.pid
 
     async def elicit(self, server: str, message: str, schema: dict[str, Any]) -> dict[str, Any] | None:
-        """The form as a person filled it in; None where it was declined or not answered."""
+        """Return the form as a person filled it in; None where it was declined or not answered."""
         form: dict[str, Any] | None = await self._in_own_task(self._elicit(server, message, schema))
         return form
 
     async def sample(self, server: str, name: str, request: dict[str, Any]) -> str | None:
-        """The text that the agent's model wrote; None where the rules for `name` do not allow it."""
+        """Return the text that the agent's model wrote; None where the rules for `name` do not allow it."""
         text: str | None = await self._in_own_task(self._sample(server, name, request))
         return text
 
@@ -195,7 +195,7 @@ def _render_excerpt(text: str) -> str:
 
 
 def _fill(answer: Answer, schema: dict[str, Any]) -> dict[str, Any] | None:
-    """The form as it was filled in; a bare text fills in a form of one field."""
+    """Return the form as it was filled in; a bare text fills in a form of one field."""
     if answer.approved is False or answer.decision.strip().lower() in _NO:
         return None
     if isinstance(answer.data, dict):

@@ -59,7 +59,7 @@ class HookUse:
 
 
 async def fire(turn: Turn, event: str, fields: dict[str, Any]) -> HookOutcome | None:
-    """The outcome of the hooks for a moment; None where there are none."""
+    """Return the outcome of the hooks for a moment; None where there are none."""
     process, session = turn.process, turn.session
     entry = upcoming(process)
     if entry is not None and (entry.kind != "do" or entry.name != f"hook:{event}"):
@@ -89,12 +89,12 @@ async def fire(turn: Turn, event: str, fields: dict[str, Any]) -> HookOutcome | 
 
 
 def outcome_of(value: Any) -> HookOutcome:
-    """The outcome that a journal has of a hook."""
+    """Return the outcome that a journal has of a hook."""
     return msgspec.convert(value, HookOutcome)
 
 
 def _session_id(turn: Turn) -> str:
-    """The pid of the agent at the top: a sub-agent works in its session."""
+    """Return the pid of the agent at the top: a sub-agent works in its session."""
     process, sessions = turn.process, turn.runtime.sessions
     top = process
     while process.parent is not None:
@@ -127,13 +127,13 @@ async def _run(hooks: AgentHooks, use: HookUse) -> HookOutcome:
 
 @cache
 def _effect(event: str) -> Effect:
-    """The effect of the hooks for a moment. It is performed again after a crash in the middle: only hooks that came to
-    their end have decided something."""
+    """Return the effect of the hooks for a moment. It is performed again after a crash in the middle: only hooks that
+    came to their end have decided something."""
     return Effect(_perform, name=f"hook:{event}", idempotent=True)
 
 
 def safe_outcome(runtime: AgentRuntime, outcome: HookOutcome) -> HookOutcome:
-    """An outcome fit to be journaled and shown: bounded, known keys masked, without invisible characters."""
+    """Return an outcome fit to be journaled and shown: bounded, known keys masked, without invisible characters."""
     if outcome.arguments is not None and runtime.keys.prepared.holds(outcome.arguments):
         return HookOutcome(decision="deny", reason=_KEY_IN_ARGUMENTS, warnings=_texts(runtime, outcome.warnings))
     return msgspec.structs.replace(
@@ -176,7 +176,7 @@ def _tell(sink: Sink | None, outcome: HookOutcome) -> None:
 
 
 async def before_message(turn: Turn, message: Message) -> tuple[Message, str]:
-    """The message with what hooks add to it, and why it is refused; "" where it is not."""
+    """Return the message with what hooks add to it, and why it is refused; "" where it is not."""
     outcome = await fire(turn, turn.hook_event("UserPromptSubmit", "SubagentStart"), {"prompt": message.text})
     if outcome is None:
         return message, ""
@@ -186,7 +186,7 @@ async def before_message(turn: Turn, message: Message) -> tuple[Message, str]:
 
 
 def message_with(message: Message, outcome: HookOutcome) -> Message:
-    """A message with what hooks add to it."""
+    """Return a message with what hooks add to it."""
     if not outcome.context:
         return message
     if isinstance(message.content, str):
@@ -202,7 +202,7 @@ def _render_added(outcome: HookOutcome) -> str:
 
 
 async def before_tool(turn: Turn, call: ToolCall) -> tuple[ToolCall, HookOutcome | None]:
-    """The call as hooks leave it, and what they decided."""
+    """Return the call as hooks leave it, and what they decided."""
     outcome = await fire(turn, "PreToolUse", {"tool": call.name, "arguments": call.arguments, "call_id": call.id})
     if outcome is None or outcome.arguments is None:
         return call, outcome
@@ -213,7 +213,7 @@ async def before_tool(turn: Turn, call: ToolCall) -> tuple[ToolCall, HookOutcome
 
 
 async def after_tool(turn: Turn, call: ToolCall, result: ToolResult, before: HookOutcome | None) -> ToolResult:
-    """The result as the model is told it: with what hooks add, or with the reason in its place."""
+    """Return the result as the model is told it: with what hooks add, or with the reason in its place."""
     fields: dict[str, Any] = {"tool": call.name, "arguments": call.arguments, "call_id": call.id}
     if result.is_error:
         fields |= {"error": str(result.output), "error_code": result.error_code}
@@ -224,7 +224,7 @@ async def after_tool(turn: Turn, call: ToolCall, result: ToolResult, before: Hoo
 
 
 def result_with(result: ToolResult, before: HookOutcome | None, after: HookOutcome | None) -> ToolResult:
-    """A result with what hooks add to it, or with the reason in its place."""
+    """Return a result with what hooks add to it, or with the reason in its place."""
     if after is not None and after.decision == "deny":
         text = f"the result of {result.name} is withheld: {after.reason or 'a hook denies it'}"
         return ToolResult(result.id, result.name, text, True, "permission_denied")
@@ -233,7 +233,7 @@ def result_with(result: ToolResult, before: HookOutcome | None, after: HookOutco
 
 
 def _parts_as_text(output: Any) -> str:
-    """A result with images as a hook reads it: its texts."""
+    """Return a result with images as a hook reads it: its texts."""
     parts = output if isinstance(output, list) else ()
     return "\n".join(str(part.get("text", f"[{part['type']}]")) for part in parts)
 
@@ -279,5 +279,5 @@ async def check_stop(turn: Turn, text: str) -> str | None:
 
 
 def going_on(outcome: HookOutcome) -> str:
-    """The message with which the model continues after an answer."""
+    """Return the message with which the model continues after an answer."""
     return f"Do not stop yet. {outcome.reason}".rstrip()

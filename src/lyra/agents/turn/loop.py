@@ -88,7 +88,7 @@ TurnEnded = Callable[[Turn, str, int, BaseException | None], None]
 
 
 async def serve(ctx: Context, agent: AgentDeclaration, turn_ended: TurnEnded | None = None) -> None:
-    """The program of an agent process: one conversation, message by message.
+    """Run the program of an agent process: one conversation, message by message.
 
     `turn_ended` is called with each turn that is over, the id of its request, the number of messages before it, and
     why there is no answer (None where there is one), right before the journal has the turn's end. After a crash in
@@ -214,8 +214,8 @@ async def _compact(turn: Turn, request_id: str, focus: str) -> None:
 async def once(
     ctx: Context, agent: AgentDeclaration, content: Any, *, sink: Sink | None = None, history: Iterable[Message] = ()
 ) -> str:
-    """The program of an agent that does one task: its result is the text of the answer, its error why there is none.
-    The `sink` is told the answer as it comes; `history` is the conversation before the task."""
+    """Run the program of an agent that does one task: its result is the text of the answer, its error why there is
+    none. The `sink` is told the answer as it comes; `history` is the conversation before the task."""
     process = ctx.own_process
     runtime = runtime_of(process.core.face)
     began_at = runtime.kernel.clock.now()
@@ -261,14 +261,14 @@ def parse_message(message: Any) -> tuple[str, Any]:
 
 
 def limit_of(message: Any) -> tuple[str, ...] | None:
-    """The rules outside of which no tool may be used for a message; None where it has no limit."""
+    """Return the rules outside of which no tool may be used for a message; None where it has no limit."""
     rules = message.get("only") if isinstance(message, dict) and "lyra.ask" in message else None
     return None if rules is None else tuple(map(str, rules))
 
 
 def _is_abandoned(turn: Turn, *, withdrawn: bool) -> bool:
-    """Whether the caller left before the agent came to its message; the journal keeps that for a replay. `withdrawn`:
-    it left in the life of an earlier kernel."""
+    """Return whether the caller left before the agent came to its message; the journal keeps that for a replay.
+    `withdrawn`: it left in the life of an earlier kernel."""
     pending = turn.pending
     if not turn.session.durable:
         return pending is not None and pending.abandoned
@@ -413,7 +413,8 @@ def _deliver_again(runtime: AgentRuntime, session: AgentSession, finished: dict[
 
 
 def _reply_again(session: AgentSession, text: str, status: str) -> Reply:
-    """The answer of a turn that was restored. Its figures are not known where an earlier version saved the session."""
+    """Return the answer of a turn that was restored. Its figures are not known where an earlier version saved the
+    session."""
     run = session.execution
     reply = (MarkedReply if session.tainted else Reply)(text)
     reply.cost_usd, reply.input_tokens, reply.output_tokens = (
@@ -427,7 +428,7 @@ def _reply_again(session: AgentSession, text: str, status: str) -> Reply:
 
 
 async def _run(turn: Turn, content: Any, only: tuple[str, ...] | None = None) -> Any:
-    """The answer to one message."""
+    """Return the answer to one message."""
     agent, session = turn.agent, turn.session
     if only is not None:
         session.limit(only)
@@ -443,7 +444,7 @@ async def _run(turn: Turn, content: Any, only: tuple[str, ...] | None = None) ->
 
 
 async def _apply_message_hooks(turn: Turn, message: Message) -> Message:
-    """The message with what hooks add to it; raises where one refuses it."""
+    """Return the message with what hooks add to it; raises where one refuses it."""
     from lyra.agents.turn.hook_points import before_message
 
     message, refusal = await before_message(turn, message)
@@ -516,7 +517,7 @@ def _check_not_ended(turn: Turn) -> None:
 
 
 async def _goes_on(turn: Turn, text: str, *, is_last: bool) -> bool:
-    """Whether hooks have the model continue after this answer. `is_last`: it may not be asked again."""
+    """Return whether hooks have the model continue after this answer. `is_last`: it may not be asked again."""
     from lyra.agents.turn.hook_points import check_stop
 
     refusal = await check_stop(turn, text)
@@ -544,7 +545,7 @@ def _check_uncut(turn: Turn, completion: Completion) -> None:
 
 
 def _cut(turn: Turn, text: str) -> BudgetExceeded:
-    """The error of an answer that the budget cut, with what the whole turn cost."""
+    """Return the error of an answer that the budget cut, with what the whole turn cost."""
     session = turn.session
     assert session.execution is not None
     cost_usd, tokens_in, tokens_out = session.metrics.count_since(session.execution.before)
@@ -552,7 +553,7 @@ def _cut(turn: Turn, text: str) -> BudgetExceeded:
 
 
 def _reply(turn: Turn, text: str) -> Reply:
-    """The answer with the tokens and the money it took, the helpers' part included."""
+    """Return the answer with the tokens and the money it took, the helpers' part included."""
     session = turn.session
     assert session.execution is not None
     reply = (MarkedReply if turn.process.core.taint.state.pids and session.tainted else Reply)(text)
@@ -563,7 +564,7 @@ def _reply(turn: Turn, text: str) -> Reply:
 
 
 async def system_prompt(turn: Turn) -> str:
-    """The system prompt of this turn: the agent's own, and the remembered items that fit the message."""
+    """Return the system prompt of this turn: the agent's own, and the remembered items that fit the message."""
     agent, session, runtime = turn.agent, turn.session, turn.runtime
     if isinstance(agent.system, str) and agent.memory is None:  # masked once, until other keys are known
         keys, known = runtime.keys.prepared, session.cache.prompt
@@ -578,7 +579,7 @@ async def system_prompt(turn: Turn) -> str:
 
 
 async def _prompt_of_function(turn: Turn) -> str:
-    """The prompt that the agent's system function gives; on a replay, the one it gave then."""
+    """Return the prompt that the agent's system function gives; on a replay, the one it gave then."""
     process, runtime, agent = turn.process, turn.runtime, turn.agent
     text: Any = ""
     if not process.replay or process.keys not in process.replay:

@@ -30,7 +30,7 @@ REMEMBERED_MARK: Final = "Remembered from earlier conversations (it may be out o
 
 
 def read_remembered(runtime: AgentRuntime, process: Process, memory: Memory, question: str) -> str:
-    """The part of the system prompt that holds the items which fit a message; "" where none does."""
+    """Return the part of the system prompt that holds the items which fit a message; "" where none does."""
     return str(read(process, "memory", lambda: _prompt(runtime, process.pid, memory, question)))
 
 
@@ -92,7 +92,7 @@ _SEARCH: Final = Effect(_search, name="memory:search", idempotent=True)
 
 
 def memory_tools(memory: Memory) -> tuple[Tool, ...]:
-    """The tools `Remember` and `Recall`, by which a model uses a memory."""
+    """Return the tools `Remember` and `Recall`, by which a model uses a memory."""
 
     async def remember(ctx: Any, text: str, kind: str = "fact") -> str:
         """Keep something for later conversations.

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 async def ask_model(turn: Turn) -> Completion:
-    """The model's answer to as much of the conversation as the agent's context policy lets through."""
+    """Return the model's answer to as much of the conversation as the agent's context policy lets through."""
     session = turn.session
     if turn.agent.context is not None or session.ledger.counted > CHECK_TOKENS:
         await fit(turn)
@@ -55,7 +55,7 @@ async def ask_model(turn: Turn) -> Completion:
 
 
 async def _ask_models(turn: Turn) -> Completion:
-    """The answer of the agent's model or, where that fails, of its next fallback."""
+    """Return the answer of the agent's model or, where that fails, of its next fallback."""
     runtime, session, process = turn.runtime, turn.session, turn.process
     kernel, core = runtime.kernel, process.core
     models = models_here(turn) if core.forks else turn.agent.models
@@ -111,7 +111,7 @@ async def _ask_models(turn: Turn) -> Completion:
 
 
 def _model_call(turn: Turn, model: str) -> ModelCall:
-    """The next question of a turn, to the model that its provider calls `model`."""
+    """Return the next question of a turn, to the model that its provider calls `model`."""
     agent, session, pending = turn.agent, turn.session, turn.pending
     output, window, toolset = agent.output, session.window, session.tools
     system = system_here(turn) if turn.process.core.forks else turn.system
@@ -166,7 +166,8 @@ def request_digest(session: AgentSession, request: Request) -> bytes:
 
 
 def _falls_back(error: LyraError) -> bool:
-    """Whether another model might answer: this one is down or has no capacity. A bad request is bad for every model."""
+    """Return whether another model might answer: this one is down or has no capacity. A bad request is bad for every
+    model."""
     return error_class(error) in RETRYABLE and not isinstance(error, BudgetExceeded)
 
 
@@ -247,7 +248,7 @@ async def _check_cut(turn: Turn, trigger: str) -> str | None:
 
 
 async def _with_context(turn: Turn, summary: str) -> str:
-    """The summary, and what hooks add for the model after it; both are sent until the next summary."""
+    """Return the summary, and what hooks add for the model after it; both are sent until the next summary."""
     from lyra.agents.turn.hook_points import context_after_cut
 
     context = await context_after_cut(turn)
@@ -288,7 +289,7 @@ def _decide(turn: Turn, policy: ContextPolicy, *, overflow: bool) -> str | None:
 
 
 def _limit(turn: Turn, policy: ContextPolicy) -> int | None:
-    """The tokens that may be sent; None where the model's context window is not known."""
+    """Return the tokens that may be sent; None where the model's context window is not known."""
     if policy.tokens is not None:
         return policy.tokens
     assert policy.share is not None
@@ -328,7 +329,7 @@ def _cut(
 
 
 async def _summary(turn: Turn, policy: ContextPolicy, window: Window, *, focus: str = "") -> str | None:
-    """A summary of the messages that leave the window; None where no model could give one."""
+    """Return a summary of the messages that leave the window; None where no model could give one."""
     runtime, session, process, agent = turn.runtime, turn.session, turn.process, turn.agent
     old = session.window
     leaving = [session.messages[old.head]] if old.head is not None and old.head != window.head else []
@@ -375,7 +376,7 @@ async def _summary(turn: Turn, policy: ContextPolicy, window: Window, *, focus: 
 
 
 def _material(before: str, messages: Iterable[Message], *, most: int) -> str:
-    """A conversation as text to summarise; the oldest messages are left out where it is too long."""
+    """Return a conversation as text to summarise; the oldest messages are left out where it is too long."""
     parts = [_as_text(message) for message in messages]
     while len(parts) > 1 and sum(map(len, parts)) > most:
         del parts[0]
@@ -411,7 +412,7 @@ def _shorten(text: str) -> str:
 
 
 def journal_choice(process: Process, kind: str, choose: Callable[[], str | None]) -> str | None:
-    """The choice as text; None if nothing was chosen, and then nothing is written."""
+    """Return the choice as text; None if nothing was chosen, and then nothing is written."""
     replay = process.replay
     entry = replay.get(process.keys) if replay else None
     if entry is not None and entry.kind != kind:

@@ -47,7 +47,8 @@ if TYPE_CHECKING:
 
 
 def model_effect(session: AgentSession, model: str | LLMProvider, call: ModelCall) -> Effect:
-    """The effect of asking one model for the session's agent, with that agent's retry, rate limit and circuit breaker.
+    """Return the effect of asking one model for the session's agent, with that agent's retry, rate limit and circuit
+    breaker.
 
     The full name and the limit of the model are part of the key: they belong to a kernel, and the cache serves all
     kernels.
@@ -78,7 +79,7 @@ def model_effect(session: AgentSession, model: str | LLMProvider, call: ModelCal
 
 
 def quote(budget: Budget, call: ModelCall) -> Usage:
-    """The most this call may cost; reserves it in the caller's own scopes too."""
+    """Return the most this call may cost; reserves it in the caller's own scopes too."""
     call.budget = budget
     if not call.scopes:
         if not (budget.limits_money or budget.limits_tokens or call.counts_tokens):
@@ -227,7 +228,8 @@ def _quotes_key(error: BaseException, keys: KnownKeys) -> bool:
 
 
 def _without_keys(error: BaseException, keys: KnownKeys) -> BaseException:
-    """The error of a provider, which goes to the journal and to the caller, with the keys masked that it quotes."""
+    """Return the error of a provider, which goes to the journal and to the caller, with the keys masked that it
+    quotes."""
     if not isinstance(error, LyraError):
         return error  # a cancellation quotes nothing
     error.message = keys.mask(error.message, any_part=True)
@@ -241,8 +243,8 @@ def _without_keys(error: BaseException, keys: KnownKeys) -> BaseException:
 
 
 def _mark_answer(call: ModelCall, completion: Completion) -> Completion:
-    """The answer with tokens that its provider did not count, marked where it ended because the budget did. An Event
-    tells of one that was cut off."""
+    """Return the answer with tokens that its provider did not count, marked where it ended because the budget did. An
+    Event tells of one that was cut off."""
     usage = completion.usage
     if not usage.output_tokens or not usage.total_input:
         completion = msgspec.structs.replace(completion, usage=call.complete_usage(usage, completion.message))
@@ -275,7 +277,8 @@ def _count_failed_try(call: ModelCall, fold: Fold, raised: BaseException) -> Bas
 def cut_by_budget(
     name: str, text: str, *, cost_usd: float | None, input_tokens: int, output_tokens: int
 ) -> BudgetExceeded:
-    """The error of an answer that ended where the budget of agent `name` did; it has the text, and what that cost."""
+    """Return the error of an answer that ended where the budget of agent `name` did; it has the text, and what that
+    cost."""
     cost = "" if cost_usd is None else f", which cost ${cost_usd:.6f}".rstrip("0").rstrip(".")
     return BudgetExceeded(
         f"the budget of agent {name} ended in the middle of an answer, after {len(text)} characters{cost}",
@@ -301,8 +304,8 @@ def cut_of_call(name: str, call: ModelCall, completion: Completion) -> BudgetExc
 
 
 def _is_unreachable(error: BaseException, call: ModelCall) -> TypeGuard[ModelError]:
-    """Whether the provider cannot be reached from this machine: no model has answered since the kernel started, and
-    there will be no other try."""
+    """Return whether the provider cannot be reached from this machine: no model has answered since the kernel started,
+    and there will be no other try."""
     if call.runtime.has_answered or not call.is_last:
         return False
     if not isinstance(error, ModelError) or error.kind not in _UNREACHABLE:
@@ -340,7 +343,7 @@ async def _stream_to(fold: Fold, events: AsyncIterator[StreamEvent], sink: Sink,
 
 
 def _settle(sink: Sink, completion: Completion, *, is_journaled: bool) -> Completion:
-    """The whole answer; a journal keeps the lengths of its pieces, so that a replay shows the same pieces."""
+    """Return the whole answer; a journal keeps the lengths of its pieces, so that a replay shows the same pieces."""
     lengths = sink.settle()
     return msgspec.structs.replace(completion, pieces=lengths) if is_journaled else completion
 
@@ -412,20 +415,20 @@ class StreamKeyFilter:
         self._held = ""
 
     def feed(self, piece: str) -> str:
-        """The text that can be passed on by now."""
+        """Return the text that can be passed on by now."""
         text = self._keys.mask_whole(self._held + piece)
         held = self._keys.length_held(text)
         self._held = text[len(text) - held :]
         return text[: len(text) - held]
 
     def flush(self) -> str:
-        """The text held back so far: no more comes, so it is not the beginning of a key."""
+        """Return the text held back so far: no more comes, so it is not the beginning of a key."""
         rest, self._held = self._held, ""
         return rest
 
 
 def redact_keys(completion: Completion, keys: KnownKeys) -> Completion:
-    """The answer with known keys masked; the same object where there is none in it."""
+    """Return the answer with known keys masked; the same object where there is none in it."""
     message = completion.message
     if not keys.holds(message.content) and not any(keys.holds(call.arguments) for call in message.tool_calls):
         return completion

@@ -18,7 +18,7 @@ _programs: Final[WeakValueDictionary[int, Callable[..., Any]]] = WeakValueDictio
 
 
 def agent_program(agent: AgentDeclaration) -> Callable[..., Any]:
-    """The program of an agent: the same function each time, as long as a kernel knows it."""
+    """Return the program of an agent: the same function each time, as long as a kernel knows it."""
     program = _programs.get(id(agent))
     if program is None:
         program = _programs[id(agent)] = _program(agent)

@@ -152,7 +152,7 @@ def _branch(key: str) -> int:
 
 
 def _nothing() -> None:
-    """The row is all: there is nothing to do."""
+    """Do nothing: the row is all."""
 
 
 async def _run(turn: Turn, call: ToolCall) -> ToolResult:
@@ -181,7 +181,7 @@ async def _run(turn: Turn, call: ToolCall) -> ToolResult:
 
 
 async def _call(turn: Turn, asked: ToolCall) -> ToolResult:
-    """The result of one call, as the model is told it; a tool's error is a result too."""
+    """Return the result of one call, as the model is told it; a tool's error is a result too."""
     session, sink = turn.session, turn.sink
     tool = session.tools.get(asked.name)
     problem = _problem(session, asked, tool)
@@ -263,13 +263,13 @@ async def _result(
 
 
 def _missing_arguments(tool: Tool, call: ToolCall) -> str:
-    """The arguments that a call lacks: the model is told that, before anything is decided about the call."""
+    """Return the arguments that a call lacks: the model is told that, before anything is decided about the call."""
     required = tool.schema.get("required", ())
     return ", ".join(str(name) for name in required if name not in call.arguments)
 
 
 def _with_changes(call: ToolCall, output: Any) -> Any:
-    """The output behind a line that tells the model which arguments the call really had."""
+    """Return the output behind a line that tells the model which arguments the call really had."""
     told = f"(the call was changed before it ran, to {msgspec.json.encode(call.arguments).decode()})"
     if _has_image(output):
         return [{"type": "text", "text": told}, *output]
@@ -331,8 +331,8 @@ class _ProgressReports:
 
 
 def _taints(session: AgentSession, tool: Tool) -> bool:
-    """Whether the tool's output taints the session: where calls are decided on, the output of every tool does that is
-    not declared trusted."""
+    """Return whether the tool's output taints the session: where calls are decided on, the output of every tool does
+    that is not declared trusted."""
     return tool.untrusted or (not tool.trusted and session.is_wary)
 
 
@@ -382,7 +382,7 @@ def _effect(session: AgentSession, tool: Tool, *, inside: bool) -> Effect:
 
 
 def _about(use: ToolUse) -> str:
-    """The call as a person reads it, known keys masked."""
+    """Return the call as a person reads it, known keys masked."""
     given = ", ".join(f"{name}: {value!r}" for name, value in use.call.arguments.items())
     shown = redact(given, use.runtime.known)
     return f"tool:{use.tool.name}({shown if len(shown) <= _SHOWN else shown[:_SHOWN] + '…'})"
@@ -410,7 +410,7 @@ async def _perform(use: ToolUse, **hidden: str) -> Any:
 
 
 def _render_output(runtime: AgentRuntime, output: Any) -> Any:
-    """The output as the model reads it: text, images among texts, or JSON of anything else; known keys masked,
+    """Return the output as the model reads it: text, images among texts, or JSON of anything else; known keys masked,
     characters that no screen shows left out, long text shortened."""
     if _has_image(output):
         return [_text_shown(runtime, part) for part in output]
@@ -428,7 +428,7 @@ def _render_output(runtime: AgentRuntime, output: Any) -> Any:
 
 
 def _without_invisible(text: str) -> str:
-    """The text without invisible characters, and how many there were: an edit of a file has to know."""
+    """Return the text without invisible characters, and how many there were: an edit of a file has to know."""
     visible_text = without_invisible(text, keep_controls=True)
     count = len(text) - len(visible_text)
     return f"{visible_text}\n({count} invisible characters were left out)" if count else text
@@ -459,7 +459,8 @@ OUTPUT: Final = "output"  # the row
 
 
 async def record_output(process: Process, work: Awaitable[Any], clean: Callable[[Any], Any]) -> Any:
-    """The output of the tool, once its row is written; an error has a row, too. `clean` masks keys in plain data."""
+    """Return the output of the tool, once its row is written; an error has a row, too. `clean` masks keys in plain
+    data."""
     try:
         output = parts_of(await work)
     except (Divergence, StoreError):  # no outcome of the tool: the process stands still
@@ -485,7 +486,7 @@ def _to_builtins(output: Any) -> Any:
 
 
 def _has_row(process: Process) -> bool:
-    """Whether a row is to be written, or the journal has it next."""
+    """Return whether a row is to be written, or the journal has it next."""
     entry = upcoming(process)
     return entry is None or (entry.kind, entry.name) == ("read", OUTPUT)
 

@@ -61,7 +61,7 @@ class Turn:
         return entry is not None and entry.name.startswith("hook:")
 
     def hook_event(self, own: str, of_subagent: str) -> str:
-        """The name of a moment: it differs between the agent of a session and a sub-agent."""
+        """Return the name of a moment: it differs between the agent of a session and a sub-agent."""
         return of_subagent if self.session.subagent_type else own
 
 
@@ -81,13 +81,13 @@ def _difference(process: Process) -> Mapping[str, Any]:
 
 
 def models_here(turn: Turn) -> Sequence[str | LLMProvider]:
-    """The models to ask next, in order."""
+    """Return the models to ask next, in order."""
     model = _difference(turn.process).get(MODEL)
     return (str(model),) if model else turn.agent.models
 
 
 def system_here(turn: Turn) -> str:
-    """The system prompt of the next call."""
+    """Return the system prompt of the next call."""
     system = _difference(turn.process).get(SYSTEM)
     return turn.system if system is None else turn.runtime.clean(str(system))
 
@@ -114,7 +114,7 @@ def add_notices(turn: Turn) -> None:
 
 
 def notice_message(taken: list[list[str]]) -> Message:
-    """The message that the row of these notices represents."""
+    """Return the message that the row of these notices represents."""
     return Message("user", "\n".join(["(Notice by the program, not by the user.)", *(text for _, text in taken)]))
 
 
@@ -138,7 +138,7 @@ class RepeatGuard:
         self._same_texts = 0
 
     def status_of(self, calls: Sequence[ToolCall], text: str) -> str:
-        """The status that ends the turn with this answer; empty where the turn continues."""
+        """Return the status that ends the turn with this answer; empty where the turn continues."""
         asked = [(call.name, call.arguments) for call in calls]
         words = text.strip()
         self._same_calls = self._same_calls + 1 if asked == self._calls else 1

@@ -71,7 +71,7 @@ class _Rows:
         return codec.decode(self._get_blob(entry.blob) if entry.blob else bytes(entry.value))
 
     def find_acts(self, position: int, *, alone: bool, behind: int) -> list[Entry]:
-        """The acts of one call: a call that is alone in its answer runs in the program itself."""
+        """Return the acts of one call: a call that is alone in its answer runs in the program itself."""
         if not alone:
             return self._branches.get(self.branch + position, [])
         acts = []
@@ -90,7 +90,8 @@ def withdraw(kernel: Kernel, pid: str, turn: UnfinishedTurn) -> None:
 
 
 def find_unfinished_turn(kernel: Kernel, pid: str) -> UnfinishedTurn | None:
-    """The turn that a process is in the middle of; None where it is in none. Its program must not be known yet."""
+    """Return the turn that a process is in the middle of; None where it is in none. Its program must not be known
+    yet."""
     process, journal = kernel.processes.get(pid), kernel.journal
     if process is None or journal is None or not process.is_dormant:
         return None
@@ -114,7 +115,7 @@ def withdraw_order(kernel: Kernel, pid: str) -> None:
 
 
 def turn_in(entries: dict[Any, Entry], get_blob: GetBlob, branches: int) -> UnfinishedTurn | None:
-    """The turn that the journaled acts of an agent process end in the middle of."""
+    """Return the turn that the journaled acts of an agent process end in the middle of."""
     received, ended = _last(entries, "receive"), _last(entries, _MILESTONE)
     if received <= ended:
         return None
@@ -176,7 +177,7 @@ def _messages(rows: _Rows) -> tuple[list[Message], list[ToolCall]]:
 
 
 def _result(rows: _Rows, call: ToolCall, acts: list[Entry], doubts: list[ToolCall]) -> ToolResult:
-    """The result of a call as the model would be told it: hooks may have added to it, or withheld it."""
+    """Return the result of a call as the model would be told it: hooks may have added to it, or withheld it."""
     result = _find_result(rows, call, acts, doubts)
     if any(act.name in ("hook:PostToolUse", "hook:PostToolUseFailure") and not act.done for act in acts):
         return ToolResult(call.id, call.name, UNCHECKED, True, "cancelled")
@@ -185,7 +186,7 @@ def _result(rows: _Rows, call: ToolCall, acts: list[Entry], doubts: list[ToolCal
 
 
 def _find_result(rows: _Rows, call: ToolCall, acts: list[Entry], doubts: list[ToolCall]) -> ToolResult:
-    """The result that the journal has of a call, or a sentence in its place."""
+    """Return the result that the journal has of a call, or a sentence in its place."""
     performed = next((act for act in acts if act.kind == "do" and act.name == f"{_TOOL}{call.name}"), None)
     if performed is not None and performed.done and performed.error is None:
         performed = next((act for act in acts if (act.kind, act.name) == ("read", OUTPUT)), performed)
@@ -204,7 +205,8 @@ def _find_result(rows: _Rows, call: ToolCall, acts: list[Entry], doubts: list[To
 
 
 def repair_messages(messages: list[Message], results: dict[str, ToolResult], sentence: str) -> list[Message]:
-    """The messages with a result for every tool call: the one that is known, else an error with this sentence."""
+    """Return the messages with a result for every tool call: the one that is known, else an error with this
+    sentence."""
     whole: list[Message] = []
     for index, message in enumerate(messages):
         whole.append(message)
@@ -234,7 +236,8 @@ class StoredAgent(NamedTuple):
 
 
 def read_agent(store: Store, pid: str, states: Iterable[State] = ()) -> StoredAgent:
-    """The conversation of one process; `states` are filled with the facts that the layers above keep in the store."""
+    """Return the conversation of one process; `states` are filled with the facts that the layers above keep in the
+    store."""
     snapshot = load_all(store)
     fold = Fold.load(snapshot.seq, snapshot.states, [*(type(state)() for state in Kernel().states.values()), *states])
     fold.add_all(store.read(after=snapshot.seq))

@@ -61,7 +61,7 @@ def acp(invocation: Invocation, /, *, name: str | None, load: str | None, db: st
 
 
 def _registers(reference: str) -> tuple[Callable[[Any], Any], str]:
-    """A function that makes the Agent of FILE:NAME known, and the name of that agent."""
+    """Return a function that makes the Agent of FILE:NAME known, and the name of that agent."""
     from lyra.agents.agent import Agent
 
     agent = object_of(reference)
@@ -117,7 +117,7 @@ async def _serve_of_folder(invocation: Invocation, folder: str, name: str | None
 
 
 def _session_servers(invocation: Invocation) -> SessionServers:
-    """The MCP servers that the editor hands over, by the rules that Sage has for them."""
+    """Return the MCP servers that the editor hands over, by the rules that Sage has for them."""
     from lyra.agents.headless.options import HeadlessOptions
     from lyra.agents.headless.setup import setup_of as headless_setup
     from lyra.sage.acp.servers import SessionServers

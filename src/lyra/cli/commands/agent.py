@@ -47,7 +47,7 @@ _LAST_WORDS_S: Final = 1.0  # for the reader to take the last line
 
 
 def agent_options(function: Any) -> Any:
-    """The options of a run that `lyra agent` and `sage` share."""
+    """Return the options of a run that `lyra agent` and `sage` share."""
     return session_options(_with_options(function, _PRINTED))
 
 
@@ -127,7 +127,7 @@ def agent(ctx: click.Context, /, *, form: str, continues: bool, resume: str | No
 
 
 def check_resume(resume: str | None, *, continues: bool, store: str = "memory") -> str | None:
-    """The session to continue with: an id, "" for the newest one, None for none."""
+    """Return the session to continue with: an id, "" for the newest one, None for none."""
     if resume is not None and continues:
         raise click.UsageError("--continue is the newest session and --resume another one: use one of them")
     if resume == "":
@@ -300,7 +300,7 @@ async def _ask_session(
 
 
 def _with_hooks(invocation: Invocation, options: HeadlessOptions) -> HeadlessOptions:
-    """The options with the hooks of the settings files; where there are none, nothing of them is imported."""
+    """Return the options with the hooks of the settings files; where there are none, nothing of them is imported."""
     if not invocation.config.hooks:
         return options
     import msgspec
@@ -314,7 +314,8 @@ def _with_hooks(invocation: Invocation, options: HeadlessOptions) -> HeadlessOpt
 async def with_servers(
     invocation: Invocation, options: HeadlessOptions, more: Sequence[ServerSettings] = ()
 ) -> AsyncIterator[HeadlessOptions]:
-    """The options with the tools of MCP servers, and of `more`; where there is none, nothing of it is imported."""
+    """Provide the options with the tools of MCP servers, and of `more`; where there is none, nothing of it is
+    imported."""
     if not more and not _names_servers(invocation):
         yield options
         return
@@ -340,7 +341,8 @@ def _names_servers(invocation: Invocation) -> bool:
 
 @contextmanager
 def ending_signals() -> Iterator[list[int]]:
-    """The first signal cancels this task and is added to the list; the next one ends the process at once.
+    """Watch for signals in the block: the first one cancels this task and is added to the list; the next one ends the
+    process at once.
 
     So does an alarm where the end takes too long: nothing that was started may keep a run that was told to stop.
     """
@@ -468,7 +470,7 @@ def _schema(given: str) -> Any:
 
 
 def task_of(prompt: str | None, missing: str) -> tuple[str, str]:
-    """The task, and the text to work on that is piped in beside it; with `-p -` all of stdin is the task."""
+    """Return the task, and the text to work on that is piped in beside it; with `-p -` all of stdin is the task."""
     if prompt is None:
         raise click.UsageError(missing)
     # An argument that is not UTF-8 comes as half characters, which no model's format can say.

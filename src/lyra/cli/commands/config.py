@@ -73,7 +73,7 @@ def path(invocation: Invocation, *, as_json: bool) -> None:
 
 
 def key_type(key: SettingKey) -> str:
-    """A key's type and bounds, in words."""
+    """Return a key's type and bounds, in words."""
     if key.words:
         return " or ".join(key.words)
     words = {
@@ -90,12 +90,12 @@ def key_type(key: SettingKey) -> str:
 
 
 def column_name(entry: SettingTable, column: Column) -> str:
-    """A setting under a free name, as the reference writes it."""
+    """Return a setting under a free name, as the reference writes it."""
     return f"{entry.section}.{entry.name}.{column.field}"
 
 
 def column_type(column: Column) -> str:
-    """A column's type, in words."""
+    """Return a column's type, in words."""
     return " or ".join(column.words) or _COLUMN_TYPES[column.type]
 
 
@@ -130,7 +130,8 @@ def _with_origins(settings: Config) -> dict[str, dict[str, Any]]:
 
 
 def _cheap_prices(settings: Config) -> list[str]:
-    """A project's price below the published one is not used; that is known only here, where prices are looked up."""
+    """Name the prices of a project that are below the published ones, and so not used; that is known only here, where
+    prices are looked up."""
     if not settings.project_prices:
         return []
     from lyra.models.pricing import Price, price_of

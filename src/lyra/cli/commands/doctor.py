@@ -37,7 +37,7 @@ def show_findings(rows: list[Finding], *, as_json: bool) -> int:
 
 
 def examine(invocation: Invocation) -> Iterator[Finding]:
-    """The checks of this machine."""
+    """Return the checks of this machine."""
     try:
         config = invocation.config
     except ConfigError as error:

@@ -78,8 +78,8 @@ def _events(opened: Store, pid: str | None, kind: str | None = None) -> Iterator
 
 
 def _journals(opened: Store, pid: str | None) -> Iterator[tuple[str, Store]]:
-    """The journals that may have rows of a process: the store's own, and those of its durable Vega runs. Each with what
-    stands before its pids, which other runs have, too."""
+    """Yield the journals that may have rows of a process: the store's own, and those of its durable Vega runs. Each
+    with what stands before its pids, which other runs have, too."""
     from lyra.store.space import Space, spaces
     from lyra.store.sqlite import SqliteStore
 

@@ -168,8 +168,8 @@ def _ask(
     may_make: bool = False,
     unmade: Any = None,
 ) -> Any:
-    """The answer of the server or of the store. `unmade` is the answer of the configured store where it is not made
-    yet; a store that was named has to be there, unless the command `may_make` it."""
+    """Return the answer of the server or of the store. `unmade` is the answer of the configured store where it is not
+    made yet; a store that was named has to be there, unless the command `may_make` it."""
     if target is not None and target.startswith(("http://", "https://")):
         return _over_http(invocation, target.rstrip("/"), *request)
     from lyra.server.announcement import read_announcement
@@ -197,7 +197,7 @@ def _ask(
 
 
 def _is_there(url: str) -> bool:
-    """Whether a server answers at this address: one that was killed has left it."""
+    """Return whether a server answers at this address: one that was killed has left it."""
     import httpx2
 
     try:
@@ -207,7 +207,7 @@ def _is_there(url: str) -> bool:
 
 
 def _only_server() -> str:
-    """The one server of this user that runs, of whichever store; "" where there is none."""
+    """Return the one server of this user that runs, of whichever store; "" where there is none."""
     from lyra.server.announcement import all_announced
 
     urls = [url for url in all_announced(os.environ) if _is_there(url)]

@@ -108,7 +108,7 @@ def test_rules(ctx: click.Context, *, as_json: bool) -> None:
 
 
 def _check_tool_name(tool: str) -> str:
-    """A tool's name; a rule in its place is a mistake, and a name of no built-in tool is told."""
+    """Return a tool's name; a rule in its place is a mistake, and a name of no built-in tool is told."""
     if "(" in tool:
         name, _, rest = tool.partition("(")
         raise ConfigError(
@@ -174,7 +174,7 @@ def try_rules(layers: Iterable[Layer], *, workspace: str, home: str) -> Iterator
 
 
 def other_mistakes(layers: Iterable[Layer]) -> list[str]:
-    """A sentence for each mistake in the files of the layers that is not one of a rule."""
+    """Return a sentence for each mistake in the files of the layers that is not one of a rule."""
     sentences = []
     for layer in layers:
         mistakes = list(layer.problems)

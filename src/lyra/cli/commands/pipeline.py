@@ -132,7 +132,7 @@ async def _run(
     echo: bool,
     quiet: bool,
 ) -> tuple[Envelope, BaseException | None]:
-    """The envelope at the end, and the error of the pipeline's process, such as the end of its time."""
+    """Return the envelope at the end, and the error of the pipeline's process, such as the end of its time."""
     from lyra.kernel import Kernel
     from lyra.kernel.pipelines.routing import NodeKind
     from lyra.observe.exports import export_as_configured
@@ -213,7 +213,7 @@ def _answer(kernel: Any, pid: str, interrupt: dict[str, Any]) -> None:
 
 
 def _read_answer(question: str, *, consent: bool) -> dict[str, Any] | None:
-    """The answer typed at the terminal, or the next line of the piped input; None without either."""
+    """Return the answer typed at the terminal, or the next line of the piped input; None without either."""
     import sys
 
     if sys.stdin is not None and sys.stdin.isatty():

@@ -86,7 +86,8 @@ def serve(
 
 
 def _tell(invocation: Invocation, text: str, level: int = logging.INFO) -> None:
-    """A sentence for the person who starts the server; where logs are JSON, a record of the log like all others."""
+    """Print a sentence for the person who starts the server; where logs are JSON, a record of the log like all
+    others."""
     if invocation.config.log.format == "json":
         _log.log(level, "%s", text)
     else:
@@ -204,7 +205,7 @@ def _worker_of(invocation: Invocation, options: dict[str, Any]) -> Worker:
 
 
 def _token(file: str | None) -> str | None:
-    """The token of a file; None has the variable or the user's own file give it."""
+    """Return the token of a file; None has the variable or the user's own file give it."""
     if file is None:
         return None
     from lyra.errors import ConfigError

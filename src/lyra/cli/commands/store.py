@@ -125,7 +125,7 @@ def _faults(opened: Store) -> list[str]:
 
 
 def _runs(opened: Store) -> Iterator[tuple[str, Store | Corrupt]]:
-    """The durable runs of Vega programs in the same file, oldest first; of one that is damaged, what is wrong."""
+    """Yield the durable runs of Vega programs in the same file, oldest first; of one that is damaged, what is wrong."""
     from lyra.store.space import spaces
     from lyra.store.sqlite import SqliteStore
 
@@ -289,7 +289,7 @@ def _write_rows(rows: Iterable[Record], marks: dict[str, str]) -> None:
 
 
 def must_be_a_kind(kind: str) -> None:
-    """A misspelt kind has no rows; that must not look like an empty journal."""
+    """Refuse a misspelt kind: it has no rows, and that must not look like an empty journal."""
     from lyra.core.checking.check import did_you_mean
     from lyra.core.event import KINDS
 
@@ -352,7 +352,7 @@ def _facts(opened: Store) -> dict[str, Any]:
 
 
 def _run_words(run: Store | Corrupt) -> str:
-    """A durable Vega run in a few words; `vega runs` tells more."""
+    """Return a durable Vega run in a few words; `vega runs` tells more."""
     if isinstance(run, Corrupt):
         return "damaged"
     lease = _lease(run)
@@ -366,8 +366,8 @@ def _processes(opened: Store) -> dict[str, int]:
 
 
 def _programs(opened: Store) -> dict[str, dict[str, int] | None]:
-    """The programs of live processes, with how many each: those that a kernel has to be given, and names of Lyra's own
-    that this version does not know. A process whose program is missing stays dormant."""
+    """Return the programs of live processes, with how many each: those that a kernel has to be given, and names of
+    Lyra's own that this version does not know. A process whose program is missing stays dormant."""
     from lyra.core.naming import OLD_NAMES, is_own_name
     from lyra.kernel.journal.history import Fold
 
@@ -385,7 +385,7 @@ def _programs(opened: Store) -> dict[str, dict[str, int] | None]:
 
 
 def _size_bytes(location: str) -> int | None:
-    """The file and the log beside it; a database on a server keeps its own count."""
+    """Return the file and the log beside it; a database on a server keeps its own count."""
     if not os.path.isfile(location):
         return None
     log = f"{location}-wal"
@@ -412,7 +412,7 @@ def _show(value: Any) -> str:
 
 
 def jsonable(value: Any) -> Any:
-    """A journal value as JSON can hold it; bytes as base64, what JSON has no word for as its text."""
+    """Return a journal value as JSON can hold it; bytes as base64, what JSON has no word for as its text."""
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, float):

@@ -170,7 +170,7 @@ def _read(path: str, inside: tuple[str, ...] = ()) -> DynamicTools:
 
 
 async def _start_servers(servers: McpServers) -> tuple[list[ServerState], _Source]:
-    """The servers once each is connected or has failed, and what they offer then."""
+    """Return the servers once each is connected or has failed, and what they offer then."""
     async with servers:
         tools, states, problems = await servers.tools(), servers.states(), servers.problems
     homes = {name: f"MCP server {state.name}" for state in states for name in state.tools}
@@ -245,8 +245,8 @@ def _permissions(allow: tuple[str, ...], deny: tuple[str, ...], mode: str | None
 
 
 def _decide(tool: Tool, arguments: dict[str, Any], permissions: Permissions) -> str | None:
-    """The real path that the call is about, if it is about one; ApprovalRefused unless a rule, the mode or the kind of
-    call allows it."""
+    """Return the real path that the call is about, if it is about one; ApprovalRefused unless a rule, the mode or the
+    kind of call allows it."""
     from lyra.tools.permissions.subjects import facts_of, subject_of
 
     facts = facts_of(tool.name)

@@ -158,8 +158,8 @@ _NAME_CHARS_MAX: Final = 60
 
 
 def asking_files(*folders: str, rules: bool = False) -> list[FileAsks]:
-    """The files that ask for something when a program runs in these folders; with `rules` also those that give a model
-    rules, and Sage's extensions."""
+    """Return the files that ask for something when a program runs in these folders; with `rules` also those that give a
+    model rules, and Sage's extensions."""
     from lyra.config.asks import folder_asks
 
     if not rules:
@@ -199,7 +199,8 @@ def ask_for_trust(invocation: Invocation, *folders: str, quiet: bool = False, ru
 
 
 def waiting_files(invocation: Invocation, *folders: str, rules: bool = False) -> list[FileAsks]:
-    """The files that ask for something that the person has not agreed to: not by trust, nor for single MCP servers."""
+    """Return the files that ask for something that the person has not agreed to: not by trust, nor for single MCP
+    servers."""
     asking = asking_files(*folders, rules=rules)
     waiting = [file for file in asking if file.state(invocation.trust) != "trusted"]
     if not any(ask.server for file in waiting for ask in file.asks):
@@ -209,7 +210,7 @@ def waiting_files(invocation: Invocation, *folders: str, rules: bool = False) ->
 
 
 def _list_agreed_servers(invocation: Invocation, folder: str) -> list[str]:
-    """The MCP servers of a folder that the person agreed to with `lyra mcp approve`."""
+    """Return the MCP servers of a folder that the person agreed to with `lyra mcp approve`."""
     from lyra.config import Config
     from lyra.mcp.approvals import Approvals
     from lyra.mcp.servers import load_settings
@@ -263,7 +264,8 @@ def _since(file: FileAsks, trust: FolderTrust) -> str:
 
 
 def _changes(file: FileAsks, trust: FolderTrust) -> list[str]:
-    """The sentences of a file; of a changed one with `+` what it asks for now, and with `-` what it no longer does."""
+    """Return the sentences of a file; of a changed one with `+` what it asks for now, and with `-` what it no longer
+    does."""
     sentences = [ask.sentence for ask in file.asks]
     answer = trust.answer(file.folder, file.name)
     if answer is None or file.state(trust) != "changed":
@@ -294,12 +296,12 @@ def _near(file: FileAsks) -> str:
 
 
 def _is_attended() -> bool:
-    """Whether a person can read the question and answer it."""
+    """Return whether a person can read the question and answer it."""
     return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
 
 
 def ask_person(*, err: bool) -> bool:
-    """The person's answer. What was typed or pasted before the question was shown is no answer to it."""
+    """Return the person's answer. What was typed or pasted before the question was shown is no answer to it."""
     import termios
 
     termios.tcflush(sys.stdin, termios.TCIFLUSH)

@@ -46,7 +46,7 @@ def read_journal(path: str) -> list[Event]:
 
 
 def find_finished(journal: list[Event]) -> set[str]:
-    """The keys of the effects that came to a good end."""
+    """Return the keys of the effects that came to a good end."""
     return {
         f"{event.pid}:{event.data['key']}"
         for event in journal
@@ -55,7 +55,7 @@ def find_finished(journal: list[Event]) -> set[str]:
 
 
 def ledger(path: str) -> list[str]:
-    """The keys that the service performed, in order."""
+    """Return the keys that the service performed, in order."""
     with open(path, encoding="utf-8") as file:
         return [json.loads(line)["key"] for line in file]
 

@@ -174,7 +174,8 @@ class Service:
             await asyncio.sleep(3600)
 
     def _perform(self, key: str, what: str, page: int, answer: int) -> int:
-        """The act itself, once a key. One write to the ledger, which a SIGKILL of this process cannot take back."""
+        """Perform the act itself, once a key. One write to the ledger, which a SIGKILL of this process cannot take
+        back."""
         if key in self._served:
             return self._served[key]
         line = json.dumps({"key": key, "what": what, "page": page, "answer": answer})

@@ -195,8 +195,8 @@ def _talk(ctx: click.Context, store: str, run: OpenedRun, programs: ProgramFile 
 
 # How a durable Vega run is forked or continued: by `vega replay` and `vega resume`, which `lyra replay` names.
 def not_here(run: OpenedRun, number: int | None) -> ConfigError:
-    """The mistake of asking `lyra replay` for a fork at a step, or to continue where there is none, with the command
-    that does it."""
+    """Return the mistake of asking `lyra replay` for a fork at a step, or to continue where there is none, with the
+    command that does it."""
     from lyra.vega.replay.fork import replay_command
 
     name, path = run.timeline.name, run.timeline.location
@@ -214,7 +214,8 @@ def not_here(run: OpenedRun, number: int | None) -> ConfigError:
 
 
 def _effect(run: OpenedRun, number: int) -> int | None:
-    """The effect of the program that a step answers; None where the program cannot be read or it is inside of one."""
+    """Return the effect of the program that a step answers; None where the program cannot be read or it is inside of
+    one."""
     from lyra.vega.replay.replayed_run import ReplayedRun
 
     assert run.vega is not None

@@ -200,7 +200,7 @@ class RunVariables:
             self._replay = ProgramReplay(run.store, run.timeline, programs.register)
 
     def moment(self, number: int, pid: str | None = None) -> dict[str, Any]:
-        """The moment after a step, with the frames of the program that it is about."""
+        """Return the moment after a step, with the frames of the program that it is about."""
         moment = self._timeline.moment(number, pid)
         frames: list[ProgramFrame] | None = None
         if self._vega is not None:
@@ -324,7 +324,7 @@ def _is_program(value: Any) -> bool:
 
 
 def store_target(target: str) -> str:
-    """The path or URL of the store; a reference such as `env:NAME` is looked up."""
+    """Return the path or URL of the store; a reference such as `env:NAME` is looked up."""
     from lyra.core.secrets.secret import Secret, is_reference
 
     if target.startswith(("http://", "https://")):
@@ -337,7 +337,7 @@ def store_target(target: str) -> str:
 
 @contextmanager
 def open_stored(target: str) -> Iterator[Store]:
-    """The store, to be read beside the kernel that may own it. A wrong one is a mistake of the command line."""
+    """Provide the store, to be read beside the kernel that may own it. A wrong one is a mistake of the command line."""
     from lyra.store.reader import open_to_read
 
     try:
@@ -360,7 +360,7 @@ class OpenedRun(NamedTuple):
 
 @contextmanager
 def open_run(store: Store, word: str) -> Iterator[OpenedRun]:
-    """The run of a process by pid or name, or a durable run of a Vega program by its id."""
+    """Provide the run of a process by pid or name, or a durable run of a Vega program by its id."""
     try:
         timeline = timeline_of(store, word)
     except ConfigError:
@@ -378,7 +378,7 @@ def open_run(store: Store, word: str) -> Iterator[OpenedRun]:
 
 
 def timeline_of(store: Store, pid: str) -> RunTimeline:
-    """The run of a process, by pid or name."""
+    """Return the run of a process, by pid or name."""
     from lyra.observe.timeline.journal import StoredRows
     from lyra.observe.timeline.timeline import RunTimeline
 

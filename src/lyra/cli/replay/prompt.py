@@ -129,7 +129,7 @@ def _lines(lines: list[str], otherwise: str = "") -> CommandResult:
 
 
 def result_value(text: str) -> Any:
-    """A result as it is typed: JSON, or else the text itself."""
+    """Return a result as it is typed: JSON, or else the text itself."""
     import json
 
     try:
@@ -178,7 +178,7 @@ def step_line(step: RunStep, *, is_here: bool = False, side: str = "") -> str:
 
 
 def fit_line(line: str) -> str:
-    """The line cut to the width of the terminal; for a pipe it is whole."""
+    """Return the line cut to the width of the terminal; for a pipe it is whole."""
     if not sys.stdout.isatty():
         return line
     columns = shutil.get_terminal_size().columns
@@ -217,7 +217,7 @@ def value_lines(values: Mapping[str, Any]) -> list[str]:
 
 
 def variable_lines(moment: Mapping[str, Any]) -> list[str]:
-    """The variables of the program where it is known, a function a block, and what the journal knows."""
+    """Return the variables of the program where it is known, a function a block, and what the journal knows."""
     lines = []
     for frame in moment.get("frames", ()):
         beside = f" (beside others: {frame['branch']})" if frame["branch"] else ""
@@ -228,7 +228,7 @@ def variable_lines(moment: Mapping[str, Any]) -> list[str]:
 
 
 def _short_path(file: str) -> str:
-    """A file below the current folder as it is called from there."""
+    """Return a file below the current folder as it is called from there."""
     here = os.path.join(os.getcwd(), "")
     return file[len(here) :] if file.startswith(here) else file
 

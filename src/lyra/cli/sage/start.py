@@ -331,7 +331,7 @@ class DeniedCalls:
 
 
 def _about(arguments: dict[str, Any]) -> str:
-    """The first text of the arguments, which names what the call is about."""
+    """Return the first text of the arguments, which names what the call is about."""
     words = next((value for value in arguments.values() if isinstance(value, str)), "")
     text = " ".join(words.split())
     return text if len(text) <= _ABOUT_CHARS_MAX else f"{text[: _ABOUT_CHARS_MAX - 1]}…"

@@ -59,7 +59,7 @@ def store_file(invocation: Invocation, db: str | None) -> str:
 
 
 def project_store(invocation: Invocation, file: str) -> str | None:
-    """The store of the project that a program belongs to, where runs can be kept in it."""
+    """Return the store of the project that a program belongs to, where runs can be kept in it."""
     folder = os.path.dirname(os.path.abspath(file))
     if _above(folder, _FILE) is None and _above(folder, _PYTHON) is None:
         return None
@@ -78,7 +78,8 @@ def project_store(invocation: Invocation, file: str) -> str | None:
 
 
 def _find_store(config: Config, folder: str) -> str:
-    """The store that the settings name. The usual one lies in the project, also where only Python knows of that."""
+    """Return the store that the settings name. The usual one lies in the project, also where only Python knows of
+    that."""
     base = None if _is_project(config) else _above(folder, _PYTHON)
     if base is None or config.origin("kernel.store").kind != "default":
         return config.store_target()
@@ -95,7 +96,7 @@ def _is_project(config: Config) -> bool:
 
 
 def _above(folder: str, name: str) -> str | None:
-    """The nearest folder from there up that has such a file."""
+    """Return the nearest folder from there up that has such a file."""
     while not os.path.lexists(os.path.join(folder, name)):
         above = os.path.dirname(folder)
         if above == folder:
@@ -122,7 +123,7 @@ def fresh_id(file: str) -> str:
 
 @contextmanager
 def open_runs(path: str) -> Iterator[Runs]:
-    """The runs of a file, which has to be there and sound."""
+    """Provide the runs of a file, which has to be there and sound."""
     from lyra.vega.durable.runs import Runs
 
     with Runs(path) as runs:
@@ -133,8 +134,8 @@ def open_runs(path: str) -> Iterator[Runs]:
 def come_to(
     path: str, run_id: str, *, durability: str = "process", make: bool = True
 ) -> tuple[Space, DurableRun | None]:
-    """The space of a run, and the run as it is there; None when it has not begun. One that has to be there may be
-    looked at where nothing can be written."""
+    """Return the space of a run, and the run as it is there; None when it has not begun. One that has to be there may
+    be looked at where nothing can be written."""
     from lyra.store.space import Space
     from lyra.store.standing import vouch
     from lyra.vega.durable.runs import DurableRun
@@ -270,7 +271,7 @@ def _make_takeover_error(invocation: Invocation, space: Space) -> Conflict:
 
 
 def _name_runner(invocation: Invocation, space: Space, conflict: Conflict) -> Conflict | None:
-    """The error that names the process which runs the run; None where the run is over by now."""
+    """Return the error that names the process which runs the run; None where the run is over by now."""
     from lyra.vega.durable.runs import DurableRun
 
     run = DurableRun(space)
@@ -290,7 +291,7 @@ _ANSWERS: Final = {"confirmation": "--yes or --no", "in_doubt": "retry, skip or 
 
 
 def _describe_question(run_id: str, interrupt: Interrupt, answer: str) -> str:
-    """A question, and how to answer it."""
+    """Return a question, and how to answer it."""
     lines = [f"run {run_id} asks ({interrupt.kind}): {interrupt.question}"]
     if interrupt.message:
         lines.append(interrupt.message)
@@ -298,14 +299,14 @@ def _describe_question(run_id: str, interrupt: Interrupt, answer: str) -> str:
 
 
 def failure(run: DurableRun) -> VegaError | None:
-    """The error that ended a run, as `vega run` shows it."""
+    """Return the error that ended a run, as `vega run` shows it."""
     from lyra.vega.values.values import uncaught
 
     return None if run.error is None else uncaught(run.error, run.file)
 
 
 def line_of(texts: Mapping[str, str]) -> Callable[[str, int], str]:
-    """The lines of the sources that a run keeps."""
+    """Return the lines of the sources that a run keeps."""
 
     def line(file: str, number: int) -> str:
         lines = texts.get(file, "").split("\n")
@@ -323,7 +324,7 @@ def print_lines(lines: list[str]) -> None:
 
 
 def kernel_of(invocation: Invocation) -> Kernel:
-    """A kernel with the settings of a run, for a command that listens to its Events."""
+    """Return a kernel with the settings of a run, for a command that listens to its Events."""
     from lyra.kernel.kernel import Kernel
     from lyra.vega.runtime.run import MAILBOX_MESSAGES
 
@@ -331,7 +332,7 @@ def kernel_of(invocation: Invocation) -> Kernel:
 
 
 def settings_of(invocation: Invocation) -> dict[str, str]:
-    """The settings of a run that has its own kernel, and is not durable: the flags. The files and variables are
+    """Return the settings of a run that has its own kernel, and is not durable: the flags. The files and variables are
     read with them, so that the user's budget and rights hold."""
     _ = invocation.config  # a mistake in one of them is reported before anything runs
     given = dict(flag.split("=", 1) for flag in invocation.flags)
@@ -385,7 +386,8 @@ def remember_node_options(invocation: Invocation, database: str | None, provider
 
 @contextmanager
 def node_host(invocation: Invocation, program: Program, space: Space | None = None) -> Iterator[NodeHost | None]:
-    """The host of the nodes that a program imports; None where it imports none. `space` is that of a durable run."""
+    """Provide the host of the nodes that a program imports; None where it imports none. `space` is that of a durable
+    run."""
     if not any(kind == "node" for kind, *_ in program.imports):
         yield None
         return

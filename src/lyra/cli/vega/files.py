@@ -58,7 +58,7 @@ class Files:
         return compile_source(self._text(self.name, data), self.name, load=self.load)
 
     def load(self, target: str, importing: str) -> tuple[str, str] | None:
-        """The name and text of an import, beside the file that imports it."""
+        """Return the name and text of an import, beside the file that imports it."""
         path = os.path.normpath(os.path.join(os.path.dirname(importing), target))
         if not os.path.isfile(path):
             return None
@@ -76,7 +76,7 @@ class Files:
         return dict(self._texts)
 
     def line(self, name: str, number: int) -> str:
-        """A line of a file that was read, or can be."""
+        """Return a line of a file that was read, or can be."""
         text = self._texts.get(name)
         if text is None:
             try:
@@ -135,7 +135,7 @@ def say_problem(problem: Diagnostic) -> None:
 
 
 def say_error(error: VegaError, line_of: Callable[[str, int], str]) -> None:
-    """An error that a program did not catch, with the source line it happened in and who called whom."""
+    """Print an error that a program did not catch, with the source line it happened in and who called whom."""
     facts = error.fields
     head = f"error[{error.shown_code}]:"
     lines = [f"{head} {facts['text']}"]
@@ -183,6 +183,6 @@ def problem_data(problem: Diagnostic) -> dict[str, Any]:
 
 
 def error_data(error: VegaError) -> dict[str, Any]:
-    """An uncaught error as one JSON object."""
+    """Return an uncaught error as one JSON object."""
     facts = error.fields
     return {"code": error.shown_code, **{key: facts[key] for key in ("name", "text", "file", "line", "column")}}

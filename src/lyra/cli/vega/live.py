@@ -60,7 +60,7 @@ class Live(Protocol):
 
 
 def live_view(clock: Clock) -> Live:
-    """A table where stderr is a terminal that can show one and stdout is not a pipe; lines otherwise."""
+    """Return a table where stderr is a terminal that can show one and stdout is not a pipe; lines otherwise."""
     is_terminal = sys.stderr is not None and sys.stderr.isatty()
     if not is_terminal or os.environ.get("TERM", "dumb") == "dumb" or _is_pipe(sys.stdout):
         return EventLines(clock)
@@ -70,7 +70,7 @@ def live_view(clock: Clock) -> Live:
 
 
 def _is_pipe(stream: TextIO) -> bool:
-    """Whether the stream is a pipe or a socket: its reader, such as `less`, may draw on this very terminal."""
+    """Return whether the stream is a pipe or a socket: its reader, such as `less`, may draw on this very terminal."""
     try:
         kind = os.fstat(stream.fileno()).st_mode
     except (OSError, ValueError):
@@ -133,7 +133,7 @@ class LiveTable:
         self._timer = self._clock.call_at(self._clock.monotonic() + _FRAME_S, self._frame)
 
     def close(self) -> None:
-        """The last frame stays."""
+        """Stop drawing; the last frame stays."""
         if self._timer is not None:
             self._timer.cancel()
         self._draw()
@@ -195,7 +195,7 @@ class LiveTable:
         stream.flush()
 
     def _lines(self) -> list[str]:
-        """The table as it is now, never higher than the screen."""
+        """Return the table as it is now, never higher than the screen."""
         from rich.console import Group
 
         console = self._console

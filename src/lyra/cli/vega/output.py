@@ -171,7 +171,7 @@ class CallRecords:
         kernel.on_event(self, self.KINDS)
 
     def _model_name(self, agent: str, parts: list[ModelCalled]) -> str:
-        """The model that was asked last; for a call that was refused, the first model of the agent."""
+        """Return the model that was asked last; for a call that was refused, the first model of the agent."""
         models = self._models.get(agent) or [self._model]
         if not parts:
             return models[0]

@@ -103,7 +103,7 @@ def _read_all(repl: _Repl, *, is_person: bool) -> None:
 
 
 def _line(prompt: str, *, is_person: bool) -> str | None:
-    """The next line; None at the end."""
+    """Return the next line; None at the end."""
     if is_person:
         try:
             return input(prompt)

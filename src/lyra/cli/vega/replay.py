@@ -349,7 +349,7 @@ class Commands(TravelPrompt):
         return pid
 
     def _agent(self, agent: AgentView) -> CommandResult:
-        """An agent: its settings, what waits for it, and what it remembers, or was asked so far."""
+        """Return an agent: its settings, what waits for it, and what it remembers, or was asked so far."""
         program = self.player.timeline.program
         settings = {name: brief(value, 120, program) for name, value in agent.settings.items()}
         lines = [f"agent {agent.name} ({agent.pid}): {agent.state}"]
@@ -425,7 +425,7 @@ def _step_line(step: TimelineStep) -> str:
 
 
 def _exchange(step: TimelineStep) -> list[dict[str, str]]:
-    """A call of an agent and the outcome of it."""
+    """Return a call of an agent and the outcome of it."""
     asked = {"who": "user", "text": step.message}
     if step.error:
         return [asked, {"who": "error", "text": step.error}]

@@ -112,7 +112,7 @@ class Screen:
     # ------------------------------------------------------------ keys
 
     def _key(self) -> str | None:
-        """The next key; "" when the window changed, None at the end of the input."""
+        """Return the next key; "" when the window changed, None at the end of the input."""
         while not self._bytes:
             if self._resized:
                 self._resized = False
@@ -211,7 +211,7 @@ class Screen:
         self._show(lines)
 
     def _page(self, lines: list[str]) -> bool:
-        """An answer that needs more room, page by page, until a key is pressed."""
+        """Return an answer that needs more room, page by page, until a key is pressed."""
         while lines:
             width, height = _size()
             if any(len(line) > width for line in lines):
@@ -238,7 +238,7 @@ class Screen:
 
 
 def _wrap_line(line: str, width: int) -> list[str]:
-    """A line in pieces that fit, between words where that is possible; what comes later is set in."""
+    """Return a line in pieces that fit, between words where that is possible; what comes later is set in."""
     pieces, lead = [], ""
     while len(lead + line) > width:
         room = width - len(lead)
@@ -327,7 +327,7 @@ def _lower(player: Player, width: int, height: int) -> list[list[Line]]:
 
 
 def _pane(name: str, lines: list[Line], height: int, width: int) -> list[Line]:
-    """A rule with a name, and so many lines below it."""
+    """Return a rule with a name, and so many lines below it."""
     if height <= 0:
         return []
     rule = f"── {name} " + "─" * max(0, width - len(name) - 4)
@@ -365,7 +365,7 @@ def _source(player: Player, height: int) -> list[Line]:
 
 
 def _variables(player: Player, width: int) -> list[Line]:
-    """The variables of the process in view, then its messages."""
+    """Return the variables of the process in view, then its messages."""
     program = player.timeline.program
     own = player.locals()
     rows = [(f"{name} = {_printable(brief(value, width * 2, program))}", "") for name, value in own.items()]
@@ -383,7 +383,7 @@ def _variables(player: Player, width: int) -> list[Line]:
 
 
 def _processes(player: Player, height: int) -> list[Line]:
-    """The processes around the one in view, in the order in which they began."""
+    """Return the processes around the one in view, in the order in which they began."""
     pids, here = player.pids, player.in_view
     index = pids.index(here) if here in pids else 0
     first = max(0, min(index - height // 2, len(pids) - height))

@@ -113,7 +113,7 @@ def run(
 
 
 def _store(invocation: Invocation, file: str, db: str | None, run_id: str | None, workers: int) -> str | None:
-    """The file that the run is kept in; None for a run that is not durable, as one with several workers."""
+    """Return the file that the run is kept in; None for a run that is not durable, as one with several workers."""
     if _is_wanted(invocation, db, run_id):
         if workers > 1:
             raise ConfigError("a durable run has one worker", hint="leave --workers out", key="--workers")
@@ -124,7 +124,7 @@ def _store(invocation: Invocation, file: str, db: str | None, run_id: str | None
 
 
 def _is_wanted(invocation: Invocation, db: str | None, run_id: str | None) -> bool:
-    """Whether an option asks for a durable run; being in a project is the other reason for one."""
+    """Return whether an option asks for a durable run; being in a project is the other reason for one."""
     return db is not None or run_id is not None or any(flag.startswith("kernel.store=") for flag in invocation.flags)
 
 

@@ -143,7 +143,7 @@ def resume(
 
 
 def _is_edited(run: DurableRun) -> bool:
-    """Whether a file that the program was made of reads another way by now; one that is gone does not."""
+    """Return whether a file that the program was made of reads another way by now; one that is gone does not."""
     import os
 
     from lyra.cli.vega.files import Files

@@ -117,8 +117,8 @@ def go_on(
     migration: ProgramMigration | None = None,
     tail: bool = False,
 ) -> None:
-    """The rest of a run, after what it has printed so far (unless `tail`); of one that is over, only that. With a
-    `migration` the rest is another program's."""
+    """Perform the rest of a run, after what it has printed so far (unless `tail`); of one that is over, only that. With
+    a `migration` the rest is another program's."""
     invocation = ctx.ensure_object(Invocation)
 
     def print_output_before() -> None:

@@ -73,7 +73,7 @@ def test(ctx: click.Context, /, *, files: tuple[str, ...], model: str, part: str
 
 
 def _files_below(path: str) -> list[str]:
-    """The programs that a path represents; hidden folders are left out."""
+    """Return the programs that a path represents; hidden folders are left out."""
     if not os.path.isdir(path):
         return [path]
     paths: list[str] = []

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 
 def node_named(name: str) -> Node:
-    """A node by its file, or by its id among the files of this folder and `nodes/`, then among those of the store."""
+    """Return a node by its file, or by its id among the files of this folder and `nodes/`, then among those of the
+    store."""
     from lyra.vesper.nodes import load
     from lyra.vesper.repository.folders import NODES_FOLDER, Repository
 
@@ -63,7 +64,7 @@ def input_options(function: Any) -> Any:
 
 
 def inputs_of(node: Node, pairs: Iterable[str], document: str | None) -> dict[str, Any]:
-    """The inputs of a command line. Numbers with a point are decimals; what a text input is given stays text."""
+    """Return the inputs of a command line. Numbers with a point are decimals; what a text input is given stays text."""
     inputs: dict[str, Any] = {}
     if document is not None:
         inputs = _object(document)
@@ -119,7 +120,7 @@ def node_files(names: Iterable[str]) -> list[Path]:
 
 
 def source_of(file: Path) -> tuple[str, str]:
-    """The text and the name of a file that `node_files` gave; an error where it cannot be read."""
+    """Return the text and the name of a file that `node_files` gave; an error where it cannot be read."""
     from lyra.vesper.loading import read_source
 
     if file.is_dir():
@@ -142,7 +143,7 @@ def say_problems(error: LyraError) -> None:
 
 
 def _issues_of(error: SourceError, file: str) -> tuple[str, list[Issue]]:
-    """The text of the file, empty where there is none (nodes of the store have none), and its mistakes."""
+    """Return the text of the file, empty where there is none (nodes of the store have none), and its mistakes."""
     from lyra.vesper.check.judge import check_text, has_errors
     from lyra.vesper.loading import ERROR, Issue
 
@@ -203,14 +204,14 @@ def runtime_of(
 
 
 def runtime_around(invocation: Invocation, node: Node) -> Runtime:
-    """A runtime of the store that knows the nodes beside one: its evidence depends on those that it calls."""
+    """Return a runtime of the store that knows the nodes beside one: its evidence depends on those that it calls."""
     from lyra.vesper.repository.folders import repository_around
 
     return runtime_of(invocation, None, (), (), nodes=repository_around(node.file))
 
 
 def runtime_when_free(invocation: Invocation, node: Node) -> Runtime:
-    """A runtime of the store, around a node; where another command has it, as soon as that has ended."""
+    """Return a runtime of the store, around a node; where another command has it, as soon as that has ended."""
     deadline = SystemClock.monotonic() + STORE_WAIT_S
     while True:
         try:
@@ -222,7 +223,7 @@ def runtime_when_free(invocation: Invocation, node: Node) -> Runtime:
 
 
 def load_stored_nodes(invocation: Invocation) -> Repository:
-    """The nodes that the store keeps."""
+    """Return the nodes that the store keeps."""
     with runtime_of(invocation, None, (), ()) as runtime:
         return runtime.stored_nodes()
 

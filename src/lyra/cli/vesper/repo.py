@@ -50,7 +50,7 @@ def _repository(ctx: click.Context, folders: tuple[str, ...], in_store: bool) ->
 
 
 def _node(name: str, repository: Repository) -> Node:
-    """A node by its file or its id."""
+    """Return a node by its file or its id."""
     from lyra.vesper.nodes import load
 
     path = Path(name)

@@ -54,7 +54,7 @@ def validate(ctx: click.Context, /, *, files: tuple[str, ...], strict: bool, is_
 
 
 def _issues_of(file: Path, *, strict: bool) -> tuple[str, list[Issue]]:
-    """The text of a file and all remarks on it; one remark where it cannot be read."""
+    """Return the text of a file and all remarks on it; one remark where it cannot be read."""
     from lyra.vesper.check.judge import check_text, lowered
     from lyra.vesper.loading import ERROR, Issue
     from lyra.vesper.repository.folders import repository_around

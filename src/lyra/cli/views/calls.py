@@ -90,7 +90,7 @@ def _line(call: CallRecord) -> str:
 
 
 def _span(walked: Sequence[tuple[int, ProcessRecord]], calls: dict[str, list[CallRecord]]) -> tuple[float, float]:
-    """The first start and the last end among the calls."""
+    """Return the first start and the last end among the calls."""
     shown = [call for _, record in walked for call in calls.get(record.pid, ())]
     if not shown:
         return 0.0, 0.0

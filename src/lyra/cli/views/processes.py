@@ -118,7 +118,7 @@ def tree(invocation: Invocation, /, *, target: str | None, every: bool, run: str
 
 
 def _with_live_below(processes: ProcessTable) -> set[str]:
-    """The pids of live processes and of all above them."""
+    """Return the pids of live processes and of all above them."""
     shown: set[str] = set()
     for record in processes.records.values():
         above: ProcessRecord | None = record if record.is_live else None
@@ -129,7 +129,7 @@ def _with_live_below(processes: ProcessTable) -> set[str]:
 
 
 def tree_lines(walked: Walked) -> list[str]:
-    """A line a process, with the branches of a tree before it."""
+    """Return a line a process, with the branches of a tree before it."""
     lines: list[str] = []
     goes_on: set[int] = set()  # levels at which another process follows below
     for depth, record in reversed(walked):
@@ -186,7 +186,7 @@ def _watch(folded: Folded, location: str, every: float) -> None:
 
 
 def _figures(folded: Folded) -> dict[str, float | int]:
-    """The sums of a picture: how many are alive and wait, and what the last minute brought."""
+    """Return the sums of a picture: how many are alive and wait, and what the last minute brought."""
     now = SystemClock().now()
     records = folded.processes.records.values()
     recent = [call for call in folded.calls.records.values() if call.started_at > now - _WINDOW_S]

@@ -39,7 +39,8 @@ class RowSource(Protocol):
     def rows(self, after: int = 0, *, pid: str | None = None, kind: str | None = None) -> Iterator[Event]: ...
 
     def snapshot(self) -> Store | None:
-        """The store, where rows were dropped by a compaction and its snapshot tells what they made; else None."""
+        """Return the store, where rows were dropped by a compaction and its snapshot tells what they made; else
+        None."""
         ...
 
 
@@ -53,7 +54,7 @@ def run_option(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def source(invocation: Invocation, target: str | None, *, run: str | None = None) -> Iterator[RowSource]:
-    """The source that the argument names, else the configured store."""
+    """Provide the source that the argument names, else the configured store."""
     with ExitStack() as stack:
         if target is not None and target.startswith(("http://", "https://")):
             if run is not None:

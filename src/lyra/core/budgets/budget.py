@@ -84,7 +84,7 @@ class Usage:
 
     @classmethod
     def from_call(cls, micro_usd: int, input_tokens: int, output_tokens: int) -> Usage:
-        """The usage of one model call; the caller knows that the numbers are whole, so nothing is checked."""
+        """Return the usage of one model call; the caller knows that the numbers are whole, so nothing is checked."""
         usage = cls.__new__(cls)
         items = ((0, micro_usd), (1, input_tokens), (2, output_tokens), (3, 1))
         usage.items = items if micro_usd and input_tokens and output_tokens else tuple(filter(_amount_of, items))
@@ -302,7 +302,7 @@ class Budget:
         return {"usd": money(value)}
 
     def child(self, value: Any = None, **limits: Any) -> Budget:
-        """A scope below this one: what it spends counts here too, and its limits are no larger than these."""
+        """Return a scope below this one: what it spends counts here too, and its limits are no larger than these."""
         if isinstance(value, Budget):
             value = value._limit_data()
         settings = {**self._settings(value), **limits}
@@ -310,7 +310,7 @@ class Budget:
         return Budget(parent=self, **settings)
 
     def within_parent(self) -> Budget:
-        """A scope by itself with all limits that hold here: its own, and those of the scopes above."""
+        """Return a scope by itself with all limits that hold here: its own, and those of the scopes above."""
         limits = {name: self._lowest(index) for index, name in enumerate(DIMENSIONS)}
         known: dict[str, Any] = {name: most for name, most in limits.items() if most != _UNLIMITED}
         return Budget(seconds=self.seconds, on_exceed=self.on_exceed, name=self.name, **known)
@@ -388,7 +388,7 @@ class Budget:
 
     # ------------------------------------------------------------ reading
     def remaining(self, dimension: str = "usd") -> Money | int | None:
-        """The least of limit − used − reserved here and above, never below 0; None without a limit."""
+        """Return the least of limit − used − reserved here and above, never below 0; None without a limit."""
         index = _index(dimension)
         least = min(scope._limits[index] - scope._taken[index] for scope in self.chain())
         return _to_amount(index, max(least, 0)) if least < _UNLIMITED // 2 else None
@@ -404,7 +404,7 @@ class Budget:
         return max(least, 0) if least < _UNLIMITED // 2 else None
 
     def covers(self, dimension: str, amount: int) -> bool:
-        """Whether no scope that blocks has less than this left."""
+        """Return whether no scope that blocks has less than this left."""
         index = _INDEX[dimension]
         for _, taken, limits in self._chain:  # noqa: SIM110 (a generator takes twice as long)
             if taken[index] + amount > limits[index]:
@@ -420,13 +420,13 @@ class Budget:
         return _to_amount(index, self._taken[index] - self._used[index])
 
     def limit(self, dimension: str = "usd") -> Money | int | None:
-        """The least limit here and above; None without one."""
+        """Return the least limit here and above; None without one."""
         index = _index(dimension)
         lowest = self._lowest(index)
         return None if lowest == _UNLIMITED else _to_amount(index, lowest)
 
     def _limits_any(self, usage: Usage) -> bool:
-        """Whether this scope or one above has a limit on something that `usage` has."""
+        """Return whether this scope or one above has a limit on something that `usage` has."""
         scope: Budget | None = self
         while scope is not None:
             for index, _ in usage.items:
@@ -436,7 +436,7 @@ class Budget:
         return False
 
     def within(self) -> bool:
-        """Whether used plus reserved is inside every limit of this scope; for tests."""
+        """Return whether used plus reserved is inside every limit of this scope; for tests."""
         return all(map(le, self._taken, self._limits))
 
     @property
@@ -455,7 +455,7 @@ class Budget:
 
     @classmethod
     def from_data(cls, data: Any, *, parent: Budget | None = None) -> Self:
-        """The scope `to_data` described. Its spending is not charged to `parent`, which has its own."""
+        """Return the scope `to_data` described. Its spending is not charged to `parent`, which has its own."""
         if not isinstance(data, Mapping):
             raise ConfigError(f"a saved budget is a mapping, not {data!r}")
         check_keys(data, ("limits", "used"), "a saved budget")
@@ -494,7 +494,7 @@ class Budget:
         return min(scope._limits[index] for scope in self.chain())
 
     def _excesses(self, items: tuple[tuple[int, int], ...], mode: str) -> tuple[Excess, ...]:
-        """The limits of `mode` scopes that taking `items` now would pass, nearest scope first."""
+        """Return the limits of `mode` scopes that taking `items` now would pass, nearest scope first."""
         return tuple(
             Excess(
                 scope.name,

@@ -50,7 +50,7 @@ _MARK: Final = "apart"  # the field of saved data that marks the scope of an ear
 
 
 def is_limited(scope: Budget) -> bool:
-    """Whether this scope or one above has a limit that blocks."""
+    """Return whether this scope or one above has a limit that blocks."""
     return any(
         level.on_exceed == "block" and level.limit(dimension) is not None
         for level in scope.chain()
@@ -90,7 +90,7 @@ class EarlyBudget(Budget):
         self.has_asked = True
 
     def has_room(self, usage: Usage) -> bool:
-        """Whether `usage` fits into the scopes above beside all reservations of the calls before this one."""
+        """Return whether `usage` fits into the scopes above beside all reservations of the calls before this one."""
         if self.is_joined or not is_limited(self.around):
             return True
         before = self.before()
@@ -106,11 +106,13 @@ class EarlyBudget(Budget):
         self.peak = list(map(max, self.peak, self._taken))
 
     def is_allowed(self) -> bool:
-        """Whether the scopes above, as they are when the program reaches the call, would have allowed its spending."""
+        """Return whether the scopes above, as they are when the program reaches the call, would have allowed its
+        spending."""
         return not self.was_refused and self._fits(self.peak)
 
     def _make_refusal(self) -> BudgetExceeded:
-        """The error for a reservation without room, marked with NO_ROOM: the call can be made again in its turn."""
+        """Return the error for a reservation without room, marked with NO_ROOM: the call can be made again in its
+        turn."""
         self.was_refused = True
         marked: dict[str, Any] = {NO_ROOM: True}
         return BudgetExceeded("there is no room for a call that is made early", **marked)
@@ -120,7 +122,8 @@ class EarlyBudget(Budget):
         return [taken + asked.get(index, 0) for index, taken in enumerate(self._taken)]
 
     def _fits(self, wanted: list[int], beside: Sequence[EarlyBudget] = ()) -> bool:
-        """Whether `wanted` fits into the scopes above, beside the reservations of `beside` that count there too."""
+        """Return whether `wanted` fits into the scopes above, beside the reservations of `beside` that count there
+        too."""
         for _, taken, limits in self.around._chain:
             others = [scope for scope in beside if any(level[1] is taken for level in scope.around._chain)]
             for index, amount in enumerate(wanted):
@@ -144,7 +147,7 @@ class JoinableBudget(EarlyBudget):
 
     @staticmethod
     def is_saved_in(data: dict[str, Any] | None) -> bool:
-        """Whether saved data is that of such a scope."""
+        """Return whether saved data is that of such a scope."""
         return data is not None and bool(data.get(_MARK))
 
     def to_data(self) -> dict[str, Any]:

@@ -93,7 +93,7 @@ def money(value: Any) -> Money:
 
 
 def _to_int(other: Any) -> int:
-    """The operand as an int; TypeError for a float, whose arithmetic would lose micro-dollars."""
+    """Return the operand as an int; TypeError for a float, whose arithmetic would lose micro-dollars."""
     if isinstance(other, int):
         return int(other)
     raise TypeError(f"money is added, subtracted and multiplied with whole numbers, not {type(other).__name__}")

@@ -22,8 +22,8 @@ _WORD_MAX: Final = 100  # a longer word gets no suggestion
 
 
 def is_nested_deeper(value: Any, most: int) -> bool:
-    """Whether lists and mappings lie more than `most` levels inside one another. Counted without recursion: how deep
-    Python itself recurses differs by version. A value that contains itself is deeper than any number."""
+    """Return whether lists and mappings lie more than `most` levels inside one another. Counted without recursion: how
+    deep Python itself recurses differs by version. A value that contains itself is deeper than any number."""
     level = [value] if isinstance(value, (Mapping, list, tuple)) else []
     for _ in range(most):
         inner = {
@@ -57,7 +57,7 @@ def distance(left: str, right: str, limit: int = 2) -> int:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str | None:
-    """The known word nearest to `word`, when it is near enough to be a typing mistake."""
+    """Return the known word nearest to `word`, when it is near enough to be a typing mistake."""
     if len(word) > _WORD_MAX:  # comparing takes time in proportion to the square of the length
         return None
     limit = 1 if len(word) <= 4 else 2
@@ -151,7 +151,8 @@ class FrozenSettings(msgspec.Struct, frozen=True):
 
 
 def sendable_text(value: Any, what: str) -> str:
-    """The value as text that a journal row can hold; of a subclass of str, such as an agent's Reply, its text."""
+    """Return the value as text that a journal row can hold; of a subclass of str, such as an agent's Reply, its
+    text."""
     if type(value) is str and value.isascii():
         return value
     if not isinstance(value, str):
@@ -204,7 +205,7 @@ class Report:
         self.mistakes.append(Mistake(self._file, line, column, message, hint))
 
     def mapping(self, value: Any, path: Path, what: str, known: Iterable[str] | None = None) -> dict[str, Any] | None:
-        """A mapping; a key that is not known is a mistake."""
+        """Return a mapping; a key that is not known is a mistake."""
         if not isinstance(value, Mapping):
             self.add(path, f"{what} is a mapping of keys, not {_kind(value)}")
             return None

@@ -39,7 +39,7 @@ OnRepeated = Callable[[Path, int, int], None]  # the path of the key, its line a
 
 
 def text_of(data: bytes, file: str) -> str:
-    """The text of a file's bytes; an error for a file that is too large or not UTF-8."""
+    """Return the text of a file's bytes; an error for a file that is too large or not UTF-8."""
     if len(data) > PIPELINE_FILE_BYTES_MAX:
         raise ConfigError(f"{file} has more than {PIPELINE_FILE_BYTES_MAX} bytes", key=file)
     try:
@@ -50,7 +50,7 @@ def text_of(data: bytes, file: str) -> str:
 
 
 def form_of(file: str, *, what: str) -> str:
-    """The format named by a file's ending; `what` names such files in the error message."""
+    """Return the format named by a file's ending; `what` names such files in the error message."""
     form = FORMATS.get(FilePath(file).suffix.lower())
     if form is None:
         raise ConfigError(f"{file} is no {what} file", hint=f"its name ends in {', '.join(FORMATS)}", key=file)
@@ -69,7 +69,7 @@ def parse(
 
 
 def place_of(path: Path, places: Places) -> tuple[int, int]:
-    """The place of a part, or of the nearest part around it."""
+    """Return the place of a part, or of the nearest part around it."""
     while path and path not in places:
         path = path[:-1]
     return places.get(path, (1, 1))
@@ -325,7 +325,7 @@ class _YamlReader:
 
 
 def _core_scalar(_: Path, scalar: ScalarText) -> Any:
-    """A scalar by YAML 1.2's core schema: quoted text is text, and so is every word but null, true and false."""
+    """Return a scalar by YAML 1.2's core schema: quoted text is text, and so is every word but null, true and false."""
     text = scalar.text
     if scalar.style:
         return text
@@ -353,7 +353,7 @@ class FrontMatter(NamedTuple):
 
 
 def read_front_matter(data: bytes, file: str) -> FrontMatter:
-    """The parts of a file; ParseError or ConfigError where it is not such a file."""
+    """Return the parts of a file; ParseError or ConfigError where it is not such a file."""
     text = text_of(data, file).replace("\r\n", "\n")
     lines = text.split("\n")
     if lines[0].rstrip() != _FENCE:

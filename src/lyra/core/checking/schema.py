@@ -69,7 +69,7 @@ _IN_MAPPING: Final = frozenset(("properties", "$defs", "definitions", "patternPr
 
 
 def map_parts(keyword: str, value: Any, change: Callable[[Any], Any]) -> Any:
-    """The value of a keyword with `change` applied to each schema that it holds."""
+    """Return the value of a keyword with `change` applied to each schema that it holds."""
     if keyword in _IN_MAPPING and isinstance(value, Mapping):
         return {name: change(part) for name, part in value.items()}
     if keyword in _IN_LIST and isinstance(value, (list, tuple)):
@@ -283,7 +283,8 @@ _OTHERS: Final = {"patternProperties": "additionalProperties", "prefixItems": "i
 
 
 def checkable_part(schema: Mapping[str, Any], *, drops_mistakes: bool = False) -> Any:
-    """The schema without what cannot be checked. Mistakes stay, for `schema_problems` to report, or are dropped."""
+    """Return the schema without what cannot be checked. Mistakes stay, for `schema_problems` to report, or are
+    dropped."""
     return _Reader(schema, drops_mistakes).read(schema, 1)
 
 
@@ -320,7 +321,7 @@ class _Reader:
         return self._open() if self._drops_mistakes and any(schema_problems(part)) else part
 
     def _open(self, *, is_exact: bool = False) -> dict[str, Any]:
-        """A schema that accepts every value."""
+        """Return a schema that accepts every value."""
         self.is_exact = self.is_exact and is_exact
         return {}
 
@@ -332,7 +333,7 @@ class _Reader:
         self.is_exact = self.is_exact and was_exact
 
     def _target(self, reference: Any) -> Any:
-        """The target of a reference within the schema; other references accept every value."""
+        """Return the target of a reference within the schema; other references accept every value."""
         target: Any = self._root if isinstance(reference, str) and reference.partition("/")[0] == "#" else None
         for step in str(reference).split("/")[1:]:
             name = step.replace("~1", "/").replace("~0", "~")

@@ -38,7 +38,7 @@ class TooDeep(Exception):
 
 
 def key_lines(text: str) -> dict[tuple[str, ...], int]:
-    """The line (from 1) on which each table or key is first written, by its path."""
+    """Return the line (from 1) on which each table or key is first written, by its path."""
     scan = _Scan(text)
     scan.document()
     return scan.lines

@@ -60,7 +60,7 @@ class WatchedFiles(Generic[Value]):
         return any(changed) or bool(gone)
 
     def values(self) -> Iterator[tuple[str, Value]]:
-        """The paths that have a value, in the order in which they were first listed."""
+        """Return the paths that have a value, in the order in which they were first listed."""
         return ((path, file.value) for path, file in self._files.items() if file.value is not None)
 
     def value(self, path: str) -> Value | None:
@@ -68,7 +68,7 @@ class WatchedFiles(Generic[Value]):
         return None if file is None else file.value
 
     def mistakes(self, path: str) -> tuple[Mistake, ...]:
-        """The mistakes of a file; where an earlier version is used, they say so."""
+        """Return the mistakes of a file; where an earlier version is used, they say so."""
         file = self._files.get(path)
         if file is None:
             return ()
@@ -125,13 +125,13 @@ def _stamp(state: os.stat_result) -> Stamp:
 
 
 def read_plain_file(path: str, bytes_max: int, *, follow_links: bool = True) -> bytes:
-    """The bytes of a plain file; OSError for one that is larger, for a pipe or a device, which is not waited for, and
-    with `follow_links` False for a link."""
+    """Return the bytes of a plain file; OSError for one that is larger, for a pipe or a device, which is not waited
+    for, and with `follow_links` False for a link."""
     return _read(path, bytes_max, follow_links)[0]
 
 
 def _read(path: str, bytes_max: int, follow_links: bool) -> tuple[bytes, Stamp]:
-    """A plain file's bytes and its stamp at that time."""
+    """Return a plain file's bytes and its stamp at that time."""
     link = 0 if follow_links else os.O_NOFOLLOW
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | link)
     with open(fd, "rb") as file:

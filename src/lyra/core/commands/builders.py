@@ -106,8 +106,8 @@ def _msbuild(words: Sequence[str]) -> Iterator[Reach]:
 
 
 def _dotnet(words: Sequence[str]) -> Iterator[Reach]:
-    """The switches of MSBuild, subcommands that run a program (an unknown one is the program `dotnet-NAME`), and the
-    path of a library that is run."""
+    """Yield the switches of MSBuild, subcommands that run a program (an unknown one is the program `dotnet-NAME`), and
+    the path of a library that is run."""
     first = next((index for index, word in enumerate(words[1:], 1) if word not in _DOTNET_FLAGS), len(words))
     yield from _running(words, first, _DOTNET_BUILDS)
     for index, word in enumerate(words[1:], 1):
@@ -117,7 +117,7 @@ def _dotnet(words: Sequence[str]) -> Iterator[Reach]:
 
 
 def _running(words: Sequence[str], first: int, builds: frozenset[str]) -> Iterator[Reach]:
-    """The subcommand, if it may run something; behind options every word that may be one."""
+    """Yield the subcommand, if it may run something; behind options every word that may be one."""
     if first >= len(words) or words[first] in builds:
         return
     if words[first][:1] != "-":

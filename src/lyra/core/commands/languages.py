@@ -140,7 +140,7 @@ def _git_reaches(words: Sequence[str]) -> Iterator[Reach]:
 
 
 def _git_helper(word: str, through: int) -> Iterator[Reach]:
-    """The program that git starts for an address: the words of an `ext::` address, else `git-remote-NAME`."""
+    """Yield the program that git starts for an address: the words of an `ext::` address, else `git-remote-NAME`."""
     match = _GIT_HELPER.fullmatch(word)
     if match is not None and match[1].lower() == "ext":
         words = [re.sub(r"%(.)", _ext_character, part) for part in _GIT_EXT_WORD.findall(match[2])]
@@ -193,7 +193,7 @@ _MAKE_VALUE: Final = re.compile(r"[A-Za-z0-9_.,:/@%+-]*")
 
 
 def _is_plain_sed(script: str) -> bool:
-    """Whether every command in it prints, deletes or replaces, and none runs (`e`) or reads or writes a file."""
+    """Return whether every command in it prints, deletes or replaces, and none runs (`e`) or reads or writes a file."""
     if len(script) > _SCRIPT_MAX:
         return False
     index = 0
@@ -239,7 +239,7 @@ def _read_sed(words: Sequence[str]) -> Iterator[Reach]:
 
 
 def _read_sed_option(word: str) -> tuple[str, str | None]:
-    """The letter of an option ("" for a flag, `?` for an unknown option), and its attached value."""
+    """Return the letter of an option ("" for a flag, `?` for an unknown option), and its attached value."""
     if word[:2] == "--":
         name, equals, value = word[2:].partition("=")
         letters = {letter for full, letter in _SED_LONG.items() if full.startswith(name)}
@@ -335,7 +335,7 @@ def _files(words: Sequence[str]) -> Iterator[Reach]:
 
 
 def _read_ed(words: Sequence[str]) -> Iterator[Reach]:
-    """A file's name that begins with `!` is a command."""
+    """Yield the command in a file's name that begins with `!`."""
     for index, word in enumerate(words[1:], 1):
         if word[:1] == "!":
             yield Reach(index + 1, word[1:])
@@ -427,7 +427,7 @@ def _control(words: Sequence[str]) -> Iterator[Reach]:
 
 
 def _rename(words: Sequence[str]) -> Iterator[Reach]:
-    """The rename of Perl: its first plain word is code."""
+    """Yield the code that the rename of Perl is given: its first plain word."""
     for index, word in enumerate(words[1:], 1):
         if starts_programs(word, "perl"):
             yield Reach(index + 1, code=True)
@@ -446,7 +446,7 @@ def _mix(words: Sequence[str]) -> Iterator[Reach]:
 
 
 def _zip(words: Sequence[str]) -> Iterator[Reach]:
-    """An option of two letters, after others or before its value: `-rTT 'rm x'`, `-TT'rm x'`."""
+    """Yield the command in an option of two letters, after others or before its value: `-rTT 'rm x'`, `-TT'rm x'`."""
     for index, word in enumerate(words[1:], 1):
         before, option, value = word.partition("TT")
         if option and before[:1] == "-" and before[:2] != "--":

@@ -73,7 +73,7 @@ def count_own_words(words: Sequence[str], options: ProgramOptions) -> int:
 
 
 def _takes_next(word: str, options: ProgramOptions) -> bool:
-    """Whether the next word may be this option's value; True for an unknown long option without `=`."""
+    """Return whether the next word may be this option's value; True for an unknown long option without `=`."""
     if word[:2] == "--":
         return "=" not in word
     ends = options.valued + options.runs + options.code + options.unread + options.wide
@@ -110,7 +110,7 @@ def find_reached(words: Sequence[str], options: ProgramOptions, index: int) -> I
 
 
 def _dashes(word: str, following: str, options: ProgramOptions, index: int) -> Reach | None:
-    """A long option with one dash."""
+    """Return a long option with one dash."""
     name, equals, value = word.partition("=")
     through, value = (index + 1, value) if equals else (index + 2, following)
     if name in options.dashes_run:
@@ -148,7 +148,7 @@ def _long(word: str, following: str, options: ProgramOptions, index: int) -> Ite
 
 
 def _command_in(value: str) -> str:
-    """The command in `exec=rm x`, `core.sshCommand=rm x` or just `rm x`."""
+    """Return the command in `exec=rm x`, `core.sshCommand=rm x` or just `rm x`."""
     return _SETTING.sub("", value, count=1)
 
 
@@ -235,7 +235,7 @@ def _suspicious(language: str) -> re.Pattern[str]:
 
 
 def starts_programs(text: str, language: str) -> bool:
-    """Whether this code seems to start programs, or could hide that it does."""
+    """Return whether this code seems to start programs, or could hide that it does."""
     import unicodedata  # slow to import, and rarely needed
 
     if language not in LANGUAGES or len(text) > _CHARACTERS_MAX:
@@ -273,7 +273,7 @@ def _is_plain(text: str) -> bool:
 
 @cache
 def _shows() -> tuple[type[ast.AST], ...]:
-    """The syntax nodes of code that imports a module and prints its description."""
+    """Return the syntax nodes of code that imports a module and prints its description."""
     import ast
 
     whole = (ast.Module, ast.Import, ast.ImportFrom, ast.alias, ast.Expr, ast.Call, ast.keyword, ast.Load)
@@ -300,7 +300,7 @@ def _strange_modules(node: ast.AST) -> Iterator[str]:
 
 
 def _only_shown(node: ast.AST) -> Iterator[ast.AST]:
-    """The name at the root of `torch.__version__` or `a.b.__file__`."""
+    """Yield the name at the root of `torch.__version__` or `a.b.__file__`."""
     import ast
 
     if isinstance(node, ast.Attribute) and node.attr in _ABOUT:

@@ -236,7 +236,7 @@ _STATIC: Final = ("-static", ".static")
 
 @lru_cache(maxsize=1024)
 def program_name(word: str) -> str:
-    """The program's name in the tables: `/usr/bin/python3.11` is python, `ld-linux-x86-64.so.2` is ld.so."""
+    """Return the program's name in the tables: `/usr/bin/python3.11` is python, `ld-linux-x86-64.so.2` is ld.so."""
     name = word.rpartition("/")[2]
     name = _ALIASES.get(name, name)
     if name.endswith(_STATIC):
@@ -252,13 +252,13 @@ def program_name(word: str) -> str:
 
 
 def language_of(name: str) -> str:
-    """The language of the code in a program's options; "" where that code is not parsed."""
+    """Return the language of the code in a program's options; "" where that code is not parsed."""
     options = OPTIONS.get(name)
     return options.language if options is not None else ""
 
 
 def can_reach(name: str) -> bool:
-    """Whether this program may run others, so that each of its words has to be known exactly."""
+    """Return whether this program may run others, so that each of its words has to be known exactly."""
     return name in PROGRAMS
 
 
@@ -330,8 +330,8 @@ def _run_by_word(name: str, words: Sequence[str]) -> Iterator[Reach]:
 
 
 def _runner_in(words: Sequence[str], runners: frozenset[str]) -> int:
-    """The index of the word that runs the rest: the first plain word, which may follow options and their values; or
-    0."""
+    """Return the index of the word that runs the rest: the first plain word, which may follow options and their values;
+    or 0."""
     plain = 0
     for index, word in enumerate(words[1:], 1):
         if word in runners:

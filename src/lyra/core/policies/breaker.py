@@ -33,7 +33,7 @@ TRANSITIONS: Final[dict[tuple[str, str], str]] = {
 
 
 def counts_as_failure(error: BaseException) -> bool:
-    """Whether an error says something about the service's health: only errors that a later try may not have."""
+    """Return whether an error says something about the service's health: only errors that a later try may not have."""
     return isinstance(error, Exception) and not isinstance(error, CircuitOpen) and error_class(error) in RETRYABLE
 
 
@@ -66,7 +66,7 @@ class CircuitBreaker(FrozenSettings, frozen=True):
                 raise ConfigError(f"{name} is a function without arguments", key=name)
 
     def callback(self, state: str) -> Callable[[], object] | None:
-        """The callback for that state, if there is one."""
+        """Return the callback for that state, if there is one."""
         return {"open": self.on_open, "closed": self.on_close}.get(state)
 
     @classmethod
@@ -192,7 +192,7 @@ class Admissions:
         self._clock: Clock | None = None
 
     def on(self, clock: Clock) -> Admission:
-        """The Admission whose times are from that clock."""
+        """Return the Admission whose times are from that clock."""
         if isinstance(clock, SystemClock):
             if self._real is None:
                 self._real = Admission(self._limit, self._breaker)

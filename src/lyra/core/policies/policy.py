@@ -58,7 +58,7 @@ class Policy(FrozenSettings, frozen=True):
 
     @classmethod
     def of(cls, value: Any) -> Policy:
-        """A Policy from a Policy, a mapping, or None (an empty one)."""
+        """Return a Policy from a Policy, a mapping, or None (an empty one)."""
         if value is None:
             return _PLAIN
         return value if isinstance(value, Policy) else cls.from_data(value)
@@ -101,7 +101,7 @@ class Supervision(FrozenSettings, frozen=True):
 
     @classmethod
     def of(cls, value: Any) -> Supervision:
-        """A Supervision, the word of a strategy, a mapping, or None: the defaults."""
+        """Return a Supervision, the word of a strategy, a mapping, or None: the defaults."""
         if value is None:
             return cls()
         if isinstance(value, Supervision):

@@ -114,7 +114,7 @@ class TokenBucket:
             self._tokens.give(-tokens)
 
     def to_data(self, now: float) -> list[float | None]:
-        """The levels as they are now: of requests, of tokens."""
+        """Return the levels as they are now: of requests, of tokens."""
         self._refill(now)
         return [None if bucket is None else bucket.level for bucket in (self._requests, self._tokens)]
 

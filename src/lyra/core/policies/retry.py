@@ -211,7 +211,7 @@ class Backoff(FrozenSettings, frozen=True):
 
     @classmethod
     def of(cls, value: Any) -> Backoff:
-        """A Backoff, the word of a kind, or a mapping."""
+        """Return a Backoff, the word of a kind, or a mapping."""
         if isinstance(value, Backoff):
             return value
         return cls(kind=value) if isinstance(value, str) else cls.from_data(value)
@@ -249,7 +249,7 @@ class Retry(FrozenSettings, frozen=True):
 
     @classmethod
     def of(cls, value: Any) -> Retry:
-        """A Retry, a mapping, a number of attempts, or None: one call and no other."""
+        """Return a Retry, a mapping, a number of attempts, or None: one call and no other."""
         if value is None:
             return _ONCE
         if isinstance(value, Retry):
@@ -257,7 +257,7 @@ class Retry(FrozenSettings, frozen=True):
         return cls.from_data(value) if isinstance(value, Mapping) else cls(max_attempts=value)
 
     def should_retry(self, error: BaseException, attempt: int) -> bool:
-        """Whether to call again after `attempt` calls, the last of which ended in `error`."""
+        """Return whether to call again after `attempt` calls, the last of which ended in `error`."""
         return attempt < self.max_attempts and isinstance(error, Exception) and error_class(error) in self.on
 
     def delay(self, attempt: int, rng: Callable[[], float], error: BaseException | None = None) -> float:

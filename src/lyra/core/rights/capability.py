@@ -209,7 +209,7 @@ class Capability(msgspec.Struct, frozen=True, cache_hash=True):
 
 # ---------------------------------------------------------------- reading a name
 def _read_name(text: str) -> tuple[str, int]:
-    """The canonical name and the index of the character before the scope (the end, when there is none)."""
+    """Return the canonical name and the index of the character before the scope (the end, when there is none)."""
     first = _word_end(text, 0)
     if first == 0:
         raise _unreadable(text, 0, "a word such as 'fs'")
@@ -273,8 +273,8 @@ def _near_verb(first: str, second: str) -> str | None:
 
 
 def _is_typo_of(word: str, known: str) -> bool:
-    """Whether a word is equal to a known one or a typing mistake: two edits in a long word, one in a short one, and in
-    a word of two letters only a swap."""
+    """Return whether a word is equal to a known one or a typing mistake: two edits in a long word, one in a short one,
+    and in a word of two letters only a swap."""
     if word == known:
         return True
     if len(known) <= 2:
@@ -305,7 +305,7 @@ class _Rule:
         self.pattern = None if cap.scope == EVERYTHING else pattern_of(cap.kind, cap.scope, rule=True)
 
     def covers(self, request: _Request) -> bool:
-        """Whether every act that the request represents is inside this rule."""
+        """Return whether every act that the request represents is inside this rule."""
         if self.prefix is not None:
             return request.name.startswith(self.prefix)
         if self.cap.name != request.name:
@@ -319,13 +319,13 @@ class _Rule:
         return request.pattern is not None and covers(self.pattern, request.pattern)
 
     def _names(self, words: str) -> bool:
-        """Whether the rule has these words before its first wildcard, so that no wildcard matches them."""
+        """Return whether the rule has these words before its first wildcard, so that no wildcard matches them."""
         wildcards = (self.cap.scope.find("*"), self.cap.scope.find("?"))
         head = min((index for index in wildcards if index >= 0), default=None)
         return (self.cap.scope[:head].rstrip(" ") + " ").startswith(words + " ")
 
     def touches(self, request: _Request) -> bool:
-        """Whether some act that the request represents may be inside this rule."""
+        """Return whether some act that the request represents may be inside this rule."""
         if self.prefix is not None or request.prefix is not None:
             mine, theirs = self.prefix or self.cap.name, request.prefix or request.name
             return self.prefix == "" or request.prefix == "" or mine.startswith(theirs) or theirs.startswith(mine)
@@ -358,7 +358,8 @@ class _Request:
         return self.pattern is not None and not self.pattern.literal and len(self.scope) > RULE_LENGTH_MAX
 
     def parts(self) -> list[Glob] | None:
-        """The patterns that deny rules are compared with: the scope and every command in it; None when unknown."""
+        """Return the patterns that deny rules are compared with: the scope and every command in it; None when
+        unknown."""
         if self._parts is None and self.pattern is not None and not self._too_long():
             commands = commands_in(self.scope) if self.kind == "command" else []
             if len(commands) <= COMMANDS_MAX:
@@ -434,7 +435,7 @@ class Grant:
 
     @classmethod
     def of(cls, value: Any) -> Grant:
-        """A Grant, None (everything), a list of allow rules, or a mapping with `allow` and `deny`."""
+        """Return a Grant, None (everything), a list of allow rules, or a mapping with `allow` and `deny`."""
         if value is None:
             return _ALL
         if isinstance(value, Grant):
@@ -538,7 +539,7 @@ class Grant:
 
     # ------------------------------------------------------------ narrowing
     def narrow(self, other: Any) -> Grant:
-        """The Grant of what both allow: `narrow(b).allows(x)` is `self.allows(x) and b.allows(x)`."""
+        """Return the Grant of what both allow: `narrow(b).allows(x)` is `self.allows(x) and b.allows(x)`."""
         second = Grant.of(other)
         if second is self or not (second.layers or second.deny):
             return self
@@ -580,7 +581,8 @@ def _make_denied_error(capability: str, decision: GrantDecision) -> CapabilityDe
 
 
 def _layer_within(inner: Sequence[_Rule], outer: Sequence[_Rule]) -> bool:
-    """Whether every rule of `inner` lies inside one rule of `outer`; False also for too many rules to compare."""
+    """Return whether every rule of `inner` lies inside one rule of `outer`; False also for too many rules to
+    compare."""
     if len(inner) * len(outer) > GRANT_COMPARISONS_MAX:
         return {rule.cap for rule in inner} <= {rule.cap for rule in outer}
     return all(any(_rule_covers(wide, rule) for wide in outer) for rule in inner)
@@ -591,8 +593,8 @@ def _rule_covers(wide: _Rule, rule: _Rule) -> bool:
 
 
 def _denies_all(theirs: _Rule, rule: _Rule) -> bool:
-    """Whether `theirs` denies all that `rule` denies. Deny rules for commands also look inside chains, so for them only
-    the same rule is surely as wide."""
+    """Return whether `theirs` denies all that `rule` denies. Deny rules for commands also look inside chains, so for
+    them only the same rule is surely as wide."""
     if rule.kind == "command" and theirs.pattern is not None:
         return theirs.cap == rule.cap
     return _rule_covers(theirs, rule)

@@ -73,7 +73,7 @@ class Glob:
         self.start = self.closure(1)
 
     def closure(self, states: int) -> int:
-        """The states reachable without a character: past a run, or past an entry and its loop."""
+        """Return the states reachable without a character: past a run, or past an entry and its loop."""
         while True:
             wider = states | (states & self._skip) << 1 | (states & self._enter) << 2
             if wider == states:
@@ -81,7 +81,7 @@ class Glob:
             states = wider
 
     def step(self, states: int, char: str) -> int:
-        """The states after one character."""
+        """Return the states after one character."""
         after = (states & self._chars.get(char, 0)) << 1
         if char == BARRIER:
             return self.closure(after)
@@ -107,7 +107,7 @@ class Glob:
         return bool(states & self.accept)
 
     def symbols(self, state: int, alphabet: list[str]) -> Iterable[str]:
-        """The characters to try in one state, out of an alphabet with one character of each sort."""
+        """Return the characters to try in one state, out of an alphabet with one character of each sort."""
         if state == len(self._tokens):
             return ()
         kind, char = self._tokens[state]
@@ -148,7 +148,7 @@ def _ends_segment(text: str, index: int, separator: str) -> bool:
 
 
 def _alphabet(left: Glob, right: Glob) -> list[str]:
-    """The characters that two patterns name, and one that neither names, which represents all others."""
+    """Return the characters that two patterns name, and one that neither names, which represents all others."""
     named = left.alphabet() | right.alphabet()
     other = next(chr(code) for code in range(0xE000, 0xF8FF) if chr(code) not in named)
     return [*sorted(named), other]
@@ -164,7 +164,7 @@ def _bits(states: int) -> list[int]:
 
 
 def _have_no_common_text(left: Glob, right: Glob) -> bool:
-    """Whether no text can start with both heads."""
+    """Return whether no text can start with both heads."""
     return not (left.head.startswith(right.head) or right.head.startswith(left.head))
 
 
@@ -252,7 +252,7 @@ def _normal_command(scope: str) -> str:
 
 
 def _split_port(scope: str) -> tuple[str, str]:
-    """A host and its port pattern; no port means every port. `[::1]:443` keeps its brackets with the host."""
+    """Return a host and its port pattern; no port means every port. `[::1]:443` keeps its brackets with the host."""
     host_end = scope.find("]") + 1 if scope.startswith("[") else 0
     if scope.count(":", host_end) != 1 or (scope.startswith("[") and not host_end):
         return scope, "*"
@@ -296,7 +296,7 @@ _HOST: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_.:[]*?")
 
 
 def pattern_of(kind: str, scope: str, *, rule: bool) -> Glob:
-    """The scope as a pattern. Only as a rule does a program's name alone represent any arguments."""
+    """Return the scope as a pattern. Only as a rule does a program's name alone represent any arguments."""
     if kind == "host":
         host, port = _split_port(scope)
         scope = f"{host}{BARRIER}{port}"
@@ -317,7 +317,7 @@ _FILE_WILDCARDS: Final = frozenset("*?[")
 
 
 def find_named_part(line: str) -> str | None:
-    """The beginning of a line that a rule with a wildcard has to name: `git -C sub`, `timeout 5 make`; often "".
+    """Return the beginning of a line that a rule with a wildcard has to name: `git -C sub`, `timeout 5 make`; often "".
 
     None when the line is not one simple command whose words are certain: then only a rule with the same text allows it.
     """
@@ -349,7 +349,7 @@ _QUOTES_OR_BRACES: Final = frozenset("\"'\\{")
 
 
 def commands_in(line: str) -> list[str]:
-    """The commands that a shell might start: split at every operator, unquoted, with and without the program's
+    """Return the commands that a shell might start: split at every operator, unquoted, with and without the program's
     folder."""
     split = "".join("\n" if char in SHELL else char for char in line)
     commands: list[str] = []

@@ -93,7 +93,7 @@ class KnownKeys:
         return bool(self.wholes)
 
     def mask(self, text: str, *, any_part: bool = False) -> str:
-        """The text with `***` in place of each key and of each part of one."""
+        """Return the text with `***` in place of each key and of each part of one."""
         if not self._usable:
             return text
         if self._scattered and self._holds_scattered(text):
@@ -117,7 +117,7 @@ class KnownKeys:
         return text
 
     def mask_whole(self, text: str) -> str:
-        """The text with `***` in place of each whole key."""
+        """Return the text with `***` in place of each whole key."""
         for whole in self.wholes:
             if whole in text:
                 text = text.replace(whole, MASK)
@@ -135,7 +135,7 @@ class KnownKeys:
         return 0
 
     def holds(self, value: Any) -> bool:
-        """Whether a text of plain data, or a name in it, has a whole key in it; or several texts together."""
+        """Return whether a text of plain data, or a name in it, has a whole key in it; or several texts together."""
         if not self.wholes:
             return False
         if any(whole in text for text in _texts(value, names=True) for whole in self.wholes):
@@ -143,7 +143,7 @@ class KnownKeys:
         return self._holds_scattered("".join(_texts(value, names=False)))
 
     def _holds_scattered(self, text: str) -> bool:
-        """Whether a long key is in the text once all that may stand between its characters is left out."""
+        """Return whether a long key is in the text once all that may stand between its characters is left out."""
         if not self._scattered:
             return False
         plain = _without_escapes(_raw(text)).translate(None, _LEFT_OUT)
@@ -153,7 +153,7 @@ class KnownKeys:
         return any(spelling in lower for spelling in self._scattered_bytes if spelling.islower())
 
     def _without_scattered(self, text: str) -> str:
-        """The text with `***` in place of each of them, up to and with what stood between its characters."""
+        """Return the text with `***` in place of each of them, up to and with what stood between its characters."""
         plain, places = _unescape_with_places(text)
         lower = plain.lower()
         spans = []
@@ -171,7 +171,7 @@ class KnownKeys:
         return "".join([*pieces, text[end:]])
 
     def may_be_in(self, encoded: bytes) -> bool:
-        """Whether `mask` would change a text of the data that was encoded."""
+        """Return whether `mask` would change a text of the data that was encoded."""
         return any(part in encoded for part in self._bytes)
 
 
@@ -200,7 +200,7 @@ def _spellings(key: str) -> Iterator[_Spelling]:
 
 
 def _beginning(whole: str, part: str) -> str:
-    """The characters that both texts begin with: an escape at the end of a part need not stand in the whole."""
+    """Return the characters that both texts begin with: an escape at the end of a part need not stand in the whole."""
     length = next((index for index, (left, right) in enumerate(zip(whole, part, strict=False)) if left != right), None)
     return part[:length]
 
@@ -304,8 +304,8 @@ def _texts(value: Any, *, names: bool) -> Iterator[str]:
 
 
 def _spell_scattered(keys: Iterable[str]) -> tuple[str, ...]:
-    """The spellings of long keys without what is left out of texts; digits and letters are compared in lower case where
-    they are hexadecimal."""
+    """Return the spellings of long keys without what is left out of texts; digits and letters are compared in lower
+    case where they are hexadecimal."""
     long = [key for key in keys if len(key) >= _SCATTERED_LEAST]
     spellers: tuple[Callable[[str], str], ...] = (str, _hex, *_BASE64)
     spellings = {spell(key) for key in long for spell in spellers}
@@ -314,7 +314,7 @@ def _spell_scattered(keys: Iterable[str]) -> tuple[str, ...]:
 
 
 def _without_escapes(data: bytes) -> bytes:
-    """A text with `%xx`, `\\xNN` and `\\uNNNN` as the characters that they represent."""
+    """Return a text with `%xx`, `\\xNN` and `\\uNNNN` as the characters that they represent."""
     if b"%" not in data and b"\\x" not in data and b"\\u" not in data:
         return data
     return re.sub(_ESCAPE.encode(), lambda escape: _raw(_character(escape)), data)
@@ -325,7 +325,7 @@ def _character(escape: re.Match[str] | re.Match[bytes]) -> str:
 
 
 def _unescape_with_places(text: str) -> tuple[str, list[tuple[int, int]]]:
-    """The text without escapes and what is left out, and where each of its characters stood."""
+    """Return the text without escapes and what is left out, and where each of its characters stood."""
     characters, places = [], []
     for piece in _compile(f"(?:{_ESCAPE})|.", re.DOTALL).finditer(text):
         character = _character(piece) if piece.lastindex else piece[0]
@@ -337,7 +337,7 @@ def _unescape_with_places(text: str) -> tuple[str, list[tuple[int, int]]]:
 
 # ---------------------------------------------------------------- masking
 def _without_middles(text: str, key: str) -> str:
-    """The text without each run of `_MIDDLE_LEAST` characters of a key or more."""
+    """Return the text without each run of `_MIDDLE_LEAST` characters of a key or more."""
     start = 0
     while start + _MIDDLE_LEAST <= len(key):
         length = _MIDDLE_LEAST
@@ -350,7 +350,7 @@ def _without_middles(text: str, key: str) -> str:
 
 
 def _without_beginnings(text: str, key: str, least: int) -> str:
-    """The text without each beginning of the key of `least` characters or more."""
+    """Return the text without each beginning of the key of `least` characters or more."""
     pieces, end = [], 0
     while (start := text.find(key[:least], end)) >= 0:
         length = least

@@ -54,6 +54,6 @@ def process_keys() -> tuple[str, ...]:
 
 
 def mask_process_keys(text: str) -> str:
-    """The text with `***` in place of known keys."""
+    """Return the text with `***` in place of known keys."""
     keys = process_keys() if _sources else ()
     return KnownKeys.prepare(keys).mask(text) if keys else text

@@ -133,7 +133,7 @@ def _clean(text: str, known: KnownKeys, forms: bool) -> str:
 
 
 def _without_forms(text: str) -> str:
-    """The text with `***` in place of everything in the form of a key."""
+    """Return the text with `***` in place of everything in the form of a key."""
     if len(text) < _WORD_LEAST:
         return text
     words = [word for word in text.split() if len(word) >= _WORD_LEAST]
@@ -218,7 +218,7 @@ _OF: Final[dict[str, _Option]] = {
 
 
 def without_passwords(line: str) -> str:
-    """The line with `***` in place of each password; a line without one is unchanged."""
+    """Return the line with `***` in place of each password; a line without one is unchanged."""
     if not _compile(_MARKS).search(line.lower()):
         return line
     return "".join(_hide_passwords(command) for command in _compile(_BEFORE_OPERATOR).split(line))
@@ -233,7 +233,7 @@ def _hide_passwords(command: str) -> str:
 
 
 def _passwords(command: str) -> Iterator[tuple[int, int]]:
-    """The start and end of each password."""
+    """Yield the start and end of each password."""
     own: _Option | None = None  # the option of the program named last
     awaited: _Option | None = None  # the option in the word before, whose value this word is
     for word in _compile(_WORD).finditer(command):
@@ -254,7 +254,7 @@ def _passwords(command: str) -> Iterator[tuple[int, int]]:
 
 
 def _option(word: str, own: _Option | None) -> tuple[_Option | None, int]:
-    """The password option in this word, if it is one, and how many characters come before the value."""
+    """Return the password option in this word, if it is one, and how many characters come before the value."""
     named = _compile(_NAMED).match(word) or _compile(_VARIABLE).match(word)
     if named is not None:
         return _Option((), apart=not named[0].endswith("=")), named.end()
@@ -267,7 +267,7 @@ def _option(word: str, own: _Option | None) -> tuple[_Option | None, int]:
 
 
 def _after(command: str, start: int, stop: int, option: _Option) -> int:
-    """The index after the user's name; `stop` where there is a name and no password."""
+    """Return the index after the user's name; `stop` where there is a name and no password."""
     if not option.after:
         return start
     separator = command.find(option.after, start, stop)

@@ -44,7 +44,7 @@ class Secret:
 
     @classmethod
     def parse(cls, text: str, *, env: Mapping[str, str] | None = None, label: str = MASK) -> Secret:
-        """The Secret for a user's text: `env:NAME` is a reference, any other text the value."""
+        """Return the Secret for a user's text: `env:NAME` is a reference, any other text the value."""
         if not is_reference(text):
             return cls(text, label=label)
         name = text.removeprefix(_REFERENCE)
@@ -59,7 +59,7 @@ class Secret:
         return secret
 
     def reveal(self) -> str:
-        """The value itself; a reference to a variable that is not set is a ConfigError that names it."""
+        """Return the value itself; a reference to a variable that is not set is a ConfigError that names it."""
         return self.__reveal()
 
     def __str__(self) -> str:
@@ -90,7 +90,7 @@ def is_reference(text: str) -> bool:
 
 
 def mask_url(text: str) -> str:
-    """A URL, a connection string or a text around them with every password replaced by `***`."""
+    """Return a URL, a connection string or a text around them with every password replaced by `***`."""
     masked = _PASSWORD_IN_TEXT.sub(rf"\1:{MASK}@", _URL_PASSWORD.sub(rf"\1:{MASK}@", text))
     return _PASSWORD_FIELD.sub(rf"\1\2{MASK}", masked)
 

@@ -35,7 +35,7 @@ _MISPLACED: Final = (
 
 
 def visible(text: str) -> str:
-    """The text with invisible characters and direction marks replaced by their code."""
+    """Return the text with invisible characters and direction marks replaced by their code."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(char if char.isprintable() and char not in _UNSEEN else _render_sign(char) for char in text)
@@ -46,7 +46,8 @@ def _render_sign(char: str) -> str:
 
 
 def without_invisible(text: str, *, keep_controls: bool = False) -> str:
-    """The text without invisible characters; line ends and tabs stay, and so do other controls if they should."""
+    """Return the text without invisible characters; line ends and tabs stay, and so do other controls if they
+    should."""
     if text.isascii() and (keep_controls or text.isprintable()):
         return text
     text = text.replace("\u2028", "\n").replace("\u2029", "\n")

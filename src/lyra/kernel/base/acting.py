@@ -33,7 +33,7 @@ _named: Final[ContextVar[Any]] = ContextVar("lyra_acting", default=None)
 
 
 def acting() -> Any:
-    """The process that runs here; None outside any."""
+    """Return the process that runs here; None outside any."""
     named = _named.get()
     if named is not None:
         return None if named is _OUTSIDE else named
@@ -83,7 +83,7 @@ def check_right(process: Any, verb: str, names: tuple[str, ...], *, implied: boo
 
 
 def as_registered(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function as a part of the process that hands it in, or of the outside, wherever it is called."""
+    """Return the function as a part of the process that hands it in, or of the outside, wherever it is called."""
     owner = acting() or _OUTSIDE
 
     @wraps(function, updated=())

@@ -175,7 +175,7 @@ class Core(Generic[P]):
         self.failure: LyraError | None = None
 
     def now(self) -> float:
-        """The wall clock as it stood when the kernel was made, and as much later as has passed since.
+        """Return the wall clock as it stood when the kernel was made, and as much later as has passed since.
 
         Rows are stamped with it and durations counted by it, so that no change of the clock, and no single wrong
         reading of it, reaches them.
@@ -218,7 +218,7 @@ class Core(Generic[P]):
             raise ProcessError("the kernel is closed", hint="open the store again")
 
     def abort(self, error: LyraError) -> None:
-        """The store is lost to this kernel (fenced, damaged, gone): stop at once and tell every waiting caller."""
+        """Stop at once and tell every waiting caller: the store is lost to this kernel (fenced, damaged, gone)."""
         if self.failure is not None or self.stopping:
             return
         self.failure = error
@@ -241,7 +241,8 @@ class Core(Generic[P]):
     def idempotency_key(
         self, pid: str, call: int | str, life: int = 0, *, generation: str = "", asked: bytes = b""
     ) -> str:
-        """The key of a call: unlike that of any other request, also in another store, and the same in every life.
+        """Return the key of a call: unlike that of any other request, also in another store, and the same in every
+        life.
 
         `life` tells processes apart that had one pid after the other. `generation` is that of the store when the call
         began, and `asked` the digest of what it asks for: without both it is the key that earlier versions made. A
@@ -255,7 +256,7 @@ class Core(Generic[P]):
         return f"{self.store_id}.{generation}:{name}:{call}:{asked.hex()}"
 
     def call_named(self, idempotency_key: str) -> tuple[str, str]:
-        """The generation and the `pid:call` in an idempotency key of this store; an earlier version named no
+        """Return the generation and the `pid:call` in an idempotency key of this store; an earlier version named no
         generation."""
         generation, call = "", idempotency_key
         if idempotency_key.startswith(self.store_id):
@@ -287,7 +288,7 @@ class Core(Generic[P]):
         await asyncio.shield(self._drained)  # a second caller waits for the same end
 
     def came_to_its_end(self) -> None:
-        """An effect, a dispatch or a message on the bus has ended."""
+        """Note that an effect, a dispatch or a message on the bus has ended."""
         waited_for = self.in_flight - self.in_flight_repeatable if self._repeatable_left else self.in_flight
         if self.draining and waited_for == 0 and self.flight.count <= self._flights_left:
             self.mark_drained()
@@ -381,7 +382,7 @@ class Core(Generic[P]):
             return ""
 
     async def value_of(self, entry: AnyEntry) -> bytes:
-        """A journaled value's bytes, from the row or from its blob."""
+        """Return a journaled value's bytes, from the row or from its blob."""
         if not entry.blob:
             return bytes(entry.value)
         assert self.journal is not None
@@ -418,7 +419,7 @@ class Core(Generic[P]):
         return seq
 
     def setting(self, state: State, kind: str, data: dict[str, Any]) -> None:
-        """A fact that may be made before the kernel is open: then it is written when it opens."""
+        """Write a fact that may be made before the kernel is open: then it is written when it opens."""
         self.raise_if_elsewhere()
         if not self.started:
             self._early_settings.append((state, kind, data))
@@ -429,7 +430,7 @@ class Core(Generic[P]):
             self.fact(state, "", kind, data)
 
     def on_commit(self, batch: list[tuple[int, float, str, str, bytes]]) -> None:
-        """A batch of rows is durable: publish it, and tell the parts that count rows."""
+        """Publish a batch of rows that is durable, and tell the parts that count rows."""
         listeners = self.listeners
         if listeners.watchers or listeners._listeners or listeners._untold:
             listeners.on_commit(batch)

@@ -119,11 +119,11 @@ class Listeners:
         core.agents_heard = bool(self.watchers) or wanted is None or bool(wanted & OF_AGENTS)
 
     def hears(self, kind: str) -> bool:
-        """Whether a listener or watcher hears of a kind: then it is worth making an Event's data."""
+        """Return whether a listener or watcher hears of a kind: then it is worth making an Event's data."""
         return kind in self.watchers or self._wanted is None or kind in self._wanted
 
     def wants(self, kind: str) -> bool:
-        """Whether a listener wants Events of this kind."""
+        """Return whether a listener wants Events of this kind."""
         return self._wanted is None or kind in self._wanted
 
     # ------------------------------------------------------------------ what is said
@@ -249,7 +249,7 @@ _FIXED: Final = frozenset({str, int, float, bool, bytes, type(None)})
 
 
 def words(kinds: Any) -> tuple[Any, ...]:
-    """The kinds of Events that a caller names: one, or several."""
+    """Return the kinds of Events that a caller names: one, or several."""
     if isinstance(kinds, str):
         return (kinds,)
     if not isinstance(kinds, Iterable):

@@ -31,11 +31,11 @@ class State(Protocol):
         ...
 
     def dump(self) -> Any:
-        """The whole state as plain data."""
+        """Return the whole state as plain data."""
         ...
 
     def load(self, data: Any) -> None:
-        """The opposite, on a fresh state."""
+        """Load what `dump` gave, into a fresh state."""
         ...
 
 
@@ -52,32 +52,33 @@ class Subsystem:
         return () if state is None else (state,)
 
     def on_restored(self) -> None:
-        """The journal has been read and all states are as the last kernel left them; no program has run yet."""
+        """Act on a journal that has been read and all states are as the last kernel left them; no program has run
+        yet."""
 
     def process_started(self, parent: Any, process: Any) -> None:
-        """A process (with a parent) begins; the row that says so is written right after this."""
+        """Note that a process (with a parent) begins; the row that says so is written right after this."""
 
     def process_ending(self, process: Any) -> None:
-        """A process is about to end: it still counts as alive."""
+        """Note that a process is about to end: it still counts as alive."""
 
     def process_ended(self, process: Any, how: Any) -> None:
-        """A process has ended; `how` is its Exit."""
+        """Note that a process has ended; `how` is its Exit."""
 
     def process_diverged(self, process: Any) -> None:
-        """A process stopped because its program no longer fits its journal. It has no end in the journal."""
+        """Note that a process stopped because its program no longer fits its journal. It has no end in the journal."""
 
     def replay_dropped(self, process: Any) -> None:
-        """A process was told to end while it replayed: it asks for none of its journaled answers any more."""
+        """Note that a process was told to end while it replayed: it asks for none of its journaled answers any more."""
 
     def forgotten(self, process: Any) -> None:
-        """An ended process leaves the table."""
+        """Note that an ended process leaves the table."""
 
     def has_name(self, word: str) -> bool:  # noqa: ARG002 (one signature)
-        """Whether a pid or name belongs to something of this subsystem, so that no process may take it."""
+        """Return whether a pid or name belongs to something of this subsystem, so that no process may take it."""
         return False
 
     def stop(self) -> None:
-        """The kernel closes: cancel timers, end readers, start nothing new."""
+        """Stop as the kernel closes: cancel timers, end readers, start nothing new."""
 
 
 class Subsystems:
@@ -121,7 +122,7 @@ class Subsystems:
             getattr(self, moment).append(getattr(subsystem, moment))
 
     def find_by_name(self, name: str) -> Any:
-        """A subsystem by its NAME, for the programs that the kernel itself runs (supervisors, pipelines)."""
+        """Return a subsystem by its NAME, for the programs that the kernel itself runs (supervisors, pipelines)."""
         return next(subsystem for subsystem in self.all if name == subsystem.NAME)
 
 

@@ -106,7 +106,7 @@ def resume(waker: AnyProcess | asyncio.Future[Any], error: BaseException | None 
 
 
 def no_wait(value: Any) -> Generator[Any, None, Any]:
-    """The body of an await that waits for nothing."""
+    """Return the value: the body of an await that waits for nothing."""
     yield from ()
     return value
 
@@ -187,10 +187,10 @@ class Guests(Protocol[P_co]):
         """Bring processes that have ended into the table."""
 
     def states(self) -> Iterable[str]:
-        """The state of each, for callers that only count."""
+        """Return the state of each, for callers that only count."""
 
     def stop(self) -> None:
-        """The kernel closes: forget them all."""
+        """Forget them all: the kernel closes."""
 
 
 class Table(dict[str, P]):
@@ -213,7 +213,7 @@ class Table(dict[str, P]):
         return [process for process in super().values() if process.exit is not None]
 
     def states(self) -> Iterator[str]:
-        """The state of each process; guests stay guests."""
+        """Yield the state of each process; guests stay guests."""
         yield from [process.state for process in super().values()]
         for guests in self.guests:
             yield from guests.states()

@@ -59,7 +59,7 @@ class Middleware(Protocol):
     """Sees every message. Both methods may be plain or async, and either may be missing."""
 
     async def before(self, message: BusMessage) -> BusMessage | None:
-        """The message to deliver, changed or not; None stops it."""
+        """Return the message to deliver, changed or not; None stops it."""
 
     async def after(self, message: BusMessage, result: Any, error: BaseException | None) -> Any:
         """None leaves the outcome alone; a pair (result, error) replaces it; anything else replaces the result."""
@@ -153,7 +153,7 @@ class CommBus(Subsystem):
         return self._handler(self._acting_user(), type) is not None
 
     def _handler(self, user_id: str, type: str) -> Subscriber | None:  # noqa: A002
-        """The handler for a user's messages of a type: the user's own, else the one of no user."""
+        """Return the handler for a user's messages of a type: the user's own, else the one of no user."""
         own = self._handlers.get((user_id, type)) if user_id else None
         return self._handlers.get(("", type)) if own is None else own
 
@@ -274,12 +274,12 @@ class CommBus(Subsystem):
         return BusMessage(category, type, payload, trust, message_id, core.now(), self._user_named(user_id))
 
     def _acting_user(self) -> str:
-        """The user of the process that runs here; "" outside any, and in one of no user."""
+        """Return the user of the process that runs here; "" outside any, and in one of no user."""
         process = acting()
         return "" if process is None or process.core is not self._core else self._user_of(process.pid)
 
     def _user_named(self, user_id: str) -> str:
-        """The user that a call names, else the user of the process that runs here, which may name no other."""
+        """Return the user that a call names, else the user of the process that runs here, which may name no other."""
         own = self._acting_user()
         if not user_id or user_id == own:
             return own
@@ -300,13 +300,13 @@ class CommBus(Subsystem):
                 self._mark_answer(handler.owner.pid)
 
     def _mark_answer(self, giver: str) -> None:
-        """An answer of a marked process goes past the middleware to the process that asked."""
+        """Mark the process that asked: an answer of a marked process goes to it, past the middleware."""
         self._core.taint.pass_on_to_here(giver, "an answer of")
         for layer in self._middleware:
             self._mark_reader(layer.owner, f"an answer of {giver}")
 
     def _mark(self, reader: Any, message: BusMessage) -> None:
-        """A process that reads a message with text from outside has read such text."""
+        """Mark a process that reads a message with text from outside: it has read such text."""
         if message.trust == _UNTRUSTED:
             self._mark_reader(reader, f"a message of type {message.type}")
 
@@ -387,8 +387,8 @@ class CommBus(Subsystem):
         return result
 
     def _rewritten(self, layer: BusLayer, message: BusMessage, before: BusMessage) -> BusMessage:
-        """A message that a middleware gave in the place of another: it is the same user's. That of a marked process is
-        untrusted, and so is one that was before."""
+        """Return a message that a middleware gave in the place of another: it is the same user's. That of a marked
+        process is untrusted, and so is one that was before."""
         if message is before:
             return message
         if message.user_id != before.user_id:
@@ -428,7 +428,7 @@ def _method(middleware: Any, name: str) -> Callable[..., Any] | None:
 
 
 async def _call(method: Callable[..., Any], *args: Any) -> Any:
-    """A method that may be plain or async."""
+    """Return a method that may be plain or async."""
     result = method(*args)
     return await result if _awaitable(result) else result
 
@@ -449,7 +449,7 @@ def _outcome(outcome: Any, error: BaseException | None) -> tuple[Any, BaseExcept
 
 
 def _must_pass(error: BaseException | None) -> bool:
-    """Whether an error may not be replaced: cancellation, and errors that end the whole process."""
+    """Return whether an error may not be replaced: cancellation, and errors that end the whole process."""
     return error is not None and not isinstance(error, Exception)
 
 

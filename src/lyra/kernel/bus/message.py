@@ -99,7 +99,7 @@ class Queue:
             self.waiter.set_result(None)
 
     async def get(self) -> BusMessage | None:
-        """The oldest unread message; None when there will be no more."""
+        """Return the oldest unread message; None when there will be no more."""
         if self.waiter is not None:
             raise ProcessError("this stream is being read already", hint="one reader a stream: open another")
         while not self.messages and not self.closed:

@@ -253,7 +253,7 @@ class Door:
     # ------------------------------------------------------------------ before it runs
 
     async def _hold(self, attempt: Attempt) -> None:
-        """The kernel drains: an effect that has not begun waits until the next kernel opens the store."""
+        """Hold an effect that has not begun while the kernel drains: it waits until the next kernel opens the store."""
         try:
             await suspend(attempt.process, self._core.held)
         except BaseException as cut:
@@ -332,8 +332,7 @@ class Door:
         return await effect.outside.find_out(*attempt.args, may_repeat=may_repeat, idempotency_key=key)
 
     async def _after_doubt(self, attempt: Attempt) -> Any:
-        """The program that performed the effect is gone: ask a person, and perform it again while the answer says
-        so."""
+        """Ask a person, as the program that performed the effect is gone; perform it again while the answer says so."""
         process, effect = attempt.process, attempt.effect
         while True:
             answer = await self._answer_about_doubt(attempt, "when the program that performed it was lost")
@@ -528,7 +527,7 @@ class Door:
     # ------------------------------------------------------------------ replay
 
     async def _replay_answer(self, process: Process, entry: Entry, effect: Effect) -> Any:
-        """The answer that was journaled. Its spending was charged when the journal was folded."""
+        """Return the answer that was journaled. Its spending was charged when the journal was folded."""
         if entry.error is not None:
             await raise_journaled(process, entry.error)
         return effect.decode(await self._core.value_of(entry))
@@ -602,7 +601,7 @@ def _act(attempt: Attempt) -> str:
 
 
 def _is_counted(attempt: Attempt) -> bool:
-    """Whether a limit bounds what was reserved: of the process, or of scopes that its quote asked."""
+    """Return whether a limit bounds what was reserved: of the process, or of scopes that its quote asked."""
     if attempt.reservation is None:
         return False
     budget = attempt.process.budget

@@ -109,7 +109,7 @@ class Gate:
             core.fact(self._state, "", "gate.moved", row)
 
     def readmit(self) -> None:
-        """A call continues that an earlier kernel has admitted."""
+        """Readmit a call that continues and that an earlier kernel has admitted."""
         if self._breaker is not None:
             self._breaker.readmit()
 
@@ -159,7 +159,7 @@ class Gate:
         self._journal_levels()
 
     def undo(self, tokens: int, again: bool = False) -> None:
-        """A call was admitted and not made after all."""
+        """Undo the admission of a call that is not made after all."""
         if self._bucket is not None:
             self._bucket.refund(tokens)
             self._journal_levels()
@@ -167,12 +167,12 @@ class Gate:
             self._breaker.abandon()
 
     def abandon(self) -> None:
-        """A call ended between two tries of it."""
+        """Abandon a call that ended between two tries of it."""
         if self._breaker is not None and self._per_call:
             self._breaker.abandon()
 
     def adjust(self, tokens: int) -> None:
-        """A call took so many tokens a minute more (negative: fewer) than were set aside for it."""
+        """Note that a call took so many tokens a minute more (negative: fewer) than were set aside for it."""
         if self._bucket is not None:
             self._bucket.adjust(tokens)
             self._journal_levels()
@@ -244,7 +244,7 @@ class Gate:
             self._breaker.abandon()
 
     def _tell(self, state: str | None) -> None:
-        """The breaker's callbacks. One that fails has no say in what becomes of the call."""
+        """Call the breaker's callbacks. One that fails has no say in what becomes of the call."""
         callback = self._breaker.circuit_breaker.callback(state) if state and self._breaker is not None else None
         if callback is None:
             return
@@ -331,7 +331,7 @@ class Declared(Subsystem):
         return (self.gate_state,)
 
     def resolve(self, act: Any, options: dict[str, Any]) -> tuple[Effect, dict[str, Any]]:
-        """The declared effect behind a function and options, and the keywords that are the function's own."""
+        """Return the declared effect behind a function and options, and the keywords that are the function's own."""
         if not options:
             try:
                 effect = self._effects.get(act)
@@ -358,7 +358,7 @@ class Declared(Subsystem):
         self._effects[key] = effect
 
     def gate(self, effect: Effect) -> Gate | TwoGates:
-        """The gate that all effects of one name with the same limits share; other limits are another gate."""
+        """Return the gate that all effects of one name with the same limits share; other limits are another gate."""
         gate = self._gate_of.get(effect)
         if gate is None:
             if len(self._gate_of) >= limits.EFFECTS_KEPT:

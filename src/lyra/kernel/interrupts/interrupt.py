@@ -131,7 +131,7 @@ class Interrupt(DurableValue, msgspec.Struct, dict=True):
         return self.expires_at if self.auto_expire else None
 
     def copy(self) -> Interrupt:
-        """A copy for callers, which the kernel never changes, and whose changes do not reach the kernel."""
+        """Return a copy for callers, which the kernel never changes, and whose changes do not reach the kernel."""
         copied: Interrupt = self.__copy__()  # type: ignore[attr-defined]  # every Struct has it
         if isinstance(self.data, (dict, list)):
             copied.data = codec.decode(codec.encode(self.data))

@@ -40,7 +40,7 @@ class ProgramQuestions:
         self.waiters: dict[str, list[Any]] = {}  # by question id
 
     def keep(self, process: Process, interrupt: Interrupt) -> None:
-        """A process asks, or asked before a restart; the time to live ran on meanwhile."""
+        """Keep a question that a process asks, or asked before a restart; the time to live ran on meanwhile."""
         self.by_id[interrupt.id] = interrupt
         if process.pid != interrupt.pid:
             self._askers[interrupt.id] = process.pid
@@ -49,11 +49,11 @@ class ProgramQuestions:
         self._timers.arm(interrupt)
 
     def asker(self, interrupt: Interrupt) -> str:
-        """The pid of the asking process itself, not that of its guard."""
+        """Return the pid of the asking process itself, not that of its guard."""
         return self._askers.get(interrupt.id, interrupt.pid)
 
     def list_for(self, pid: str) -> list[Interrupt]:
-        """The questions of a process, ended ones included."""
+        """Return the questions of a process, ended ones included."""
         return [self.by_id[interrupt_id] for interrupt_id in self._by_pid.get(pid, ())]
 
     def end(
@@ -152,7 +152,7 @@ class OutsideQuestions:
             return seq
 
     def list_for(self, pid: str) -> list[Interrupt]:
-        """The questions about a process, ended ones included."""
+        """Return the questions about a process, ended ones included."""
         return [self.state.by_id[interrupt_id] for interrupt_id in self.state.by_pid.get(pid, ())]
 
     def forget(self, ids: list[str]) -> int:

@@ -139,17 +139,17 @@ class InterruptService(Subsystem):
         return [interrupt for interrupt in self._programs.by_id.values() if interrupt.status == "pending"]
 
     def _read(self, interrupt: Interrupt) -> Interrupt:
-        """A question whose text goes to the process that runs here."""
+        """Return a question whose text goes to the process that runs here."""
         if interrupt.tainted:
             self._core.taint.mark_here(_QUESTION)
         return interrupt
 
     def asker(self, interrupt: Interrupt) -> str:
-        """The pid of the asking process itself, not that of its guard."""
+        """Return the pid of the asking process itself, not that of its guard."""
         return self._programs.asker(interrupt)
 
     def _find_known_pid(self, pid: str) -> str:
-        """A guarded process is known by its guard's pid, and so are its questions."""
+        """Return the pid by which a process and its questions are known: that of its guard, if it has one."""
         process = self._core.processes.get(_text(pid))
         return pid if process is None else process.known_as
 
@@ -170,7 +170,7 @@ class InterruptService(Subsystem):
         return self.state.configs
 
     def lives_longer(self, kind: str, age_s: float) -> bool:
-        """Whether a question of that kind can still be answered after `age_s` seconds."""
+        """Return whether a question of that kind can still be answered after `age_s` seconds."""
         config = self.configs.get(kind)
         return config is not None and (
             config.default_ttl is None or not config.auto_expire or age_s < config.default_ttl
@@ -317,7 +317,7 @@ class InterruptService(Subsystem):
         return self.get(interrupt_id).copy()
 
     def get_pending_interrupt(self, pid: str) -> Interrupt | None:
-        """The oldest question of a process that can still be answered; None when there is none."""
+        """Return the oldest question of a process that can still be answered; None when there is none."""
         oldest = self._oldest(pid)
         return None if oldest is None else self._read(oldest).copy()
 
@@ -364,7 +364,7 @@ class InterruptService(Subsystem):
         return self._find(interrupt_id).status
 
     def has_pending(self, pid: str) -> bool:
-        """Whether one of its questions can still be answered."""
+        """Return whether one of its questions can still be answered."""
         return self._line.open_until(self._find_known_pid(pid)) > self._core.now()
 
     def cleanup_process_interrupts(self, pid: str) -> int:
@@ -512,7 +512,7 @@ class InterruptService(Subsystem):
         return interrupt
 
     def _is_heard(self) -> bool:
-        """Whether some part of this program is told of every question."""
+        """Return whether some part of this program is told of every question."""
         return bool(self.on_raised) or self._core.listeners.wants("interrupt.created")
 
     def restore(self, process: Process, interrupt: Interrupt) -> None:
@@ -551,7 +551,7 @@ class InterruptService(Subsystem):
                 self._withdraw(interrupt.id, reason)
 
     def _list_own(self, pid: str, *, outside: bool | None = None) -> list[Interrupt]:
-        """The open questions of this process itself, without those of its guard or of the process it guards."""
+        """Return the open questions of this process itself, without those of its guard or of the process it guards."""
         asked = self._line.list_open(self._find_known_pid(pid), outside=outside)
         return [interrupt for interrupt in asked if self.asker(interrupt) == pid] if asked else asked
 

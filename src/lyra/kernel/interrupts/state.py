@@ -119,7 +119,7 @@ class Line:
                     self.enter(interrupt, outside=outside)
 
     def first(self, pid: str) -> Interrupt | None:
-        """The oldest pending question, which may be overdue."""
+        """Return the oldest pending question, which may be overdue."""
         questions = self.by_pid.get(pid)
         return None if questions is None else questions.first()
 

@@ -58,7 +58,7 @@ class CopiedRow(NamedTuple):
 
 
 def run_records(records: Iterable[Record], pid: str) -> list[Record]:
-    """The rows of a process and of all that it started."""
+    """Return the rows of a process and of all that it started."""
     pids = {pid}
     run: list[Record] = []
     for record in records:
@@ -91,7 +91,7 @@ def fork_records(records: Iterable[Record], pid: str) -> list[Record]:
 
 
 def copy_rows(run: list[Record], point: ForkPoint) -> list[CopiedRow]:
-    """The rows that a fork begins with, before they get their new names."""
+    """Return the rows that a fork begins with, before they get their new names."""
     decoded = [CopiedRow(record.seq, record.pid, record.kind, _decode(record)) for record in run]
     ends = {(row.pid, row.row.key): row for row in decoded if row.kind == "effect.finished"}
     kept: list[CopiedRow] = []
@@ -129,13 +129,13 @@ def _without_unused_answers(kept: list[CopiedRow]) -> list[CopiedRow]:
 
 
 def _place(key: rows.Key) -> tuple[str, int]:
-    """The line of a program that a key belongs to, and its number there; `doubt:7` is about the act 7."""
+    """Return the line of a program that a key belongs to, and its number there; `doubt:7` is about the act 7."""
     line, _, number = str(key).removeprefix(_DOUBT).rpartition("/")
     return line, int(number) if number.isdecimal() else -1
 
 
 def _keep_start(start: CopiedRow, end: CopiedRow | None, point: ForkPoint, decoded: list[CopiedRow]) -> list[CopiedRow]:
-    """The beginning of an act, if the fork does not make it itself; with its end, where that comes later."""
+    """Return the beginning of an act, if the fork does not make it itself; with its end, where that comes later."""
     is_answered = point.last is not None and (start.pid, start.row.key) == (point.pid, point.last.key)
     if is_answered or (end is not None and end.seq < point.cut):
         return [start]
@@ -169,7 +169,7 @@ class NewNames:
         return self.pids.get(old, old)
 
     def ref(self, old: str) -> str:
-        """The name of a monitor, `PID#KEY`."""
+        """Return the name of a monitor, `PID#KEY`."""
         watcher, sign, key = old.partition("#")
         return f"{self.pid(watcher)}{sign}{key}"
 
@@ -191,7 +191,7 @@ class NewNames:
         return _replace(row, usage=None, recorded=usage or {}, name=name, hash=hash_, value=value)
 
     def rename_sent(self, row: rows.Sent, fork: str) -> rows.Sent:
-        """A message inside the fork; one to a process outside is only noted, and not sent again."""
+        """Return a message inside the fork; one to a process outside is only noted, and not sent again."""
         is_inside = row.to in self.pids
         sender = self.pids.get(row.sender, "")
         message = row.message
@@ -212,7 +212,7 @@ class NewNames:
         )
 
     def _rename(self, value: Any, *, is_signal: bool, depth: int = 0) -> Any:
-        """The value with the pids of the run replaced: those that a kernel gave, and in signals all."""
+        """Return the value with the pids of the run replaced: those that a kernel gave, and in signals all."""
         if isinstance(value, str):
             if "#" in value and is_signal:
                 return self.ref(value)
@@ -281,7 +281,7 @@ RENAMERS: Final[dict[str, Renamer]] = {
 
 
 def live_programs(copies: Iterable[CopiedRow]) -> Iterator[str]:
-    """The programs of the processes that are alive at the place of the fork."""
+    """Yield the programs of the processes that are alive at the place of the fork."""
     ended = {copy.pid for copy in copies if copy.kind == "process.terminated"}
     for copy in copies:
         if copy.kind == "process.created" and copy.pid not in ended:

@@ -142,13 +142,13 @@ class Fold:
                 raise Corrupt(f"the snapshot of process {pid} cannot be read: {error}", pid=pid) from error
 
     def dump(self) -> dict[str, bytes | None]:
-        """The states that changed since they were loaded."""
+        """Return the states that changed since they were loaded."""
         return {pid: data for part in self.dump_in_slices(1_000) for pid, data in part.items()}
 
     def dump_in_slices(
         self, states_a_slice: int, *, forget_before: float | None = None
     ) -> Iterator[dict[str, bytes | None]]:
-        """The states that changed since they were loaded, some at a time; None for those forgotten.
+        """Yield the states that changed since they were loaded, some at a time; None for those forgotten.
 
         A process that ended before `forget_before` is forgotten once its parent's replay cannot ask for it any more.
         What it spent stays with the parent.
@@ -177,7 +177,7 @@ class Fold:
         return self._take_out([pid for pid in self._list_unneeded() if self.processes[pid].exit_at < before])
 
     def _list_unneeded(self) -> Iterable[str]:
-        """The ended processes that no replay of a parent asks for."""
+        """Yield the ended processes that no replay of a parent asks for."""
         for pid, state in self.processes.items():
             parent = self.processes.get(state.created.parent)
             # A live parent that has kept a state since (`checkpoint`) does not replay the spawn, so it asks no more.
@@ -212,7 +212,7 @@ class Fold:
             state.spent, state.passed_on = state.passed_on, {}
 
     def _above(self, pids: Iterable[str]) -> set[str]:
-        """The ancestors of these: a child's budget and rights lie inside theirs, also when they have ended."""
+        """Return the ancestors of these: a child's budget and rights lie inside theirs, also when they have ended."""
         needed: set[str] = set()
         for pid in pids:
             above = self.processes[pid].created.parent
@@ -265,7 +265,7 @@ class Fold:
             self.changed.add(above or ROOT)
 
     def _find_remembered_above(self, ended: ProcessState) -> str:
-        """The nearest process above one that was put away that was not put away itself; "": none is left."""
+        """Return the nearest process above one that was put away that was not put away itself; "": none is left."""
         while ended.created.parent not in self.processes:
             parent = self.find_ended(ended.created.parent)
             if parent is None or parent.created_seq >= ended.created_seq:

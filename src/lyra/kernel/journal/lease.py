@@ -247,13 +247,13 @@ def owner_name(nonce: str, lease_s: float | None = None, generation: str = "") -
 
 
 def _generation_of(owner: str) -> str:
-    """The generation that an owner wrote in; that of an owner of an earlier version is its nonce."""
+    """Return the generation that an owner wrote in; that of an owner of an earlier version is its nonce."""
     parts = owner.split("|")
     return parts[5] if len(parts) > 5 and parts[5] else "".join(parts[3:4])
 
 
 def owner_words(owner: str) -> str:
-    """An owner as people would call it: `process 4711 on host-7`."""
+    """Return an owner as people would call it: `process 4711 on host-7`."""
     if not owner:
         return "another process"
     machine, pid, _ = _parts(owner)

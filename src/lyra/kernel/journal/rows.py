@@ -38,7 +38,7 @@ RIGHTS: Final = 1
 
 
 def is_aside(key: Key | None) -> bool:
-    """Whether no replay asks for what has this key."""
+    """Return whether no replay asks for what has this key."""
     return isinstance(key, str) and key.startswith((ASIDE, PASSING))
 
 
@@ -348,7 +348,7 @@ def text_of(error: object) -> str:
 
 
 def _rebuilt_exception(cls: type[Exception], args: list[Any]) -> Exception | None:
-    """The exception again: without its __init__ when that wants what no journal holds."""
+    """Return the exception again: without its __init__ when that wants what no journal holds."""
     ways: tuple[Callable[[], Any], ...] = (
         lambda: cls(*args),
         lambda: cls.__new__(cls, *args),
@@ -391,7 +391,7 @@ def _or_text(value: Any) -> Any:
 
 
 def _to_plain(value: Any, depth: int = 0) -> Any:
-    """The value in types that every row holds, or `_NotPlain`."""
+    """Return the value in types that every row holds, or `_NotPlain`."""
     if value is None or type(value) in (bool, float):
         return value
     if isinstance(value, int):

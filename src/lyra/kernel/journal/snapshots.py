@@ -311,7 +311,7 @@ class SnapshotWriter:
 
 
 def _newest(store: Store) -> tuple[Snapshot, int]:
-    """The snapshot there is, and the last row now: the next one is made from there on, and ends there."""
+    """Return the snapshot there is, and the last row now: the next one is made from there on, and ends there."""
     return store.load_snapshots(), store.last_seq()
 
 

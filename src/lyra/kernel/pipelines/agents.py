@@ -125,8 +125,8 @@ class Agents:
         return sorted(self._by_name)
 
     def is_offered(self, name: str, user_id: str) -> bool:
-        """Whether the agent is here for the work of this user ("" is no user): another program may run it for one user
-        alone."""
+        """Return whether the agent is here for the work of this user ("" is no user): another program may run it for
+        one user alone."""
         agent = self._by_name.get(name)
         return agent is not None and (agent.outside is None or agent.outside.serves(user_id))
 
@@ -155,7 +155,7 @@ class Agents:
         return self._by_name[name]
 
     async def wait_for(self, process: Process, name: str) -> RegisteredAgent:
-        """The agent, as soon as it is registered; not journaled."""
+        """Return the agent, as soon as it is registered; not journaled."""
         while name not in self._by_name:
             self._core.publish(process.pid, "process.dormant", {"agent": name})
             _log.warning("pipeline %s waits for its agent %s to be registered", process.pid, name)
@@ -171,7 +171,7 @@ def _function(name: str, agent: Any, idempotent: bool, owner: str) -> Registered
 
 
 def _blocks(call: Callable[..., Any]) -> bool:
-    """Whether a call is not async: neither a coroutine function nor an object whose `__call__` is one."""
+    """Return whether a call is not async: neither a coroutine function nor an object whose `__call__` is one."""
     inner: Any = call
     while hasattr(inner, "func"):  # functools.partial
         inner = inner.func
@@ -199,12 +199,13 @@ def _takes_stage(call: Callable[..., Any]) -> str:
 
 
 def _to_plain_mapping(value: Any) -> Any:
-    """The output of an agent with an `output` type (a dataclass, a Struct, a pydantic model) as a mapping."""
+    """Return the output of an agent with an `output` type (a dataclass, a Struct, a pydantic model) as a mapping."""
     return None if type(value) in codec.UNCHANGED else codec.decode(codec.encode(value))
 
 
 def result_data(stage: AgentConfig, value: Any) -> dict[str, Any]:
-    """An agent's result as a report; a result with an error is raised, so that it is retried like an exception."""
+    """Return an agent's result as a report; a result with an error is raised, so that it is retried like an
+    exception."""
     data: dict[str, Any] = {"output": {}, "metrics": {}}
     if isinstance(value, AgentResult):
         if not value.success or value.error:
@@ -258,7 +259,7 @@ class OutsideAgent(Protocol):
     __lyra_outside__: bool
 
     def serves(self, user_id: str) -> bool:
-        """Whether that program runs it for this user; "" is no user."""
+        """Return whether that program runs it for this user; "" is no user."""
 
     async def run(self, work: StageRun) -> Any: ...
 
@@ -285,7 +286,7 @@ class OutsideStages:
         begin: Callable[[bool], Awaitable[None]],
         idempotency_key: str,
     ) -> Any:
-        """The function of the effect."""
+        """Return the function of the effect."""
         return await self._perform(pid, run, stage_name, idempotency_key, self._agent.run, begin)
 
     async def find_out(self, *call: Any, may_repeat: bool, idempotency_key: str) -> Any:
@@ -328,7 +329,8 @@ class OutsideStages:
 
 
 def make_skipped_result(data: Any) -> dict[str, Any]:
-    """The result of a run that a person skipped: the answer's data is the output, unless it is a whole result."""
+    """Return the result of a run that a person skipped: the answer's data is the output, unless it is a whole
+    result."""
     if isinstance(data, dict) and isinstance(data.get("output"), dict) and set(data) <= {"output", "metrics"}:
         return {"metrics": {}, **data}
     return {"output": data if isinstance(data, dict) else {} if data is None else {"text": str(data)}, "metrics": {}}
@@ -382,7 +384,7 @@ class AgentRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def pipeline_of(name: str, config: Any, envelope: Envelope) -> dict[str, Any]:
-    """The declaration of the pipeline that runs the agent alone, with the settings of a stage in `config`."""
+    """Return the declaration of the pipeline that runs the agent alone, with the settings of a stage in `config`."""
     if isinstance(config, AgentConfig):
         config = {key: value for key, value in config.to_data().items() if value is not None}
     if config is not None and not isinstance(config, Mapping):
@@ -397,7 +399,7 @@ def pipeline_of(name: str, config: Any, envelope: Envelope) -> dict[str, Any]:
 
 
 def agent_run(name: str, before: Envelope, session: Session, failure: str) -> AgentRun:
-    """The result of a session that has run one agent; `failure` is why its process ended early."""
+    """Return the result of a session that has run one agent; `failure` is why its process ended early."""
     after, envelope = session.envelope, before.copy()
     ended = after.copy()
     for field in _CHANGED:

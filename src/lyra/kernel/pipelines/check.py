@@ -39,7 +39,7 @@ from lyra.kernel.pipelines.routing import (
 
 
 def path_text(path: Path) -> str:
-    """A path as text, such as `agents[0].default_next`."""
+    """Return a path as text, such as `agents[0].default_next`."""
     text = ""
     for part in path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
@@ -123,7 +123,7 @@ def _text(value: Any) -> bool:
 
 
 def _count(value: Any, least: int, most: int = COUNTED_MAX) -> bool:
-    """Whether a value is a whole number in these bounds; 3.0 is one, as in JSON Schema."""
+    """Return whether a value is a whole number in these bounds; 3.0 is one, as in JSON Schema."""
     return _real(value) and least <= value <= most and value == int(value)
 
 
@@ -230,7 +230,7 @@ _MAX_COUNT: Final = f"max_count is a whole number, at least 1 and at most {COUNT
 
 
 def _edge(data: Mapping[Any, Any]) -> dict[Any, Any]:
-    """An edge limit with the keys `from` and `to`, which may be written from_stage and to_stage, or source and
+    """Return an edge limit with the keys `from` and `to`, which may be written from_stage and to_stage, or source and
     target."""
     return {EDGE_ALIASES.get(key, key): value for key, value in data.items()}
 
@@ -361,7 +361,7 @@ def _find_pipeline_problems(plain: dict[str, Any], known: set[str]) -> Iterator[
 
 
 def _deadlock(written: list[tuple[tuple[str, int], dict[str, Any]]]) -> Iterator[Problem]:
-    """A mistake for stages in parallel mode that wait for one another, so that none of them would ever run."""
+    """Yield a mistake for stages in parallel mode that wait for one another, so that none of them would ever run."""
     left = {stage["name"]: (path, stage) for path, stage in written if isinstance(stage.get("name"), str)}
     known = set(left)
 

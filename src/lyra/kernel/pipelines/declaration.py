@@ -162,7 +162,8 @@ class PipelineConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @classmethod
     def of(cls, value: Any) -> Self:
-        """A PipelineConfig or a mapping of PIPELINE_KEYS; the first mistake is a ConfigError, the others its `also`."""
+        """Return a PipelineConfig or a mapping of PIPELINE_KEYS; the first mistake is a ConfigError, the others its
+        `also`."""
         if isinstance(value, cls) and value.__dict__.get("checked"):
             return value
         data = msgspec.to_builtins(value) if isinstance(value, msgspec.Struct) else value
@@ -180,7 +181,7 @@ class PipelineConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @classmethod
     def from_checked(cls, data: Mapping[str, Any]) -> Self:
-        """The object of a declaration without problems."""
+        """Return the object of a declaration without problems."""
         plain = resolve_aliases(data)
         stages = [_stage(agent) for agent in plain["agents"]]
         plain["agents"] = sorted(stages, key=lambda stage: stage.get("stage_order", 0))
@@ -198,7 +199,8 @@ class PipelineConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return data
 
     def means_the_same(self, other: PipelineConfig) -> bool:
-        """Whether two declarations are equal. Earlier versions kept `none` for a tool_access that was not written."""
+        """Return whether two declarations are equal. Earlier versions kept `none` for a tool_access that was not
+        written."""
         return self == other or self._with_tool_access() == other._with_tool_access()
 
     def _with_tool_access(self) -> PipelineConfig:

@@ -92,7 +92,7 @@ class PipelineFeeds:
         state.tell = self._tell_row
 
     def open(self, pid: str) -> Feed:
-        """A feed of what happens in a pipeline from now on."""
+        """Return a feed of what happens in a pipeline from now on."""
         feed = Feed()
         self._by_pid.setdefault(pid, []).append(feed)
         return feed
@@ -128,7 +128,7 @@ class PipelineFeeds:
             self._put(interrupt.pid, "interrupt_raised", _stage_in_doubt(session, interrupt), facts)
 
     def tell_question(self, interrupt: Interrupt) -> None:
-        """The process of a stage, or one below it, asks: the listeners of its pipeline are told."""
+        """Tell the listeners of a pipeline that the process of a stage, or one below it, asks."""
         process = self._core.processes.get(interrupt.pid)
         above = process.parent if process is not None else None
         while above is not None and above.pid not in self._state.sessions:
@@ -172,7 +172,7 @@ def last_event(session: Session) -> PipelineEvent:
 
 
 def _stage_in_doubt(session: Session, interrupt: Interrupt) -> str:
-    """The stage that runs the agent of the effect that the question names."""
+    """Return the stage that runs the agent of the effect that the question names."""
     stages = [session.pipeline_config.by_name[token.stage] for token in session.tokens if token.state == "running"]
     meant = [stage.name for stage in stages if f" {effect_name(stage)} " in interrupt.question]
     return meant[0] if meant else session.envelope.current_stage

@@ -64,7 +64,7 @@ def advice_for(path: str | FilePath) -> list[Mistake]:
 
 
 def load_file(path: str | FilePath) -> PipelineConfig:
-    """The pipeline of a file; its first mistake is raised, the others are the error's `also`."""
+    """Return the pipeline of a file; its first mistake is raised, the others are the error's `also`."""
     text = read_text(path)
     mistakes = check_text(text, file=str(path))
     if not mistakes:
@@ -138,7 +138,7 @@ def find_unlimited_loops(config: PipelineConfig) -> list[Loop]:
 
 
 def _find_unlimited_ways(config: PipelineConfig) -> dict[str, list[str]]:
-    """The targets that each stage leads to by edges without a limit."""
+    """Return the targets that each stage leads to by edges without a limit."""
     ways: dict[str, list[str]] = {stage.name: [] for stage in config.agents if stage.max_visits is None}
     for edge in edges(config):
         limited = (edge.source, edge.target) in config.most_taken
@@ -165,7 +165,7 @@ def _shortest_way_back(name: str, ways: dict[str, list[str]]) -> tuple[str, ...]
 
 
 def _both_ways(name: str, ways: dict[str, list[str]]) -> set[str]:
-    """The stages that it leads to and that lead to it."""
+    """Return the stages that it leads to and that lead to it."""
     back: dict[str, list[str]] = {stage: [] for stage in ways}
     for source, targets in ways.items():
         for target in targets:
@@ -183,7 +183,7 @@ def _find_reached(name: str, ways: dict[str, list[str]]) -> set[str]:
 
 
 def _find_bound(config: PipelineConfig, stages: tuple[str, ...]) -> Loop:
-    """The loop with the bound that stops it first: hops or iterations; steps where it has only gates."""
+    """Return the loop with the bound that stops it first: hops or iterations; steps where it has only gates."""
     places = config.places
     hops = sum(config.by_name[name].node_kind is NodeKind.AGENT for name in stages)
     if not hops:

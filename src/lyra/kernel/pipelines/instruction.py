@@ -122,12 +122,12 @@ def run_instruction(session: Session, token: Token, lease: WorkerLease | None = 
 
 
 def make_wait_instruction(session: Session, lease: WorkerLease) -> Instruction:
-    """The instruction for a worker where all that may run has been given to others: wait, and ask again."""
+    """Return the instruction for a worker where all that may run has been given to others: wait, and ask again."""
     return Instruction(kind=InstructionKind.WAIT_INTERRUPT, envelope=session.envelope.copy(), lease=lease)
 
 
 def other_instruction(session: Session) -> Instruction:
-    """The instruction when nothing can be run: the pipeline has ended, or waits for an answer."""
+    """Return the instruction when nothing can be run: the pipeline has ended, or waits for an answer."""
     envelope = session.envelope.copy()
     if session.terminated:
         return Instruction(
@@ -166,7 +166,7 @@ def session_state(session: Session) -> SessionState:
 
 # ------------------------------------------------------------------ in
 def report_row(result: Mapping[str, Any]) -> dict[str, Any]:
-    """A result as a row."""
+    """Return a result as a row."""
     if not isinstance(result, Mapping):
         raise ConfigError(f"a result is a mapping with agent_name and output, not {result!r}")
     check_keys(result, _REPORT_KEYS, "a result")
@@ -212,14 +212,14 @@ def metrics_data(metrics: Any) -> dict[str, int]:
 
 
 def _round(value: Any) -> Any:
-    """A float rounded to a whole number, and None, for a metric that was not counted, as 0."""
+    """Return a float rounded to a whole number, and None, for a metric that was not counted, as 0."""
     if isinstance(value, float) and isfinite(value):
         return round(value)
     return 0 if value is None else value
 
 
 def check_question(interrupt: Any) -> dict[str, Any] | None:
-    """The checked question that a run ended with; None if it had none."""
+    """Return the checked question that a run ended with; None if it had none."""
     if not interrupt:
         return None
     if not isinstance(interrupt, Mapping):
@@ -230,7 +230,7 @@ def check_question(interrupt: Any) -> dict[str, Any] | None:
 
 
 def interrupt_data(interrupt: Any) -> dict[str, Any]:
-    """The fields of a question that a pipeline keeps."""
+    """Return the fields of a question that a pipeline keeps."""
     if isinstance(interrupt, Mapping):
         return dict(interrupt)
     return {name: str(getattr(interrupt, name)) for name in ("id", "kind", "question", "message")}

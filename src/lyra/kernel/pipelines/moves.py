@@ -46,7 +46,8 @@ def ask(
 
 
 def find_question(session: Session, interrupt: Mapping[str, Any], number: int | None) -> Question | None:
-    """The question of a row, by its number; a row of an older version has none, and means its id, else the last."""
+    """Return the question of a row, by its number; a row of an older version has none, and means its id, else the
+    last."""
     if number is not None:
         return session.question(number)
     known = [question for question in session.waiting if question.id and question.id == interrupt.get("id")]

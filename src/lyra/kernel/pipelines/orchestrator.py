@@ -144,7 +144,7 @@ class Orchestrator(Subsystem):
         self.fact(pid, "pipeline.initialized", row)
 
     def _make_known(self, pid: str, work: Envelope) -> None:
-        """A pid that was not submitted gets an entry of the process table, for as long as its pipeline is known."""
+        """Give a pid that was not submitted an entry of the process table, for as long as its pipeline is known."""
         lifecycle = self._lifecycle
         if lifecycle.came_with_pipeline(pid) and not lifecycle.is_live(pid):
             lifecycle.forget_with_pipeline(pid)  # of a pipeline that ended
@@ -230,7 +230,7 @@ class Orchestrator(Subsystem):
         return forgotten
 
     def _is_alive(self, pid: str) -> bool:
-        """Whether a worker drives it, or a person may still answer what it asks."""
+        """Return whether a worker drives it, or a person may still answer what it asks."""
         core, session = self._core, self.state.sessions[pid]
         driven = self._lifecycle.is_live(pid) and not self._lifecycle.came_with_pipeline(pid)
         if driven or self._interrupts.has_pending(pid):
@@ -317,18 +317,18 @@ class Orchestrator(Subsystem):
         return self.leases.renew(session, wanted)
 
     def release_lease(self, pid: str, worker: str) -> int:
-        """A worker gives back what it has not begun; the next that asks is given it. Gives how many runs."""
+        """Take back what a worker has not begun; the next that asks is given it. Gives how many runs."""
         require_signal(pid)
         self._core.raise_if_closed()
         return self.leases.release(self._session(pid), sendable_text(worker, "a worker"))
 
     def is_run_here(self, pid: str) -> bool:
-        """Whether a process of this kernel runs the pipeline, and limits the time of its runs itself."""
+        """Return whether a process of this kernel runs the pipeline, and limits the time of its runs itself."""
         process = self._core.processes.get(pid)
         return process is not None and self.runner.runs(process)
 
     def may_repeat(self, session: Session, token: Token) -> bool:
-        """Whether a run that may have been performed is performed again without asking a person."""
+        """Return whether a run that may have been performed is performed again without asking a person."""
         stage = session.pipeline_config.by_name[token.stage]
         agent = self.agents.find(stage.agent_name)
         return stage.idempotent or stage.retry is not None or (agent is not None and agent.idempotent)
@@ -369,7 +369,7 @@ class Orchestrator(Subsystem):
         self._resources.count(pid, {"agent_hops": 1, **used})
 
     def evaluate_routing(self, pid: str, agent_name: str | None = None) -> str:
-        """The target that the pipeline would go to if that stage (by default the current one) succeeded now."""
+        """Return the target that the pipeline would go to if that stage (by default the current one) succeeded now."""
         session = self._session(pid)
         name = agent_name or session.envelope.current_stage
         stage = session.pipeline_config.stage(name)
@@ -404,7 +404,7 @@ class Orchestrator(Subsystem):
         return None
 
     def _quota_reached(self, pid: str) -> tuple[TerminalReason | None, str]:
-        """The quota that a pipeline runs under, except its time: that is told, not enforced."""
+        """Return the quota that a pipeline runs under, except its time: that is told, not enforced."""
         resources = self._resources
         if not self._has_own_quota(pid):
             return None, ""  # the pipeline's bounds apply
@@ -415,7 +415,7 @@ class Orchestrator(Subsystem):
         return next((word for word in words if word.value == reason), TerminalReason.POLICY_VIOLATION), reason
 
     def _has_own_quota(self, pid: str) -> bool:
-        """Whether it was submitted, or given another quota than the default."""
+        """Return whether it was submitted, or given another quota than the default."""
         entry = self._lifecycle.state.entries.get(pid)
         if entry is not None and not entry.pipeline:
             return True
@@ -432,7 +432,8 @@ class Orchestrator(Subsystem):
     # ------------------------------------------------------------------ questions to people
 
     def resume_after_interrupt(self, pid: str, interrupt: Any, response: Any) -> Instruction:
-        """The question a pipeline waits for was answered: continue at the stage the pipeline names for its kind."""
+        """Take the answer to the question that a pipeline waits for: continue at the stage the pipeline names for its
+        kind."""
         require_signal(pid)
         self._core.raise_if_closed()
         self.questions.resume(self._session(pid), interrupt, response)
@@ -441,11 +442,11 @@ class Orchestrator(Subsystem):
     # ------------------------------------------------------------------ checkpoints
 
     def checkpoint(self, pid: str) -> dict[str, Any]:
-        """The whole session as plain data, to be kept anywhere and resumed from under any pid."""
+        """Return the whole session as plain data, to be kept anywhere and resumed from under any pid."""
         return checkpoint_of(self._read(pid))
 
     def resume_from_checkpoint(self, pid: str, checkpoint: Any, *, force: bool = False) -> SessionState:
-        """A session that continues where the checkpoint was taken."""
+        """Return a session that continues where the checkpoint was taken."""
         require_signal(pid)
         self._core.raise_if_closed()
         check_version(checkpoint)
@@ -572,13 +573,14 @@ class Orchestrator(Subsystem):
         return session
 
     def _read(self, pid: Any) -> Session:
-        """A session whose text goes to the process that runs here."""
+        """Return a session whose text goes to the process that runs here."""
         session = self._session(pid)
         self._core.taint.pass_on_to_here(pid, "the pipeline of")
         return session
 
     def envelope_of(self, value: Envelope | Mapping[str, Any] | str | None, pid: str = "") -> Envelope:
-        """An envelope as it is; text and mappings as a new one, with the ids of the pid's entry where they say none."""
+        """Return an envelope as it is; text and mappings as a new one, with the ids of the pid's entry where they say
+        none."""
         return envelope_of(self._core, self._lifecycle, value, pid)
 
     def _must_be_driven_outside(self, pid: str) -> None:
@@ -592,7 +594,7 @@ class Orchestrator(Subsystem):
         return self.fact(pid, "pipeline.terminated", {"reason": reason.value, "message": message})
 
     def fact(self, pid: str, kind: str, data: dict[str, Any]) -> int:
-        """A session changes: a row, and a runner that waits for a change looks again."""
+        """Write a row of a session that changes; a runner that waits for a change looks again."""
         with self._core.listeners.act:
             was = self.state.sessions.get(pid)
             before, over = (was.waiting, was.terminated) if was is not None else ((), False)

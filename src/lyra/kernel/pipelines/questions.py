@@ -38,13 +38,14 @@ class Questions:
         interrupts.is_needed.append(self._is_waited_for)
 
     def _is_waited_for(self, interrupt: Interrupt) -> bool:
-        """Whether its pipeline has not taken the answer up yet: that happens when a worker asks what comes next."""
+        """Return whether its pipeline has not taken the answer up yet: that happens when a worker asks what comes
+        next."""
         session = self._orchestrator.state.sessions.get(interrupt.pid)
         return session is not None and any(question.id == interrupt.id for question in session.waiting)
 
     def _on_outside_question(self, pid: str) -> None:
-        """A question about a process was raised: its pipeline waits for it from now on, also when the question is
-        over before a worker asks for the next instruction."""
+        """Have the pipeline of a process wait for a question that was raised about it, also when the question is over
+        before a worker asks for the next instruction."""
         session = self._orchestrator.state.sessions.get(pid)
         if session is None or session.terminated or self._asks:
             return
@@ -52,8 +53,8 @@ class Questions:
             self._wait_for(pid, raised)
 
     def _on_outside_end(self, pid: str) -> None:
-        """A question about a process is over. A pipeline that this kernel runs knows at once, also while one of its
-        agents works; one that a worker drives, when the worker asks what comes next."""
+        """Note that a question about a process is over. A pipeline that this kernel runs knows at once, also while one
+        of its agents works; one that a worker drives, when the worker asks what comes next."""
         session = self._orchestrator.state.sessions.get(pid)
         if session is not None and not session.terminated and pid in self._core.processes and not self._answers:
             self._clear_ended(session)
@@ -64,7 +65,8 @@ class Questions:
         self._orchestrator.fact(pid, "pipeline.waiting", {"interrupt": interrupt_data(raised), "question": 0})
 
     def hold_up(self, session: Session) -> bool:
-        """Whether a question about the whole session is open; ended ones are removed first, new ones are added."""
+        """Return whether a question about the whole session is open; ended ones are removed first, new ones are
+        added."""
         pid = session.process_id
         if not session.waiting and not self._any_about(pid):
             return False
@@ -117,7 +119,7 @@ class Questions:
         self._orchestrator.fact(pid, "pipeline.resumed", row)
 
     def still_open(self, session: Session) -> list[Question]:
-        """The questions that are pending, in the session and in the kernel."""
+        """Return the questions that are pending, in the session and in the kernel."""
         known = [(question, self._look_up(question.id) if question.id else None) for question in session.waiting]
         return [question for question, interrupt in known if interrupt is None or interrupt.status == "pending"]
 
@@ -174,7 +176,7 @@ class Questions:
             return None  # it was never in the kernel, or ended too long ago
 
     def _find_raised_outside(self, session: Session) -> Interrupt | None:
-        """The oldest open question about the process that neither its program nor its session asked."""
+        """Return the oldest open question about the process that neither its program nor its session asked."""
         interrupts, pid = self._interrupts, session.process_id
         asked = {question.id for question in session.waiting}
         first = interrupts._oldest(pid)
@@ -200,7 +202,7 @@ class Questions:
 
 
 def _find_question(session: Session, given: Mapping[str, Any]) -> Question:
-    """The open question that an answer is for: by its id, else by its text, else the oldest."""
+    """Return the open question that an answer is for: by its id, else by its text, else the oldest."""
     waiting = session.waiting
     if given.get("id"):
         known = [question for question in waiting if given["id"] in (question.id, question.interrupt.get("id"))]

@@ -78,7 +78,7 @@ _MISSING: Final = object()
 
 # ------------------------------------------------------------------ deciding
 def condition_holds(condition: str | None, value: Any, output: Mapping[str, Any]) -> bool:
-    """Whether the output has the key and it equals the value; True without a condition."""
+    """Return whether the output has the key and it equals the value; True without a condition."""
     if condition is None:
         return True
     actual = _value_at(output, condition)
@@ -86,7 +86,7 @@ def condition_holds(condition: str | None, value: Any, output: Mapping[str, Any]
 
 
 def holds(expression: Mapping[str, Any], facts: Facts) -> bool:
-    """Whether a checked expression holds."""
+    """Return whether a checked expression holds."""
     op = expression["op"]
     if op == "always":
         return True
@@ -135,7 +135,7 @@ def _look_up(field: Mapping[str, Any], facts: Facts) -> Any:
 
 
 def _value_at(holder: Any, key: str) -> Any:
-    """The value of a key; where there is no key of that whole name, dots lead into mappings."""
+    """Return the value of a key; where there is no key of that whole name, dots lead into mappings."""
     if isinstance(holder, Mapping) and key in holder:
         return holder[key]
     head, dot, rest = key.partition(".")
@@ -146,7 +146,7 @@ def _value_at(holder: Any, key: str) -> Any:
 
 # ------------------------------------------------------------------ reading declarations
 def _word(value: Any, words: Mapping[str, str]) -> str | None:
-    """The word of the table in any spelling: `NotExists`, `not_exists`, `NOT_EXISTS`."""
+    """Return the word of the table in any spelling: `NotExists`, `not_exists`, `NOT_EXISTS`."""
     if not isinstance(value, str):
         return None
     plain = value.replace("_", "").lower()
@@ -154,7 +154,7 @@ def _word(value: Any, words: Mapping[str, str]) -> str | None:
 
 
 def normal_expression(expression: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy of a checked expression with its words in lower case."""
+    """Return a copy of a checked expression with its words in lower case."""
     op = _word(expression["op"], OPS)
     assert op is not None
     if op in JOINING:
@@ -416,5 +416,5 @@ MILLISECONDS_MAX: Final = 10**12
 
 
 def resolve_aliases(data: Mapping[str, Any]) -> dict[str, Any]:
-    """The data with aliases replaced by the keys' own names."""
+    """Return the data with aliases replaced by the keys' own names."""
     return {ALIASES.get(key, key): value for key, value in data.items()}

@@ -80,7 +80,7 @@ class Runner:
     # ------------------------------------------------------------------ start and stop
 
     def start(self, pid: str, feed: Feed) -> Process:
-        """The process that runs a session; the feed gets a None when it ends."""
+        """Return the process that runs a session; the feed gets a None when it ends."""
         core = self._core
         self._orchestrator.take_over(self._orchestrator.state.sessions[pid])
         process = core.processes.get(pid)
@@ -110,7 +110,7 @@ class Runner:
             self._lifetimes.stop_tree(process, sendable_text(reason, "a reason to kill"))
 
     def runs(self, process: Process) -> bool:
-        """Whether that process is a pipeline's."""
+        """Return whether that process is a pipeline's."""
         return process.program == self._programs.name(run_pipeline)
 
     def raise_unless_finished(self, process: Process, pid: str) -> None:
@@ -218,7 +218,7 @@ class Runner:
                 task.cancel()
 
     def _due(self, ctx: Context, plan: list[Any]) -> dict[int, Callable[[_Numbered], Coroutine[Any, Any, None]]]:
-        """The work that a plan names, by its key among the tasks."""
+        """Return the work that a plan names, by its key among the tasks."""
         asks = plan[2] if plan[0] == "together" else []
         works: dict[int, Callable[[], Coroutine[Any, Any, None]]] = {
             **{run[0]: partial(self._perform, ctx, *run) for run in plan[1]},
@@ -227,7 +227,7 @@ class Runner:
         return {key: partial(self._branch, ctx, work) for key, work in works.items()}
 
     async def _first_end(self, process: Process, tasks: dict[int, asyncio.Task[None]], begun: set[int]) -> int:
-        """The key of the task that ended first, or 0 when something else changed what is due; on replay as
+        """Return the key of the task that ended first, or 0 when something else changed what is due; on replay as
         journaled."""
         then = self._read_journaled_end(process)
         if then == 0:
@@ -252,7 +252,7 @@ class Runner:
         return min(key for key, task in tasks.items() if task.done())
 
     def _has_changed(self, pid: str, begun: set[int], tasks: Collection[int]) -> bool:
-        """Whether what is due differs from what is in progress."""
+        """Return whether what is due differs from what is in progress."""
         orchestrator = self._orchestrator
         session = orchestrator.state.sessions.get(pid)
         if session is None or session.terminated:
@@ -278,8 +278,8 @@ class Runner:
         await work()
 
     def _digest_request(self, session: Session, token: Token) -> tuple[str, ...]:
-        """The digest of what a run asks of an agent in another program, for its idempotency key. It stands in the
-        plan, since a replay must have the same; a plan of an earlier version has none."""
+        """Return the digest of what a run asks of an agent in another program, for its idempotency key. It stands in
+        the plan, since a replay must have the same; a plan of an earlier version has none."""
         stage = session.pipeline_config.by_name[token.stage]
         agent = self._orchestrator.agents.find(stage.agent_name)
         if agent is not None and agent.outside is None:
@@ -342,8 +342,8 @@ class Runner:
         return effect
 
     def run_key(self, pid: str, run: int, idempotency_key: str) -> str:
-        """The key of a run, the same in every lifetime of the kernel: that of its call. A run that began under an
-        earlier version, or in a kernel without a journal, is known by its number."""
+        """Return the key of a run, the same in every lifetime of the kernel: that of its call. A run that began under
+        an earlier version, or in a kernel without a journal, is known by its number."""
         if self._core.call_named(idempotency_key)[0]:
             return idempotency_key
         return self._core.idempotency_key(pid, f"run-{run}", self._core.processes[pid].life)
@@ -385,7 +385,7 @@ class Runner:
         return result if usage is None else Charged(result, usage)
 
     def work_of(self, pid: str, run: int) -> dict[str, Any]:
-        """The envelope and the stage of a run, as plain data for the process that runs it."""
+        """Return the envelope and the stage of a run, as plain data for the process that runs it."""
         session = self._orchestrator.state.sessions.get(pid)
         token = session.running(run=run) if session is not None else None
         if session is None or token is None:
@@ -423,14 +423,15 @@ class Runner:
             questions.over(process.pid, question, response, unanswered=unanswered)
 
     def _number_of(self, pid: str, ask: list[Any]) -> int:
-        """The number of a question in a plan of an older version, which had none: the last with the same text."""
+        """Return the number of a question in a plan of an older version, which had none: the last with the same
+        text."""
         session = self._orchestrator.state.sessions.get(pid)
         waiting = session.waiting if session is not None else []
         return next((question.number for question in reversed(waiting) if _question_row(question)[:3] == ask[:3]), 0)
 
 
 def effect_name(stage: AgentConfig) -> str:
-    """The name of the effect of a run of the stage."""
+    """Return the name of the effect of a run of the stage."""
     return f"pipeline:{stage.agent_name}"
 
 
@@ -450,7 +451,7 @@ def _question_row(question: Question) -> list[Any]:
 
 @give_name(PIPELINE)
 async def run_pipeline(ctx: Context) -> dict[str, Any]:
-    """The program of every pipeline; its session has the pid of its process."""
+    """Run a pipeline, as the program of every one; its session has the pid of its process."""
     pipelines: Orchestrator = ctx.own_process.core.subsystems.find_by_name("pipelines")
     return await pipelines.runner.run(ctx)
 
@@ -474,7 +475,8 @@ SPENT: Final = {
 async def run_stage_process(
     ctx: Context, orchestrator: Orchestrator, agent: RegisteredAgent, stage: AgentConfig, run: int
 ) -> dict[str, Any]:
-    """The report of a run, tried again as the stage says; the last error is raised, with what the try has used."""
+    """Return the report of a run, tried again as the stage says; the last error is raised, with what the try has
+    used."""
     retry, attempt = stage.retry, 1
     program: Any = agent.program
     while True:
@@ -514,7 +516,7 @@ async def _outcome(ctx: Context, child: ChildHandle[Any], stage: AgentConfig) ->
 
 
 def _budget(orchestrator: Orchestrator, pid: str, agent: RegisteredAgent, stage: AgentConfig, run: int) -> Budget:
-    """The limits of one run: the agent's own, the stage's time, and what is left of the pipeline's quota."""
+    """Return the limits of one run: the agent's own, the stage's time, and what is left of the pipeline's quota."""
     session = orchestrator.state.sessions.get(pid)
     default_s = session.pipeline_config.default_timeout_seconds if session is not None else None
     limits: dict[str, Any] = {"name": f"{stage.name} run {run}", **orchestrator.quota_left(pid)}

@@ -36,7 +36,7 @@ _Schema = dict[str, Any]
 
 
 def json_schema() -> _Schema:
-    """The JSON Schema (2020-12) of a declaration."""
+    """Return the JSON Schema (2020-12) of a declaration."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Lyra pipeline",
@@ -97,7 +97,7 @@ def _schema(name: str, key: Key) -> _Schema:
 
 
 def _or_null(shape: _Schema) -> _Schema:
-    """The schema with null allowed too."""
+    """Return the schema with null allowed too."""
     if "type" in shape:
         kinds = shape["type"] if isinstance(shape["type"], list) else [shape["type"]]
         return {**shape, "type": [*kinds, "null"]}
@@ -123,7 +123,7 @@ _STAGE_NAME: Final = STAGE_KEYS["name"]
 
 
 def _where(name: str, shape: _Schema) -> _Schema:
-    """A schema for objects that have this key with a value of this shape."""
+    """Return a schema for objects that have this key with a value of this shape."""
     return {"required": [name], "properties": {name: shape}}
 
 
@@ -179,7 +179,7 @@ _GENERATION_SCHEMA: Final[_Schema] = {
 
 
 def _also(name: str) -> list[str]:
-    """The aliases of an end of an edge."""
+    """Return the aliases of an end of an edge."""
     return [alias for alias, known in EDGE_ALIASES.items() if known == name]
 
 
@@ -373,12 +373,12 @@ def _condition_text(expr: Mapping[str, Any]) -> str:
 
 # ------------------------------------------------------------------ drawing
 def svg(config: PipelineConfig) -> str:
-    """The picture, a whole SVG document."""
+    """Return the picture, a whole SVG document."""
     return svg_graph.draw_layers(config.name, nodes(config), arrows(config), style=_STYLE, last=("end",))
 
 
 def nodes(config: PipelineConfig, classes: Mapping[str, str] | None = None) -> list[svg_graph.GraphNode]:
-    """The stages, and the places where a pipeline may lead besides them; `classes` are more kinds by name."""
+    """Return the stages, and the places where a pipeline may lead besides them; `classes` are more kinds by name."""
     more = classes or {}
     targets = {edge.target for edge in edges(config)}
     stages = [
@@ -397,7 +397,7 @@ def nodes(config: PipelineConfig, classes: Mapping[str, str] | None = None) -> l
 
 
 def arrows(config: PipelineConfig, taken: Mapping[tuple[str, str], int] | None = None) -> list[svg_graph.GraphEdge]:
-    """The edges; `taken` says how often the pipeline went from one stage to another."""
+    """Return the edges; `taken` says how often the pipeline went from one stage to another."""
     drawn = []
     for edge in edges(config):
         count = (taken or {}).get((edge.source, edge.target), 0)

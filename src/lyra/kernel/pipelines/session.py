@@ -123,21 +123,21 @@ class Session(msgspec.Struct, kw_only=True):
         return None
 
     def running(self, *, run: int = 0, agent: str = "") -> Token | None:
-        """The token of a run, by its number or by the agent (or stage) that runs."""
+        """Return the token of a run, by its number or by the agent (or stage) that runs."""
         for token in self.tokens:
             if token.state in ("running", "ready") and (token.run == run if run else self._is(token, agent)):
                 return token
         return None
 
     def running_for(self, worker: str) -> Token | None:
-        """The run that a worker has, else the first that no worker has; "" is a worker without a name."""
+        """Return the run that a worker has, else the first that no worker has; "" is a worker without a name."""
         running = [token for token in self.tokens if token.state == "running"]
         own = [token for token in running if token.worker and token.worker == worker]
         free = [token for token in running if not token.worker]
         return next(iter(own or free), None)
 
     def in_doubt(self, *, run: int = 0, agent: str = "") -> Token | None:
-        """The token of a run that a worker was silent about, by its number or by the agent (or stage)."""
+        """Return the token of a run that a worker was silent about, by its number or by the agent (or stage)."""
         doubted = [question.token for question in self.waiting if question.kind == IN_DOUBT]
         for token in self.tokens:
             if token.id in doubted and (token.run == run if run else self._is(token, agent)):
@@ -154,7 +154,7 @@ class Session(msgspec.Struct, kw_only=True):
         return any(record.agent == name for record in self.envelope.processing_history)
 
     def view(self, token: Token) -> Envelope:
-        """A copy of the envelope for the token's agent, with the outputs of its own branch."""
+        """Return a copy of the envelope for the token's agent, with the outputs of its own branch."""
         copy = self.envelope.copy()
         if token.sees is not None:
             copy.outputs = {name: output for name, output in copy.outputs.items() if name in token.sees}
@@ -168,7 +168,7 @@ class Session(msgspec.Struct, kw_only=True):
         return copy
 
     def over_context(self, stage: AgentConfig, token: Token) -> int:
-        """The size of its context in tokens, if that is more than the stage allows; else 0."""
+        """Return the size of its context in tokens, if that is more than the stage allows; else 0."""
         most = stage.max_context_tokens
         if most is None:
             return 0
@@ -202,7 +202,7 @@ class Session(msgspec.Struct, kw_only=True):
 
 
 def context_tokens(raw_input: str, outputs: Iterable[Any]) -> int:
-    """The tokens of input and outputs in a model's context, estimated with four characters a token."""
+    """Return the tokens of input and outputs in a model's context, estimated with four characters a token."""
     return -(-(len(raw_input) + sum(map(_characters, outputs))) // _TOKEN_CHARACTERS)
 
 
@@ -234,7 +234,7 @@ def drop_outputs_until_it_fits(envelope: Envelope, most: int, own: Container[str
 
 
 def evaluate_routing(stage: AgentConfig, facts: Facts) -> tuple[str, str]:
-    """The target after a successful stage, and why: its first rule that holds, its default, or the end."""
+    """Return the target after a successful stage, and why: its first rule that holds, its default, or the end."""
     for index, rule in enumerate(stage.routing_rules):
         if (
             holds(rule.expr, facts)
@@ -246,7 +246,7 @@ def evaluate_routing(stage: AgentConfig, facts: Facts) -> tuple[str, str]:
 
 
 def follows(stage: AgentConfig) -> tuple[str, str]:
-    """The target when no rule holds, and why."""
+    """Return the target when no rule holds, and why."""
     if stage.default_next:
         return stage.default_next, "default_next"
     return "end", "nothing follows"
@@ -281,7 +281,7 @@ def session_data(session: Session) -> dict[str, Any]:
 
 
 def session_of(data: Any) -> Session:
-    """A session from `session_data`; also of an older version, whose sessions had one question at most."""
+    """Return a session from `session_data`; also of an older version, whose sessions had one question at most."""
     if isinstance(data, Mapping) and not isinstance(data.get("waiting", []), list):
         data = {**data, "asks": 1, "waiting": _one_question(data)}
     return msgspec.convert(data, Session)
@@ -328,7 +328,7 @@ def check_version(checkpoint: Any) -> None:
 
 
 def session_in(checkpoint: Mapping[str, Any]) -> tuple[Any, Envelope]:
-    """The data of its session, to be written as a row, and the envelope in it."""
+    """Return the data of its session, to be written as a row, and the envelope in it."""
     kept = checkpoint.get("session")
     if isinstance(kept, Mapping):
         kept = {**kept, **{name: checkpoint[name] for name in _BESIDE if name in checkpoint}}
@@ -340,7 +340,7 @@ def session_in(checkpoint: Mapping[str, Any]) -> tuple[Any, Envelope]:
 
 
 def _strip_ids(waiting: Any) -> Any:
-    """The questions of a checkpoint's stages without their ids, so that the kernel asks them again."""
+    """Return the questions of a checkpoint's stages without their ids, so that the kernel asks them again."""
     if not isinstance(waiting, list):
         return waiting
     return [

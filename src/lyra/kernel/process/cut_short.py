@@ -33,7 +33,8 @@ def cut_short(
     name: str = "",
     digest: bytes = b"",
 ) -> None:
-    """A call was cancelled (or its process's time ran out) while it waited, and the program may continue from there.
+    """Note that a call was cancelled (or its process's time ran out) while it waited, and the program may continue from
+    there.
 
     A replay has to meet the same outcome at the same call, whatever else its journal has for it.
     """
@@ -51,12 +52,13 @@ def cut_short(
 
 
 def process_lives_on(process: Process) -> bool:
-    """A cancelled effect of a process that lives on is finished; one cut off with its process is in doubt."""
+    """Tell whether a process lives on: then its cancelled effect is finished; one cut off with its process is in
+    doubt."""
     return not process.core.stopping and process.kill_reason is None and process.exit is None
 
 
 def deadline_behind(error: BaseException) -> DeadlineExceeded | None:
-    """The DeadlineExceeded that an error was made from, at any depth; for a process whose time is up.
+    """Return the DeadlineExceeded that an error was made from, at any depth; for a process whose time is up.
 
     The deadline is raised where the process waits, often inside a library. DeadlineExceeded is a TimeoutError and an
     OSError, which libraries catch and raise again as errors of their own, or collect in an ExceptionGroup.

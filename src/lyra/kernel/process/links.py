@@ -70,7 +70,7 @@ def form_of(message: Any) -> str:
 
 
 def read_signal(form: str, data: bytes) -> Any:
-    """A message as its receiver sees it."""
+    """Return a message as its receiver sees it."""
     signal = _SIGNALS.get(form)
     return codec.decode(data) if signal is None else codec.decoder_for(signal)(data)
 

@@ -59,7 +59,7 @@ class Mailboxes:
         return self._hand_over(process, message, data, sender, key, digest)
 
     def encode(self, message: Any) -> bytes:
-        """The message as its row holds it, so that one which has no such form fails in its sender's hands."""
+        """Return the message as its row holds it, so that one which has no such form fails in its sender's hands."""
         if self._core.journal is None:
             return b""
         data = codec.encode(message)
@@ -134,7 +134,7 @@ class Mailboxes:
         self._core.publish(process.pid, "message.dropped", {"count": count, "reason": why})
 
     def take(self, process: Process, key: rows.Key) -> Any:
-        """The first message in the inbox, and the row that says it was read."""
+        """Return the first message in the inbox, and the row that says it was read."""
         assert process.inbox is not None
         seq, message = process.inbox.popleft()
         core = self._core
@@ -190,7 +190,7 @@ class Mailboxes:
         return self._hand_over(receiver, message, data, None, None, b"")
 
     def close(self, process: Process) -> None:
-        """The process ended: say what was not read, and let waiting senders continue."""
+        """Close the mailbox of a process that ended: say what was not read, and let waiting senders continue."""
         if process.inbox:
             self.publish_dropped(process, len(process.inbox), "process ended before it was read")
         process.inbox = None
@@ -275,7 +275,7 @@ class Slot:
 
 
 async def receive_within(process: Process, key: rows.Key, timeout_s: float | None) -> Any:
-    """The next message, or NOTHING when time runs out first."""
+    """Return the next message, or NOTHING when time runs out first."""
     core = process.core
     if process.inbox:
         return core.mailboxes.take(process, key)

@@ -228,7 +228,7 @@ class Process:
         return self.kill_reason == TIME_IS_UP
 
     def is_stopped_for(self, reason: str) -> bool:
-        """Whether it ends because it was told to, for a reason that says nothing to the kernel."""
+        """Return whether it ends because it was told to, for a reason that says nothing to the kernel."""
         return reason == self.kill_reason and reason not in PLAIN_ENDS
 
     @property

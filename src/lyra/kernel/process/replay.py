@@ -81,7 +81,7 @@ def take_entry(
 
 
 def _is_under_old_names(entry: Entry, name: str, digest: bytes, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether an entry is the same request, journaled when Lyra's own functions had other names."""
+    """Return whether an entry is the same request, journaled when Lyra's own functions had other names."""
     if to_fixed_name(entry.name) != to_fixed_name(name):
         return False
     if not entry.hash or entry.hash == digest:
@@ -114,7 +114,8 @@ async def raise_journaled(process: Process, error: dict[str, Any]) -> NoReturn:
 
 
 def as_replayed(live: BaseException, again: BaseException) -> BaseException:
-    """The error itself if a replay makes the same of it (class, arguments, attributes), else what a replay makes."""
+    """Return the error itself if a replay makes the same of it (class, arguments, attributes), else what a replay
+    makes."""
     if isinstance(live, BaseExceptionGroup):
         return again
     same = type(live) is type(again) and live.args == again.args
@@ -145,7 +146,7 @@ _branch: ContextVar[tuple[Process, Branch] | None] = ContextVar("lyra_branch", d
 
 
 def next_key(process: Process) -> rows.Key:
-    """The key of the next call: a number in the program itself, a path in a branch of it."""
+    """Return the key of the next call: a number in the program itself, a path in a branch of it."""
     if process.stepping:
         key = process.keys
         process.keys = key + 1
@@ -157,7 +158,7 @@ def next_key(process: Process) -> rows.Key:
 
 
 def current_branch(process: Process) -> Branch:
-    """The branch this task is; a task met for the first time becomes a child of the branch that made it."""
+    """Return the branch this task is; a task met for the first time becomes a child of the branch that made it."""
     task = asyncio.current_task()
     if task is None or process.exit is not None or process.coroutine is None:
         raise ProcessError(
@@ -188,7 +189,7 @@ def name_branch(process: Process, path: str) -> None:
 
 
 def new_branch(process: Process) -> str:
-    """The path of a new branch of the line that runs, for tasks that are made later (`name_branch`)."""
+    """Return the path of a new branch of the line that runs, for tasks that are made later (`name_branch`)."""
     line: Process | Branch = process if process.stepping else current_branch(process)
     path = f"{'' if isinstance(line, Process) else line.path}{line.branches}/"
     line.branches += 1
@@ -196,7 +197,7 @@ def new_branch(process: Process) -> str:
 
 
 def after(key: rows.Key) -> rows.Key:
-    """The key of the next call on the same line of the program."""
+    """Return the key of the next call on the same line of the program."""
     if isinstance(key, int):
         return key + 1
     path, _, number = key.rpartition("/")
@@ -204,20 +205,20 @@ def after(key: rows.Key) -> rows.Key:
 
 
 def upcoming(process: Process) -> Entry | None:
-    """The journal's next answer on this line of the program, if it has one; takes no key."""
+    """Return the journal's next answer on this line of the program, if it has one; takes no key."""
     if process.replay is None:
         return None
     return process.replay.get(upcoming_key(process))
 
 
 def upcoming_key(process: Process) -> rows.Key:
-    """The key that the next effect on this line of the program will have; takes none."""
+    """Return the key that the next effect on this line of the program will have; takes none."""
     branch = None if process.stepping else current_branch(process)
     return process.keys if branch is None else f"{branch.path}{branch.keys}"
 
 
 def comes_next(process: Process, kind: str) -> bool:
-    """Whether the journal's next answer on this line of the program is of that kind."""
+    """Return whether the journal's next answer on this line of the program is of that kind."""
     entry = upcoming(process)
     return entry is not None and entry.kind == kind
 
@@ -229,7 +230,8 @@ _MARK: Final = 8  # bytes of a number in a milestone's hash: the key where it be
 
 
 async def replay_milestone(process: Process, name: str) -> Any:
-    """The outcome of the stretch that begins here, if the journal has its end; the program is moved behind it then."""
+    """Return the outcome of the stretch that begins here, if the journal has its end; the program is moved behind it
+    then."""
     replay = process.replay
     if not replay:
         return None
@@ -305,7 +307,8 @@ async def write_milestone(process: Process, name: str, begin: int, outcome: Any)
 
 
 def is_unfinished(process: Process, name: str) -> bool:
-    """Whether the journal of a process that comes back ends inside a stretch: a message came after the last one."""
+    """Return whether the journal of a process that comes back ends inside a stretch: a message came after the last
+    one."""
     last = {"receive": -1, _FORM: -1}
     for key, entry in (process.replay or {}).items():
         if isinstance(key, int) and (entry.kind == "receive" or (entry.kind == _FORM and entry.name == name)):
@@ -314,7 +317,8 @@ def is_unfinished(process: Process, name: str) -> bool:
 
 
 def _within(key: rows.Key, last: int, branches: int) -> bool:
-    """Whether an answer lies before the end of a stretch: a number, a branch's path, or what was said of a doubt."""
+    """Return whether an answer lies before the end of a stretch: a number, a branch's path, or what was said of a
+    doubt."""
     if isinstance(key, int):
         return key <= last
     head = key.removeprefix("doubt:").partition("/")

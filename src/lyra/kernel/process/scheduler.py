@@ -79,7 +79,7 @@ class Scheduler:
         self.push(process)
 
     def pause(self) -> None:
-        """A step took long: the loop has its turn after this round."""
+        """Give the loop its turn after this round: a step took long."""
         self._gave_way = True
 
     def wake_all(self, wakers: list[Process | asyncio.Future[Any]]) -> None:
@@ -108,14 +108,14 @@ class Scheduler:
                 self._core.loop.call_soon(self._turn)
 
     def _turn(self) -> None:
-        """The loop's turn for us."""
+        """Take the turn that the loop gives."""
         self._in_loop = False
         self._handed_over = 0
         if self._poked:
             self._slice()
 
     def hand_over(self) -> None:
-        """A task outside waits for a process: that runs now, in the task's own turn.
+        """Run a process that a task outside waits for now, in the task's own turn.
 
         The way there and back over the loop would take longer than much of what is asked. Only so often in a row: the
         loop has others, too.

@@ -339,7 +339,7 @@ class Context:
         return NO_WAIT
 
     def receive(self, timeout: float | None = None, *, timeout_s: float | None = None) -> Awaitable[Any]:
-        """The next message; None when `timeout` seconds pass first."""
+        """Return the next message; None when `timeout` seconds pass first."""
         process = self.own_process
         limit_s = timeout if timeout_s is None else timeout_s
         if limit_s is not None:
@@ -400,7 +400,7 @@ class Context:
                 raise
 
     def now(self) -> float:
-        """The wall clock, read once: a replay sees the same time."""
+        """Return the wall clock, read once: a replay sees the same time."""
         return float(self.journaled_read("clock", self.own_process.core.clock.now))
 
     @property
@@ -528,7 +528,7 @@ class Context:
         await suspend(process, journal.waiters)
 
     def process(self, pid: str | ChildHandle | Any) -> ChildHandle:
-        """A handle on another process by pid or name: to send to it, or to wait for its end.
+        """Return a handle on another process by pid or name: to send to it, or to wait for its end.
 
         Whether there is one is found out when it is used: that is an act, and this is not.
         """

@@ -53,7 +53,7 @@ class Ack:
 
 
 def acknowledge(core: Core[Process]) -> Ack:
-    """A promise of everything that has happened so far."""
+    """Make a promise of everything that has happened so far."""
     return Ack(core, core.journal.seq if core.journal is not None else 0)
 
 

@@ -22,8 +22,8 @@ from lyra.kernel.process.replay import next_key, raise_journaled, take_entry
 
 
 def read(process: Process, what: str, reading: Any) -> Any:
-    """A reading of something that changes by itself: a function that reads it, or what it is now. It needs no wait:
-    later rows are behind it in the journal."""
+    """Return a reading of something that changes by itself: a function that reads it, or what it is now. It needs no
+    wait: later rows are behind it in the journal."""
     journal = process.core.journal
     key = next_key(process)
     if journal is not None and process.replay is not None:
@@ -99,7 +99,8 @@ _FORM: Final = "read"  # the word in the journal
 
 
 async def journal_wait(process: Process, what: str, wait: Callable[[], Awaitable[Any]]) -> Any:
-    """The value that `wait` gives, plain data; on a replay the one that it gave then. The journal names it `what`."""
+    """Return the value that `wait` gives, plain data; on a replay the one that it gave then. The journal names it
+    `what`."""
     core = process.core
     key = next_key(process)
     if process.replay is not None:

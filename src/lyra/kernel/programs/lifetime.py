@@ -65,11 +65,11 @@ class Pids(Protocol):
     """Another way to number processes than by the rows of the journal: see `Seams`."""
 
     def pid_of(self, parent: Process, key: rows.Key) -> str:
-        """The pid of the child that a call of its parent makes."""
+        """Return the pid of the child that a call of its parent makes."""
         ...
 
     def is_given(self, pid: str) -> bool:
-        """Whether a pid was made like that, and not chosen by a caller."""
+        """Return whether a pid was made like that, and not chosen by a caller."""
         ...
 
 
@@ -178,7 +178,8 @@ class Lifetimes:
     def _narrow_right(
         self, right: Grant, maker: Process | None, program: Callable[..., Any], args: tuple[Any, ...], grant: Any
     ) -> Grant:
-        """The Grant of a process that `maker` starts (None: the outside), if it may: no wider than that one's."""
+        """Return the Grant of a process that `maker` starts (None: the outside), if it may: no wider than that
+        one's."""
         if maker is not None and not maker.grant.is_all:
             for names in self.list_spawned(program, args):
                 check_right(maker, "process.spawn", names)
@@ -186,13 +187,13 @@ class Lifetimes:
         return right if grant is None else right.narrow(Grant.of(grant))
 
     def list_spawned(self, program: Callable[..., Any], args: Any) -> Iterable[tuple[str, ...]]:
-        """The programs that start with this one, each by the names that a right may call it. Lyra's own programs say
-        for whom they stand (`__lyra_spawns__`): a supervisor for its children, Vega's process for a function."""
+        """Return the programs that start with this one, each by the names that a right may call it. Lyra's own programs
+        say for whom they stand (`__lyra_spawns__`): a supervisor for its children, Vega's process for a function."""
         own = getattr(program, "__lyra_spawns__", None)
         return (program_names(self._programs.name(program)),) if own is None else own(self._core.face, args)
 
     def _next_life(self) -> int:
-        """The number of the row that has just made a process; without a journal, its own."""
+        """Return the number of the row that has just made a process; without a journal, its own."""
         self._lives += 1
         return self._lives if self._core.journal is None else self._core.journal.seq
 
@@ -273,7 +274,7 @@ class Lifetimes:
             parent.children[process.pid] = process
 
     def branch_began(self, process: Process) -> None:
-        """A parallel branch of a program made a call: it ends with its process at the latest."""
+        """Note that a parallel branch of a program made a call: it ends with its process at the latest."""
         task = asyncio.current_task()
         branches = self._branches.setdefault(process, {})
         if task is None or task in branches:
@@ -287,7 +288,7 @@ class Lifetimes:
             task.cancel()
 
     def _out_of_time(self, process: Process) -> None:
-        """The program gets DeadlineExceeded where it waits, and a little time to tidy up."""
+        """Raise DeadlineExceeded in the program where it waits; it gets a little time to tidy up."""
         if process.kill_reason is not None:
             return
         self._tell_to_end(process, TIME_IS_UP)
@@ -297,7 +298,7 @@ class Lifetimes:
             process.throw_deadline(_too_long(process))
 
     def _until_it_ends(self, process: Process, seconds: float, ring: Callable[[], None]) -> None:
-        """A timer that goes with its process: nothing of the dead is kept waiting."""
+        """Set a timer that goes with its process: nothing of the dead is kept waiting."""
         timer = self._core.clock.call_at(self._core.clock.monotonic() + seconds, ring)
         process.watch((lambda _process: timer.cancel(), None))
 
@@ -310,7 +311,7 @@ class Lifetimes:
             self.finish(process, "error", error=error)
 
     def finish(self, process: Process, reason: str, *, result: Any = None, error: BaseException | None = None) -> None:
-        """The one place where a process ends."""
+        """End a process; this is the one place where that happens."""
         if process.replay is not None and process.kill_reason is None:
             if isinstance(process.replay, Diverged):
                 self._stop_diverged(process, process.replay.error)
@@ -397,7 +398,7 @@ class Lifetimes:
         self.keep_ended(process)
 
     def keep_ended(self, process: Process) -> None:
-        """An ended process stays in the table for a while; the oldest are let go.
+        """Keep an ended process in the table for a while; the oldest are let go.
 
         One whose pid was chosen by its user stays until the store can be asked for it: that pid has to give that
         process.
@@ -422,7 +423,7 @@ class Lifetimes:
                 self.forget(pid)
 
     def is_numbered(self, pid: str) -> bool:
-        """Whether the kernel gave this pid; others are chosen by the caller."""
+        """Return whether the kernel gave this pid; others are chosen by the caller."""
         return _NUMBERED(pid) is not None if self._pids is None else self._pids.is_given(pid)
 
     def forget(self, pid: str) -> None:
@@ -640,7 +641,7 @@ def _make_created_row(
 
 
 def _make_scope(scope: Budget, budget: Any) -> Budget:
-    """The budget of a process that has one of its own, inside `scope`."""
+    """Return the budget of a process that has one of its own, inside `scope`."""
     if isinstance(budget, JoinableBudget):  # charged above when the early call is taken
         return budget
     return scope.child(Budget.of(budget))
@@ -654,7 +655,7 @@ def _priority(word: str) -> int:
 
 
 def check_word(what: str, word: Any) -> str:
-    """A pid or name as rows hold it: plain text of printable characters."""
+    """Return a pid or name as rows hold it: plain text of printable characters."""
     fits = isinstance(word, str) and 0 < len(word) <= limits.NAME_LENGTH_MAX and word.isprintable()
     if not fits or word.startswith("~"):
         hint = f"use 1 to {limits.NAME_LENGTH_MAX} printable characters, the first not ~"

@@ -52,7 +52,7 @@ class Spawnable(Protocol[H_co]):
 
 
 def program_of(thing: Any) -> Callable[..., Any]:
-    """The async function behind what was given to spawn: itself, or what a declaration (an Agent) runs as."""
+    """Return the async function behind what was given to spawn: itself, or what a declaration (an Agent) runs as."""
     program: Callable[..., Any] = getattr(thing, "__lyra_program__", thing)
     return program
 
@@ -68,7 +68,7 @@ class Programs:
             self.name(program)
 
     def name(self, program: Callable[..., Any]) -> str:
-        """The program's name; from now on it is known by it, and processes that waited for it continue."""
+        """Return the program's name; from now on it is known by it, and processes that waited for it continue."""
         try:
             name = self._names.get(program)
         except TypeError:  # it cannot be hashed, so it is no function
@@ -97,7 +97,7 @@ class Programs:
         return self._by_name.get(name)
 
     def list_known(self) -> dict[str, Callable[..., Any]]:
-        """The programs that are known, by name; a copy."""
+        """Return the programs that are known, by name; a copy."""
         return dict(self._by_name)
 
     def begin(self, program: Callable[..., Any], ctx: Any, args: Iterable[Any]) -> Coroutine[Any, Any, Any]:

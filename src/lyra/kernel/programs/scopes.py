@@ -26,7 +26,7 @@ WAS: Final = "was"  # of the others: the chosen pid that the process had in the 
 
 
 def find_addressed(process: Process, word: str) -> Process | None:
-    """The process that a program means by a pid or a name."""
+    """Return the process that a program means by a pid or a name."""
     core = process.core
     root = _fork_of(process) if core.forks else None
     if root is not None:
@@ -55,7 +55,7 @@ def free_names(parent: Process, options: dict[str, Any]) -> dict[str, Any] | Non
 
 
 def _fork_of(process: Process) -> Process | None:
-    """The first process of the fork that a process belongs to."""
+    """Return the first process of the fork that a process belongs to."""
     above: Process | None = process
     while above is not None:
         if OF in process.core.forks.get(above.pid, ()):
@@ -100,12 +100,12 @@ class ScopeDeadlines:
         return self._due.get(scope)
 
     def enter(self, process: Process) -> None:
-        """A process begins that a deadline holds."""
+        """Enter a process that begins and that a deadline holds."""
         for scope in _scopes(process):
             self._members[scope] = self._members.get(scope, 0) + 1
 
     def leave(self, process: Process) -> None:
-        """The last to leave a scope takes its deadline along."""
+        """Leave a scope; the last to do so takes its deadline along."""
         for scope in _scopes(process):
             if scope.seconds is not None and scope in self._members:
                 self._members[scope] -= 1

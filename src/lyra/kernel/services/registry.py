@@ -190,7 +190,7 @@ class ServiceRegistry(Subsystem):
         self._live[name].handler = None
 
     def has_handler(self, name: str) -> bool:
-        """Whether a service of that name is registered and has a handler."""
+        """Return whether a service of that name is registered and has a handler."""
         return name in self._live and self._live[name].handler is not None
 
     def get_service(self, name: str) -> ServiceInfo:
@@ -285,8 +285,8 @@ class ServiceRegistry(Subsystem):
     # ------------------------------------------------------------------ slots
 
     def can_accept(self, name: str) -> bool:
-        """Whether its health and its load leave room for one more request; False for a restored service without a
-        handler."""
+        """Return whether its health and its load leave room for one more request; False for a restored service without
+        a handler."""
         service = self._find(name)
         live = self._live[name]
         return self._room(service, live) > 0 and (live.claimed or live.handler is not None)
@@ -345,7 +345,8 @@ class ServiceRegistry(Subsystem):
         return await self._dispatch(chosen, request, timeout_s, max_retries, backoff)
 
     def choose(self, word: Any) -> str:
-        """The name of the service that would take a request now: the least loaded of those that the word means."""
+        """Return the name of the service that would take a request now: the least loaded of those that the word
+        means."""
         meant = self._balancer.list_matching(word) if isinstance(word, str) else []
         if len(meant) < 2:
             return str(self._find(meant[0] if meant else word)["name"])
@@ -527,7 +528,7 @@ def _copy_request(request: ServiceRequest) -> ServiceRequest:
 
 
 def _worth_another(retry: Retry, failure: Exception, attempt: int) -> bool:
-    """Whether to retry: errors of Lyra and those with an HTTP status by their class, any other error always."""
+    """Return whether to retry: errors of Lyra and those with an HTTP status by their class, any other error always."""
     if isinstance(failure, LyraError) or http_status(failure) is not None:
         return retry.should_retry(failure, attempt)
     return attempt < retry.max_attempts

@@ -114,7 +114,7 @@ class ServiceRequest(msgspec.Struct, kw_only=True):
 
     @classmethod
     def of(cls, value: Any, envelope_of: EnvelopeOf) -> ServiceRequest:
-        """A request, an envelope, a mapping of the fields, or None for an empty one."""
+        """Return a request, an envelope, a mapping of the fields, or None for an empty one."""
         if isinstance(value, ServiceRequest):
             given: Any = value.envelope
             if given is not None and not isinstance(given, Envelope):
@@ -189,7 +189,7 @@ class ServiceState:
 
 
 def response_of(name: str, request: ServiceRequest, result: Any, envelope_of: EnvelopeOf) -> ServiceResponse:
-    """The response for any value that a handler may return."""
+    """Return the response for any value that a handler may return."""
     if isinstance(result, ServiceResponse):
         given: Any = result.envelope
         if given is not None and not isinstance(given, Envelope):
@@ -236,7 +236,7 @@ class Balancer:
         self._by_word = None
 
     def list_matching(self, word: str) -> list[str]:
-        """The names of the services that a word means, in the order of their registration."""
+        """Return the names of the services that a word means, in the order of their registration."""
         if self._by_word is None:
             self._by_word = _words(self._services())
         return self._by_word.get(word, [])
@@ -324,7 +324,7 @@ class ServiceCheck:
         self.arm()
 
     def _status(self, answer: Any) -> str | None:
-        """The status that an answer represents; None leaves the status unchanged."""
+        """Return the status that an answer represents; None leaves the status unchanged."""
         if answer is not False:
             self._failures = 0
             return "healthy" if answer is None or answer is True else one_of(lower(answer), STATUSES, "a health check")

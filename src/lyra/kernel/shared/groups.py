@@ -289,7 +289,7 @@ class Groups(Subsystem):
         return list(group.board)
 
     def bb_snapshot(self, name: str) -> dict[str, Any]:
-        """A copy of the whole blackboard."""
+        """Return a copy of the whole blackboard."""
         group = self._readable(name)
         self._mark_reader(group)
         board: dict[str, Any] = _copy(group.board)
@@ -309,7 +309,7 @@ class Groups(Subsystem):
         return Ack(self._core, self._core.fact(self.state, pid, kind, data))
 
     def _readable(self, name: Any) -> _Kept:
-        """A group whose blackboard the process that runs here may read."""
+        """Return a group whose blackboard the process that runs here may read."""
         group = self._find(name)
         require("db.read", _board(name))
         return group
@@ -343,7 +343,7 @@ def _listen(listeners: list[tuple[str | None, Listener]], fn: Listener, group: s
 
 
 def _board(name: str) -> str:
-    """A group's blackboard, as a right names it."""
+    """Return a group's blackboard, as a right names it."""
     return f"blackboard.{name}"
 
 

@@ -124,7 +124,7 @@ class Memories(Subsystem):
         return self._read([item for item in items if kind is None or item.kind == kind])
 
     def search(self, scope: str, question: str, *, most: int = 8, kind: str | None = None) -> list[MemoryItem]:
-        """The items that share words with the question, the best first."""
+        """Return the items that share words with the question, the best first."""
         check_integer(most, "most", least=1)
         require("db.read", _table(scope))
         items = self.state.scopes.get(scope)
@@ -135,7 +135,7 @@ class Memories(Subsystem):
         return self._read([items[number] for number, _ in matches if kind is None or items[number].kind == kind][:most])
 
     def _read(self, items: list[MemoryItem]) -> list[MemoryItem]:
-        """The items, which carry their mark to the process that reads them."""
+        """Return the items, which carry their mark to the process that reads them."""
         if any(item.tainted for item in items):
             self._taint.mark_here("a memory")
         return items
@@ -155,7 +155,7 @@ class Memories(Subsystem):
 
 
 def _table(scope: str) -> str:
-    """A scope of memories, as a right names it."""
+    """Return a scope of memories, as a right names it."""
     return f"memories.{scope}"
 
 

@@ -119,8 +119,8 @@ class Taint(Subsystem):
             self.mark(pid, by)
 
     def listener(self, function: Callable[[Event], Any]) -> Callable[[Event], Any]:
-        """The function as a listener of the process that runs here, if one does: an Event with text of a marked process
-        marks it."""
+        """Return the function as a listener of the process that runs here, if one does: an Event with text of a marked
+        process marks it."""
         if not self._get_acting_pid():
             return function
 
@@ -143,7 +143,8 @@ class Taint(Subsystem):
 
 
 def _has_text(event: Event) -> bool:
-    """Whether an Event says more than numbers and words of the kernel. What marked a process is no text of that one."""
+    """Return whether an Event says more than numbers and words of the kernel. What marked a process is no text of that
+    one."""
     return event.kind != "process.tainted" and not all(
         not value or isinstance(value, int | float) or (isinstance(value, str) and value in _OWN_WORDS)
         for value in event.data.values()
@@ -201,12 +202,12 @@ class Withdrawals(Subsystem):
         return self._core.fact(self.state, process.known_as, "message.withdrawn", {"request": request_id})
 
     def holds(self, process: Process, request_id: str) -> bool:
-        """Whether a question to a process was withdrawn."""
+        """Return whether a question to a process was withdrawn."""
         requests = self.state.requests
         return bool(requests) and request_id in requests.get(process.known_as, ())
 
     def forget_withdrawn(self, process: Process, request_id: str) -> None:
-        """The process is past a question, or is asked it again: forget that it was withdrawn."""
+        """Forget that a question was withdrawn: the process is past it, or is asked it again."""
         if self.state.requests and self.holds(process, request_id):
             self._core.fact(self.state, process.known_as, "message.passed", {"request": request_id})
 

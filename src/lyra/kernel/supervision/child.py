@@ -166,7 +166,8 @@ class Child:
         children: Iterable[Child | Mapping[str, Any]],
         **flags: Any,
     ) -> Self:
-        """A supervisor as a child: it gets all the time it needs to stop, and counts as started when its own are."""
+        """Return a supervisor as a child: it gets all the time it needs to stop, and counts as started when its own
+        are."""
         settings: dict[str, Any] = {key: flags.pop(key) for key in _FLAGS if key in flags}
         check_keys(flags, _CHILD_FLAGS, "supervisor")
         child = cls(id, None, shutdown_s=flags.pop("shutdown_s", INFINITY), wait_ready=True, **flags)
@@ -234,7 +235,7 @@ def _dynamic_plan(
 
 
 def make_spec(programs: Programs, supervise: Program, child: Child) -> Spec:
-    """A child as plain data. `supervise` is the program of supervisors, for a child that is one."""
+    """Return a child as plain data. `supervise` is the program of supervisors, for a child that is one."""
     program: Any
     args: list[Any]
     if child.children is None:
@@ -321,7 +322,7 @@ class ChildTable(msgspec.Struct):
 
 
 def event_of(message: Any) -> dict[str, Any]:
-    """A message as plain data, so that it can be kept with the table."""
+    """Return a message as plain data, so that it can be kept with the table."""
     if isinstance(message, ExitSignal):
         return {"is": "exit", "pid": message.pid, "reason": message.reason}
     if isinstance(message, Ready):

@@ -143,13 +143,13 @@ class Supervisors(Subsystem):
         return SupervisorHandle(self._core.face, process)
 
     def program(self, children: Iterable[Any], **flags: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        """The program and arguments of a supervisor of these children."""
+        """Return the program and arguments of a supervisor of these children."""
         return supervise, (make_plan(self.programs, supervise, children, **flags),)
 
     def guard(
         self, program: Callable[..., Any], args: tuple[Any, ...], supervision: Any
     ) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        """The program and arguments of a supervisor that represents one process."""
+        """Return the program and arguments of a supervisor that represents one process."""
         policy = Supervision.of(supervision)
         child = Child("process", program, args, restart="transient")
         plan = make_plan(self.programs, supervise, [child], **policy.to_data())
@@ -157,7 +157,7 @@ class Supervisors(Subsystem):
         return supervise, (plan,)
 
     def get(self, pid_or_name: str | Handle) -> SupervisorHandle:
-        """A supervisor by pid or name."""
+        """Return a supervisor by pid or name."""
         process = self._core.find_process(pid_or_name)
         if process.program != self.programs.name(supervise):
             raise ProcessError(f"process {process.pid} is not a supervisor", pid=process.pid)
@@ -194,7 +194,7 @@ class Supervisors(Subsystem):
         return self._core.now()
 
     def wait_for(self, program: str, process: Process, *, guards: bool) -> None:
-        """A supervisor cannot continue without a program; it gets a message when there is one."""
+        """Wait for a program that a supervisor cannot continue without; it gets a message when there is one."""
         program = to_fixed_name(program)
         waiting = self.waiting.setdefault(program, {})
         if process.pid not in waiting:
@@ -210,11 +210,11 @@ class Supervisors(Subsystem):
             self._lifetimes.let_go(process, error)
 
     def missing_program(self, pid: str) -> str | None:
-        """The program that a guard waits for."""
+        """Return the program that a guard waits for."""
         return next((program for program, waiting in self.waiting.items() if waiting.get(pid)), None)
 
     def on_registered(self, program: str) -> None:
-        """A program has been registered: supervisors that want to start it continue."""
+        """Continue the supervisors that want to start a program that has been registered."""
         for pid in self.waiting.pop(program, ()):
             process = self._core.processes.get(pid)
             if process is not None and process.exit is None:
@@ -345,7 +345,7 @@ class SupervisorHandle(Handle):
         return self._supervisors.command(self._process, verb, child_id, **data)
 
     def which_children(self) -> Listing:
-        """The children in the order in which they are started."""
+        """Return the children in the order in which they are started."""
         return Listing(self._infos(), lambda: self._after(self._infos))
 
     def count_children(self) -> Counts:

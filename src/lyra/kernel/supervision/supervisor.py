@@ -88,7 +88,7 @@ _SCOPE: Final[
 # ---------------------------------------------------------------------- the program
 @give_name(SUPERVISE)
 async def supervise(ctx: Context, plan: Any) -> Any:
-    """The program of every supervisor."""
+    """Supervise children, as the program of every supervisor."""
     life = Run(ctx, plan if isinstance(plan, Plan) else read_kept(ctx, plan, Plan))
     supervisors: Supervisors = ctx.own_process.core.subsystems.find_by_name("supervisors")
     supervisors.began(ctx.pid, life.table, life.plan)
@@ -99,8 +99,8 @@ async def supervise(ctx: Context, plan: Any) -> Any:
 
 
 def _spawns(kernel: Any, args: Sequence[Any]) -> Iterator[tuple[str, ...]]:
-    """The children of a supervisor that begins with these arguments. Those of a supervisor below it are asked about
-    when that one begins, or here where its plan is not plain data yet."""
+    """Yield the children of a supervisor that begins with these arguments. Those of a supervisor below it are asked
+    about when that one begins, or here where its plan is not plain data yet."""
     plan = args[0] if args else None
     if isinstance(plan, Plan):
         for spec in (*plan.children, *((plan.template,) if plan.template is not None else ())):
@@ -163,7 +163,8 @@ class Run:
             ctx.ready()
 
     async def _keep(self) -> None:
-        """A checkpoint when enough has happened: its cost is that of the whole table, so it is rarer with more rows."""
+        """Write a checkpoint when enough has happened: its cost is that of the whole table, so it is rarer with more
+        rows."""
         keys = self._ctx.own_process.keys
         if keys - self._keys >= max(_CALLS_KEPT, 2 * len(self.table.rows)):
             await self._ctx.checkpoint(self.table)
@@ -243,7 +244,7 @@ class Run:
             self._forget(row)
 
     def _set(self, row: ChildRow, pid: str | None, state: str, due: float | None = None) -> None:
-        """The one place where a row changes."""
+        """Change a row; this is the one place where that happens."""
         if row.pid is not None:
             self._by_pid.pop(row.pid, None)
         if pid is not None:
@@ -302,7 +303,7 @@ class Run:
         return None
 
     def _now(self) -> float:
-        """A time that only grows while the kernel runs, and continues from the wall clock after a restart."""
+        """Return a time that only grows while the kernel runs, and continues from the wall clock after a restart."""
         return float(self._ctx.journaled_read("clock", self._supervisors.now))
 
     async def _restart_now(self, row: ChildRow) -> None:
@@ -570,7 +571,7 @@ class Run:
         return row
 
     def _find_stopped(self, child_id: str) -> ChildRow:
-        """A child that is neither running nor about to."""
+        """Return a child that is neither running nor about to."""
         if self.plan.template is not None:
             hint = "terminate_child stops and forgets one, start_child starts another"
             raise InvalidTransition("a dynamic supervisor has no stopped children", hint=hint, problem=DYNAMIC)
@@ -605,7 +606,7 @@ class Run:
 
 
 def _not_started(row: ChildRow, error: LyraError) -> ProcessError:
-    """A name that is taken stays one: callers choose another."""
+    """Return the error of a start that failed. A name that is taken stays one: callers choose another."""
     kind = NameTaken if isinstance(error, NameTaken) else ProcessError
     fields = {**error.fields, "id": row.spec.id}
     return kind(f"child {row.spec.id!r} did not start: {error}", hint=error.hint, **fields)

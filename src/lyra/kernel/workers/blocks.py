@@ -35,7 +35,7 @@ class Blocks:
         self._interrupts = interrupts
 
     def picture(self, pid: Any) -> ProcessControlBlock:
-        """The block of an entry or of a program process. NoSuchProcess, if there is none."""
+        """Return the block of an entry or of a program process. NoSuchProcess, if there is none."""
         entry = self._lifecycle.state.entries.get(pid) if isinstance(pid, str) else None
         if entry is not None:
             return self.from_entry(pid, entry)
@@ -72,7 +72,7 @@ class Blocks:
         )
 
     def from_program(self, process: Process) -> ProcessControlBlock:
-        """A program process, shown as a block. It starts with its creation: no worker has to take it."""
+        """Return a program process, shown as a block. It starts with its creation: no worker has to take it."""
         resources = self._lifecycle.resources
         kind, data = self._question(process.pid)
         seen = process.stands_for or process  # for a guard, the state shown is that of the process it guards
@@ -108,8 +108,8 @@ class Blocks:
         return pending.kind, codec.decode(codec.encode(asked))
 
     def read(self, block: ProcessControlBlock) -> ProcessControlBlock:
-        """A block that goes to the process that runs here, with the mark of its texts: a question, and of a marked pid
-        what its makers chose. Words of the kernel mark no reader."""
+        """Open a block that goes to the process that runs here, with the mark of its texts: a question, and of a marked
+        pid what its makers chose. Words of the kernel mark no reader."""
         taint = self._core.taint
         if block.pending_interrupt is not None and (asked := self._interrupts._oldest(block.pid)) is not None:
             self._interrupts._read(asked)

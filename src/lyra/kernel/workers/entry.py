@@ -120,7 +120,7 @@ class Entry(msgspec.Struct):
     pipeline: bool = False  # made for a pipeline without a submitted process, and removed with it
 
     def is_ahead_of(self, now: float) -> bool:
-        """Whether its time seems to begin in the future: the clock was wrong then, or is now."""
+        """Return whether its time seems to begin in the future: the clock was wrong then, or is now."""
         return max(self.started_at or 0.0, self.waiting_since or 0.0) > now
 
     def set_back_to(self, now: float) -> None:
@@ -256,7 +256,7 @@ class LifecycleState:
         heapq.heapify(self.line)
 
     def first_of(self, user_id: str) -> str | None:
-        """The pid of the next entry of a user to run."""
+        """Return the pid of the next entry of a user to run."""
         for _, order, pid in sorted(self.line):
             entry = self.entries.get(pid)
             if entry is not None and entry.state == "ready" and entry.order == order and entry.user_id == user_id:
@@ -264,7 +264,7 @@ class LifecycleState:
         return None
 
     def first(self) -> str | None:
-        """The pid of the next entry to run."""
+        """Return the pid of the next entry to run."""
         while self.line:
             _, order, pid = self.line[0]
             entry = self.entries.get(pid)

@@ -139,7 +139,7 @@ class EnvelopeTable(Subsystem):
         return self._keep(source.clone(f"env_{self._core.entropy.text(16)}"))
 
     def check_bounds(self, envelope: Envelope | Mapping[str, Any] | str, *, user_id: str | None = None) -> BoundsResult:
-        """Whether the work may continue, and what is left: of the envelope with this id, or of one that is given
+        """Tell whether the work may continue, and what is left: of the envelope with this id, or of one that is given
         whole."""
         if isinstance(envelope, str):
             return self.get(envelope, user_id=user_id).check_bounds()
@@ -207,7 +207,7 @@ def _id_of(envelope: Any) -> Any:
 
 
 def _find_changes(before: Envelope, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields that an update changes, with mappings merged by key."""
+    """Return the fields that an update changes, with mappings merged by key."""
     fields: dict[str, Any] = {}
     held = before.to_data()
     for name, value in given.items():
@@ -229,7 +229,7 @@ _OWNED: Final = ("request_id", "user_id", "session_id")
 
 
 def with_ids(envelope: Envelope, given: Mapping[str, str]) -> Envelope:
-    """The envelope with the ids that a caller gives: its own where it has none, an error where it has others."""
+    """Return the envelope with the ids that a caller gives: its own where it has none, an error where it has others."""
     ids = {name: sendable_text(value, name) for name, value in given.items() if value}
     if not ids:
         return envelope
@@ -246,7 +246,8 @@ def envelope_of(
     value: Envelope | Mapping[str, Any] | str | None,
     pid: str = "",
 ) -> Envelope:
-    """An envelope as it is; text and mappings as a new one, with the ids of the pid's entry where they say none."""
+    """Return an envelope as it is; text and mappings as a new one, with the ids of the pid's entry where they say
+    none."""
     owner = lifecycle.state.entries.get(pid)
     if isinstance(value, Envelope):
         if owner is not None and owner.user_id and value.user_id == ANONYMOUS:

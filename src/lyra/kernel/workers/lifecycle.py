@@ -111,7 +111,8 @@ class LifecycleManager(Subsystem):
         return durable_value(core, self.get_process(pid))
 
     def enter_with_pipeline(self, pid: str, *, request_id: str, user_id: str, session_id: str) -> None:
-        """A pipeline begins under a pid that was not submitted: its entry is at work at once and never queued."""
+        """Enter a pipeline that begins under a pid that was not submitted: its entry is at work at once and never
+        queued."""
         core = self._core
         self.check_pid(pid)
         given = {"request_id": request_id, "user_id": user_id, "session_id": session_id, "pipeline": True}
@@ -150,7 +151,7 @@ class LifecycleManager(Subsystem):
             self._tell(pid, "process.created", {**row, "priority": PRIORITIES[level], "state": "new"})
 
     def raise_if_closing(self, what: str) -> None:
-        """A kernel that goes down takes nothing new."""
+        """Raise if the kernel goes down: then it takes nothing new."""
         if self.closed or self._core.draining:
             raise ProcessError(f"the kernel is shutting down and takes no {what}", hint="open the store again")
 
@@ -319,8 +320,8 @@ class LifecycleManager(Subsystem):
             self._core.fact(self.state, pid, "pcb.forgotten", {})
 
     def _move(self, pid: str, entry: Entry, state: str, reason: str, *, stopped: bool = True) -> None:
-        """An entry changes its state, and its end ends all that is its own. `stopped`: it ends because a caller ends
-        it, and not because its pipeline has."""
+        """Change the state of an entry; its end ends all that is its own. `stopped`: it ends because a caller ends it,
+        and not because its pipeline has."""
         core = self._core
         with core.listeners.act:
             self._record_move(pid, entry, state, reason)
@@ -335,7 +336,7 @@ class LifecycleManager(Subsystem):
                     self.cleanup_process(next(iter(self.state.ended)))
 
     def _record_move(self, pid: str, entry: Entry, state: str, reason: str) -> None:
-        """The one place where an entry changes its state."""
+        """Record that an entry changes its state; this is the one place where it does."""
         core = self._core
         row = {"old_state": entry.state, "new_state": state, "reason": reason}
         core.fact(self.state, pid, "pcb.moved", {**row, "at": core.now()})
@@ -385,7 +386,7 @@ class LifecycleManager(Subsystem):
         return self._blocks.read(self._blocks.picture(pid))
 
     def owner(self, pid: str) -> Owner:
-        """The owner and state of a process, without the rest of its block."""
+        """Return the owner and state of a process, without the rest of its block."""
         entry = self._entry(pid)
         if entry is not None:
             self._core.taint.pass_on_to_here(pid, "the ids of")
@@ -396,8 +397,8 @@ class LifecycleManager(Subsystem):
         return Owner(process.state, user_id=self.user_of(pid))
 
     def user_of(self, pid: Any) -> str:
-        """The user whose process it is: of an entry its own, of a program that of the user who started it, of its
-        pipeline or of the process above it; "" where it is no user's."""
+        """Return the user whose process it is: of an entry its own, of a program that of the user who started it, of
+        its pipeline or of the process above it; "" where it is no user's."""
         entry = self._entry(pid)
         if entry is not None:
             return entry.user_id
@@ -405,7 +406,8 @@ class LifecycleManager(Subsystem):
         return self._user_of_trace(pid) if process is None else self.user_of_program(process)
 
     def user_of_program(self, process: Process) -> str:
-        """The user who started a program, or one above it; else that of the pipeline that it or one above it runs."""
+        """Return the user who started a program, or one above it; else that of the pipeline that it or one above it
+        runs."""
         owners, sessions = self.state.owners, self.pipelines.state.sessions
         above: Process | None = process
         while above is not None:
@@ -428,7 +430,7 @@ class LifecycleManager(Subsystem):
         return self._user_of_pipeline(pid) or (account.user_id if account is not None else "")
 
     def set_owner(self, pid: str, user_id: str) -> None:
-        """A program process is a user's from now on; what it starts is, too."""
+        """Make a program process a user's from now on; what it starts is, too."""
         if self.state.owners.get(pid) != user_id:
             self._core.fact(self.state, pid, "pcb.owned", {"user_id": user_id})
 
@@ -492,11 +494,11 @@ class LifecycleManager(Subsystem):
             raise unknown_process(pid)
 
     def _is_used(self, pid: str) -> bool:
-        """A pid without an entry whose usage is counted, or under which a pipeline is driven."""
+        """Return a pid without an entry whose usage is counted, or under which a pipeline is driven."""
         return self.resources.is_tracked(pid) or pid in self.pipelines.state.sessions
 
     def is_live(self, pid: str) -> bool:
-        """Whether it is a process that has not ended."""
+        """Return whether it is a process that has not ended."""
         entry = self.state.entries.get(pid)
         if entry is not None:
             return entry.state not in TERMINAL
@@ -516,7 +518,7 @@ class LifecycleManager(Subsystem):
         return max(0.0, (self._core.now() if process.ended_at is None else process.ended_at) - process.created_at)
 
     def is_timed(self, pid: str) -> bool:
-        """Whether its time runs: a worker has taken it, and it is neither waiting nor ended."""
+        """Return whether its time runs: a worker has taken it, and it is neither waiting nor ended."""
         entry = self.state.entries.get(pid)
         stopped = entry is None or entry.state in TERMINAL or entry.state == "waiting"
         return entry is not None and not stopped and entry.started_at is not None
@@ -525,7 +527,7 @@ class LifecycleManager(Subsystem):
         return self.state.entries.get(pid) if isinstance(pid, str) else None
 
     def _find_own(self, pid: Any) -> Entry:
-        """The entry of a pid; InvalidTransition for a program process, which changes its state itself."""
+        """Return the entry of a pid; InvalidTransition for a program process, which changes its state itself."""
         entry = self._entry(pid)
         if entry is not None:
             return entry

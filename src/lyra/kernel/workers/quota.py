@@ -27,7 +27,7 @@ from lyra.kernel.journal.rows import DurableValue
 # A caller that names no user is the program around the kernel, and may do everything. A user may only act on what is
 # theirs; what belongs to no user is out of every user's reach.
 def check_user(user_id: object) -> str:
-    """The id of a user who asks; not empty."""
+    """Return the id of a user who asks; not empty."""
     text = short_text(sendable_text(user_id, "user_id"), "user_id", most=NAME_LENGTH_MAX)
     if not text:
         raise ConfigError("user_id is empty", hint="name the user who asks", key="user_id")
@@ -187,7 +187,7 @@ LEFT: Final[dict[str, str]] = {check.resource: check.limit for check in CHECKS i
 
 
 def first_over(usage: ResourceUsage, quota: ResourceQuota, *, timed: bool) -> str:
-    """The first reason why usage exceeds a quota; "" if it does not."""
+    """Return the first reason why usage exceeds a quota; "" if it does not."""
     for check in CHECKS:
         if getattr(usage, check.resource) > getattr(quota, check.limit) and (timed or check.limit != "timeout_seconds"):
             return check.reason

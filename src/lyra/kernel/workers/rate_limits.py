@@ -236,7 +236,7 @@ class RateLimiter(Subsystem):
     # ------------------------------------------------------------------ checking
 
     def check_rate_limit(self, user_id: str, endpoint: str = "", *, record: bool = True) -> RateLimitResult:
-        """Whether one more request fits now; if it does and `record`, it is counted."""
+        """Tell whether one more request fits now; if it does and `record`, it is counted."""
         self._core.raise_if_closed()
         key = (_word(user_id, "user_id"), _word(endpoint, "endpoint"))
         now = self._core.now()
@@ -255,8 +255,8 @@ class RateLimiter(Subsystem):
         return durable_value(self._core, _make_admission(config, windows, now))
 
     def get_config(self, user_id: str, endpoint: str = "") -> RateLimitConfig:
-        """The limits in force: the endpoint's own, else the user's own, else the default; the last two tightened by the
-        quotas of the user's live processes."""
+        """Return the limits in force: the endpoint's own, else the user's own, else the default; the last two tightened
+        by the quotas of the user's live processes."""
         own = self.state.endpoints.get(_word(endpoint, "endpoint"))
         if own is not None:
             return own
@@ -359,7 +359,7 @@ class RateLimiter(Subsystem):
 
 
 def _make_refusal(refusals: list[tuple[str, int, int, float]]) -> RateLimitResult:
-    """The result for a refused request: the first window in order is the reason; the wait is enough for all."""
+    """Return the result for a refused request: the first window in order is the reason; the wait is enough for all."""
     window, count, limit, _ = refusals[0]
     wait_s = max(free_in for _, _, _, free_in in refusals)
     what = f"{count} requests in {WINDOWS[window][0]:g} s, limit {limit}"
@@ -367,7 +367,8 @@ def _make_refusal(refusals: list[tuple[str, int, int, float]]) -> RateLimitResul
 
 
 def _make_admission(config: RateLimitConfig, windows: _Windows, now: float) -> RateLimitResult:
-    """The result for an admitted request; `remaining` is the minute's or, without a limit there, the least of all."""
+    """Return the result for an admitted request; `remaining` is the minute's or, without a limit there, the least of
+    all."""
     left = {name: config.limit(name) - windows.count(name, now) for name in WINDOWS if config.limit(name) > 0}
     remaining = left["minute"] if "minute" in left else min(left.values(), default=UNLIMITED)
     limit = max(0, config.limit("minute"))

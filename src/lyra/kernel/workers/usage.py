@@ -114,7 +114,7 @@ class ResourceState:
             account.said = {}  # under a new quota everything may be reported again
 
     def _read_quota(self, data: dict[str, Any]) -> ResourceQuota:
-        """The quota of a row; the cached last one if it is equal, as it is for most pids."""
+        """Return the quota of a row; the cached last one if it is equal, as it is for most pids."""
         if data != self._last[0]:
             self._last = data, ResourceQuota(**data)
         return self._last[1]
@@ -185,7 +185,7 @@ class ResourceTracker(Subsystem):
         return self.state.default
 
     def resolve(self, quota: ResourceQuota | Mapping[str, Any] | None) -> ResourceQuota:
-        """A complete quota: fields that were not given have this kernel's defaults."""
+        """Return a complete quota: fields that were not given have this kernel's defaults."""
         if quota is None or quota == {}:
             return self.default_quota
         return self.default_quota.with_changes(quota.given if isinstance(quota, ResourceQuota) else quota)
@@ -238,7 +238,7 @@ class ResourceTracker(Subsystem):
             return durable_value(self._core, msgspec.structs.replace(quota))
 
     def check_quota(self, pid: str) -> QuotaResult:
-        """Whether a pid is within its quota, and if not, the first reason why; an untracked pid is within it."""
+        """Tell whether a pid is within its quota, and if not, the first reason why; an untracked pid is within it."""
         result = self._check(_text(pid))
         if not self._core.stopping:
             with self._core.listeners.act:
@@ -349,7 +349,7 @@ class ResourceTracker(Subsystem):
                 self._look(pid)
 
     def _is_near(self, pid: str, account: _Account, amounts: dict[str, int]) -> bool:
-        """Whether there may be something new to report for these resources, or for the time."""
+        """Return whether there may be something new to report for these resources, or for the time."""
         quota, used, reported = account.quota, account.used, account.said
         for name in amounts:
             limit = getattr(quota, LIMITS[name])
@@ -364,7 +364,7 @@ class ResourceTracker(Subsystem):
         return self.record_usage(pid, agent_hops=1)
 
     def get_usage(self, pid: str) -> ResourceUsage:
-        """The usage of a pid. Where none is reported, or its budget is its own, a program's spending counts."""
+        """Return the usage of a pid. Where none is reported, or its budget is its own, a program's spending counts."""
         return self.usage_of(_text(pid), self._core.processes.get(pid), self._lifecycle.measure_elapsed_s(pid))
 
     def usage_of(self, pid: str, process: Process | None, elapsed_s: float) -> ResourceUsage:

@@ -58,12 +58,12 @@ class AwsKeys:
         )
 
     def secrets(self) -> tuple[str, ...]:
-        """The secrets that were used so far, to be redacted."""
+        """Return the secrets that were used so far, to be redacted."""
         return self._seen
 
 
 def region_of_profile() -> str:
-    """The region of the user's AWS profile; reads files."""
+    """Return the region of the user's AWS profile; reads files."""
     from botocore.exceptions import BotoCoreError
 
     try:
@@ -135,7 +135,7 @@ class Frames:
         self.broken: ModelError | None = None  # the error that follows the messages that were returned
 
     def feed(self, data: bytes) -> list[tuple[Headers, bytes]]:
-        """The messages that `data` completes: headers and payload."""
+        """Return the messages that `data` completes: headers and payload."""
         if self.broken is not None:
             raise self.broken
         self._rest += data

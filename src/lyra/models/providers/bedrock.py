@@ -105,7 +105,7 @@ def _find_cache_fields(request: Request) -> tuple[str, ...]:
 
 
 def _put_thinking(body: dict[str, Any], config: dict[str, Any], request: Request) -> None:
-    """The thinking fields of Claude, as in `anthropic`; other models have no such setting."""
+    """Put the thinking fields of Claude, as in `anthropic`; other models have no such setting."""
     if request.thinking_tokens is None or _CLAUDE not in request.model:
         return
     if decides_itself(request.model):
@@ -147,14 +147,15 @@ def _spec(name: str, description: str, schema: dict[str, Any]) -> dict[str, Any]
 
 
 def _list_conversation_tools(request: Request) -> list[str]:
-    """The names of the tools in the conversation, each once."""
+    """Return the names of the tools in the conversation, each once."""
     calls = (call.name for message in request.messages for call in message.tool_calls)
     results = (result.name for message in request.messages for result in message.tool_results)
     return list(dict.fromkeys([*calls, *results]))
 
 
 def _choice(request: Request) -> dict[str, Any]:
-    """A thinking model cannot be forced to call a tool; a model with tools may call one of them before it answers."""
+    """Return the choice of a tool. A thinking model cannot be forced to call a tool; a model with tools may call one of
+    them before it answers."""
     answer = answer_tool(request)
     if answer is not None:
         if _thinking(request) is not None:
@@ -188,7 +189,7 @@ def _blocks(message: Message) -> list[dict[str, Any]]:
 
 
 def _image(part: dict[str, Any]) -> dict[str, Any]:
-    """The format is its own word, not a media type; a model that sees none refuses the request."""
+    """Return an image. The format is its own word, not a media type; a model that sees none refuses the request."""
     media_type, data = image_data(part, "bedrock")
     kind = media_type.removeprefix("image/")
     return {"image": {"format": "jpeg" if kind == "jpg" else kind, "source": {"bytes": data}}}
@@ -314,10 +315,10 @@ class BedrockReader(EventReader):
             raise self._frames.broken
 
     def _last(self, events: list[StreamEvent]) -> None:
-        """An incomplete frame is dropped."""
+        """Drop an incomplete frame."""
 
     def _end(self, events: list[StreamEvent]) -> None:
-        """The answer is complete even if the token counts are missing."""
+        """End the answer: it is complete even if the token counts are missing."""
         if self.done:
             return
         if not self._stop:
@@ -426,7 +427,7 @@ class BedrockReader(EventReader):
             raise unknown_stop(reason)
 
     def _on_usage(self, event: _Event) -> list[StreamEvent]:
-        """The token counts, in the last event of an answer."""
+        """Return the token counts, in the last event of an answer."""
         usage = event.usage or _Usage()
         counts = TokenUsage(
             usage.input_tokens,

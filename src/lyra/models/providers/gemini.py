@@ -124,7 +124,7 @@ def _add(contents: list[dict[str, Any]], role: str, new_parts: list[dict[str, An
 
 
 def _answers(content: dict[str, Any]) -> bool:
-    """Whether a turn holds results of calls. They stand alone: as many as calls, and no other parts."""
+    """Return whether a turn holds results of calls. They stand alone: as many as calls, and no other parts."""
     return "functionResponse" in content["parts"][-1]
 
 
@@ -172,7 +172,7 @@ def _add_signature(part: dict[str, Any], signature: str) -> dict[str, Any]:
 
 
 def _signatures(message: Message) -> dict[str, str]:
-    """The part of the answer → its signature; signatures of other providers are ignored."""
+    """Return the part of the answer → its signature; signatures of other providers are ignored."""
     signatures: dict[str, str] = {}
     for thought in thoughts(message):
         signature = thought.get("signature", "")
@@ -183,7 +183,7 @@ def _signatures(message: Message) -> dict[str, str]:
 
 
 def _add_results(contents: list[dict[str, Any]], results: tuple[ToolResult, ...], *, early: bool) -> None:
-    """The results of one turn of calls; images go inside them where the model can, else right after them."""
+    """Add the results of one turn of calls; images go inside them where the model can, else right after them."""
     answers: list[dict[str, Any]] = []
     apart: list[dict[str, Any]] = []
     for result in results:
@@ -385,7 +385,7 @@ def _usage(counts: _Counts) -> TokenUsage:
 
 
 def _stream_error(error: Mapping[str, Any]) -> ModelError:
-    """The ModelError of an error in the middle of a stream."""
+    """Return the ModelError of an error in the middle of a stream."""
     status = error.get("code")
     code, message = _sentence(0, {"error": error})
     return from_status(
@@ -440,7 +440,7 @@ class Gemini(RemoteProvider):
         return f"{self.models()}/{quote(request.model, safe='')}:streamGenerateContent?alt=sse"
 
     def models(self) -> str:
-        """The address that a model's name is appended to."""
+        """Return the address that a model's name is appended to."""
         return f"{self.settings.base_url or BASE_URL}/{self.settings.api_version or 'v1beta'}/models"
 
     def headers(self, request: Request) -> dict[str, str]:

@@ -102,13 +102,13 @@ def _messages(message: Message) -> list[dict[str, Any]]:
 
 
 def _images(given: list[dict[str, Any]]) -> dict[str, list[str]]:
-    """The field with the images of a message; it has no word for their types."""
+    """Return the field with the images of a message; it has no word for their types."""
     images = [image_data(part, "ollama")[1] for part in given if part["type"] == "image"]
     return {"images": images} if images else {}
 
 
 def _output(result: ToolResult) -> str:
-    """The output as text; the API has no field for a failed tool, so the text begins with `error:`."""
+    """Return the output as text; the API has no field for a failed tool, so the text begins with `error:`."""
     text = output_text(result)
     return f"error: {text}" if result.is_error else text
 

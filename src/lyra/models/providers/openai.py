@@ -62,7 +62,7 @@ class Azure(OpenAI):
         return self.url_of(self.path, request.model)
 
     def url_of(self, path: str, model: str) -> str:
-        """The address of one of OpenAI's APIs (`chat/completions`) for a deployment."""
+        """Return the address of one of OpenAI's APIs (`chat/completions`) for a deployment."""
         base = self.settings.base_url.removesuffix("/openai")
         if not self.settings.api_version:
             return f"{base.removesuffix('/openai/v1')}/openai/v1/{path}"

@@ -46,8 +46,8 @@ _EFFORTS: Final = ((1, "minimal"), (4_096, "low"), (16_384, "medium"))  # fewer 
 
 # ---------------------------------------------------------------- what goes out
 def chat_body(request: Request, *, compatible: bool = False) -> dict[str, Any]:
-    """The body of a request. `compatible`: for servers other than OpenAI's, which may have only the older name of
-    max_tokens."""
+    """Return the body of a request. `compatible`: for servers other than OpenAI's, which may have only the older name
+    of max_tokens."""
     body: dict[str, Any] = {
         "model": request.model,
         "messages": _messages(request),
@@ -71,7 +71,8 @@ def chat_body(request: Request, *, compatible: bool = False) -> dict[str, Any]:
 
 
 def common_options(request: Request, named: dict[str, Any]) -> dict[str, Any]:
-    """The options with the same names in both of OpenAI's APIs; `named` is the form of a tool that has to be called."""
+    """Return the options with the same names in both of OpenAI's APIs; `named` is the form of a tool that has to be
+    called."""
     options: dict[str, Any] = {}
     if request.tools:
         choice = _CHOICES.get(request.tool_choice)
@@ -87,12 +88,12 @@ def common_options(request: Request, named: dict[str, Any]) -> dict[str, Any]:
 
 
 def effort(thinking_tokens: int) -> str:
-    """The reasoning effort for a number of thinking tokens."""
+    """Return the reasoning effort for a number of thinking tokens."""
     return next((word for limit, word in _EFFORTS if thinking_tokens < limit), "high")
 
 
 def json_schema(request: Request) -> dict[str, Any]:
-    """The output schema; strict if the strict mode accepts it."""
+    """Return the output schema; strict if the strict mode accepts it."""
     schema = close_objects(request.output_schema)
     return {"name": request.output_name, "schema": schema, "strict": is_strict(schema)}
 
@@ -302,8 +303,8 @@ class ChatReader(ServerEventReader):
             events += self._tools.more(slot, function.arguments)
 
     def _is_another(self, slot: int, call: _Call, function: _Function) -> bool:
-        """Whether a piece begins another call: some servers send no index, or the same for all, so a new id is a new
-        call. With an index, a new id without a name is not: some servers give every piece of a call its own id."""
+        """Return whether a piece begins another call: some servers send no index, or the same for all, so a new id is a
+        new call. With an index, a new id without a name is not: some servers give every piece of a call its own id."""
         named = call.index is None or bool(function.name)
         return bool(call.id) and named and call.id != self._tools.id_of(slot)
 
@@ -316,13 +317,13 @@ class ChatReader(ServerEventReader):
 
 
 def _stream_error(error: Any) -> ModelError:
-    """The ModelError of an error in the middle of a stream, by its code, or its type if there is no code."""
+    """Return the ModelError of an error in the middle of a stream, by its code, or its type if there is no code."""
     code, sentence = usual_sentence(200, {"error": error})
     return from_code(code, sentence or "the provider broke the answer off")
 
 
 def _stop(told: str, *, called: bool, refused: bool) -> str:
-    """The stop reason: some servers send `stop` after a call, and a refusal is known only by its text."""
+    """Return the stop reason: some servers send `stop` after a call, and a refusal is known only by its text."""
     if told == "end" and refused:
         return "content_filter"
     return "tool_calls" if told == "end" and called else told

@@ -254,7 +254,7 @@ class ResponsesReader(ServerEventReader):
         return [ThinkingDelta(event.delta)] if event.delta else []
 
     def _next_thought(self, event: _Event) -> list[StreamEvent]:
-        """The parts of a summary are paragraphs."""
+        """Begin the next part of a summary, which is a paragraph."""
         return [ThinkingDelta("\n\n")] if event.summary_index else []
 
     def _refusal(self, event: _Event) -> list[StreamEvent]:

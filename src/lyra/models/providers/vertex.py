@@ -67,7 +67,7 @@ class Vertex(Gemini):
                 raise
 
     def _turn(self) -> asyncio.Lock:
-        """The lock of the running loop; a lock cannot be shared between loops."""
+        """Return the lock of the running loop; a lock cannot be shared between loops."""
         loop = asyncio.get_running_loop()
         if self._lock is None or self._loop is not loop:
             self._lock, self._loop = asyncio.Lock(), loop
@@ -121,7 +121,7 @@ def _token(credentials: Credentials | None) -> Credentials:
 
 
 def _line(error: Exception) -> str:
-    """The message of google-auth on one line, without the token server's answer that it quotes."""
+    """Return the message of google-auth on one line, without the token server's answer that it quotes."""
     message = error.args[0] if error.args else type(error).__name__
     return " ".join(str(message).split())[:200]
 

@@ -131,7 +131,7 @@ _MOVED: Final = "the address leads elsewhere and a key is not sent on: set base_
 
 
 def fault(kind: str, message: str, **fields: Any) -> ModelError:
-    """A ModelError of one of KINDS, with the usual hint."""
+    """Return a ModelError of one of KINDS, with the usual hint."""
     assert kind in KINDS, kind
     hint = fields.pop("hint", None) or _HINTS.get(kind)
     return ModelError(
@@ -188,7 +188,7 @@ _BY_CLASS: Final[dict[str, str]] = {  # of an exception without a status
 
 
 def from_status(status: int, message: str, *, code: str = "", **fields: Any) -> ModelError:
-    """The error of an HTTP status, with the provider's own `code` and message."""
+    """Return the error of an HTTP status, with the provider's own `code` and message."""
     if status < 400:
         return fault("bad_response", message, status=status, provider_code=code, hint=_MOVED, **fields)
     kind = _BY_CODE.get(code) or _BY_STATUS.get(status) or ("temporary" if status >= 500 else "bad_request")
@@ -203,7 +203,8 @@ def _by_sentence(text: str) -> str:
 
 
 def from_code(code: str, message: str, **fields: Any) -> ModelError:
-    """The error that a provider sends in the middle of an answer, classified by its code, since there is no status.
+    """Return the error that a provider sends in the middle of an answer, classified by its code, since there is no
+    status.
 
     An unknown code counts as temporary: a wrong request is refused before an answer begins.
     """
@@ -254,7 +255,8 @@ def answer_malformed(message: str, **fields: Any) -> ModelError:
 
 
 def unknown_stop(reason: str) -> ModelError:
-    """The error of an unknown stop reason: the answer may be incomplete, so it is never taken for a whole one."""
+    """Return the error of an unknown stop reason: the answer may be incomplete, so it is never taken for a whole
+    one."""
     kind = "temporary" if reason.lower() in _FAILED_STOPS else "malformed"
     return fault(kind, f"the answer ended for an unknown reason: {reason[:80]!r}", provider_code=reason[:80])
 

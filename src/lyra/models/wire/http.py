@@ -56,11 +56,11 @@ class ProviderWaits:
         self._total_at = None if timeouts.total_s is None else now + timeouts.total_s
 
     def first(self, awaitable: Awaitable[T]) -> Awaitable[T]:
-        """The head of the answer, and the first piece of its body."""
+        """Return the head of the answer, and the first piece of its body."""
         return self._until(awaitable, self._first_at, self._timeouts.first_s, "began to answer")
 
     async def next(self, awaitable: Awaitable[T]) -> T:
-        """The next piece. One that has come already, in the same packet as the last one, needs no timer."""
+        """Return the next piece. One that has come already, in the same packet as the last one, needs no timer."""
         steps = awaitable.__await__()
         try:
             waited_for = next(steps)
@@ -99,7 +99,7 @@ _USUAL: Final = Timeouts()
 
 @lru_cache(maxsize=256)
 def _parse_url(url: str) -> httpx2.URL:
-    """An address, parsed once: a provider has a few."""
+    """Parse an address once: a provider has a few."""
     import httpx2
 
     return httpx2.URL(url)
@@ -107,7 +107,7 @@ def _parse_url(url: str) -> httpx2.URL:
 
 @cache
 def load() -> None:
-    """The libraries of a first request, also those that the client itself imports only when it connects."""
+    """Import the libraries of a first request, also those that the client itself imports only when it connects."""
     import anyio.streams.tls  # noqa: F401
     import httpcore2  # noqa: F401
     import httpx2  # noqa: F401
@@ -160,7 +160,7 @@ class UnreadAnswer(NamedTuple):
     waits: ProviderWaits
 
     async def read(self, bytes_max: int = ANSWER_BYTES_MAX) -> bytes:
-        """The whole body; of one with more than `bytes_max` bytes, a beginning with more than those."""
+        """Return the whole body; of one with more than `bytes_max` bytes, a beginning with more than those."""
         body = bytearray()
         async for chunk in self.chunks:
             body += chunk
@@ -196,8 +196,8 @@ class Http:
         self._pools: dict[_PoolKey, _Pool] = {}
 
     async def _open(self, route: _Route) -> _Pool:
-        """The first client of this loop that makes few calls now. A client looks at all its connections before each
-        call, so that one for all of them would get slower with each."""
+        """Return the first client of this loop that makes few calls now. A client looks at all its connections before
+        each call, so that one for all of them would get slower with each."""
         loop = asyncio.get_running_loop()
         for number in count():
             key = loop, route, number
@@ -226,7 +226,7 @@ class Http:
         )
 
     async def _closing(self, client: httpx2.AsyncClient, key: _PoolKey) -> AsyncGenerator[None]:
-        """A generator that closes the client: a loop that ends closes the generators that were started in it."""
+        """Make a generator that closes the client: a loop that ends closes the generators that were started in it."""
         try:
             yield
         finally:
@@ -244,7 +244,8 @@ class Http:
     async def post(
         self, url: str, body: bytes, headers: Mapping[str, str], *, stream: bool = True
     ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """The pieces of the answer's body. Errors of the transport become ModelErrors, also those met while reading."""
+        """Provide the pieces of the answer's body. Errors of the transport become ModelErrors, also those met while
+        reading."""
         sent = {"content-type": "application/json", "accept": "text/event-stream" if stream else "application/json"}
         async with self.forward(url, body, {**sent, **headers}, stream=True) as answer:
             if not 200 <= answer.status < 300:
@@ -283,8 +284,8 @@ class Http:
             pool.calls -= 1
 
     async def _chunks(self, response: httpx2.Response, waits: ProviderWaits) -> AsyncIterator[bytes]:
-        """The pieces of a body. What breaks it off is a ModelError already here, so that the consumer can pass over it
-        where the answer was whole."""
+        """Yield the pieces of a body. What breaks it off is a ModelError already here, so that the consumer can pass
+        over it where the answer was whole."""
         import httpx2
 
         stream = response.stream
@@ -337,8 +338,8 @@ class Http:
             raise not_an_answer(f"{self.provider} answered with a web page ({kind})", provider=self.provider)
 
     def _make_transport_error(self, error: Exception, url: str, *, begun: bool) -> ModelError:
-        """The ModelError of an error of the transport, with the address; `begun`: the head of an answer had come. Its
-        field `unsent` is set where no byte of the request can have reached the provider."""
+        """Return the ModelError of an error of the transport, with the address; `begun`: the head of an answer had
+        come. Its field `unsent` is set where no byte of the request can have reached the provider."""
         import httpx2
 
         address = self.clean(_address(url))
@@ -357,21 +358,21 @@ class Http:
         return unreachable(message, hint=hint, provider=self.provider, address=address, unsent=unsent or None)
 
     def redact(self, body: bytes) -> bytes:
-        """The bytes of an answer that is passed on, with keys redacted; the same bytes where there are none."""
+        """Return the bytes of an answer that is passed on, with keys redacted; the same bytes where there are none."""
         keys = KnownKeys.prepare(secret for secret in self._secrets() if len(secret) >= _SECRET_LEAST)
         text = body.decode("utf-8", "surrogateescape")
         masked = keys.mask(text, any_part=True)
         return body if masked == text else masked.encode("utf-8", "surrogateescape")
 
     def clean(self, text: str) -> str:
-        """A message of the server on one line, with keys redacted."""
+        """Return a message of the server on one line, with keys redacted."""
         secrets = (secret for secret in self._secrets() if len(secret) >= _SECRET_LEAST)
         line = " ".join(KnownKeys.prepare(secrets).mask(text, any_part=True).split())
         return line if len(line) <= _SENTENCE_MAX else line[: _SENTENCE_MAX - 1] + "…"
 
 
 def _address(url: str) -> str:
-    """The address of a server, without the path, the query and the password that a URL may have."""
+    """Return the address of a server, without the path, the query and the password that a URL may have."""
     try:
         parts = urlsplit(url)
         port = "" if parts.port is None else f":{parts.port}"

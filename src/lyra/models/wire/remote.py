@@ -93,11 +93,11 @@ class RemoteProvider(LLMProvider):
         """Look up what the first call needs and what must not block the loop."""
 
     async def sign_request(self, url: str, body: bytes, headers: dict[str, str]) -> dict[str, str]:
-        """The headers to send, with credentials that have to be fetched or that sign the body."""
+        """Return the headers to send, with credentials that have to be fetched or that sign the body."""
         return headers
 
     def secrets(self) -> tuple[str, ...]:
-        """The values to redact in every message of the server."""
+        """Return the values to redact in every message of the server."""
         return self.settings.secrets()
 
     def sentence(self, status: int, data: Any) -> tuple[str, str]:
@@ -163,13 +163,13 @@ class RemoteProvider(LLMProvider):
             raise
 
     def _is_stream(self, head: bytes) -> bool:
-        """Whether the beginning looks like a stream of events, even if it broke off before the first one."""
+        """Return whether the beginning looks like a stream of events, even if it broke off before the first one."""
         if self.opening:
             return head.lstrip().startswith(self.opening)
         return any(line.startswith((b"data:", b"event:", b":")) for line in head.splitlines())
 
     def _no_answer(self, head: bytes) -> ModelError:
-        """An answer of status 200 without a single event: an error as JSON, a web page, or nothing."""
+        """Return an answer of status 200 without a single event: an error as JSON, a web page, or nothing."""
         if not head.strip():
             return stream_truncated(f"{self.name} sent an empty answer")
         try:
@@ -185,7 +185,7 @@ class RemoteProvider(LLMProvider):
 
 
 async def _settling(chunks: AsyncIterator[bytes], reader: Reader, settle_s: float) -> AsyncIterator[bytes]:
-    """The pieces of an answer; once it looks complete, only those that come within `settle_s`."""
+    """Yield the pieces of an answer; once it looks complete, only those that come within `settle_s`."""
     while True:
         try:
             async with asyncio.timeout(settle_s if reader.settled else None) as scope:
@@ -246,7 +246,8 @@ def decode_event(decoder: msgspec.json.Decoder[_Event], data: str, known: Contai
 
 # ---------------------------------------------------------------- parts that several formats write alike
 def fit_id(call_id: str, most: int) -> str:
-    """The id of a call in a form that every provider accepts: letters, digits, `_` and `-`, at most `most` characters.
+    """Return the id of a call in a form that every provider accepts: letters, digits, `_` and `-`, at most `most`
+    characters.
 
     Equal ids give equal results, so that a result finds its call; different ids stay different.
     """
@@ -257,7 +258,7 @@ def fit_id(call_id: str, most: int) -> str:
 
 
 def image_url(part: dict[str, Any]) -> str:
-    """The address of an image part; its data as a `data:` URL."""
+    """Return the address of an image part; its data as a `data:` URL."""
     if isinstance(part.get("url"), str):
         return str(part["url"])
     if not isinstance(part.get("data"), str) or not isinstance(part.get("media_type"), str):
@@ -266,7 +267,7 @@ def image_url(part: dict[str, Any]) -> str:
 
 
 def result_parts(result: ToolResult) -> list[dict[str, Any]] | None:
-    """The parts of a tool's output when it is a list of them; None when it is a value to be written as text."""
+    """Return the parts of a tool's output when it is a list of them; None when it is a value to be written as text."""
     output = result.output
     if isinstance(output, list | tuple) and output and all(_is_part(part) for part in output):
         return [dict(part) for part in output]
@@ -281,7 +282,7 @@ def _is_part(part: Any) -> bool:
 
 
 def result_text(output: Any) -> str:
-    """A tool's output as text: text as it is, anything else as JSON."""
+    """Return a tool's output as text: text as it is, anything else as JSON."""
     if isinstance(output, str):
         return output
     try:

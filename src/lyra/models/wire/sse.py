@@ -41,7 +41,7 @@ class LineSplitter:
         return head.removeprefix(_MARK)
 
     def feed(self, data: bytes) -> list[str]:
-        """The lines that `data` completes."""
+        """Return the lines that `data` completes."""
         if self.fresh:
             data = self.without_mark(data)
         if self._skip_newline and data[:1] == b"\n":  # the other half of a \r\n that was split
@@ -106,7 +106,7 @@ class ServerEvents:
         return events
 
     def close(self) -> list[ServerEvent]:
-        """The event that the end of the stream completes: some servers leave out the last empty line."""
+        """Return the event that the end of the stream completes: some servers leave out the last empty line."""
         return self._read([*self._lines.close(), ""])
 
     def _read(self, lines: list[str]) -> list[ServerEvent]:
@@ -151,7 +151,8 @@ class EventReader(ABC):
         return events
 
     def close(self) -> list[StreamEvent]:
-        """The events that the end of the bytes completes. An unreadable last piece means that the stream was cut."""
+        """Return the events that the end of the bytes completes. An unreadable last piece means that the stream was
+        cut."""
         if self.error is not None:
             raise self.error
         events: list[StreamEvent] = []

@@ -79,7 +79,7 @@ class ContentHistory:
     # ------------------------------------------------------------------ one handler a kind
 
     def _on_created(self, _event: Event, data: Mapping[str, Any]) -> None:
-        """An agent that was started for one question has it among its arguments."""
+        """Read the question of an agent that was started for one: it is among its arguments."""
         if str(data.get("program", "")).startswith("agent:"):
             for argument in data.get("args") or ():
                 self._add_message("message", argument)
@@ -163,12 +163,12 @@ _HANDLERS: Final[dict[str, Callable[[ContentHistory, Event, Mapping[str, Any]], 
 
 
 def _branch(key: str) -> str:
-    """The parallel branch that a key belongs to; "" for the program itself."""
+    """Return the parallel branch that a key belongs to; "" for the program itself."""
     return key.rpartition("/")[0]
 
 
 def _content(content: Any) -> str:
-    """The text of a message's content; parts that are no text are named."""
+    """Return the text of a message's content; parts that are no text are named."""
     if not isinstance(content, (list, tuple)):
         return _text(content)
     parts = [part if isinstance(part, Mapping) else {"type": "text", "text": str(part)} for part in content]

@@ -125,19 +125,19 @@ class CallHistory:
 
 
 def key_of_agent(agent: str) -> str:
-    """The gateway key that stands in the place of an agent in records of its calls; "" for an agent."""
+    """Return the gateway key that stands in the place of an agent in records of its calls; "" for an agent."""
     return agent.removeprefix(KEY_AGENT) if agent.startswith(KEY_AGENT) else ""
 
 
 def _read_cached(value: Any) -> int:
-    """The tokens that an answer of a model took from the provider's cache."""
+    """Return the tokens that an answer of a model took from the provider's cache."""
     usage = value.get("usage") if isinstance(value, Mapping) else None
     tokens = usage.get("cache_read_tokens") if isinstance(usage, Mapping) else None
     return tokens if isinstance(tokens, int) else 0
 
 
 def _parts(name: str) -> tuple[str, str, str]:
-    """The kind, agent and model that the name of an effect tells."""
+    """Return the kind, agent and model that the name of an effect tells."""
     kind, _, rest = name.partition(":")
     if kind == "model":
         agent, _, model = rest.partition(":")
@@ -167,7 +167,7 @@ class CostRow(msgspec.Struct):
 
 
 def costs(calls: Iterable[CallRecord], by: Sequence[str] = ("agent", "model")) -> list[CostRow]:
-    """A row for each group, the dearest first; all together without a grouping."""
+    """Return a row for each group, the dearest first; all together without a grouping."""
     for grouping in by:
         one_of(grouping, GROUPINGS, "a grouping of costs")
     rows: dict[tuple[str, ...], CostRow] = {}

@@ -51,7 +51,7 @@ class LatencyCounts(msgspec.Struct):
         return sum(self.buckets.values())
 
     def percentile(self, percent: int) -> float | None:
-        """The milliseconds that so many percent of the calls do not exceed; None without a call."""
+        """Return the milliseconds that so many percent of the calls do not exceed; None without a call."""
         rank = -(-self.count * percent // 100)
         for bucket in sorted(self.buckets):
             rank -= self.buckets[bucket]
@@ -135,7 +135,8 @@ class TimeSeries:
         return points
 
     def points(self, name: str, now: float, is_seen: Callable[[str], bool]) -> list[FigurePoint]:
-        """The steps of a resolution up to now, the oldest first and none left out; of the users that are seen."""
+        """Return the steps of a resolution up to now, the oldest first and none left out; of the users that are
+        seen."""
         resolution = RESOLUTIONS[name]
         last = int(now // resolution.step_s)
         points = []

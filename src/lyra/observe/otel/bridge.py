@@ -21,7 +21,7 @@ from lyra.observe.logs import LEVELS, log_fields
 
 
 def parent_context(trace_id: int, span_id: int, *, sampled: bool, is_remote: bool = False) -> otel_context.Context:
-    """A context in which this span is the parent of the next one."""
+    """Return a context in which this span is the parent of the next one."""
     span = SpanContext(trace_id, span_id, is_remote, TraceFlags(TraceFlags.SAMPLED if sampled else 0))
     return trace.set_span_in_context(NonRecordingSpan(span), otel_context.Context())
 
@@ -105,7 +105,7 @@ class LogRecords:
 
 
 def _place(fields: dict[str, Any]) -> otel_context.Context:
-    """The trace of a record: its own fields, else the span that is open around the code that logs."""
+    """Return the trace of a record: its own fields, else the span that is open around the code that logs."""
     trace_id, span_id = fields.pop("trace_id", ""), fields.pop("span_id", "")
     span = enclosing_span()
     if not trace_id and span is not None:

@@ -57,7 +57,7 @@ def error_type(kind: str, data: Mapping[str, Any]) -> str:
 
 
 def hex_id(text: str, size_bytes: int) -> int:
-    """An id as a number. Ids of nodes are no hexadecimal numbers: they are hashed."""
+    """Return an id as a number. Ids of nodes are no hexadecimal numbers: they are hashed."""
     if len(text) == size_bytes * 2 and not text.strip(hexdigits):
         return int(text, 16)
     return int.from_bytes(blake2b(text.encode(), digest_size=size_bytes).digest())
@@ -177,7 +177,7 @@ def detail_attributes(details: Mapping[str, Any]) -> Attributes:
 
 
 def content_attributes(details: Mapping[str, Any]) -> Attributes:
-    """The content of a call as texts of JSON, redacted where it was made."""
+    """Return the content of a call as texts of JSON, redacted where it was made."""
     return {name: msgspec.json.encode(details[key]).decode() for key, name in _CONTENT.items() if details.get(key)}
 
 

@@ -34,12 +34,13 @@ def is_disabled(env: Mapping[str, str] = os.environ) -> bool:
 
 
 def is_wanted(env: Mapping[str, str] = os.environ) -> bool:
-    """Whether the variables, or a provider that the application has set, ask for an export."""
+    """Return whether the variables, or a provider that the application has set, ask for an export."""
     return not is_disabled(env) and (any(env.get(name) for name in _ASKS) or has_own_provider())
 
 
 def has_own_provider() -> bool:
-    """Whether the application has set a TracerProvider or a MeterProvider. Imports nothing: it could not have then."""
+    """Return whether the application has set a TracerProvider or a MeterProvider. Imports nothing: it could not have
+    then."""
     trace, metrics = sys.modules.get("opentelemetry.trace"), sys.modules.get("opentelemetry.metrics._internal")
     if getattr(trace, "_TRACER_PROVIDER", None) is not None:
         return True
@@ -52,7 +53,7 @@ def read_content_places(env: Mapping[str, str] = os.environ) -> frozenset[str]:
 
 
 def exporter_for(signal: str, env: Mapping[str, str] = os.environ) -> Any:
-    """The exporter of a signal; None where the variables say `none`, or name no endpoint and no exporter."""
+    """Return the exporter of a signal; None where the variables say `none`, or name no endpoint and no exporter."""
     word = env.get(f"OTEL_{signal.upper()}_EXPORTER", "").strip().lower()
     asked = env.get("OTEL_EXPORTER_OTLP_ENDPOINT") or env.get(f"OTEL_EXPORTER_OTLP_{signal.upper()}_ENDPOINT")
     if word in ("", "none") and (word == "none" or not asked):
@@ -97,7 +98,7 @@ def _console(signal: str) -> Any:
 
 
 def import_extra(module: str) -> Any:
-    """A module of OpenTelemetry; without the extra, one sentence."""
+    """Return a module of OpenTelemetry; without the extra, one sentence."""
     from importlib import import_module
 
     try:

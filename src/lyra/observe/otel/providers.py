@@ -67,7 +67,7 @@ _lock: Final = threading.Lock()
 
 
 def process_providers(env: Mapping[str, str] = os.environ) -> OtelProviders:
-    """The providers of this process; made at the first call."""
+    """Return the providers of this process; made at the first call."""
     global _providers
     with _lock:
         if _providers is None:
@@ -99,7 +99,7 @@ def _new_providers(env: Mapping[str, str]) -> OtelProviders:
 
 
 def _set_by_application(module: str, getter: str, proxy: str) -> Any:
-    """The global provider; None where it only represents one that may be set later."""
+    """Return the global provider; None where it only represents one that may be set later."""
     provider = getattr(import_extra(module), getter)()
     return None if type(provider).__name__ in (proxy, f"_{proxy}") else provider
 

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Final
 
 from lyra._version import __version__
-from lyra.core.trace_context import OpenSpan, TraceSpan, continue_trace, parse_traceparent
+from lyra.core.trace_context import OpenSpan, TraceSpan, continued, parse_traceparent
 from lyra.observe.otel.environment import has_own_provider, is_disabled
 
 
@@ -46,7 +46,8 @@ _NO_TRACE: Final = nullcontext(RequestSpan())
 def request_span(
     name: str, headers: Mapping[str, str], attributes: Mapping[str, Any] | None = None
 ) -> AbstractContextManager[RequestSpan]:
-    """A block that is one request. `headers` are the client's, or the metadata of a call, with names in lower case."""
+    """Open a block that is one request. `headers` are the client's, or the metadata of a call, with names in lower
+    case."""
     if has_own_provider() and not is_disabled():
         return _export_span(name, headers, attributes)
     traceparent = headers.get("traceparent")
@@ -55,7 +56,7 @@ def request_span(
 
 @contextmanager
 def _continue_span(traceparent: str) -> Iterator[RequestSpan]:
-    with continue_trace(traceparent):
+    with continued(traceparent):
         yield RequestSpan(None, parse_traceparent(traceparent))
 
 

@@ -46,7 +46,8 @@ class _GivenIds(IdGenerator):
 def event_spans(
     provider: trace.TracerProvider, version: str, details: CallDetails, events: LogRecords | None = None
 ) -> EventSpans | None:
-    """The listener for a provider; None for one that is no TracerProvider of the SDK, as its ids cannot be given."""
+    """Return the listener for a provider; None for one that is no TracerProvider of the SDK, as its ids cannot be
+    given."""
     tracer = provider.get_tracer("lyra", version)
     return EventSpans(tracer, details, events) if isinstance(tracer, Tracer) else None
 
@@ -112,8 +113,8 @@ class EventSpans:
         span.end(end_time=ended_ns)
 
     def _parent(self, trace_id: int, data: Mapping[str, Any]) -> otel_context.Context:
-        """The context of the span that this one belongs to. A parent of Lyra's own may not be made yet: whether it will
-        be sampled is what the sampler says of a trace with this id."""
+        """Return the context of the span that this one belongs to. A parent of Lyra's own may not be made yet: whether
+        it will be sampled is what the sampler says of a trace with this id."""
         parent = data["parent_span"]
         if not parent:
             return otel_context.Context()

@@ -29,13 +29,13 @@ class RowReader(Protocol):
     def rows(self, *, after: int = 0, upto: int | None = None, wanted: Wanted | None = None) -> Iterator[Event]: ...
 
     def last_seq(self) -> int:
-        """The number of the last row there is."""
+        """Return the number of the last row there is."""
         ...
 
     def blob(self, digest: str) -> bytes: ...
 
     def readable(self, value: Any) -> Any:
-        """A value of a row as a person reads it, where programs write theirs in their own form."""
+        """Return a value of a row as a person reads it, where programs write theirs in their own form."""
         ...
 
     def read_kept_states(self) -> tuple[int, dict[str, Any]]:
@@ -111,7 +111,7 @@ class RunRows:
                 self.kept[pid] = state
 
     def read(self, *, after: int = 0, upto: int | None = None) -> Iterator[Event]:
-        """The rows after one number and up to another."""
+        """Yield the rows after one number and up to another."""
 
         def is_wanted(pid: str, kind: str) -> bool:
             return pid in self.pids or kind in _NAMES_OTHERS or kind in _SHARED
@@ -129,7 +129,7 @@ class RunRows:
 
 
 def value_of(reader: RowReader, data: Any, name: str = "value") -> Any:
-    """The value of a row: in the row itself, or in the blob that it names."""
+    """Return the value of a row: in the row itself, or in the blob that it names."""
     digest = data.get("blob")
     if not digest:
         return reader.readable(data.get(name))

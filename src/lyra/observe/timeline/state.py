@@ -144,7 +144,7 @@ class RunMoment(ProcessTable):
     # ------------------------------------------------------------------ what it comes to
 
     def budget(self, pid: str) -> list[dict[str, Any]]:
-        """The scopes that a process spends from, its own first: limits, what was used, and what is set aside."""
+        """Return the scopes that a process spends from, its own first: limits, what was used, and what is set aside."""
         scopes = []
         process = self.records.get(pid)
         while process is not None:
@@ -229,7 +229,7 @@ class AgentConversation:
         self._is_summary_next = False
 
     def on_message(self, message: Any) -> None:
-        """A message was taken from the mailbox, or given as the task of a process."""
+        """Note that a message was taken from the mailbox, or given as the task of a process."""
         content = message.get("content") if isinstance(message, Mapping) and "lyra.ask" in message else message
         if isinstance(content, Mapping) and _REVISE in content:
             order = content[_REVISE]
@@ -242,11 +242,11 @@ class AgentConversation:
         self.messages.append({"role": "user", "text": _cut(text_of_content(content))})
 
     def window_moved(self) -> None:
-        """The next answer of a model is a summary, and no part of the conversation."""
+        """Note that the next answer of a model is a summary, and no part of the conversation."""
         self._is_summary_next = True
 
     def on_answer(self, completion: Any) -> None:
-        """A model answered."""
+        """Note that a model answered."""
         if self._is_summary_next:
             self._is_summary_next = False
             return
@@ -256,14 +256,14 @@ class AgentConversation:
             self._open_calls = [call for call in message.get("tool_calls") or () if isinstance(call, Mapping)]
 
     def on_begun(self, row: Mapping[str, Any]) -> None:
-        """An effect began; a model is asked when all tools are done."""
+        """Note that an effect began; a model is asked when all tools are done."""
         if str(row.get("name", "")).startswith("model:"):
             for result in self._running.take_all(""):
                 result.pop("is_open", None)
         self._running.begin("", row)
 
     def on_called(self, tool: str, value: Any, row: Mapping[str, Any]) -> None:
-        """A tool gave its result, failed, or was let run as a part of the program."""
+        """Note that a tool gave its result, failed, or was let run as a part of the program."""
         call = next((call for call in self._open_calls if call.get("name") == tool), None)
         if call is not None:
             self._open_calls.remove(call)
@@ -276,21 +276,21 @@ class AgentConversation:
         self.messages[-1]["tool_results"].append(result)
 
     def on_finished(self, value: Any, row: Mapping[str, Any]) -> None:
-        """A tool that ran as a part of the program is done, where this is the row of its result."""
+        """Note that a tool that ran as a part of the program is done, where this is the row of its result."""
         result = self._running.take("", row)
         if result is not None:
             result.pop("is_open", None)
             result |= _outcome(value, row)
 
     def turn_ended(self, outcome: Any) -> None:
-        """The end of a turn is journaled: its messages are these."""
+        """Take the messages of a turn whose end is journaled."""
         messages = outcome.get("messages") if isinstance(outcome, Mapping) else None
         if isinstance(messages, list):
             self.messages[self._turn_start :] = [_render_message(message) for message in messages]
         self._turn_start = len(self.messages)
 
     def restore_state(self, state: Any) -> bool:
-        """A saved state has the whole conversation; False where it is the state of something else."""
+        """Restore a saved state, which has the whole conversation; False where it is the state of something else."""
         messages = state.get("messages") if isinstance(state, Mapping) else None
         if not isinstance(messages, list):
             return False

@@ -118,7 +118,7 @@ def vega_name(pid: str, program: str, arguments: Any) -> str:
 
 
 def start_words(program: str, arguments: Any, text: str) -> str:
-    """The arguments of a process in words; `text` is their short text, which others keep."""
+    """Return the arguments of a process in words; `text` is their short text, which others keep."""
     if not isinstance(arguments, list):
         return text
     if not arguments:
@@ -203,12 +203,12 @@ class OpenCalls(Generic[Item]):
         self._items: dict[tuple[str, str], Item] = {}
 
     def begin(self, pid: str, row: Mapping[str, Any]) -> None:
-        """An effect began: that of a tool inside the program may be repeated."""
+        """Note that an effect began: that of a tool inside the program may be repeated."""
         if str(row.get("name", "")).startswith(_TOOL) and row.get("idempotent"):
             self._may_run_inside.add((pid, str(row.get("key"))))
 
     def is_admitted(self, pid: str, row: Mapping[str, Any]) -> bool:
-        """Whether the end of an effect only lets a tool begin."""
+        """Return whether the end of an effect only lets a tool begin."""
         place = (pid, str(row.get("key")))
         if place not in self._may_run_inside:
             return False
@@ -219,7 +219,7 @@ class OpenCalls(Generic[Item]):
         self._items[pid, _branch(row)] = item
 
     def take(self, pid: str, row: Mapping[str, Any]) -> Item | None:
-        """The call whose result this row is; None where it is another row."""
+        """Return the call whose result this row is; None where it is another row."""
         if (row.get("form"), row.get("name")) != _OUTPUT:
             return None
         return self._items.pop((pid, _branch(row)), None)
@@ -246,7 +246,7 @@ _encode: Final = msgspec.json.Encoder(enc_hook=to_plain).encode
 
 
 def shorten(value: Any, *, text_max: int = _TEXT_MAX, depth: int = 0) -> Any:
-    """The value as JSON has it; long texts, long lists and deep nesting are cut, and say so."""
+    """Return the value as JSON has it; long texts, long lists and deep nesting are cut, and say so."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, float):
@@ -271,7 +271,7 @@ def shorten(value: Any, *, text_max: int = _TEXT_MAX, depth: int = 0) -> Any:
 
 
 def brief(value: Any, limit: int = 160) -> str:
-    """The value on one line of at most `limit` characters."""
+    """Return the value on one line of at most `limit` characters."""
     if isinstance(value, str):
         text = value[: limit * 4]
     else:
@@ -281,7 +281,7 @@ def brief(value: Any, limit: int = 160) -> str:
 
 
 def digest_of(value: Any, places: Mapping[str, str], before: str = "") -> str:
-    """A digest of the whole value, behind another; `places` has what represents the pids of a run."""
+    """Return a digest of the whole value, behind another; `places` has what represents the pids of a run."""
     data = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else _encode_state(value)
     named = _NUMBERED.sub(lambda match: places.get(match[0].decode(), match[0].decode()).encode(), data)
     return hashlib.blake2b(before.encode() + named, digest_size=12).hexdigest()
@@ -295,7 +295,7 @@ def _encode_state(value: Any) -> bytes:
 
 
 def text_of_content(content: Any) -> str:
-    """The text of a message's content: itself, or its parts with other parts named."""
+    """Return the text of a message's content: itself, or its parts with other parts named."""
     if isinstance(content, str):
         return content
     if isinstance(content, (list, tuple)):

@@ -137,7 +137,7 @@ class StepFold:
         self._open[place] = step
 
     def _call_of(self, pid: str, tool: str) -> Mapping[str, Any] | None:
-        """The next call of a tool that the last answer of the model asked for."""
+        """Return the next call of a tool that the last answer of the model asked for."""
         calls = self._calls.get(pid, [])
         for index, call in enumerate(calls):
             if call.get("name") == tool:
@@ -302,7 +302,7 @@ class _Named(dict[str, Any]):
 
 
 def _kind_of(name: str) -> tuple[str, str]:
-    """The kind of an effect by its name, and the rest of the name."""
+    """Return the kind of an effect by its name, and the rest of the name."""
     word, _, rest = name.partition(":")
     return (word, rest) if word in ("model", "tool") else ("effect", name)
 

@@ -56,7 +56,7 @@ class RunTimeline:
 
     @classmethod
     def from_name(cls, reader: RowReader, word: str, **options: Any) -> RunTimeline:
-        """The run of a process by pid, or by the name that a process had last."""
+        """Return the run of a process by pid, or by the name that a process had last."""
         _, kept = reader.read_kept_states()
         pid = next((pid for pid, state in kept.items() if (state.get("created") or {}).get("name") == word), word)
         for event in reader.rows(wanted=_is_creation):
@@ -110,7 +110,7 @@ class RunTimeline:
         return len(self._fold.steps) - before
 
     def _is_shown(self, event: Event) -> bool:
-        """Whether a row belongs to the run: one about a group does where a process of the run is in it."""
+        """Return whether a row belongs to the run: one about a group does where a process of the run is in it."""
         if not event.kind.startswith("group."):
             return True
         group = str(event.data.get("group"))
@@ -127,7 +127,7 @@ class RunTimeline:
     # ------------------------------------------------------------------ steps
 
     def step(self, number: int) -> RunStep:
-        """A step by its number; ConfigError where there is none."""
+        """Return a step by its number; ConfigError where there is none."""
         if not 1 <= number <= len(self.steps):
             known = f"it has steps 1 to {len(self.steps)}" if self.steps else COMPACTED
             raise ConfigError(f"there is no step {number} in the run of {self.name}", hint=known)
@@ -138,7 +138,7 @@ class RunTimeline:
         return list(islice(self.steps, max(0, after), max(0, after) + limit))
 
     def detail(self, number: int) -> dict[str, Any]:
-        """A step with its whole values."""
+        """Return a step with its whole values."""
         step = self.step(number)
         data = step.to_data()
         for event in self._reader.rows(after=step.seq - 1, upto=step.seq):
@@ -206,7 +206,7 @@ class RunTimeline:
         return state
 
     def last_seq_of(self, number: int) -> int:
-        """The last row that belongs to a step: the one before the next step."""
+        """Return the last row that belongs to a step: the one before the next step."""
         return self.steps[number].seq - 1 if number < len(self.steps) else self._seq
 
     def _state_to_look_at(self, number: int) -> RunMoment:
@@ -219,7 +219,8 @@ class RunTimeline:
         return state
 
     def moment(self, number: int, pid: str | None = None) -> dict[str, Any]:
-        """The moment after a step: conversation, variables, budget, mailbox and tree, of one process of the run."""
+        """Return the moment after a step: conversation, variables, budget, mailbox and tree, of one process of the
+        run."""
         state = self._state_to_look_at(number)
         step = self.step(number) if number > 0 else None
         chosen = pid or (step.pid if step is not None else self.pid)
@@ -264,7 +265,7 @@ class RunTimeline:
         }
 
     def summary(self) -> dict[str, Any]:
-        """The run in a few figures."""
+        """Return the run in a few figures."""
         return {
             "pid": self.pid,
             "run_id": self.run_id or None,
@@ -289,7 +290,7 @@ class RunTimeline:
 
 
 def _copy_message(message: dict[str, Any]) -> dict[str, Any]:
-    """A message for a reader: the state continues to add results to its own."""
+    """Return a message for a reader: the state continues to add results to its own."""
     results = message.get("tool_results")
     return dict(message) if results is None else {**message, "tool_results": [dict(result) for result in results]}
 

@@ -205,14 +205,14 @@ class RunDifference(NamedTuple):
         return max(len(self.left.steps), len(self.right.steps))
 
     def pairs(self, begin: int, end: int) -> list[StepPair]:
-        """The steps with the numbers from `begin` to `end`, of both."""
+        """Return the steps with the numbers from `begin` to `end`, of both."""
         begin = max(1, begin)
         count = max(0, end - begin + 1)
         sides = zip_longest(self.left.page(begin - 1, count), self.right.page(begin - 1, count))
         return [StepPair(number, old, new) for number, (old, new) in enumerate(sides, start=begin)]
 
     def begin(self, before: int) -> int:
-        """The number to show from on: so many steps before the first difference."""
+        """Return the number to show from on: so many steps before the first difference."""
         return 1 if self.first is None else max(1, self.first - before)
 
     def to_data(self) -> dict[str, Any]:
@@ -236,7 +236,7 @@ class RunDifference(NamedTuple):
 
 
 def compare_runs(left: RunTimeline, right: RunTimeline) -> RunDifference:
-    """The steps of both by number. After the first difference they stand beside each other by number alone."""
+    """Return the steps of both by number. After the first difference they stand beside each other by number alone."""
     pids_left, pids_right = _PidPlaces(left), _PidPlaces(right)
     pairs = enumerate(zip_longest(left.steps, right.steps), start=1)
     first = next((number for number, (old, new) in pairs if not _is_same(old, new, pids_left, pids_right)), None)
@@ -255,11 +255,11 @@ class _PidPlaces:
         return self._places.get(pid, pid)
 
     def in_sentence(self, text: str) -> str:
-        """A sentence of the kernel's, which may name any process."""
+        """Return a sentence of the kernel's, which may name any process."""
         return self._all.sub(lambda match: self._places[match[0]], text)
 
     def in_value(self, text: str) -> str:
-        """A value of the program's: a pid that a person chose may be any word there."""
+        """Return a value of the program's: a pid that a person chose may be any word there."""
         return self._given.sub(lambda match: self._places[match[0]], text)
 
 

@@ -72,7 +72,7 @@ class ConnectionSettings:
 
     @classmethod
     def from_address(cls, address: str, *, token: str | None = None, **options: Any) -> Self:
-        """The settings; without a token the variable LYRA_TOKEN or the user's own token file has it."""
+        """Return the settings; without a token the variable LYRA_TOKEN or the user's own token file has it."""
         return cls(Address.parse(address), read_kept_token() if token is None else token, **options)
 
 
@@ -221,7 +221,7 @@ _BY_STATUS: Final[dict[str, type[LyraError]]] = {
 
 
 def error_of(failure: Any, address: str) -> LyraError:
-    """The LyraError of a failed call (an error of grpc)."""
+    """Return the LyraError of a failed call (an error of grpc)."""
     for key, value in failure.trailing_metadata() or ():
         if key == ERROR_KEY:
             return _read_error(value)

@@ -43,7 +43,7 @@ def connect(
     timeout_s: float | None = CLIENT_TIMEOUT_S,
     reconnect_s: float = CLIENT_RECONNECT_S,
 ) -> RemoteKernel:
-    """A connection to the server at HOST:PORT; an async context manager.
+    """Return a connection to the server at HOST:PORT; an async context manager.
 
     Without a token the variable LYRA_TOKEN or the user's own token file has it. `tls` is True for the authorities of
     the system, the file of one, or a mapping of files `ca`, `cert`, `key`. `timeout_s` bounds each call, `reconnect_s`
@@ -211,7 +211,7 @@ _ARRANGED: Final[dict[str, Callable[[dict[str, Any]], Any]]] = {
 
 
 def _value_in(call: KernelCall, answer: Any) -> Any:
-    """The method's value in an answer; an answer that tells of a failure is raised."""
+    """Return the method's value in an answer; an answer that tells of a failure is raised."""
     if isinstance(answer, dict) and answer.get("success") is False and call.gives:
         raise EffectFailed(answer["error"] or f"{call.rpc} failed")
     if not call.gives:
@@ -220,14 +220,14 @@ def _value_in(call: KernelCall, answer: Any) -> Any:
 
 
 def _method(name: str, call: KernelCall) -> Callable[..., Any]:
-    """The method of one row."""
+    """Return the method of one row."""
     from lyra.server.client.wire import answer_class, message_of, request_class, value_of
 
     arrange = _ARRANGED.get(name)
     options = {"may_repeat": call.is_marked("repeats"), "is_long": call.is_marked("long")}
 
     def request_of(args: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
-        """The request for these arguments; TypeError where they do not fit."""
+        """Return the request for these arguments; TypeError where they do not fit."""
         given = call.signature.bind(*args, **named).arguments
         fields = {call.fields[name]: value for name, value in given.items() if value is not None}
         return message_of(request_class(call.rpc).DESCRIPTOR, fields if arrange is None else arrange(fields))

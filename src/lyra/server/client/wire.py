@@ -53,7 +53,7 @@ def _method(rpc: str) -> Any:
 
 
 def message_of(descriptor: Any, value: Any) -> Any:
-    """A mapping, or an object with `to_data`, as a message; an envelope may also be its text."""
+    """Return a mapping, or an object with `to_data`, as a message; an envelope may also be its text."""
     message = GetMessageClass(descriptor)()
     for name, part in _fields_of(descriptor, value).items():
         field = descriptor.fields_by_name.get(name)
@@ -132,7 +132,7 @@ def _scalar(field: Any, value: Any) -> Any:
 
 @cache
 def _enum_words(enum: Any) -> dict[int, str]:
-    """The words of an enum: its names in lower case, without the prefix that they share."""
+    """Return the words of an enum: its names in lower case, without the prefix that they share."""
     names = {value.number: value.name for value in enum.values if value.number}
     unset = next(value.name for value in enum.values if not value.number)
     prefix = unset.removesuffix("UNSPECIFIED")
@@ -151,7 +151,7 @@ def _enum_numbers(enum: Any) -> dict[str, int]:
 
 # ------------------------------------------------------------------ in
 def value_of(message: Any) -> Any:
-    """A message as the kernel's own value where there is one, else as a RemoteRecord."""
+    """Return a message as the kernel's own value where there is one, else as a RemoteRecord."""
     data = RemoteRecord()
     for field in message.DESCRIPTOR.fields:
         name, value = _read(message, field)
@@ -209,7 +209,7 @@ def _envelope(data: RemoteRecord) -> Envelope:
 
 
 def _with_envelope(data: RemoteRecord) -> RemoteRecord:
-    """An envelope that came as JSON."""
+    """Return an envelope that came as JSON."""
     if isinstance(data.get("envelope"), dict):
         data["envelope"] = msgspec.convert(data["envelope"], Envelope)
     return data

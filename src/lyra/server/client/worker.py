@@ -31,7 +31,7 @@ from lyra.core.effect import Charged
 from lyra.core.envelope import Envelope
 from lyra.core.ids import unique_id
 from lyra.core.limits import WORK_CLAIM_WAIT_S_MAX, WORK_LEASE_S, WORK_LEASE_S_MAX, WORK_LEASE_S_MIN, WORK_SLOTS_MAX
-from lyra.core.trace_context import continue_trace
+from lyra.core.trace_context import continued
 from lyra.errors import ConfigError, DeadlineExceeded, LyraError, Overloaded
 from lyra.kernel.base.tasks import BlockingCalls
 from lyra.kernel.kernel import Kernel
@@ -66,7 +66,7 @@ _current: ContextVar[CurrentWork | None] = ContextVar("lyra-current-work", defau
 
 
 def current_work() -> CurrentWork | None:
-    """The piece of work that a worker runs here; None outside one."""
+    """Return the piece of work that a worker runs here; None outside one."""
     return _current.get()
 
 
@@ -183,7 +183,7 @@ class Worker:
         name = item.agent_name or item.service_name
         _log.info("%s begins (%s)", name, item.work_id)
         _current.set(CurrentWork(item.work_id, item.attempt, item.idempotency_key))
-        with continue_trace(item.traceparent or None):
+        with continued(item.traceparent or None):
             result = await self._result_of(item)
         await self._deliver(item, result)
 
@@ -239,7 +239,7 @@ class Worker:
             return
 
     async def _call_known(self, rpc: str, fields: dict[str, Any]) -> Any:
-        """A call about work that the worker holds; a server that was restarted is told first what is served."""
+        """Return a call about work that the worker holds; a server that was restarted is told first what is served."""
         try:
             if not self._is_announced:
                 await self._announce()
@@ -272,7 +272,7 @@ class WorkResult(msgspec.Struct, kw_only=True):
     interrupt: dict[str, Any] | None = None
 
     def fields(self) -> dict[str, Any]:
-        """The fields that are set."""
+        """Return the fields that are set."""
         fields = {name: value for name, value in msgspec.structs.asdict(self).items() if value not in ("", None, False)}
         return {**fields, "success": self.success, "metrics": _select_counts(self.metrics)}
 

@@ -49,7 +49,7 @@ def _assets() -> AssetSet:
 
 
 def asset_path(name: str) -> str:
-    """The path of a file from the root of the site; KeyError for one that does not exist."""
+    """Return the path of a file from the root of the site; KeyError for one that does not exist."""
     assets = _assets()
     assets.files[name]
     return f"assets/{assets.digest}/{name}"

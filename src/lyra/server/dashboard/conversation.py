@@ -57,7 +57,7 @@ def conversation(
 
 
 def _turns(messages: Sequence[Message]) -> list[list[Message]]:
-    """The messages, each turn from a question to the last answer to it."""
+    """Return the messages, each turn from a question to the last answer to it."""
     turns: list[list[Message]] = []
     for message in messages:
         if message.role == "user" or not turns:
@@ -97,7 +97,7 @@ def _cost_line(calls: list[ModelCalled]) -> Html | None:
 
 
 def tool_part(call: ToolCall, result: ToolResult | None) -> Html:
-    """A call of a tool, folded: its name, its arguments in short, how it ended."""
+    """Return a call of a tool, folded: its name, its arguments in short, how it ended."""
     arguments = _render_value(call.arguments)
     if result is None:
         mark = state("waiting", "no result")

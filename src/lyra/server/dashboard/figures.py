@@ -116,7 +116,7 @@ class HeaderFigures:
     # ------------------------------------------------------------------ reading
 
     def read(self, caller: Caller) -> FiguresNow:
-        """The figures that a caller may see."""
+        """Return the figures that a caller may see."""
         now = self._kernel.core.now()
         today = datetime.fromtimestamp(now, UTC)
         self._begin_day(_day(now))

@@ -30,7 +30,7 @@ _IGNORED_BY_BROWSERS: Final = re.compile(r"[\x00-\x20]+")
 
 
 def tag(name: str, /, *children: Child, **attributes: Any) -> Html:
-    """An element."""
+    """Return an element."""
     start = f"<{name}{''.join(map(_attribute, attributes.items()))}>"
     if name in _VOID:
         assert not children, name
@@ -70,7 +70,7 @@ def _attribute(item: tuple[str, Any]) -> str:
 
 
 def _check_address(address: str) -> str:
-    """The address; "#" for one of a scheme that may run a script."""
+    """Return the address; "#" for one of a scheme that may run a script."""
     plain = _IGNORED_BY_BROWSERS.sub("", address)
     scheme = _SCHEME.match(plain)
     if scheme is None or scheme[0].lower() in ("http:", "https:"):
@@ -99,7 +99,7 @@ class TableRow(NamedTuple):
 def table(
     caption: str, columns: Sequence[TableColumn | str], rows: Iterable[TableRow], *, name: str | None = None
 ) -> Html:
-    """A table. `caption` is read out and not shown; every cell knows its column's label, for narrow screens."""
+    """Return a table. `caption` is read out and not shown; every cell knows its column's label, for narrow screens."""
     heads = [column if isinstance(column, TableColumn) else TableColumn(column) for column in columns]
     return tag(
         "div",
@@ -134,5 +134,5 @@ def _class(column: TableColumn) -> str | None:
 
 
 def facts_row(facts: Iterable[tuple[str, Child]]) -> Html:
-    """A list of words and values side by side; it wraps on narrow screens."""
+    """Return a list of words and values side by side; it wraps on narrow screens."""
     return tag("dl", [tag("div", tag("dt", word), tag("dd", value)) for word, value in facts], class_="facts-row")

@@ -55,8 +55,8 @@ NAV: Final = (
 
 # ---------------------------------------------------------------- addresses
 def link(call: HttpCall, *segments: str, query: Mapping[str, Any] | None = None) -> str:
-    """The relative address of a path of the site: `link(call, "processes", pid)`. Each segment is escaped; the first
-    may have slashes (`"acts/logout"`)."""
+    """Return the relative address of a path of the site: `link(call, "processes", pid)`. Each segment is escaped; the
+    first may have slashes (`"acts/logout"`)."""
     first = segments[0].strip("/") if segments else ""
     path = "/".join([quote(first, safe="/"), *(quote(segment, safe="") for segment in segments[1:])])
     rest = urlencode({name: value for name, value in (query or {}).items() if value not in (None, "")})
@@ -78,9 +78,9 @@ def region(
     element: str = "section",
     **attributes: Any,
 ) -> Html:
-    """A part that is fetched again when an event of these kinds happens, at most every `every_ms`; from `source`, an
-    address of its own, or from the address of the page. With `data_refresh` it is fetched every so many milliseconds as
-    well."""
+    """Return a part that is fetched again when an event of these kinds happens, at most every `every_ms`; from
+    `source`, an address of its own, or from the address of the page. With `data_refresh` it is fetched every so many
+    milliseconds as well."""
     del call
     part = tag(
         element,
@@ -101,8 +101,8 @@ def _check_name(name: str) -> str:
 
 
 def act_form(call: HttpCall, action: str, *children: Child, why_not: str = "", **attributes: Any) -> Html:
-    """A form that changes something. For a person who may not, its buttons and fields are disabled, and the reason is
-    shown on hover; `why_not` is another reason to disable it."""
+    """Return a form that changes something. For a person who may not, its buttons and fields are disabled, and the
+    reason is shown on hover; `why_not` is another reason to disable it."""
     reason = why_not or role_refusal(call)
     field = tag("input", type="hidden", name=FORM_FIELD, value=call.form_token)
     body = tag("fieldset", *children, disabled=bool(reason), title=reason or None)
@@ -125,8 +125,8 @@ def page(
     beside: str = "",
     lead: str = "",
 ) -> RawAnswer:
-    """A page, or the one region of it that the request asks for. `scripts` are names of `static/`, `beside` is a quiet
-    word in its heading, such as an id; `lead` says below it what is shown here and what can be done."""
+    """Return a page, or the one region of it that the request asks for. `scripts` are names of `static/`, `beside` is a
+    quiet word in its heading, such as an id; `lead` says below it what is shown here and what can be done."""
     wanted = call.headers.get("x-region", "")
     if wanted:
         return RawAnswer(_region_of(join(*main), wanted).encode(), _HTML, 200, PAGE_HEADERS)
@@ -148,12 +148,12 @@ def page(
 
 
 def see_other(call: HttpCall, *segments: str, query: Mapping[str, Any] | None = None) -> RawAnswer:
-    """The answer to a form: the browser goes to that page."""
+    """Return the answer to a form: the browser goes to that page."""
     return RawAnswer(b"", "text/plain", 303, {"location": link(call, *segments, query=query)})
 
 
 def figures_region(call: HttpCall) -> Html:
-    """The figures of the header, which every page has."""
+    """Return the figures of the header, which every page has."""
     figures = call.parts.get_shared(HeaderFigures).read(call.caller)
     return region(
         call,
@@ -192,7 +192,7 @@ def document(
     head: Child = None,
     **data: Any,
 ) -> RawAnswer:
-    """An HTML document with the style sheets of the site. `root` leads from the page to the root of the site."""
+    """Return an HTML document with the style sheets of the site. `root` leads from the page to the root of the site."""
     modules = [tag("script", type="module", src=root + asset_path(name)) for name in dict.fromkeys(scripts)]
     html = tag(
         "html",
@@ -216,7 +216,7 @@ def document(
 
 
 def render_plain_nav(root: str) -> Html:
-    """The navigation of a page of which it is not known who looks at it."""
+    """Return the navigation of a page of which it is not known who looks at it."""
     home = tag("a", "Lyra", href=root, class_="brand")
     links = [tag("a", item.label, href=root + item.path.lstrip("/")) for item in NAV]
     return tag("nav", home, tag("div", links, class_="links"), aria_label="Pages")
@@ -266,7 +266,7 @@ _THOUSAND_USD: Final = 1_000_000_000
 
 
 def figures_bar(figures: FiguresNow) -> Html:
-    """The figures in a row."""
+    """Return the figures in a row."""
     return join(
         _figure("alive", _count(figures.alive, 9_999), "alive", title=f"{figures.alive:,} processes are alive"),
         _figure(
@@ -296,12 +296,12 @@ def figures_bar(figures: FiguresNow) -> Html:
 
 
 def _count(number: int, most: int) -> str:
-    """A number; above the most that there is room for in thousands."""
+    """Return a number; above the most that there is room for in thousands."""
     return str(number) if number <= most else f"{min(number, 999_999) // 1_000}k"
 
 
 def _amount(micro_usd: int) -> str:
-    """An amount in at most seven characters: `$0.0002`, `$4.12`, `$12,345`."""
+    """Return an amount in at most seven characters: `$0.0002`, `$4.12`, `$12,345`."""
     if 0 < micro_usd < _CENT:
         return f"${micro_usd / 1_000_000:.4f}"
     return f"${micro_usd / 1_000_000:,.0f}" if micro_usd >= _THOUSAND_USD else f"${micro_usd / 1_000_000:.2f}"
@@ -335,7 +335,7 @@ def _figure(
 
 
 def sparkline(values: Sequence[float], label: str = "Spend of each hour of today") -> Html:
-    """A small picture of a row of figures; the last one is marked. One alone is a level line."""
+    """Return a small picture of a row of figures; the last one is marked. One alone is a level line."""
     values = (*values, *values) if len(values) == 1 else values
     peak = max(values, default=0) or 1
     step = _WIDTH / max(1, len(values) - 1)
@@ -363,7 +363,7 @@ _FILE: Final = "def setup(kernel):\n    kernel.register_agent('helper', Agent('h
 
 
 def nothing_yet(call: HttpCall, what: str) -> Html:
-    """An empty place: what would be here, and the first step to it."""
+    """Return an empty place: what would be here, and the first step to it."""
     agents = call.parts.chats.directory.agents().values()
     if any(agent.declaration is not None for agent in agents):
         talk = tag("a", "Talk to an agent", href=link(call, "chat"), class_="button")

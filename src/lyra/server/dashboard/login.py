@@ -23,7 +23,7 @@ _CROSS_SITE: Final = "cross-site"
 
 
 def login_page(request: PageRequest, problem: str = "") -> RawAnswer:
-    """The form for a token, in answer to a page that needs a login."""
+    """Return the form for a token, in answer to a page that needs a login."""
     root = to_root(request.path)
     path = request.path.lstrip("/")
     target = path + (f"?{request.query}" if request.query and "token=" not in request.query else "")
@@ -115,7 +115,7 @@ ENDPOINTS: Final = (
 
 
 def problem_page(problem: HttpProblem, request: PageRequest) -> RawAnswer:
-    """The page of a problem, with its status."""
+    """Return the page of a problem, with its status."""
     if problem.status == 401 and request.has_login:
         return login_page(request, "The token is not known." if "token=" in request.query else "")
     title = _title(problem.status)
@@ -138,7 +138,7 @@ def problem_page(problem: HttpProblem, request: PageRequest) -> RawAnswer:
 
 
 def _way_back(root: str, path: str) -> Html:
-    """The list that the page would be of, or the overview."""
+    """Return the list that the page would be of, or the overview."""
     first = "/" + path.strip("/").partition("/")[0]
     listed = next((item for item in NAV if item.path == first != path), None)
     if listed is None:

@@ -48,7 +48,7 @@ def plot(
     step_label: str = "Time",
     is_table_open: bool = False,
 ) -> Html:
-    """A figure. `kind` is lines or stacked; `low` is where the axis begins, if not at 0."""
+    """Return a figure. `kind` is lines or stacked; `low` is where the axis begins, if not at 0."""
     table = tag(
         "table",
         tag("caption", title, class_="unseen"),
@@ -76,7 +76,7 @@ def plot(
 
 
 def _legend(columns: Sequence[PlotColumn]) -> Html | None:
-    """The names of the series beside their patterns, which the script draws; one series needs none."""
+    """Return the names of the series beside their patterns, which the script draws; one series needs none."""
     if len(columns) < 2:
         return None
     items = [
@@ -107,7 +107,7 @@ def _row(step: PlotStep, unit: str) -> Html:
 
 
 def value_text(value: float | None, unit: str) -> str:
-    """A value as the table writes it."""
+    """Return a value as the table writes it."""
     if value is None:
         return "–"
     if unit == "usd":

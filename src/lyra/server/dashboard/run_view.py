@@ -87,7 +87,7 @@ def _note(words: str, command: str) -> Html:
 
 
 def output_view(lines: Sequence[str]) -> Html:
-    """The end of what the program had printed."""
+    """Return the end of what the program had printed."""
     if not lines:
         return tag("p", "Nothing was printed yet.", class_="note")
     return tag("pre", "\n".join(lines), tabindex="0")
@@ -134,7 +134,7 @@ _STATES: Final = {"running": "running", "waiting": "blocked", "stopping": "waiti
 
 # ---------------------------------------------------------------- lanes
 def lanes(steps: Sequence[RunStep], here: int, address: Address, *, names: Mapping[str, str]) -> Html:
-    """The steps as marks, a lane a process. Of a long run a part around the place is drawn."""
+    """Return the steps as marks, a lane a process. Of a long run a part around the place is drawn."""
     first, last = _window(len(steps), here)
     shown = steps[first:last]
     all_pids = list(dict.fromkeys(step.pid for step in shown))
@@ -188,7 +188,7 @@ def _legend(kinds: Sequence[str]) -> Html:
 
 
 def _choose_lanes(pids: list[str], shown: Sequence[RunStep], here: int) -> list[str]:
-    """The processes that have a lane: the first ones, and that of the step at the place."""
+    """Return the processes that have a lane: the first ones, and that of the step at the place."""
     chosen = pids[:_LANES_MAX]
     place = next((step.pid for step in shown if step.number == here), None)
     return chosen if place is None or place in chosen else [*chosen[:-1], place]
@@ -232,7 +232,7 @@ def _mark(step: RunStep, place: int, row: int, address: Address, *, is_here: boo
 
 # ---------------------------------------------------------------- steps as a list
 def step_list(steps: Sequence[RunStep], here: int, address: Address, *, names: Mapping[str, str]) -> Html:
-    """The steps around a place."""
+    """Return the steps around a place."""
     first = max(0, min(here - _LIST_AROUND // 2, len(steps) - _LIST_AROUND))
     rows = [
         tag(
@@ -404,7 +404,7 @@ def _variables(values: Mapping[str, Any]) -> Child:
 
 
 def frames_view(frames: Sequence[ProgramFrame]) -> Html:
-    """The functions that a program stood in, each with its variables; the innermost first."""
+    """Return the functions that a program stood in, each with its variables; the innermost first."""
     if not frames:
         return tag("p", "The program is in no function here.", class_="note")
     parts: list[Child] = []
@@ -501,6 +501,6 @@ class RunLook(NamedTuple):
 
     @classmethod
     def read(cls, run: RunTimeline, place: int | None, process: str) -> RunLook:
-        """The run at a step; None is its last one."""
+        """Return the run at a step; None is its last one."""
         here = len(run.steps) if place is None else min(place, len(run.steps))
         return cls(run.summary(), list(run.steps), here, run.moment(here, process or None), run.names)

@@ -34,7 +34,7 @@ class Told(NamedTuple):
 
 
 def sentence_of(kind: str, data: Data) -> Told | None:
-    """The sentence of an Event; None for a kind that is not told."""
+    """Return the sentence of an Event; None for a kind that is not told."""
     row = SENTENCES.get(kind)
     if row is None:
         return None
@@ -48,7 +48,7 @@ def _cut(text: str) -> str:
 
 
 def _text(data: Data, *names: str) -> str:
-    """The first of these fields that has a text."""
+    """Return the first of these fields that has a text."""
     return next((str(data[name]) for name in names if data.get(name) not in (None, "")), "")
 
 
@@ -127,7 +127,7 @@ def _describe_act(data: Data) -> Told:
 
 
 def _fix_words(state: str, words: str, *fields: str) -> Callable[[Data], Told]:
-    """A sentence of fixed words, with the first of these fields behind it."""
+    """Return a sentence of fixed words, with the first of these fields behind it."""
     return lambda data: Told(state, _with(words, _text(data, *fields)))
 
 
@@ -231,13 +231,13 @@ class EventSentences:
         return f"restart {len(table.times)} of {plan.max_restarts} in {plan.window_s:g} s"
 
     def _stage(self, pid: str, data: Mapping[str, Any]) -> str:
-        """The stage that a pipeline began."""
+        """Return the stage that a pipeline began."""
         session = self._kernel.orchestrator.state.sessions.get(pid)
         tokens = () if session is None else session.tokens
         return next((token.stage for token in tokens if token.id == data.get("token")), "")
 
     def last(self, caller: Caller, count: int, *, pid: str = "") -> list[EventLine]:
-        """The last lines that a caller may see, the newest first; of one process, or of all."""
+        """Return the last lines that a caller may see, the newest first; of one process, or of all."""
         lines: list[EventLine] = []
         for line in reversed(self._lines):
             if (not pid or line.pid == pid) and caller.owns(line.owner):

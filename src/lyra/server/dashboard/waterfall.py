@@ -32,7 +32,7 @@ def waterfall(
     chosen: str = "",
     name: str = "waterfall",
 ) -> Html:
-    """A table of spans; `chosen` is the id of the span that is looked at."""
+    """Return a table of spans; `chosen` is the id of the span that is looked at."""
     known = list(spans)
     if not known:
         return tag("p", "No span is recorded.", class_="note")
@@ -93,7 +93,7 @@ class _TimeFrame:
 
 
 def _walk(roots: Sequence[SpanNode]) -> list[tuple[int, Span]]:
-    """The spans with their depth, those inside a span behind it."""
+    """Return the spans with their depth, those inside a span behind it."""
     rows: list[tuple[int, Span]] = []
     todo = [(0, root) for root in reversed(roots)]
     while todo:
@@ -266,8 +266,8 @@ def _legend() -> Html:
 
 # ---------------------------------------------------------------- the critical path
 def critical_path(roots: Sequence[SpanNode]) -> set[str]:
-    """The ids of the spans that the end of the trace waited for: from the end backwards, at each moment the child that
-    ended last."""
+    """Return the ids of the spans that the end of the trace waited for: from the end backwards, at each moment the
+    child that ended last."""
     ids: set[str] = set()
     if not roots:
         return ids

@@ -52,7 +52,7 @@ STATES: Final[dict[str, StateLook]] = {
 
 
 def state(name: str, word: Child = None) -> Html:
-    """A state with its shape; `word` says more than the state's own word."""
+    """Return a state with its shape; `word` says more than the state's own word."""
     look = STATES.get(name) or StateLook("waiting", "○", name)
     shape = tag("span", look.shape, class_="shape", aria_hidden="true")
     return tag("span", shape, " ", look.word if word is None else word, class_="state", data_state=look.colour)
@@ -76,7 +76,7 @@ def end_state(reason: str, *, has_error: bool = False, stopped: bool = False) ->
 
 
 def money(micro_usd: int | None) -> str:
-    """An amount of micro-dollars: `$4.12`, `$0.0062`, `$0.000041`; "–" where it is not known."""
+    """Return an amount of micro-dollars: `$4.12`, `$0.0062`, `$0.000041`; "–" where it is not known."""
     if micro_usd is None:
         return "–"
     if micro_usd == 0 or abs(micro_usd) >= 10_000:
@@ -85,7 +85,7 @@ def money(micro_usd: int | None) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """A span of time: `12 ms`, `2.1 s`, `3 min`, `5 h`, `2 d`."""
+    """Return a span of time: `12 ms`, `2.1 s`, `3 min`, `5 h`, `2 d`."""
     if seconds is None:
         return "–"
     if seconds < 1:
@@ -109,7 +109,7 @@ def relative(time: float, now: float) -> str:
 
 
 def moment(time: float | None, now: float) -> Html:
-    """A time, relative, with the exact one on hover; the page keeps it current."""
+    """Return a time, relative, with the exact one on hover; the page keeps it current."""
     if not time:
         return Html("–")
     exact = datetime.fromtimestamp(time, UTC)
@@ -117,7 +117,7 @@ def moment(time: float | None, now: float) -> Html:
 
 
 def clock_time(time: float) -> Html:
-    """The time of day of an event, with the date on hover."""
+    """Return the time of day of an event, with the date on hover."""
     exact = datetime.fromtimestamp(time, UTC)
     return tag(
         "time",
@@ -129,7 +129,7 @@ def clock_time(time: float) -> Html:
 
 
 def render_copyable_id(text: str, *, chars_max: int = 16) -> Html:
-    """An id, cut where it is long, with a button that copies all of it."""
+    """Return an id, cut where it is long, with a button that copies all of it."""
     short = text if len(text) <= chars_max else f"{text[: chars_max - 1]}…"
     icon = tag(
         "svg",

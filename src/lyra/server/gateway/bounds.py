@@ -136,7 +136,7 @@ _IMAGE_TOKENS_USUAL: Final = 25_000
 
 
 def input_bound(request: GatewayRequest, model: str) -> int:
-    """The most tokens that the request can be for a model."""
+    """Return the most tokens that the request can be for a model."""
     image_tokens = next(iter([most for word, most in _IMAGE_TOKENS_BY_NAME if word in model]), _IMAGE_TOKENS_USUAL)
     has_tools = request.may_name("tools") or request.has("functions")
     tokens = request.size_bytes + BASE_TOKENS + (TOOLS_TOKENS if has_tools else 0)
@@ -149,8 +149,8 @@ def input_bound(request: GatewayRequest, model: str) -> int:
 
 
 def _parts(request: GatewayRequest) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The messages of a request (level 0), their parts (1), the parts of tools' results (2), and what is inside those.
-    Only what a provider reads as a part is one: an object inside the arguments of a tool call is text to it."""
+    """Yield the messages of a request (level 0), their parts (1), the parts of tools' results (2), and what is inside
+    those. Only what a provider reads as a part is one: an object inside the arguments of a tool call is text to it."""
     for name in _CONVERSATION:
         level = int(name not in _MESSAGES)
         pending = [request.values[name]] if isinstance(request.values.get(name), (dict, list)) else []
@@ -162,7 +162,7 @@ def _parts(request: GatewayRequest) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def _objects(nodes: list[Any]) -> Iterator[dict[str, Any]]:
-    """The objects of a list, also where they are in lists inside of it."""
+    """Yield the objects of a list, also where they are in lists inside of it."""
     pending = list(reversed(nodes))
     while pending:
         node = pending.pop()
@@ -178,7 +178,7 @@ def _type(part: dict[str, Any]) -> str:
 
 
 def _data_bytes(part: dict[str, Any]) -> int:
-    """The bytes of an image's data inside a request."""
+    """Return the bytes of an image's data inside a request."""
     source = part.get("source")
     if isinstance(source, dict):
         return len(source["data"]) if isinstance(source.get("data"), str) and source.get("type") == "base64" else 0
@@ -188,7 +188,7 @@ def _data_bytes(part: dict[str, Any]) -> int:
 
 
 def output_bound(request: GatewayRequest, model: str) -> int:
-    """The most tokens that the answer can have, of each of its choices."""
+    """Return the most tokens that the answer can have, of each of its choices."""
     if not request.format.limits:
         return 0
     return request.limit or next(
@@ -197,7 +197,7 @@ def output_bound(request: GatewayRequest, model: str) -> int:
 
 
 def _thinking_bounds(request: GatewayRequest) -> dict[str, Any]:
-    """The numbers of tokens that a request allows for thinking, by their names."""
+    """Return the numbers of tokens that a request allows for thinking, by their names."""
     bounds = {name: request.values.get(name) for name in ("max_reasoning_tokens", "thinking_budget")}
     for name, inner in (("thinking", "budget_tokens"), ("reasoning", "max_tokens")):
         given = request.values.get(name)
@@ -206,14 +206,15 @@ def _thinking_bounds(request: GatewayRequest) -> dict[str, Any]:
 
 
 def thinking_beside(request: GatewayRequest, bound: int) -> int:
-    """The most tokens of thinking that an answer may have beside those that `bound` allows. Anthropic counts thoughts
-    towards the bound, unless they are allowed more than that; of other providers only some do."""
+    """Return the most tokens of thinking that an answer may have beside those that `bound` allows. Anthropic counts
+    thoughts towards the bound, unless they are allowed more than that; of other providers only some do."""
     tokens = sum(_thinking_bounds(request).values())
     return 0 if request.format.vendor == "anthropic" and tokens < bound else tokens
 
 
 def answer_least(request: GatewayRequest) -> int:
-    """The fewest tokens of answer that are worth a call: the provider refuses a bound that its thinking would fill."""
+    """Return the fewest tokens of answer that are worth a call: the provider refuses a bound that its thinking would
+    fill."""
     thinking = request.values.get("thinking")
     budget = thinking.get("budget_tokens") if isinstance(thinking, dict) else None
     return _ANSWER_TOKENS_LEAST + (budget if isinstance(budget, int) and budget > 0 else 0)
@@ -278,7 +279,8 @@ def _refuse_members(request: GatewayRequest) -> None:
 
 
 def _may_lengthen(node: Any) -> bool:
-    """Whether something that is not known could make the answer longer: by its names, or by a whole number above 1."""
+    """Return whether something that is not known could make the answer longer: by its names, or by a whole number above
+    1."""
     if isinstance(node, dict):
         given = {name.casefold(): value for name, value in node.items() if value is not None}
         return any(word in name for name in given for word in _LENGTHENING) or any(map(_may_lengthen, given.values()))
@@ -296,7 +298,7 @@ def _make_tool_refusal(kind: str) -> ConfigError:
 
 
 def _is_cached_long(data: Any) -> bool:
-    """Whether a part asks for a cache that costs more to write than the price of the model says."""
+    """Return whether a part asks for a cache that costs more to write than the price of the model says."""
     pending = [data]
     while pending:
         node = pending.pop()
@@ -311,7 +313,7 @@ def _is_cached_long(data: Any) -> bool:
 
 
 def _only_shortens(management: Any) -> bool:
-    """Whether the edits of a conversation that the provider makes only take text away."""
+    """Return whether the edits of a conversation that the provider makes only take text away."""
     if not management:
         return True
     is_known = isinstance(management, dict) and management.keys() <= {"edits"}
@@ -375,20 +377,20 @@ def select_bounded_tools(request: GatewayRequest) -> BoundedTools:
 
 
 def find_hosted_tool(tools: Any) -> str | None:
-    """The type of the first tool that the provider would run, of those that an item of a conversation brings."""
+    """Return the type of the first tool that the provider would run, of those that an item of a conversation brings."""
     entries = tools if isinstance(tools, list) else []
     return next((_tool_type(tool) for tool in entries if not _is_of_client(tool)), None)
 
 
 def count_described_tokens(request: GatewayRequest) -> int:
-    """The most input tokens that the provider's own descriptions of the client's tools add to a request."""
+    """Return the most input tokens that the provider's own descriptions of the client's tools add to a request."""
     tools = request.values.get("tools")
     kinds = [_find_described_kind(request, tool) for tool in tools] if isinstance(tools, list) else []
     return sum([_DESCRIBED_TOKENS[kind] for kind in kinds if kind])
 
 
 def _find_described_kind(request: GatewayRequest, tool: Any) -> str:
-    """The kind of a tool that the client runs and the provider describes; "" for any other."""
+    """Return the kind of a tool that the client runs and the provider describes; "" for any other."""
     match = _DESCRIBED.fullmatch(_tool_type(tool)) if request.format.vendor == "anthropic" else None
     return "" if match is None else match[1]
 
@@ -399,8 +401,8 @@ def _tool_type(tool: Any) -> str:
 
 
 def _is_of_client(tool: Any) -> bool:
-    """Whether the client runs a tool, or all tools of a group. A name in capital letters hides a type from no provider
-    that reads it without regard to them."""
+    """Return whether the client runs a tool, or all tools of a group. A name in capital letters hides a type from no
+    provider that reads it without regard to them."""
     if isinstance(tool, dict) and any(name.casefold() in _DECIDING and name not in _DECIDING for name in tool):
         return False
     if _tool_type(tool) != _GROUP:

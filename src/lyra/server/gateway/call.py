@@ -141,7 +141,7 @@ class GatewayCall:
     # ------------------------------------------------------------------ before
 
     def prepare(self, budget: Budget) -> Usage:
-        """The most that the call may cost, and the body that keeps to it."""
+        """Return the most that the call may cost, and the body that keeps to it."""
         request, price = self.request, self.target.price
         if self.quoted and not self.is_limited and not budget.limits_money:
             return self.quoted  # prepared before, and no money limits it
@@ -170,8 +170,8 @@ class GatewayCall:
         return quoted
 
     def _estimate_input(self) -> int:
-        """The most tokens that the input can be. What has no bound is refused, where a budget needs one; this is done
-        once, before the call and not again when it is reserved."""
+        """Return the most tokens that the input can be. What has no bound is refused, where a budget needs one; this is
+        done once, before the call and not again when it is reserved."""
         if self._input_tokens is None:
             if self.is_limited:
                 if self.target.price is None:
@@ -182,7 +182,8 @@ class GatewayCall:
         return self._input_tokens
 
     def _estimate_added(self) -> int:
-        """The most tokens that a translation adds to the request: the provider's format may say more in words."""
+        """Return the most tokens that a translation adds to the request: the provider's format may say more in
+        words."""
         provider = self.target.provider
         if not self.is_limited or self.target.is_native or not isinstance(provider, RemoteProvider):
             return 0
@@ -201,7 +202,7 @@ class GatewayCall:
         )
 
     def _body(self) -> bytes:
-        """The client's bytes, with the provider's name for the model."""
+        """Return the client's bytes, with the provider's name for the model."""
         request = self.request
         changes: dict[str, Any] = {"model": self.target.model}
         if self._bound is not None and request.format.limits:
@@ -213,8 +214,8 @@ class GatewayCall:
         return request.body(changes)
 
     def _affordable(self, budget: Budget, price: Price, tokens_in: int) -> int:
-        """The bound of the answer that the money left pays. Where that is too short: RateLimited if money that calls in
-        flight hold would pay for it, else BudgetExceeded."""
+        """Return the bound of the answer that the money left pays. Where that is too short: RateLimited if money that
+        calls in flight hold would pay for it, else BudgetExceeded."""
         left, unspent = budget.spendable("usd"), budget.spendable("usd", with_reserved=True)
         tokens = self._limit_answer(left, price, tokens_in)
         if tokens is not None:
@@ -228,7 +229,7 @@ class GatewayCall:
         )
 
     def _limit_answer(self, left: int | None, price: Price, tokens_in: int) -> int | None:
-        """The bound of the answer that so much money pays; None where that is too short."""
+        """Return the bound of the answer that so much money pays; None where that is too short."""
         request = self.request
         wanted = output_bound(request, self.target.model)
         if left is None or price.worst_case(tokens_in, self._answer_tokens(wanted)) <= left:
@@ -238,11 +239,11 @@ class GatewayCall:
         return min(paid, wanted) if is_enough else None
 
     def _answer_tokens(self, bound: int) -> int:
-        """The most tokens that all answers together have, thoughts included, where each has this bound."""
+        """Return the most tokens that all answers together have, thoughts included, where each has this bound."""
         return (bound + thinking_beside(self.request, bound)) * choices(self.request)
 
     def _limit_names(self) -> list[str]:
-        """The members that bound the answer: those that the request has, else the provider's usual one."""
+        """Return the members that bound the answer: those that the request has, else the provider's usual one."""
         names = self.request.format.limits
         usual = names[0 if self.target.provider.name in ("openai", "azure") or len(names) == 1 else -1]
         return list(self.request.limits) or [usual]
@@ -323,7 +324,7 @@ def _make_price_refusal(model: str) -> ConfigError:
 
 
 async def _until_done(chunks: AsyncIterator[bytes], meter: AnswerMeter) -> AsyncIterator[bytes]:
-    """The pieces of a stream. After its last event, its connection has a moment to end by itself."""
+    """Yield the pieces of a stream. After its last event, its connection has a moment to end by itself."""
     async for chunk in chunks:
         yield chunk
         if meter.done:
@@ -375,7 +376,7 @@ def _is_failure(error: ModelError) -> bool:
 
 
 def call_effect(payer: str, model: str) -> Effect:
-    """The effect of calling one model with one key."""
+    """Return the effect of calling one model with one key."""
     return Effect(forward, name=f"model:{payer}:{model}", retry=_RETRY, quote=quote)
 
 
@@ -394,15 +395,15 @@ class AnswerFilter:
         self._filter = StreamKeyFilter(keys)
 
     def feed(self, piece: bytes) -> bytes:
-        """The bytes that can be passed on by now."""
+        """Return the bytes that can be passed on by now."""
         return self._filter.feed(piece.decode(_BYTES_AS_TEXT)).encode(_BYTES_AS_TEXT)
 
     def flush(self) -> bytes:
-        """The bytes held back so far: no more comes."""
+        """Return the bytes held back so far: no more comes."""
         return self._filter.flush().encode(_BYTES_AS_TEXT)
 
     def filter_all(self, body: bytes) -> bytes:
-        """The bytes of a whole answer."""
+        """Return the bytes of a whole answer."""
         return self.feed(body) + self.flush()
 
 
@@ -415,7 +416,8 @@ _GAVE_UP: Final = frozenset({408, 499, 502, 504, *range(520, 528)})
 
 
 def may_be_billed(error: BaseException) -> bool:
-    """Whether a provider may bill a try that ended so. A refusal with a status is free; so is what was never sent."""
+    """Return whether a provider may bill a try that ended so. A refusal with a status is free; so is what was never
+    sent."""
     if isinstance(error, ConfigError):
         return False
     if not isinstance(error, ModelError):

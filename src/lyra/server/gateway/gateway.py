@@ -51,7 +51,7 @@ _LEFT_OUT_HEADER: Final = "x-lyra-left-out"  # types of tools that were not sent
 
 
 def gateway_of(parts: HttpParts) -> Gateway:
-    """The gateway of a server."""
+    """Return the gateway of a server."""
     return parts.get_shared(_make)
 
 
@@ -60,7 +60,8 @@ def _make(parts: HttpParts) -> Gateway:
 
 
 async def identify_key(parts: HttpParts, headers: Mapping[str, str]) -> Caller | None:
-    """The caller of a request with a key of the gateway's; None where it has none, so that tokens are looked at."""
+    """Return the caller of a request with a key of the gateway's; None where it has none, so that tokens are looked
+    at."""
     key = await gateway_of(parts).keys.find(credential_of(headers))
     return None if key is None else Caller.for_user(key.settings.user or f"key/{key.settings.name}")
 
@@ -86,12 +87,12 @@ class Gateway:
             task.cancel()
 
     async def key_of(self, call: HttpCall) -> GatewayKey:
-        """The key of a request; a token of the server represents a key without limits."""
+        """Return the key of a request; a token of the server represents a key without limits."""
         key = await self.keys.find(credential_of(call.headers))
         return await self.keys.open_user_key(call.caller.user_id) if key is None else key
 
     async def answer(self, call: HttpCall, request: GatewayRequest) -> Any:
-        """The answer of a provider, or of an agent, to a request."""
+        """Return the answer of a provider, or of an agent, to a request."""
         key = await self.key_of(call)
         wait_s = key.window.admit("")
         if wait_s:
@@ -102,7 +103,7 @@ class Gateway:
         return await self._ask_provider(call, key, request)
 
     async def _ask_provider(self, call: HttpCall, key: GatewayKey, request: GatewayRequest) -> RawAnswer | Streamed:
-        """The answer of the model's provider, or of the first fallback that is not down."""
+        """Return the answer of the model's provider, or of the first fallback that is not down."""
         targets = self._targets.resolve(key.settings, request)
         if request.format.is_free and not targets[0].is_native:
             return estimate_count(self._kernel, request, targets[0].name)
@@ -123,7 +124,7 @@ class Gateway:
         return failure_answer(failure, request.format.vendor, self._kernel)
 
     def _effect(self, key: GatewayKey, model: str) -> Effect:
-        """The effect of calling a model with a key."""
+        """Return the effect of calling a model with a key."""
         names = (key.payer, model)
         effect = self._effects.get(names)
         if effect is None:
@@ -137,7 +138,7 @@ class Gateway:
     async def _ask(
         self, call: HttpCall, key: GatewayKey, request: GatewayRequest, target: ModelTarget, slot: CacheSlot | None
     ) -> RawAnswer | Streamed:
-        """The answer of one model, which is kept where the key has a cache."""
+        """Return the answer of one model, which is kept where the key has a cache."""
         relay = Relay(keeps=slot is not None)
         asked = GatewayCall(
             self._kernel.entropy.text(16),
@@ -196,7 +197,7 @@ class Gateway:
     async def _pieces(
         self, asked: GatewayCall, task: asyncio.Task[None], slot: CacheSlot | None
     ) -> AsyncGenerator[bytes, None]:
-        """The bytes of a stream. Closing it cuts the call off."""
+        """Yield the bytes of a stream. Closing it cuts the call off."""
         try:
             async for piece in asked.relay.pieces():
                 yield piece
@@ -229,7 +230,7 @@ class Gateway:
 
 
 def _query(call: HttpCall) -> str:
-    """The query that goes to the provider."""
+    """Return the query that goes to the provider."""
     return "beta=true" if getattr(call.query, "beta", "") == "true" else ""
 
 
@@ -283,14 +284,14 @@ _PREFIX: Final = "agent/"
 
 
 def agent_of(call: HttpCall, model: str) -> str:
-    """The agent that a model's name means; "" where it means none."""
+    """Return the agent that a model's name means; "" where it means none."""
     if model.startswith(_PREFIX):
         return model.removeprefix(_PREFIX)
     return model if "/" not in model and model in call.parts.chats.directory.agents() else ""
 
 
 async def ask_agent(call: HttpCall, key: GatewayKey, agent: str) -> Any:
-    """The answer of an agent, in the form of the endpoint that was asked."""
+    """Return the answer of an agent, in the form of the endpoint that was asked."""
     key.settings.require(f"{_PREFIX}{agent}")
     compat = _COMPAT.get(call.endpoint.path)
     if compat is None:
@@ -321,6 +322,6 @@ def _find_held_money(error: BudgetExceeded, budget: Budget) -> int:
 
 
 def estimate_count(kernel: Kernel, request: GatewayRequest, model: str) -> RawAnswer:
-    """The answer of `/v1/messages/count_tokens`; rather too many than too few."""
+    """Return the answer of `/v1/messages/count_tokens`; rather too many than too few."""
     tokens = runtime_of(kernel).estimate(model, read_messages(request.data()).request)
     return RawAnswer(msgspec.json.encode({"input_tokens": tokens}))

@@ -86,12 +86,12 @@ class KeyTable:
         return {key.process.pid for key in self._by_id.values()}
 
     def _living(self) -> list[str]:
-        """The pids of keys in the table of processes that have not ended."""
+        """Return the pids of keys in the table of processes that have not ended."""
         return [pid for pid, process in list(self._kernel.processes.items()) if _is_key(pid) and process.exit is None]
 
     def enter(self, process: Process, settings: KeySettings) -> bool:
-        """The process of a key begins, or continues after a restart. False for a process that is a copy of one: a fork
-        would bring a revoked key back, or give it a second budget."""
+        """Enter the process of a key that begins, or continues after a restart. False for a process that is a copy of
+        one: a fork would bring a revoked key back, or give it a second budget."""
         if process.pid != make_owned_pid(_KIND, settings.user, settings.id):
             return False
         key = self._by_id[settings.id] = GatewayKey(settings, process)
@@ -138,18 +138,18 @@ class KeyTable:
     # ------------------------------------------------------------------ finding
 
     def all(self) -> list[GatewayKey]:
-        """The keys in force that people made, the oldest first."""
+        """Return the keys in force that people made, the oldest first."""
         keys = [key for key in self._by_id.values() if not key.is_for_token and key.process.exit is None]
         return sorted(keys, key=lambda key: key.settings.created_at)
 
     def name_of(self, pid: str) -> str:
-        """The name of the key that a process represents; "" for another process, and for that of a token."""
+        """Return the name of the key that a process represents; "" for another process, and for that of a token."""
         owned = OwnedPid.read(pid)
         key = self._by_id.get(owned.rest) if owned is not None and owned.kind == _KIND else None
         return "" if key is None or key.settings.is_token else key.settings.name
 
     async def get(self, key_id: str) -> GatewayKey:
-        """The key of an id or a name."""
+        """Return the key of an id or a name."""
         await self.open()
         for key in self.all():
             if key_id in (key.settings.id, key.settings.name):
@@ -157,7 +157,7 @@ class KeyTable:
         raise NoSuchProcess(f"no key {key_id[:80]!r}", hint="`lyra keys list` shows them")
 
     async def find(self, text: str) -> GatewayKey | None:
-        """The key that a request comes with; None where the text is no key of the gateway's."""
+        """Return the key that a request comes with; None where the text is no key of the gateway's."""
         if not text.startswith(KEY_PREFIX):
             return None
         await self.open()
@@ -167,7 +167,7 @@ class KeyTable:
         return key
 
     async def open_user_key(self, user_id: str) -> GatewayKey:
-        """The key of those who come with a token of the server."""
+        """Return the key of those who come with a token of the server."""
         await self.open()
         key_id = f"{_OWN}-{hash_key(user_id)[:24]}" if user_id else _OWN
         key = self._by_id.get(key_id)
@@ -184,7 +184,7 @@ def _is_key(pid: str) -> bool:
 
 
 def _limits(budget: str | None) -> dict[str, Any]:
-    """The scope of a key: one of its own also without a limit, in which its spending is counted."""
+    """Return the scope of a key: one of its own also without a limit, in which its spending is counted."""
     limits: dict[str, Any] = {"name": "the key's budget"}
     if budget is not None:
         limits["usd"] = money(budget)
@@ -221,7 +221,7 @@ class KeySettings(msgspec.Struct, frozen=True, kw_only=True):
         return not self.hash
 
     def allows(self, *names: str) -> bool:
-        """Whether the model of any of these names may be called."""
+        """Return whether the model of any of these names may be called."""
         return not self.models or any(_matches(pattern, name) for pattern in self.models for name in names)
 
     def require(self, model: str) -> None:
@@ -238,7 +238,7 @@ def _matches(pattern: str, name: str) -> bool:
 
 @lru_cache(maxsize=10_000)
 def _glob(pattern: str) -> Glob:
-    """A pattern whose `*` stands for any text, also one with a slash."""
+    """Return a pattern whose `*` stands for any text, also one with a slash."""
     return Glob(pattern, BARRIER)
 
 
@@ -247,7 +247,7 @@ def hash_key(key: str) -> str:
 
 
 def check_settings(settings: KeySettings) -> KeySettings:
-    """The settings, if they can be used."""
+    """Return the settings, if they can be used."""
     if not _NAME.fullmatch(settings.name):
         raise ConfigError(
             "the name of a key has letters, digits and _ . @ + -, at most 64",
@@ -270,7 +270,7 @@ def check_settings(settings: KeySettings) -> KeySettings:
 
 @give_name(GATEWAY_KEY)
 async def hold_key(ctx: Context, settings: dict[str, Any]) -> None:
-    """The program of a key: it stands for the key until that is revoked."""
+    """Run the program of a key: it stands for the key until that is revoked."""
     process = ctx.own_process
     if process.kernel.parts[GATEWAY_KEYS].enter(process, msgspec.convert(settings, KeySettings)):
         while True:

@@ -60,8 +60,8 @@ def money_held(micro_usd: int) -> RateLimited:
 async def read_refusal(
     provider: RemoteProvider, answer: UnreadAnswer, model: str, now: float
 ) -> tuple[ModelError, RawAnswer | None]:
-    """The error of an answer that is none, and the provider's own words for the client; None where it may not have
-    them: of a redirect, and of what is about the server's key."""
+    """Return the error of an answer that is none, and the provider's own words for the client; None where it may not
+    have them: of a redirect, and of what is about the server's key."""
     status, body = answer.status, await answer.read(_REFUSAL_BYTES_MAX)
     is_whole = len(body) <= _REFUSAL_BYTES_MAX
     try:
@@ -84,7 +84,7 @@ async def read_refusal(
 
 
 def failure_answer(error: LyraError, vendor: str, kernel: Kernel) -> RawAnswer:
-    """The answer to a call that failed before the client had a part of an answer."""
+    """Return the answer to a call that failed before the client had a part of an answer."""
     refusal: Any = error.fields.get("refusal")
     if isinstance(refusal, RawAnswer):
         return refusal

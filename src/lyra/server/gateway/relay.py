@@ -40,7 +40,7 @@ class Relay:
         self.headers: dict[str, str] = {}
 
     def begin(self, headers: dict[str, str]) -> None:
-        """The provider has begun to answer: no other is asked from now on."""
+        """Note that the provider has begun to answer: no other is asked from now on."""
         self.headers = headers
         self.has_begun = True
         self._begun.set()
@@ -71,7 +71,7 @@ class Relay:
         self._tell()
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """The pieces up to the last ones."""
+        """Yield the pieces up to the last ones."""
         while True:
             if self._waiting:
                 piece = b"".join(self._waiting)
@@ -133,7 +133,7 @@ class AnswerCache:
         self._size = 0
 
     def slot(self, settings: KeySettings, endpoint: str, body: bytes, headers: Mapping[str, str]) -> CacheSlot | None:
-        """The place of a request; None for a key without a cache."""
+        """Return the place of a request; None for a key without a cache."""
         if not settings.cache_s:
             return None
         parts = (settings.id, endpoint, *(headers.get(name, "") for name in _HEADERS))
@@ -176,7 +176,7 @@ class CacheSlot:
         self._reads = reads
 
     def answer(self) -> RawAnswer | Streamed | None:
-        """The answer that is kept for the request."""
+        """Return the answer that is kept for the request."""
         kept = self._cache.get(self._digest) if self._reads else None
         if kept is None:
             return None

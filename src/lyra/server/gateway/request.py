@@ -63,11 +63,11 @@ class GatewayRequest:
             raise ConfigError("a name stands twice in one object of the body", hint="give each once")
 
     def raw(self, name: str) -> bytes:
-        """The bytes of a member that the request has."""
+        """Return the bytes of a member that the request has."""
         return bytes(self._members[name])
 
     def data(self) -> dict[str, Any]:
-        """The whole request, read anew: the caller may change it."""
+        """Return the whole request, read anew: the caller may change it."""
         return {name: msgspec.json.decode(value) for name, value in self._members.items()}
 
     @property
@@ -98,7 +98,7 @@ class GatewayRequest:
         return [name for name in (*names, *entries) if isinstance(name, str)]
 
     def may_name(self, word: str) -> bool:
-        """Whether the word can be a name in the request; False is certain."""
+        """Return whether the word can be a name in the request; False is certain."""
         return self._has_escapes or word.encode() in self._raw
 
     @property
@@ -113,7 +113,7 @@ class GatewayRequest:
         return min((bound for bound in self.limits.values() if type(bound) is int and bound > 0), default=None)
 
     def body(self, changes: dict[str, Any]) -> bytes:
-        """The request with other values for some members; the rest as it came, in its order."""
+        """Return the request with other values for some members; the rest as it came, in its order."""
         members = self._members
         texts = [
             _encode(name) + b":" + (_encode(changes[name]) if name in changes else bytes(value))

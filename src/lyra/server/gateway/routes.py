@@ -30,7 +30,7 @@ async def list_models(call: HttpCall) -> dict[str, Any]:
 
 
 def _names(call: HttpCall, settings: KeySettings) -> list[str]:
-    """The names of providers' models that the key may call, as far as they are known."""
+    """Return the names of providers' models that the key may call, as far as they are known."""
     client = runtime_of(call.kernel).client
     whole = [pattern for pattern in settings.models if "/" in pattern and "*" not in pattern and "?" not in pattern]
     published = [f"{provider}/{name}" for provider in client.configured() for name in list_published_names(provider)]

@@ -63,7 +63,7 @@ class ModelTargets:
         self._loaded: set[str] = set()  # providers whose libraries are imported
 
     def resolve(self, settings: KeySettings, request: GatewayRequest) -> list[ModelTarget]:
-        """The model that a request asks for, and the fallbacks of its key that the server has settings for."""
+        """Return the model that a request asks for, and the fallbacks of its key that the server has settings for."""
         runtime = runtime_of(self._kernel)
         try:
             resolved = runtime.models.client.resolve(request.model)
@@ -125,7 +125,7 @@ _RETURNED: Final = frozenset(
 
 
 def speaks(provider: LLMProvider, wire: WireFormat) -> bool:
-    """Whether a provider takes requests of this format as they are."""
+    """Return whether a provider takes requests of this format as they are."""
     if isinstance(provider, OpenAI):
         return wire.vendor == "openai"
     return isinstance(provider, Anthropic) and wire.vendor == "anthropic"
@@ -141,7 +141,7 @@ def upstream_url(provider: RemoteProvider, wire: WireFormat, model: str, query: 
 
 
 def upstream_headers(provider: RemoteProvider, model: str, given: Mapping[str, str], key_id: str) -> dict[str, str]:
-    """The headers of a request: those of the client that may pass, and the provider's own."""
+    """Return the headers of a request: those of the client that may pass, and the provider's own."""
     passed = {name: given[name] for name in _FORWARDED if name in given and _is_sendable(given[name])}
     if given.get(_IDEMPOTENCY):  # of this key alone: all keys share the provider's account
         passed[_IDEMPOTENCY] = hashlib.sha256(f"{key_id}\0{given[_IDEMPOTENCY]}".encode()).hexdigest()
@@ -153,10 +153,11 @@ def upstream_headers(provider: RemoteProvider, model: str, given: Mapping[str, s
 
 
 def _is_sendable(value: str) -> bool:
-    """Whether a header's value may be sent on: what the formats define is printable ASCII; others are left out."""
+    """Return whether a header's value may be sent on: what the formats define is printable ASCII; others are left
+    out."""
     return value.isascii() and value.isprintable()
 
 
 def answer_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """The headers of a provider's answer that go to the client."""
+    """Return the headers of a provider's answer that go to the client."""
     return {name: value for name, value in headers.items() if name in _RETURNED}

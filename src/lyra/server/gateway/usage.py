@@ -85,7 +85,7 @@ class AnswerMeter:
         return self._without_usage(chunk) if self.hides_usage else chunk
 
     def _without_usage(self, chunk: bytes) -> bytes:
-        """The whole events so far, without the one that has only the usage."""
+        """Return the whole events so far, without the one that has only the usage."""
         *texts, self._pending = _EVENT_END.split(self._pending + chunk)
         events = [text + end for text, end in zip(texts[::2], texts[1::2], strict=True)]
         if len(self._pending) > _EVENT_BYTES_MAX:  # not the chunk that tells the usage: the rest passes as it comes
@@ -95,8 +95,8 @@ class AnswerMeter:
         return b"".join(event for event in events if not _is_usage_alone(event))
 
     def close(self) -> None:
-        """The stream has ended; ModelError where it ended too early, or with an error of the provider's, which the
-        client has in the provider's own words then (`told`)."""
+        """Note that the stream has ended; ModelError where it ended too early, or with an error of the provider's,
+        which the client has in the provider's own words then (`told`)."""
         reader, error = self._reader, self._error
         if error is not None and error.kind != _UNREADABLE_KIND:
             error.fields["told"] = error.kind != "bad_response"
@@ -109,18 +109,18 @@ class AnswerMeter:
             raise reader.error
 
     def flush(self) -> bytes:
-        """The end of a stream that has no empty line behind its last event."""
+        """Return the end of a stream that has no empty line behind its last event."""
         pending, self._pending = self._pending, b""
         return b"" if _is_usage_alone(pending) else pending
 
     def see(self, event: StreamEvent) -> None:
-        """An event of an answer that is translated."""
+        """Read an event of an answer that is translated."""
         self._is_folded = self._has_events = True
         self._fold.feed(event)
         self.done = self._fold.finished
 
     def completion(self) -> Completion:
-        """The whole answer, of the events so far; ModelError where it ended too early."""
+        """Return the whole answer, of the events so far; ModelError where it ended too early."""
         return self._fold.completion()
 
     # ------------------------------------------------------------------ whole answers
@@ -158,7 +158,7 @@ class AnswerMeter:
 
 
 def _is_usage_alone(event: bytes) -> bool:
-    """Whether an event is the chunk of a chat stream that tells the usage and nothing else."""
+    """Return whether an event is the chunk of a chat stream that tells the usage and nothing else."""
     data = event.strip().removeprefix(b"data:").strip()
     if b'"usage"' not in data or b'"choices"' not in data:
         return False

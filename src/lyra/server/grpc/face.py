@@ -163,7 +163,7 @@ class GrpcFace:
 
 
 def _options(settings: ServeSettings) -> list[tuple[str, int]]:
-    """The limits of connections, streams and messages, as channel arguments of gRPC."""
+    """Return the limits of connections, streams and messages, as channel arguments of gRPC."""
     return [
         ("grpc.so_reuseport", 0),  # a second server on the same port is an error, not a share of the calls
         ("grpc.max_receive_message_length", settings.message_bytes_max),
@@ -197,17 +197,17 @@ def _credentials(cert: bytes, key: bytes, client_ca: bytes | None) -> Any:
 
 
 def method_name(rpc: str) -> str:
-    """The name of an RPC's method: CheckQuota is check_quota."""
+    """Return the name of an RPC's method: CheckQuota is check_quota."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", rpc).lower()
 
 
 def service_names() -> list[str]:
-    """The full names of the services that are served."""
+    """Return the full names of the services that are served."""
     return [f"{PACKAGE}.{name}" for name in SERVICES]
 
 
 def handlers_of(name: str, service: ServiceCalls, guard: CallGuard) -> grpc.GenericRpcHandler:
-    """The handlers of one service."""
+    """Return the handlers of one service."""
     handlers: dict[str, Any] = {}
     for rpc in pb.DESCRIPTOR.services_by_name[name].methods:
         method = Method(f"{name}/{rpc.name}", GetMessageClass(rpc.input_type), GetMessageClass(rpc.output_type))
@@ -239,7 +239,7 @@ def health_handlers(servicer: Any, guard: CallGuard) -> grpc.GenericRpcHandler:
 
 
 def reflection_handlers(names: Sequence[str], guard: CallGuard) -> list[grpc.GenericRpcHandler]:
-    """The handlers of reflection: version 1 has the messages of its alpha, under another name."""
+    """Return the handlers of reflection: version 1 has the messages of its alpha, under another name."""
     servicer = reflection.aio.ReflectionServicer((*names, *_REFLECTION))
 
     async def info(requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:

@@ -24,7 +24,7 @@ _read: Final = msgspec.json.Decoder().decode
 
 
 def require(value: str, field: str) -> str:
-    """The text of a field that must not be empty."""
+    """Return the text of a field that must not be empty."""
     if not value:
         raise ConfigError(f"{field} is required", key=field)
     return value
@@ -42,7 +42,7 @@ def int64(value: float) -> int:
 
 
 def milliseconds(seconds_since_1970: float | None) -> int:
-    """A time; 0 represents one that has not come."""
+    """Return a time; 0 represents one that has not come."""
     if seconds_since_1970 is None or not isfinite(seconds_since_1970):
         return 0
     return int64(seconds_since_1970 * 1000)
@@ -55,7 +55,7 @@ def text(value: Any) -> str:
 
 
 def json_bytes(value: Any) -> bytes:
-    """A value as JSON; b"" for None."""
+    """Return a value as JSON; b"" for None."""
     if value is None:
         return b""
     try:
@@ -70,7 +70,7 @@ def seconds(milliseconds_since_1970: int) -> float | None:
 
 
 def json_value(data: bytes, field: str) -> Any:
-    """The value of JSON in bytes; None for empty bytes."""
+    """Return the value of JSON in bytes; None for empty bytes."""
     if not data:
         return None
     try:
@@ -107,11 +107,11 @@ class Words:
         self.numbers: dict[str, Any] = {word: number for number, word in self._words.items()}
 
     def number(self, word: str | None) -> Any:
-        """The number of a word; 0 for None and for a word that the contract does not have."""
+        """Return the number of a word; 0 for None and for a word that the contract does not have."""
         return self.numbers.get(word, 0) if word is not None else 0
 
     def word(self, number: int) -> str | None:
-        """The word of a number; None for 0."""
+        """Return the word of a number; None for 0."""
         if number and number not in self._words:
             raise ConfigError(f"{self._field} has no value {number}", key=self._field)
         return self._words.get(number)

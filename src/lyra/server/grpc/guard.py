@@ -209,13 +209,14 @@ def _target(method: Method, data: bytes) -> dict[str, str]:
 
 
 def _address(peer: str) -> str:
-    """The address of a peer as gRPC writes it, without its port: of `ipv4:127.0.0.1:5` and `ipv6:%5B::1%5D:5`."""
+    """Return the address of a peer as gRPC writes it, without its port: of `ipv4:127.0.0.1:5` and
+    `ipv6:%5B::1%5D:5`."""
     kind, _, rest = unquote(peer).partition(":")
     return rest.rpartition(":")[0].strip("[]") if kind in ("ipv4", "ipv6") else rest
 
 
 def _texts(metadata: Metadata) -> dict[str, str]:
-    """The text values of metadata; of a key that comes twice, the first."""
+    """Return the text values of metadata; of a key that comes twice, the first."""
     fields: dict[str, str] = {}
     for key, value in metadata:
         if isinstance(value, str):
@@ -242,7 +243,7 @@ class CallEnd(NamedTuple):
 
 
 def end_of(error: Exception, method: str) -> CallEnd:
-    """The end of a call that raised this error."""
+    """Return the end of a call that raised this error."""
     if not isinstance(error, LyraError):
         _log.error("%s failed unexpectedly\n%s", method, _trace(error))
         return CallEnd(grpc.StatusCode.INTERNAL, "")

@@ -139,7 +139,7 @@ def envelope_message(envelope: Envelope) -> pb.Envelope:
 
 
 def event_message(event: PipelineEvent, now: float) -> pb.ExecutionEvent | None:
-    """An event of a pipeline; None for one that the contract has no type for."""
+    """Return an event of a pipeline; None for one that the contract has no type for."""
     number = EVENT_TYPE.number(event.type)
     if not number:
         return None
@@ -158,7 +158,7 @@ _last_quota: Final[dict[str, Any]] = {"quota": None, "message": None}
 
 
 def quota_message(quota: ResourceQuota) -> pb.ResourceQuota:
-    """The message of a quota; most processes share the default, whose message is made once."""
+    """Return the message of a quota; most processes share the default, whose message is made once."""
     if quota is not _last_quota["quota"]:
         _last_quota.update(quota=quota, message=message_from(pb.ResourceQuota, quota))
     shared: pb.ResourceQuota = _last_quota["message"]
@@ -204,7 +204,7 @@ _YES_OR_NO: Final = "confirmation"  # of these, `approved` left out is a no
 
 
 def question_message(question: Mapping[str, Any], *, pending: bool) -> pb.FlowInterrupt:
-    """The question of an envelope; a field that does not fit its place in the contract is left out."""
+    """Return the question of an envelope; a field that does not fit its place in the contract is left out."""
     status = question.get("status") or ("pending" if pending else "resolved")
     message = pb.FlowInterrupt(
         kind=INTERRUPT_KIND.number(_word(question.get("kind"))),
@@ -261,7 +261,7 @@ def _read(field: Any, value: Any, place: str) -> Any:
 
 
 def envelope_fields(message: pb.Envelope) -> dict[str, Any]:
-    """The fields of an envelope that a message gives."""
+    """Return the fields of an envelope that a message gives."""
     given = fields_of(message)
     for key, output in message.outputs.items():
         given["outputs"][key] = json_mapping(output, f"outputs.{key}") or {}
@@ -269,7 +269,7 @@ def envelope_fields(message: pb.Envelope) -> dict[str, Any]:
 
 
 def interrupt_fields(message: pb.FlowInterrupt) -> dict[str, Any]:
-    """The question of an envelope as the kernel keeps it."""
+    """Return the question of an envelope as the kernel keeps it."""
     question = fields_of(message, "interrupt.")
     if message.HasField("response"):
         question["response"] = answer_fields(message.response, str(question.get("kind", "")))
@@ -277,8 +277,8 @@ def interrupt_fields(message: pb.FlowInterrupt) -> dict[str, Any]:
 
 
 def answer_fields(message: pb.InterruptResponse, kind: str) -> dict[str, Any]:
-    """An answer to a question of that kind. The contract cannot tell a no from an answer that was left out: for a
-    confirmation it is a no."""
+    """Return an answer to a question of that kind. The contract cannot tell a no from an answer that was left out: for
+    a confirmation it is a no."""
     approved = True if message.approved else False if kind == _YES_OR_NO else None
     return {
         "text": message.text,
@@ -304,7 +304,7 @@ def find_changed_fields(given: Mapping[str, Any], held: Mapping[str, Any]) -> di
 
 
 def json_envelope(data: bytes) -> dict[str, Any] | None:
-    """An envelope in bytes: JSON with the kernel's field names."""
+    """Return an envelope in bytes: JSON with the kernel's field names."""
     value = json_value(data, "envelope")
     if isinstance(value, str):
         return {"raw_input": value}

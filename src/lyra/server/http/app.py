@@ -135,7 +135,7 @@ class HttpApp:
     async def _answer_or_problem(
         self, match: RouteMatch | None, scope: Any, path: str, headers: Mapping[str, str], receive: Receive
     ) -> RawAnswer | Streamed | None:
-        """The answer, also of an error; None where the client has left."""
+        """Return the answer, also of an error; None where the client has left."""
         try:
             return await self._handle(match, scope, path, headers, receive)
         except ClientLeft:
@@ -238,8 +238,8 @@ class HttpApp:
     def _log_in(
         self, cookie: CookiePlace, path: str, query: list[tuple[str, str]], headers: Mapping[str, str], client: str
     ) -> RawAnswer:
-        """A page that was asked for with a token: the person is known by a cookie from now on, and the address that the
-        browser shows and keeps has no token."""
+        """Return a page that was asked for with a token: the person is known by a cookie from now on, and the address
+        that the browser shows and keeps has no token."""
         check_opened_by_person(headers)
         token = next(value for name, value in query if name == "token")
         login_id = begin_login(self.parts.kernel, self.guard.logins, token, client, cookie.value(headers))
@@ -249,7 +249,7 @@ class HttpApp:
         return RawAnswer(b"", "text/plain", 303, answer)
 
     def _find_mounted(self, method: str, path: str, query: bytes) -> tuple[Endpoint, dict[str, str]]:
-        """The endpoint of a path that is not in the table: one of a node."""
+        """Return the endpoint of a path that is not in the table: one of a node."""
         mounted = get_mounted_nodes(self.parts.kernel)
         if mounted is not None and mounted.has_path(path):
             target = f"{path}?{query.decode('latin-1')}" if query else path
@@ -319,11 +319,12 @@ def make_app(
     endpoints: tuple[Endpoint, ...] = ENDPOINTS,
     problem_page: ProblemPage | None = None,
 ) -> HttpApp:
-    """The application for a kernel. `tokens` map each token to its user ("" for any); `authenticate` is a function of
-    the headers that gives the user instead. With neither, the tokens are those of `lyra serve`. `hosts` are the names
-    under which it is reached; "*" takes any. The secrets of webhooks are derived from `webhook_key`, else from a key in
-    the data folder; `inside` names addresses (`host:port`) of this network that webhooks may reach. `endpoints` is
-    the table of what can be asked, and `problem_page` shows errors to people; `lyra.server.site` has the first."""
+    """Return the application for a kernel. `tokens` map each token to its user ("" for any); `authenticate` is a
+    function of the headers that gives the user instead. With neither, the tokens are those of `lyra serve`. `hosts` are
+    the names under which it is reached; "*" takes any. The secrets of webhooks are derived from `webhook_key`, else
+    from a key in the data folder; `inside` names addresses (`host:port`) of this network that webhooks may reach.
+    `endpoints` is the table of what can be asked, and `problem_page` shows errors to people; `lyra.server.site` has the
+    first."""
     if tokens is None and authenticate is None:
         tokens, _ = TokenTable.load(None)
     known = tokens if tokens is None or isinstance(tokens, TokenTable) else TokenTable(tokens)
@@ -346,7 +347,7 @@ _BAD_ESCAPE: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 
 
 def client_of(scope: Any) -> str:
-    """The address of the client; "" where it is not known."""
+    """Return the address of the client; "" where it is not known."""
     client = scope.get("client")
     return str(client[0]) if client else ""
 
@@ -357,7 +358,8 @@ def has_no_body(scope: Any, headers: Mapping[str, str]) -> bool:
 
 
 def headers_of(scope: Any) -> dict[str, str]:
-    """The headers by their names in lower case; one that may stand once and stands twice is refused by being joined."""
+    """Return the headers by their names in lower case; one that may stand once and stands twice is refused by being
+    joined."""
     headers: dict[str, str] = {}
     for name, value in scope["headers"]:
         key = name.decode("latin-1")
@@ -367,7 +369,7 @@ def headers_of(scope: Any) -> dict[str, str]:
 
 
 def read_path(scope: Any) -> str:
-    """The path below the place where the application is mounted, as it was sent: with its escapes."""
+    """Return the path below the place where the application is mounted, as it was sent: with its escapes."""
     root = scope.get("root_path", "")
     raw = scope.get("raw_path")
     path: str = scope["path"] if raw is None else raw.partition(b"?")[0].decode("latin-1")
@@ -375,7 +377,7 @@ def read_path(scope: Any) -> str:
 
 
 def base_url(scope: Any, headers: Mapping[str, str]) -> str:
-    """The address under which the client reaches the application, also behind a proxy that does TLS."""
+    """Return the address under which the client reaches the application, also behind a proxy that does TLS."""
     forwarded = headers.get("x-forwarded-proto", "") == "https"
     scheme = "https" if forwarded else scope.get("scheme", "http")
     return f"{scheme}://{headers.get('host', '')}{scope.get('root_path', '')}"

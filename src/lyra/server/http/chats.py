@@ -85,7 +85,7 @@ class Chats:
         return handle
 
     async def open(self, agent_name: str, caller: Caller, session_id: str) -> tuple[str, AgentProcess[Any]]:
-        """The session to talk in: a new one, or the one of that id; it is in the store when this returns."""
+        """Return the session to talk in: a new one, or the one of that id; it is in the store when this returns."""
         agent = self.directory.declaration(agent_name)
         if session_id and not _SESSION_ID.match(session_id):
             raise ConfigError("session_id is 1 to 64 letters, digits, - and _", key="session_id")
@@ -119,7 +119,8 @@ class Chats:
         return stream
 
     def find(self, event_id: str, session_id: str, caller: Caller) -> tuple[ChatStream, int]:
-        """The stream of an event and the number of that event; or the last stream of a session, from its beginning."""
+        """Return the stream of an event and the number of that event; or the last stream of a session, from its
+        beginning."""
         name, _, number = event_id.rpartition(".")
         session_id = session_id or name.partition(":")[0]
         if not session_id:
@@ -164,8 +165,8 @@ class Chats:
         return streams[-1] if streams else None
 
     def _take_up(self, session_id: str, caller: Caller, process: Process) -> ChatStream:
-        """A stream for a turn whose own stream is gone, such as after a restart: it begins anew and gives the whole.
-        It is one for all that ask while the turn lasts, which may be as long as a person takes to answer."""
+        """Return a stream for a turn whose own stream is gone, such as after a restart: it begins anew and gives the
+        whole. It is one for all that ask while the turn lasts, which may be as long as a person takes to answer."""
         for known in self._streams.values():
             if known.session_id == session_id and known.answer is None and not known.log.ended:
                 return known
@@ -252,7 +253,7 @@ class Chats:
 
 
 def _is_given_up(stream: ChatStream) -> bool:
-    """Whether the answer itself was cancelled, and not the task that tells it."""
+    """Return whether the answer itself was cancelled, and not the task that tells it."""
     pending = None if stream.answer is None else stream.answer.pending
     task = asyncio.current_task()
     return pending is not None and pending.cancelled() and not (task is not None and task.cancelling())

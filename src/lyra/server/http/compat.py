@@ -48,7 +48,7 @@ class ModelQuery(RequestQuery):
 
 
 def model_document(call: HttpCall, model_id: str, name: str, owner: str) -> dict[str, Any]:
-    """A model as the client's vendor shows it."""
+    """Return a model as the client's vendor shows it."""
     began = call.kernel.clock.now() - call.kernel.get_system_status().uptime_seconds
     if vendor_of("/v1/models", call.headers) == "anthropic":
         created = datetime.fromtimestamp(began, UTC).isoformat().replace("+00:00", "Z")
@@ -57,7 +57,7 @@ def model_document(call: HttpCall, model_id: str, name: str, owner: str) -> dict
 
 
 def model_list(call: HttpCall, models: list[dict[str, Any]]) -> dict[str, Any]:
-    """A list of models as the client's vendor shows it."""
+    """Return a list of models as the client's vendor shows it."""
     if vendor_of("/v1/models", call.headers) == "anthropic":
         ends = {"first_id": models[0]["id"], "last_id": models[-1]["id"]} if models else {}
         return {"data": models, "has_more": False, "first_id": None, "last_id": None, **ends}
@@ -69,7 +69,7 @@ def agent_model(call: HttpCall, agent: KnownAgent) -> dict[str, Any]:
 
 
 def agent_models(call: HttpCall) -> list[dict[str, Any]]:
-    """The agents that can be talked to."""
+    """Return the agents that can be talked to."""
     agents = call.parts.chats.directory.agents().values()
     return [agent_model(call, agent) for agent in agents if agent.declaration is not None]
 
@@ -181,7 +181,7 @@ def _handler(wire: str, vendor: str) -> Callable[[HttpCall], Awaitable[dict[str,
 
 @asynccontextmanager
 async def _process(call: HttpCall, model: str, question: AgentQuestion) -> Any:
-    """A process for one answer, which knows what was said before."""
+    """Provide a process for one answer, which knows what was said before."""
     kernel = call.kernel
     agent = call.parts.chats.directory.declaration(model)
     user_id = call.caller.user_id

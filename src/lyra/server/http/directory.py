@@ -58,7 +58,7 @@ class AgentDirectory:
         return dict(sorted(known.items()))
 
     def get(self, name: str, caller: Caller | None = None) -> KnownAgent:
-        """An agent; `agent/NAME` is another way to write NAME."""
+        """Return an agent; `agent/NAME` is another way to write NAME."""
         agents = self.agents(caller)
         plain = name if name in agents else name.removeprefix("agent/")
         if plain not in agents:
@@ -70,7 +70,7 @@ class AgentDirectory:
         return agents[plain]
 
     def declaration(self, name: str) -> Any:
-        """The Agent to talk to; ConfigError for a function."""
+        """Return the Agent to talk to; ConfigError for a function."""
         agent = self.get(name)
         if agent.declaration is None:
             raise ConfigError(

@@ -199,7 +199,8 @@ class HttpCall:
     # ------------------------------------------------------------------ whose it is
 
     def require_process(self, pid: str) -> str:
-        """The pid of a process of the caller's; NoSuchProcess where there is none, also where it is another's."""
+        """Return the pid of a process of the caller's; NoSuchProcess where there is none, also where it is
+        another's."""
         self.caller.require_owner(owner_of(self.kernel, pid), unknown_process, pid)
         return pid
 
@@ -218,7 +219,7 @@ def _convert(values: dict[str, str], wanted: Any, what: str) -> Any:
 
 
 def _form_fields(body: bytes) -> dict[str, str]:
-    """The fields of a form as a browser sends it."""
+    """Return the fields of a form as a browser sends it."""
     try:
         pairs = parse_qsl(
             body.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=_FORM_FIELDS_MAX
@@ -245,7 +246,7 @@ class RouteMatch(NamedTuple):
     values: dict[str, str]
 
     def endpoint(self, method: str) -> Endpoint:
-        """The endpoint of a method; HttpRefusal where there is none."""
+        """Return the endpoint of a method; HttpRefusal where there is none."""
         endpoint = self.methods.get(method)
         if endpoint is None:
             allowed = ", ".join(sorted(self.methods))
@@ -279,7 +280,7 @@ class PathTable:
         }
 
     def match(self, raw_path: str) -> RouteMatch | None:
-        """The declared path that a path fits; None where there is none."""
+        """Return the declared path that a path fits; None where there is none."""
         path = raw_path.strip("/")
         if path in self._literal:
             return self._literal[path]
@@ -322,8 +323,8 @@ ProblemPage = Callable[["HttpProblem", PageRequest], RawAnswer]
 
 
 def wants_page(match: RouteMatch | None, method: str, path: str, headers: Mapping[str, str]) -> bool:
-    """Whether a problem is shown as a page: of a page or its form, or at a path without an endpoint that a browser
-    opened."""
+    """Return whether a problem is shown as a page: of a page or its form, or at a path without an endpoint that a
+    browser opened."""
     endpoints = () if match is None else tuple(match.methods.values())
     if endpoints:
         return any(endpoint.is_for_people for endpoint in endpoints)
@@ -341,13 +342,13 @@ def to_root(path: str) -> str:
 
 
 def link_to_itself(path: str) -> str:
-    """The relative address of a page from itself. It never names another host."""
+    """Return the relative address of a page from itself. It never names another host."""
     last = path.rpartition("/")[2]
     return f"./{last}"
 
 
 def with_slash(scope: Any) -> str:
-    """The relative address of the root of an application that was asked for without a slash at the end, from which
-    relative addresses would lead elsewhere."""
+    """Return the relative address of the root of an application that was asked for without a slash at the end, from
+    which relative addresses would lead elsewhere."""
     last = scope.get("root_path", "").rpartition("/")[2]
     return f"./{last}/" + (f"?{query_text(scope)}" if scope["query_string"] else "")

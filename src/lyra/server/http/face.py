@@ -159,7 +159,7 @@ def _server_class() -> Any:
 
 
 async def _listener(address: Address) -> socket.socket:
-    """A socket that is bound to the address; ConfigError where that is not possible."""
+    """Return a socket that is bound to the address; ConfigError where that is not possible."""
     loop = asyncio.get_running_loop()
     listener: socket.socket | None = None
     try:

@@ -121,7 +121,7 @@ class HttpGuard:
         return RequestIdentity(caller, key, cookie, self.logins, login.form_token, needs_form=True, login_id=login_id)
 
     def make_identity(self, caller: Caller, headers: Mapping[str, str], cookie: CookiePlace) -> RequestIdentity:
-        """The identity of a caller that an endpoint knows by keys of its own."""
+        """Return the identity of a caller that an endpoint knows by keys of its own."""
         return RequestIdentity(caller, _caller_key(caller, headers), cookie, self.logins, has_own_key=True)
 
     async def _authenticate_request(self, headers: Mapping[str, str]) -> Caller:
@@ -137,7 +137,7 @@ class HttpGuard:
         return identity._replace(role=USER) if identity.is_bound and identity.role == OPERATOR else identity
 
     def anonymous(self, cookie: CookiePlace) -> RequestIdentity:
-        """The identity of a request to an open endpoint."""
+        """Return the identity of a request to an open endpoint."""
         return RequestIdentity(Caller(), "", cookie, self.logins)
 
     def check_change(self, identity: RequestIdentity, endpoint: Endpoint) -> None:
@@ -172,7 +172,7 @@ class HttpGuard:
     # ------------------------------------------------------------------ how much
 
     async def read_body(self, receive: Callable[[], Awaitable[Any]], headers: Mapping[str, str]) -> bytes:
-        """The body, up to the limit and within its time."""
+        """Return the body, up to the limit and within its time."""
         length = headers.get("content-length", "")
         if length.isdigit() and int(length) > self._bytes_max:
             await self._discard(receive, headers)
@@ -257,7 +257,7 @@ def _caller_key(caller: Caller, headers: Mapping[str, str]) -> str:
 
 
 def _read_user(headers: Mapping[str, str], query: Iterable[tuple[str, str]]) -> str:
-    """The user that the request names outside its body."""
+    """Return the user that the request names outside its body."""
     names = {headers.get("x-user-id", ""), *(value for name, value in query if name == "user_id")} - {""}
     if len(names) > 1:
         raise Denied("the request names two users")
@@ -265,7 +265,7 @@ def _read_user(headers: Mapping[str, str], query: Iterable[tuple[str, str]]) -> 
 
 
 def _host_name(host: str) -> str:
-    """The name in a Host header, without its port."""
+    """Return the name in a Host header, without its port."""
     if host.startswith("["):
         return host[1:].partition("]")[0]
     return host.rpartition(":")[0] if ":" in host else host

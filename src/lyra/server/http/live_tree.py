@@ -135,7 +135,7 @@ class LiveTree:
                 yield self._row(process)
 
     def walk(self, caller: Caller) -> Iterator[tuple[int, ProcessRow]]:
-        """The live rows with their depth, each below its parent. A row is made when it is reached."""
+        """Yield the live rows with their depth, each below its parent. A row is made when it is reached."""
         for pid, entry in self._kernel.lifecycle.state.entries.items():
             if caller.owns(entry.user_id) and entry.state not in _ENDED:
                 yield 0, self._entry_row(pid, entry)
@@ -165,7 +165,8 @@ class LiveTree:
         return self._row(process) if process is not None and self._is_shown(process, caller) else None
 
     def since(self, mark: str, caller: Caller) -> tuple[list[ProcessRow], list[str]] | None:
-        """The rows that changed after a mark, and the pids that are gone; None where that is not known any more."""
+        """Return the rows that changed after a mark, and the pids that are gone; None where that is not known any
+        more."""
         epoch, _, number = mark.partition(".")
         version = int(number) if epoch == self._epoch and number.isdigit() and len(number) < 16 else -1
         if version < self._forgotten or version > self.version:
@@ -184,8 +185,8 @@ class LiveTree:
         return rows, gone
 
     def roots(self, caller: Caller, most: int) -> tuple[list[ProcessRow], int]:
-        """The live processes at the top, at most so many, and how many there are. Of more, those that do something come
-        first."""
+        """Return the live processes at the top, at most so many, and how many there are. Of more, those that do
+        something come first."""
         tops = self._tops(caller)
         shown = tops if len(tops) <= most else sorted(tops, key=lambda process: not self._is_busy(process))[:most]
         return [self._row(process) for process in shown], len(tops)
@@ -213,8 +214,8 @@ class LiveTree:
         return caller.is_operator or caller.owns(owner_if_known(self._kernel, process.pid))
 
     def children(self, pid: str, caller: Caller, most: int | None = None) -> list[ProcessRow]:
-        """The live processes that one started. Of more than `most`, only those that do something, wait for a person or
-        started others."""
+        """Return the live processes that one started. Of more than `most`, only those that do something, wait for a
+        person or started others."""
         process = self._kernel.processes.get(pid)
         below = [] if process is None else self._below(process, caller)
         if most is not None and len(below) > most:
@@ -267,7 +268,7 @@ class LiveTree:
         return self._restarts.get(process.pid, 0)
 
     def _count_restarts(self) -> dict[str, int]:
-        """The restarts by pid, as the tables of the supervisors have them."""
+        """Return the restarts by pid, as the tables of the supervisors have them."""
         restarts: dict[str, int] = {}
         for pid, table in self._kernel.supervisors.tables.items():
             total = 0
@@ -281,7 +282,7 @@ class LiveTree:
         return restarts
 
     def _state(self, process: Process, inner: Process) -> tuple[str, str]:
-        """The state as a word of the table of states, and what it does."""
+        """Return the state as a word of the table of states, and what it does."""
         if not process.alive:
             ended = process.exit
             reason = "" if ended is None else ended.reason
@@ -321,7 +322,7 @@ def _strategy(plan: Any) -> str:
 
 
 def _doing(effect: str) -> str:
-    """An effect in words: `model:helper:sim` is a model that is asked."""
+    """Return an effect in words: `model:helper:sim` is a model that is asked."""
     first, _, rest = effect.partition(":")
     words = _DOING.get(first)
     if words is None:

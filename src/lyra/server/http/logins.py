@@ -59,7 +59,7 @@ class CookiePlace(NamedTuple):
         return cls(f"__Secure-{name}" if is_secure else name, root_path.rstrip("/") or "/", is_secure)
 
     def set_line(self, value: str, age_s: int) -> str:
-        """The header `set-cookie`; without a value it removes the cookie."""
+        """Return the header `set-cookie`; without a value it removes the cookie."""
         secure = "; Secure" if self.is_secure else ""
         return f"{self.name}={value}; Path={self.path}; Max-Age={age_s}; HttpOnly; SameSite=Strict{secure}"
 
@@ -87,8 +87,8 @@ class LoginTable:
         )  # shared by logins and by requests with a token or a key
 
     def begin(self, token: str, address: str = "") -> tuple[Caller, str]:
-        """A new login of the holder of a token: the caller, and what the cookie holds. Unauthenticated if the token is
-        not known, RateLimited if too many from this address were not."""
+        """Return a new login of the holder of a token: the caller, and what the cookie holds. Unauthenticated if the
+        token is not known, RateLimited if too many from this address were not."""
         if self.tokens is None:
             raise Unauthenticated("this server takes no tokens: its application knows its users")
         with self.token_limit.attempt(address, token):
@@ -110,7 +110,7 @@ class LoginTable:
             self._logins.popitem(last=False)
 
     def find(self, login_id: str) -> PersonLogin | None:
-        """The login that a cookie represents; None for one that is not known or has ended."""
+        """Return the login that a cookie represents; None for one that is not known or has ended."""
         login = self._logins.get(_hash(login_id)) if login_id else None
         return login if login is not None and login.ends_s > self._clock.monotonic() else None
 
@@ -119,8 +119,8 @@ class LoginTable:
         self._logins.pop(_hash(login_id), None)
 
     async def while_open(self, login_id: str, pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
-        """The pieces of a stream, until its login ends: a page that is still open hears nothing after a log-out. A
-        stream has a sign of life now and then, so that this is noticed."""
+        """Yield the pieces of a stream, until its login ends: a page that is still open hears nothing after a log-out.
+        A stream has a sign of life now and then, so that this is noticed."""
         async with aclosing(pieces):
             async for piece in pieces:
                 if self.find(login_id) is None:
@@ -128,7 +128,7 @@ class LoginTable:
                 yield piece
 
     def form_token_of(self, person: str) -> str:
-        """The form token of a person whom an application's own authenticator knows."""
+        """Return the form token of a person whom an application's own authenticator knows."""
         return hmac.new(self._key, person.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()
 
 

@@ -49,11 +49,11 @@ class MountedNodes:
         return node
 
     def has_path(self, path: str) -> bool:
-        """Whether a path is a node's, with any method."""
+        """Return whether a path is a node's, with any method."""
         return self.entry.has_path(path)
 
     def routes(self, node_id: str) -> list[str]:
-        """The routes of a node: METHOD PATH."""
+        """Return the routes of a node: METHOD PATH."""
         return [f"{method} {path}" for method, path, name in self.entry.routes() if name == node_id]
 
     async def close(self) -> None:
@@ -120,7 +120,7 @@ class NodeFacts(NamedTuple):
 
 
 def read_node(mounted: MountedNodes, node_id: str) -> NodeFacts:
-    """The facts of one node; HttpRefusal where there is none."""
+    """Return the facts of one node; HttpRefusal where there is none."""
     from lyra.vesper.confidence import interval
     from lyra.vesper.evidence.modes import GATES, MODES, next_step, rollback_mode
 

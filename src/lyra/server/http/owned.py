@@ -38,7 +38,7 @@ class OwnedProcesses:
                 self._pids.setdefault(owned.rest, pid)
 
     def list_for(self, caller: Caller) -> list[tuple[str, Process]]:
-        """The ids and processes that are the caller's, the oldest first."""
+        """Return the ids and processes that are the caller's, the oldest first."""
         rows = []
         for name, pid in list(self._pids.items()):
             process = self._kernel.processes.get(pid)
@@ -49,7 +49,7 @@ class OwnedProcesses:
         return rows
 
     def get(self, name: str, caller: Caller) -> Process:
-        """The process of an id of the caller's."""
+        """Return the process of an id of the caller's."""
         pid = self._pids.get(name)
         process = None if pid is None else self._kernel.processes.get(pid)
         if pid is None or process is None:
@@ -61,7 +61,7 @@ class OwnedProcesses:
         return self._missing(f"no {self._word} {name[:80]!r}")
 
     def find(self, name: str) -> Process | None:
-        """The process of an id, of any user."""
+        """Return the process of an id, of any user."""
         pid = self._pids.get(name)
         return None if pid is None else self._kernel.processes.get(pid)
 
@@ -70,7 +70,7 @@ class OwnedProcesses:
         self._pids[name] = pid
 
     def claim(self, name: str, caller: Caller) -> str:
-        """The pid for an id: the one that has it, if it is the caller's, or a new one."""
+        """Return the pid for an id: the one that has it, if it is the caller's, or a new one."""
         pid = self._pids.get(name)
         if pid is not None and pid in self._kernel.processes:
             if not caller.owns(_user(pid)):

@@ -106,7 +106,7 @@ class HttpParts:
                     self.get_shared(endpoint.opens)
 
     def drain(self) -> None:
-        """The server stops: streams without an end are ended, others come to theirs."""
+        """End the streams without an end as the server stops; others come to theirs."""
         self.is_draining = True
         self.feed.close()
 
@@ -132,7 +132,7 @@ class KernelFeed:
     async def read(
         self, caller: Caller, event_id: str, kinds: Collection[str], pid: str = ""
     ) -> AsyncGenerator[bytes, None]:
-        """The events of the caller from now on, or after the one of that id; of some kinds, or of one process."""
+        """Yield the events of the caller from now on, or after the one of that id; of some kinds, or of one process."""
 
         def is_wanted(logged: LoggedEvent) -> bool:
             of_kind = not kinds or logged.word in kinds
@@ -247,7 +247,7 @@ class PipelineRuns:
             log.end()
 
     def read(self, run_id: str, caller: Caller, event_id: str) -> AsyncGenerator[bytes, None]:
-        """The events of a run: all that are kept, or those after the one of that id."""
+        """Return the events of a run: all that are kept, or those after the one of that id."""
         process = self.runs.get(run_id, caller)
         log = self._logs.get(run_id)
         if log is None:

@@ -92,7 +92,7 @@ def _headers(error: LyraError, status: int) -> dict[str, str]:
 
 
 def _clean(text: str, kernel: Kernel | None) -> str:
-    """The text without known keys of model providers."""
+    """Return the text without known keys of model providers."""
     runtime = None if kernel is None else kernel.parts.get("agents")
     return mask_process_keys(text) if runtime is None else runtime.clean(text)
 
@@ -152,7 +152,7 @@ _JSONRPC_REFUSED: Final = -32000
 
 
 def error_body(problem: HttpProblem, vendor: str) -> dict[str, Any]:
-    """The body of a problem in the shape of a vendor."""
+    """Return the body of a problem in the shape of a vendor."""
     message = f"{problem.message} ({problem.hint})" if problem.hint else problem.message
     if vendor == "anthropic":
         kind = _ANTHROPIC_TYPES.get(problem.status, "invalid_request_error" if problem.status < 500 else "api_error")

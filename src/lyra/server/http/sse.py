@@ -96,7 +96,7 @@ class SseLog:
         return self._events[0].number if self._events else self.last + 1
 
     def holds(self, number: int) -> bool:
-        """Whether all events after this number are kept."""
+        """Return whether all events after this number are kept."""
         return self.first - 1 <= number <= self.last
 
     async def read(
@@ -106,8 +106,8 @@ class SseLog:
         wanted: Callable[[LoggedEvent], bool] | None = None,
         heartbeat_s: float = SERVER_HEARTBEAT_S,
     ) -> AsyncGenerator[bytes, None]:
-        """The events after a number, those that exist and those that come. Events that were dropped before they were
-        read are told as `missed` with their number."""
+        """Yield the events after a number, those that exist and those that come. Events that were dropped before they
+        were read are told as `missed` with their number."""
         number = after
         while True:
             batch, number = self._batch(number, wanted)
@@ -138,7 +138,7 @@ class SseLog:
         return b"".join(pieces), self.last
 
     async def _wait(self, heartbeat_s: float) -> bool:
-        """Whether something happened within that time."""
+        """Return whether something happened within that time."""
         waiting = asyncio.get_running_loop().create_future()
         self._readers.add(waiting)
         try:

@@ -121,7 +121,7 @@ class _Exchange:
         return asyncio.run_coroutine_threadsafe(self._messages.get(), self._loop).result()
 
     def head(self) -> tuple[int, list[tuple[str, str]]]:
-        """The status and the headers; waits for them."""
+        """Return the status and the headers; waits for them."""
         message = self._next_message()
         if message is None:
             self._ended = True
@@ -141,7 +141,7 @@ class _Exchange:
             self._ended = not message.get("more_body", False)
 
     def close(self) -> None:
-        """The answer was sent, or the client left."""
+        """Close the exchange: the answer was sent, or the client left."""
         self._loop.call_soon_threadsafe(self._left.set)
         if not self._answering.done():
             self._answering.cancel()
@@ -171,7 +171,7 @@ def _scope_of(environ: Environ) -> dict[str, Any]:
 
 
 def _body_of(environ: Environ, most: int) -> bytes:
-    """The body, and of one that is too large one byte more than is taken, so that it is refused."""
+    """Return the body, and of one that is too large one byte more than is taken, so that it is refused."""
     length = str(environ.get("CONTENT_LENGTH") or "")
     if length.isdigit():
         return bytes(environ["wsgi.input"].read(min(int(length), most + 1)))

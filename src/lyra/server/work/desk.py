@@ -72,7 +72,7 @@ class WorkDesk:
         return await self._result_of(piece)
 
     async def find_out(self, piece: PieceOfWork) -> Any:
-        """The result of work that was lent before a restart, if its worker comes back with it."""
+        """Return the result of work that was lent before a restart, if its worker comes back with it."""
         self._queue.wait_for_holder(piece, self._now() + self._return_s)
         return await self._result_of(piece)
 
@@ -89,14 +89,14 @@ class WorkDesk:
             del self._results[piece.id]
 
     def on_asked(self, interrupt_id: str, piece: PieceOfWork) -> None:
-        """A person is asked what became of a piece; a late result answers the question."""
+        """Note that a person is asked what became of a piece; a late result answers the question."""
         self._questions[piece.id] = interrupt_id
         if piece.id not in self._queue.pieces:
             self._queue.doubt(piece)
         self._on_changed()
 
     def on_settled(self, piece_id: str, *, is_durable: bool) -> None:
-        """A call is over: tell the worker whose result it was, and forget the piece."""
+        """Tell the worker whose result it was that a call is over, and forget the piece."""
         self._tell_settled(piece_id, is_durable=is_durable)
         self._questions.pop(piece_id, None)
         self._queue.cancel(piece_id)
@@ -168,11 +168,11 @@ class WorkDesk:
         return renewal
 
     def users_of(self, served: ServedName) -> set[str]:
-        """The users for whom workers serve a name; "" among them represents every user."""
+        """Return the users for whom workers serve a name; "" among them represents every user."""
         return self._queue.users_of(served)
 
     def find_served(self, work_id: str) -> ServedName:
-        """Whether the work is an agent's or a service's; an agent's where it is not known."""
+        """Tell whether the work is an agent's or a service's; an agent's where it is not known."""
         piece = self._queue.piece_of(work_id)
         return piece.served if piece is not None else ServedName("agent", "the agent")
 
@@ -209,7 +209,7 @@ class WorkDesk:
         return is_durable
 
     async def _answer_question(self, piece: PieceOfWork, value: Any, error: Exception | None) -> bool:
-        """A result that came after a person was asked answers the question, if it is still open."""
+        """Answer the question, if it is still open, by a result that came after a person was asked."""
         interrupt_id = self._questions.pop(piece.id, "")
         answer = {"decision": "fail"} if error is not None else {"decision": "skip", "data": _result_to_json(value)}
         try:
@@ -226,7 +226,7 @@ class WorkDesk:
             raise Overloaded(f"the server was restarted and does not know worker {worker_id}", worker=worker_id)
 
     def _may_return(self, work_id: str) -> bool:
-        """Whether work that is not known may be from before a restart, and come back with its process."""
+        """Return whether work that is not known may be from before a restart, and come back with its process."""
         return self._awaits_return and not self._queue.is_known(work_id)
 
     @property
@@ -235,7 +235,7 @@ class WorkDesk:
         return not self._is_closed and self._now() < self._returned_at
 
     def close(self) -> None:
-        """The server stops: claims that wait end without work."""
+        """Close as the server stops: claims that wait end without work."""
         self._is_closed = True
         self._on_changed()
 
@@ -318,6 +318,6 @@ _BECOMES: Final = {
 
 
 def _result_to_json(value: Any) -> Any:
-    """The result of an agent as the data of an answer."""
+    """Return the result of an agent as the data of an answer."""
     output = getattr(value, "output", None)
     return value if output is None else {"output": output, "metrics": dict(value.metrics)}

@@ -82,8 +82,8 @@ class WorkerAgent:
 
 
 def is_offered(kernel: Kernel, service: ServiceInfo, caller: Caller) -> bool:
-    """Whether a service is there for the caller: one that a worker of another user made known is not, unless a worker
-    serves it for the caller, too."""
+    """Return whether a service is there for the caller: one that a worker of another user made known is not, unless a
+    worker serves it for the caller, too."""
     made_for = service.metadata.get(_MADE_FOR)
     if not made_for or caller.owns(made_for):
         return True
@@ -92,7 +92,8 @@ def is_offered(kernel: Kernel, service: ServiceInfo, caller: Caller) -> bool:
 
 
 def service_for(kernel: Kernel, caller: Caller, name: str) -> ServiceInfo:
-    """A service that is there for the caller; NoSuchService where there is none, also where it is for others alone."""
+    """Return a service that is there for the caller; NoSuchService where there is none, also where it is for others
+    alone."""
     service = kernel.services.get_service(name)
     if not is_offered(kernel, service, caller):
         raise unknown_service(name)
@@ -133,7 +134,7 @@ class ServedNames:
                     _log.warning("%s %s is not served: %s", name.kind, name.name, error.message)
 
     def serves(self, service: str, user_id: str) -> bool:
-        """Whether a worker serves a service for a user."""
+        """Return whether a worker serves a service for a user."""
         return _is_for(user_id, self._desk.users_of(ServedName("service", service)))
 
     def _is_taken(self, served: ServedName) -> bool:
@@ -179,12 +180,12 @@ class ServedNames:
 
 
 def _is_for(user_id: str, users: set[str]) -> bool:
-    """Whether workers of these users do the work of a user; a worker of no user does the work of all."""
+    """Return whether workers of these users do the work of a user; a worker of no user does the work of all."""
     return "" in users or (bool(user_id) and user_id in users)
 
 
 def _traceparent() -> str:
-    """The span that is open around the running code, as a caller tells it; "" where traces are not exported."""
+    """Return the span that is open around the running code, as a caller tells it; "" where traces are not exported."""
     headers: dict[str, str] = {}
     outgoing(headers)
     return headers.get("traceparent", "")

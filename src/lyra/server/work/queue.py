@@ -94,7 +94,8 @@ class WorkQueue:
         line.append(piece)
 
     def cancel(self, piece_id: str) -> None:
-        """The result is not wanted any more. A worker that has the piece learns it when it renews its lease."""
+        """Cancel a piece whose result is not wanted any more. A worker that has the piece learns it when it renews its
+        lease."""
         piece = self.pieces.get(piece_id)
         if piece is None:
             return
@@ -134,7 +135,7 @@ class WorkQueue:
         user_id: str = "",
         now: float,
     ) -> ServingWorker:
-        """A worker says what it can run; the last claim counts."""
+        """Note what a worker says that it can run; the last claim counts."""
         worker = self.workers.get(worker_id)
         if worker is None:
             if len(self.workers) >= self._workers_max:
@@ -147,18 +148,19 @@ class WorkQueue:
         return worker
 
     def connection_broken(self, worker_id: str, now: float) -> None:
-        """A waiting claim of the worker broke off: it may be dead. One that lives renews its leases in time."""
+        """Note that a waiting claim of the worker broke off: it may be dead. One that lives renews its leases in
+        time."""
         worker = self.workers.get(worker_id)
         for piece_id in worker.holds if worker is not None else ():
             lease = self._lent[piece_id]
             lease.until = min(lease.until, now + lease.lease_s * _BROKEN_SHARE)
 
     def list_served(self) -> set[ServedName]:
-        """The names that at least one worker serves."""
+        """Return the names that at least one worker serves."""
         return {name for worker in self.workers.values() for name in worker.names}
 
     def users_of(self, served: ServedName) -> set[str]:
-        """The users for whom workers serve a name; "" among them represents every user."""
+        """Return the users for whom workers serve a name; "" among them represents every user."""
         return {worker.user_id for worker in self.workers.values() if served in worker.names}
 
     # ------------------------------------------------------------------ leases
@@ -222,20 +224,21 @@ class WorkQueue:
             self._lend(piece, worker, 0.0, now, work_id=work_id)
 
     def piece_of(self, work_id: str) -> PieceOfWork | None:
-        """The piece that an attempt belongs to, while a result of that attempt would be taken."""
+        """Return the piece that an attempt belongs to, while a result of that attempt would be taken."""
         lease = self._attempts.get(work_id)
         return lease.piece if lease is not None else None
 
     def is_attempt(self, work_id: str) -> bool:
-        """Whether this server has lent it under this id, or has taken its result."""
+        """Return whether this server has lent it under this id, or has taken its result."""
         return work_id in self._attempts or work_id in self._taken
 
     def is_known(self, work_id: str) -> bool:
-        """Whether the work is here, or its result was taken."""
+        """Return whether the work is here, or its result was taken."""
         return self.is_attempt(work_id) or work_id.rpartition(".")[0] in self.pieces
 
     def is_foreign(self, work_id: str, worker_id: str, user_id: str) -> bool:
-        """Whether the piece or the worker belongs to another user than the caller acts for; "" may see all pieces."""
+        """Return whether the piece or the worker belongs to another user than the caller acts for; "" may see all
+        pieces."""
         piece = self.piece_of(work_id) or self.pieces.get(work_id.rpartition(".")[0])
         worker = self.workers.get(worker_id)
         if user_id and piece is not None and piece.user_id != user_id:
@@ -327,7 +330,7 @@ class WorkQueue:
     # ------------------------------------------------------------------ inside
 
     def _next_for(self, worker: ServingWorker) -> PieceOfWork | None:
-        """The oldest piece of the name that was served the longest ago."""
+        """Return the oldest piece of the name that was served the longest ago."""
         for name in sorted(worker.names, key=lambda name: (self._turns.get(name, 0), name)):
             for piece in self._waiting.get(name, ()):
                 if worker.may_take(piece):

@@ -21,7 +21,8 @@ _OPTION_CHARS_MAX: Final = 200
 
 
 def ask_tools(*, attended: bool = True) -> list[Tool]:
-    """The tool AskUser. Without a person who can answer (`attended=False`) a call fails at once instead of waiting."""
+    """Return the tool AskUser. Without a person who can answer (`attended=False`) a call fails at once instead of
+    waiting."""
 
     async def ask(ctx: Any, question: str, options: list[str] = []) -> str:  # noqa: B006 - it is read, not changed
         """Ask the user something that only they can decide, and wait for the answer.
@@ -43,7 +44,7 @@ def ask_tools(*, attended: bool = True) -> list[Tool]:
 
 
 def _quote(question: str) -> str:
-    """The question, marked as the agent's words, so that no line of it looks like a message of Lyra."""
+    """Return the question, marked as the agent's words, so that no line of it looks like a message of Lyra."""
     lines = [f"> {visible(line)}" for line in question.strip().split("\n")]
     return "\n".join(["The agent asks:", *lines])
 
@@ -63,7 +64,7 @@ def _check(question: str, options: list[str]) -> None:
 
 
 def _answer_text(answer: Any, options: list[str]) -> str:
-    """The person's answer; the number of an option represents the option."""
+    """Return the person's answer; the number of an option represents the option."""
     text = str(answer.text or answer.decision).strip()
     if text.isascii() and text.isdecimal() and len(text) < 4 and 1 <= int(text) <= len(options):
         return options[int(text) - 1]

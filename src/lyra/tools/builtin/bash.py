@@ -60,7 +60,7 @@ def bash_tools(
 
 
 def _needs(arguments: dict[str, Any]) -> list[Capability]:
-    """The right to run the whole line: a rule with a wildcard covers one simple command, a chain needs an exact
+    """Return the right to run the whole line: a rule with a wildcard covers one simple command, a chain needs an exact
     rule."""
     command = arguments.get("command")
     if not isinstance(command, str) or not command.strip() or len(command) > CAPABILITY_LENGTH_MAX:
@@ -97,7 +97,7 @@ def _check_denied(grant: Grant, command: str) -> None:
 
 @lru_cache(maxsize=256)
 def _globs(scope: str) -> tuple[TextGlob, ...]:
-    """The patterns of a denied command: one program is meant with any arguments."""
+    """Return the patterns of a denied command: one program is meant with any arguments."""
     return (TextGlob(scope),) if " " in scope else (TextGlob(scope), TextGlob(f"{scope} *"))
 
 
@@ -206,7 +206,7 @@ class _Bash:
 
 
 def _may_work_in(grant: Grant, root: str) -> bool:
-    """Whether the Grant opens the folder as a whole; denied paths inside it are protected by the sandbox."""
+    """Return whether the Grant opens the folder as a whole; denied paths inside it are protected by the sandbox."""
     opened = Grant.from_data({"layers": [[str(cap) for cap in layer] for layer in grant.layers] or [["*"]]})
     return all(
         opened.allows(Capability(verb, f"{root}/**")) and grant.allows(Capability(verb, root))
@@ -286,7 +286,7 @@ class Jobs:
         self._started: dict[str, int] = {}
 
     def tools(self) -> list[Tool]:
-        """The two tools. They are not idempotent: output that was shown is not shown again."""
+        """Return the two tools. They are not idempotent: output that was shown is not shown again."""
         return [
             tool(self.output, name="BashOutput", untrusted=True, harmless=True),
             tool(self.kill, name="KillShell", untrusted=True, harmless=True),
@@ -304,7 +304,7 @@ class Jobs:
             raise ToolError(f"{JOBS_MAX} jobs are running already", hint="end one with KillShell", reason="exec_failed")
 
     def reserve(self) -> tuple[int, str | None]:
-        """The number of the next job, and the file that gets a copy of its output, if one does."""
+        """Return the number of the next job, and the file that gets a copy of its output, if one does."""
         pid, log = caller.get(), job_log.get()
         self._started[pid] = number = max(self._started.get(pid, 0), log.last(pid) if log is not None else 0) + 1
         return number, log.copy_for(pid, number) if log is not None else None
@@ -393,7 +393,7 @@ class Jobs:
 
 
 def _new(known: _Background) -> str:
-    """The output since the last call: all of it, or head and tail where it is long."""
+    """Return the output since the last call: all of it, or head and tail where it is long."""
     output = known.job.output
     start, known.told = known.told, output.total_bytes
     length = output.total_bytes - start
@@ -408,7 +408,7 @@ def _new(known: _Background) -> str:
 
 # ---------------------------------------------------------------- how a command ended
 def render_result(result: Result) -> str:
-    """The text of a command that has ended; a ToolError with the same text where it failed."""
+    """Return the text of a command that has ended; a ToolError with the same text where it failed."""
     output = result.output
     text = output.head.decode("utf-8", "replace")
     if output.left_out_bytes:

@@ -45,7 +45,7 @@ class TextFile(NamedTuple):
         return cls(text.replace("\r\n", "\n") if crlf else text, encoding, mark, crlf)
 
     def encode(self, text: str, path: str) -> bytes:
-        """The bytes of another text in this file's encoding and line endings."""
+        """Return the bytes of another text in this file's encoding and line endings."""
         if self.crlf:
             text = text.replace("\r\n", "\n").replace("\n", "\r\n")
         try:
@@ -122,7 +122,7 @@ class _Loaded(NamedTuple):
 
 
 def file_tools(workspace: Workspace, log: ReadLog) -> list[Tool]:
-    """The four tools, with one log of what was read."""
+    """Return the four tools, with one log of what was read."""
     family = _Files(workspace, log)
     reads = _needs(workspace, "fs.read")
     writes = _needs(workspace, "fs.read", "fs.write")
@@ -226,7 +226,7 @@ class _Files:
 
 # ---------------------------------------------------------------- replacements
 def apply_changes(text: str, changes: Sequence[Change], path: str) -> tuple[str, list[str]]:
-    """The text after all changes, and a note on each; ToolError at the first that cannot be made."""
+    """Return the text after all changes, and a note on each; ToolError at the first that cannot be made."""
     notes = []
     for number, change in enumerate(changes, start=1):
         which = f"edit {number} of {len(changes)}: " if len(changes) > 1 else ""
@@ -256,7 +256,7 @@ def _apply(text: str, change: Change, path: str, which: str) -> tuple[str, str]:
 
 
 def _places(text: str, old: str) -> list[int]:
-    """The line of each occurrence; they do not overlap."""
+    """Return the line of each occurrence; they do not overlap."""
     lines, line, last = [], 1, 0
     position = text.find(old)
     while position >= 0:
@@ -268,7 +268,7 @@ def _places(text: str, old: str) -> list[int]:
 
 
 def _near(text: str, old: str) -> str:
-    """A hint: the line that differs only in blanks, which is the usual mistake."""
+    """Return a hint: the line that differs only in blanks, which is the usual mistake."""
     wanted = old.strip().split("\n")[0].strip()
     lines = [number for number, line in enumerate(text.split("\n"), start=1) if wanted and line.strip() == wanted]
     if lines:
@@ -375,7 +375,7 @@ def _parse_notebook(text: str, path: str) -> dict[str, Any]:
 
 
 def _indent(text: str) -> int | None:
-    """The indentation of the file; Jupyter writes one blank."""
+    """Return the indentation of the file; Jupyter writes one blank."""
     second = text.split("\n", 2)[1] if "\n" in text else ""
     return (len(second) - len(second.lstrip(" "))) or 1 if second else None
 
@@ -432,5 +432,5 @@ def _free_id(cells: list[dict[str, Any]]) -> str:
 
 
 def _source(text: str, *, like: Any) -> str | list[str]:
-    """A text, or the list of lines that Jupyter writes, as the cell had it."""
+    """Return a text, or the list of lines that Jupyter writes, as the cell had it."""
     return text if isinstance(like, str) else text.splitlines(keepends=True)

@@ -155,7 +155,8 @@ class _SearchTools:
 
     # ------------------------------------------------------------ places and rows
     def _place(self, path: str | None) -> tuple[str, str | None]:
-        """The folder to search, and the file in it where one was named; inside the workspace, by its real name."""
+        """Return the folder to search, and the file in it where one was named; inside the workspace, by its real
+        name."""
         workspace = self._workspace
         real = os.path.realpath(workspace.absolute(path)) if path else workspace.root
         check_admitted(real, path or ".")

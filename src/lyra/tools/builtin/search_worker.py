@@ -62,7 +62,8 @@ _CLASSES = {  # of ripgrep, and of POSIX
 
 
 def glob_regex(pattern: str) -> str:
-    """A glob as a regular expression over a path: `**` any folders, `*` and `?` within a name, `[…]`, `{a,b}`."""
+    """Return a glob as a regular expression over a path: `**` any folders, `*` and `?` within a name, `[…]`,
+    `{a,b}`."""
     if "/" not in pattern:
         pattern = f"**/{pattern}"
     pattern = re.sub(
@@ -103,7 +104,7 @@ def glob_regex(pattern: str) -> str:
 
 
 def open_folder(path: str) -> int:
-    """A descriptor of the folder that has this very path, with no link on the way."""
+    """Return a descriptor of the folder that has this very path, with no link on the way."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     if os.readlink(f"/proc/self/fd/{fd}") != (path.rstrip("/") or "/"):
         os.close(fd)
@@ -112,8 +113,8 @@ def open_folder(path: str) -> int:
 
 
 def walk(root: str) -> Iterator[Folder]:
-    """The folders below a root. Links are not followed, not even if a folder is replaced by one meanwhile: each folder
-    is opened once, and everything in it is reached through its descriptor."""
+    """Yield the folders below a root. Links are not followed, not even if a folder is replaced by one meanwhile: each
+    folder is opened once, and everything in it is reached through its descriptor."""
     waiting = [""]
     while waiting:
         path = waiting.pop()
@@ -136,7 +137,7 @@ def walk(root: str) -> Iterator[Folder]:
 
 
 def chooser(job: Job) -> Callable[[str, str], bool]:
-    """A function of a folder's path and a file's name: whether the job asks for this file."""
+    """Return a function of a folder's path and a file's name: whether the job asks for this file."""
     groups = [[_Glob(glob) for glob in job.get(key, ())] for key in ("globs", "kinds") if job.get(key)]
     if not groups:
         return lambda _path, _name: True
@@ -184,7 +185,7 @@ def rows_max(job: Job) -> int:
 
 # ---------------------------------------------------------------- grep
 def translate_regex(pattern: str) -> str:
-    """A pattern in ripgrep's syntax, translated to Python's; what has no equivalent is an error."""
+    """Return a pattern in ripgrep's syntax, translated to Python's; what has no equivalent is an error."""
     out, index = [], 0
     while index < len(pattern):
         if pattern[index] == "\\":
@@ -200,7 +201,7 @@ def translate_regex(pattern: str) -> str:
 
 
 def _set(pattern: str, start: int) -> tuple[str, int]:
-    """The set `[…]` that begins at `start`, translated, and the position after it."""
+    """Return the set `[…]` that begins at `start`, translated, and the position after it."""
     index = start + (2 if pattern[start + 1 : start + 2] == "^" else 1)
     index += pattern[index : index + 1] == "]"  # the first `]` is a plain character
     out = [pattern[start:index]]
@@ -239,7 +240,7 @@ def run_grep(job: Job) -> dict[str, Any]:
 
 
 def confirm(rows: list[Row], job: Job, most: int) -> list[Row]:
-    """The rows that are still there when the files are opened without links, until there are more than `most`.
+    """Return the rows that are still there when the files are opened without links, until there are more than `most`.
     ripgrep opens files by name, and a folder that is replaced by a link at that moment would lead it outside. No mode
     shows, counts or names other rows."""
     kept: list[Row] = []
@@ -261,7 +262,7 @@ def confirm(rows: list[Row], job: Job, most: int) -> list[Row]:
 
 
 def lines_in(path: str, job: Job) -> list[str]:
-    """A file's lines, opened without following links; none if it does not exist or is not text."""
+    """Return a file's lines, opened without following links; none if it does not exist or is not text."""
     folder, _, name = path.rpartition("/")
     try:
         fd = open_folder(f"{job['root'].rstrip('/')}/{folder}")
@@ -295,7 +296,7 @@ def cut(text: str) -> str:
 
 
 def by_ripgrep(program: str, job: Job) -> list[Row] | None:
-    """The rows that ripgrep finds; None if it cannot read the pattern."""
+    """Return the rows that ripgrep finds; None if it cannot read the pattern."""
     command = [program, "--json", "--no-config", "--no-ignore", "--hidden", "--no-messages", "--max-filesize", "10M"]
     command += ["--ignore-case"] if job["ignore_case"] else ["--case-sensitive"]
     command += ["--multiline", "--multiline-dotall"] if job["multiline"] else []
@@ -338,7 +339,8 @@ def find_ripgrep() -> str | None:
 
 
 def spawn(command: list[str], folder: str) -> tuple[Iterator[bytes], Callable[[], int]]:
-    """A program's lines, and how to wait for its end. (Importing `subprocess` would take longer than all of this.)"""
+    """Return a program's lines, and how to wait for its end. (Importing `subprocess` would take longer than all of
+    this.)"""
     os.fchdir(open_folder(folder))
     reading, writing = os.pipe()
     silent = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
@@ -349,7 +351,7 @@ def spawn(command: list[str], folder: str) -> tuple[Iterator[bytes], Callable[[]
 
 
 def name_of(part: dict[str, str]) -> str:
-    """A name of a file; bytes that are not UTF-8 are escaped as Python does."""
+    """Return a name of a file; bytes that are not UTF-8 are escaped as Python does."""
     return part["text"] if "text" in part else os.fsdecode(base64.b64decode(part["bytes"]))
 
 
@@ -414,7 +416,7 @@ def contents(job: Job) -> Iterator[tuple[str, bytes]]:
 
 
 def mask_undecodable(text: str, data: bytes) -> str:
-    """The text with each undecodable byte as a character that no pattern matches."""
+    """Return the text with each undecodable byte as a character that no pattern matches."""
     if "\ufffd" not in text or data.startswith(_WIDE):
         return text
     return data.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape")
@@ -429,7 +431,7 @@ def matches(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
 
 
 def find_lines(pattern: re.Pattern[str], text: str) -> list[int]:
-    """The lines that matches cover."""
+    """Return the lines that matches cover."""
     lines: dict[int, None] = {}
     line, last = 0, 0
     for match in matches(pattern, text):
@@ -444,7 +446,7 @@ def find_lines(pattern: re.Pattern[str], text: str) -> list[int]:
 
 
 def read(path: str, folder: int) -> bytes | None:
-    """A plain file's bytes; None for one that is too large, or not there, or no file any more."""
+    """Return a plain file's bytes; None for one that is too large, or not there, or no file any more."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
     except OSError:
@@ -468,7 +470,7 @@ def read(path: str, folder: int) -> bytes | None:
 
 
 def text_of(data: bytes) -> str | None:
-    """The decoded text; None if the bytes are not text."""
+    """Return the decoded text; None if the bytes are not text."""
     for mark, encoding in ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be")):
         if data.startswith(mark):
             return data[len(mark) :].decode(encoding, "replace")

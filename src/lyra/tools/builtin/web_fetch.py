@@ -115,7 +115,7 @@ class _Web:
         return _part(answer, text, offset)
 
     async def _answer(self, url: str) -> HttpAnswer | str:
-        """The last answer, or a sentence on a redirect that was not followed."""
+        """Return the last answer, or a sentence on a redirect that was not followed."""
         grant = rights.get()
         if grant is None:
             raise CapabilityDenied(
@@ -205,7 +205,7 @@ def _words(answer: HttpAnswer, kind: str) -> str:
 
 
 def _decode(answer: HttpAnswer) -> str:
-    """The text in the charset that the header or the page names, else UTF-8; undecodable bytes are replaced."""
+    """Return the text in the charset that the header or the page names, else UTF-8; undecodable bytes are replaced."""
     charset = _CHARSET.search(answer.headers.get("content-type", ""))
     charset = charset or _CHARSET.search(answer.body[:2048].decode("ascii", "replace"))
     decoder = codecs.getincrementaldecoder(_codec(charset[1] if charset else ""))("replace")
@@ -264,7 +264,7 @@ _SHOWN_SCHEMES: Final = ("http://", "https://")
 
 
 def page_text(html: str, *, url: str = "") -> str:
-    """The text; addresses of links are made whole with `url`."""
+    """Return the text; addresses of links are made whole with `url`."""
     page = _Page(url)
     position = 0
     while (tag := _START.search(html, position)) is not None:
@@ -296,7 +296,7 @@ def _after(html: str, mark: str, start: int) -> int:
 
 
 def _end_of(html: str, name: str, start: int) -> int:
-    """The position after the closing tag of a skipped element; the end of the page where there is none."""
+    """Return the position after the closing tag of a skipped element; the end of the page where there is none."""
     closing = re.compile(rf"</{name}[^>]{{0,200}}>", re.IGNORECASE).search(html, start)
     return len(html) if closing is None else closing.end()
 

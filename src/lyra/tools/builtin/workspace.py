@@ -69,7 +69,7 @@ class Workspace:
         self.lock = threading.Lock()  # one edit at a time: of two concurrent edits one would be lost
 
     def hides(self, path: str) -> bool:
-        """Whether a search skips a file: the workspace hides it, or the rules that decided on the call do."""
+        """Return whether a search skips a file: the workspace hides it, or the rules that decided on the call do."""
         rules = hides.get()
         if self.spill.holding(path) is not None:
             return False
@@ -82,16 +82,17 @@ class Workspace:
         return os.path.join(self.root, os.path.expanduser(path) if path.startswith("~") else path)
 
     def display_path(self, path: str) -> str:
-        """A path as it is shown: relative to the root if it lies inside."""
+        """Return a path as it is shown: relative to the root if it lies inside."""
         prefix = self.root.rstrip("/") + "/"
         return path[len(prefix) :] if path.startswith(prefix) else path
 
     def display_name(self, path: str) -> str:
-        """A file as the caller named it; the target of a link is not shown, because its author may not be trusted."""
+        """Return a file as the caller named it; the target of a link is not shown, because its author may not be
+        trusted."""
         return self.display_path(os.path.normpath(self.absolute(path)))
 
     def need(self, verb: str, path: Any) -> list[Capability]:
-        """The right that a call needs: to the real path of its argument."""
+        """Return the right that a call needs: to the real path of its argument."""
         if path is None:
             path = self.root
         if not isinstance(path, str) or not path or "\0" in path:
@@ -100,7 +101,7 @@ class Workspace:
         return [] if verb == "fs.read" and self.spill.holding(real) else [Capability(verb, real)]
 
     def covers(self, path: str) -> bool:
-        """Whether a real path lies in a root, or in the spill folder of the calling process."""
+        """Return whether a real path lies in a root, or in the spill folder of the calling process."""
         inside = any(path == root or path.startswith(root.rstrip("/") + "/") for root in self.roots)
         return inside or self.spill.holding(path) is not None
 
@@ -122,7 +123,7 @@ class Workspace:
 
     # ------------------------------------------------------------ reading
     def read(self, path: str, *, most: int = FILE_BYTES_MAX) -> OpenedFile:
-        """A plain file's bytes; ToolError for anything else."""
+        """Return a plain file's bytes; ToolError for anything else."""
         with self._beneath(path, reading=True) as (folder, whole):
             try:
                 looked = folder.open(whole, _O_PATH)
@@ -199,7 +200,8 @@ class Workspace:
             raise ToolError(f"{self.display_path(part)} is protected from being written", reason="permission_denied")
 
     def _find_protected_part(self, path: str) -> str | None:
-        """The protected name in a path as the call names it: a link of that name may lead to a file of another."""
+        """Return the protected name in a path as the call names it: a link of that name may lead to a file of
+        another."""
         whole = os.path.normpath(self.absolute(path))
         return find_protected_part(whole, self.roots) if self.covers(whole) else None
 
@@ -237,7 +239,8 @@ class Workspace:
         return os.path.join(true_path(parent), name)
 
     def _parent(self, folder: Beneath, path: str, rest: str, shown: str) -> int:
-        """A descriptor of the folder that `rest` lies in; a missing folder is made if the call was allowed to."""
+        """Return a descriptor of the folder that `rest` lies in; a missing folder is made if the call was allowed
+        to."""
         try:
             descriptor = folder.open(path, os.O_RDONLY | os.O_DIRECTORY)
         except FileNotFoundError:
@@ -313,7 +316,7 @@ class Spill:
         self._root: str | None = None
 
     def folder(self) -> str:
-        """The folder of the calling process."""
+        """Return the folder of the calling process."""
         if self._root is None:
             self._root = os.path.realpath(tempfile.mkdtemp(prefix="lyra-spill-"))
             weakref.finalize(self, shutil.rmtree, self._root, ignore_errors=True)
@@ -322,7 +325,7 @@ class Spill:
         return mine
 
     def holding(self, path: str) -> str | None:
-        """The folder of the calling process, if the path (absolute, without `..`) lies in it; else None."""
+        """Return the folder of the calling process, if the path (absolute, without `..`) lies in it; else None."""
         if self._root is None:
             return None
         mine = os.path.join(self._root, _name())
@@ -330,5 +333,5 @@ class Spill:
 
 
 def _name() -> str:
-    """The name of the caller's folder: a digest, because a pid may be any text."""
+    """Return the name of the caller's folder: a digest, because a pid may be any text."""
     return blake2b(caller.get().encode(), digest_size=8).hexdigest()

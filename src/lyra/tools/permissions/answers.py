@@ -31,7 +31,7 @@ _SOURCE: Final = "answers"
 
 
 def config_folder(home: str = "") -> str:
-    """The folder of the user's own settings; "" where the home is not known."""
+    """Return the folder of the user's own settings; "" where the home is not known."""
     return user_folder({"HOME": home} if home else {"HOME": os.path.expanduser("~"), **os.environ}) or ""
 
 
@@ -128,7 +128,7 @@ def _texts(value: Any, place: str, effect: str) -> list[str]:
 
 
 def _quote(text: str) -> str:
-    """A basic string of TOML; characters that cannot be printed are escaped."""
+    """Return a basic string of TOML; characters that cannot be printed are escaped."""
     out = []
     for char in text:
         if char in '"\\':

@@ -51,7 +51,7 @@ _SHOWN: Final = r"(?!\.env\.(?:example|sample|template|dist)(?:/|$))"  # templat
 
 
 def _names(names: Iterable[str]) -> re.Pattern[str]:
-    """A path with one of these names in it; a star is any run within a name."""
+    """Return a path with one of these names in it; a star is any run within a name."""
     alternatives = "|".join(re.escape(name).replace(r"\*", "[^/]*") for name in names)
     return re.compile(rf"(?:^|/){_SHOWN}({alternatives})(?:/|$)", re.IGNORECASE)
 
@@ -60,7 +60,7 @@ _SECRETS: Final = _names(HIDDEN)  # not read without an answer
 
 
 def may_hold_secrets(path: str) -> bool:
-    """Whether the path has a name that is usual for secrets. The file itself is not read."""
+    """Return whether the path has a name that is usual for secrets. The file itself is not read."""
     return _SECRETS.search(path) is not None
 
 
@@ -173,7 +173,7 @@ class Permissions:
         return decision._replace(decision="deny", reason=f"{decision.reason}; {why}")
 
     def forbids(self, subject: Subject) -> PermissionDecision | None:
-        """The denial that no answer changes: by a rule, by the mode `plan`, or because it is protected."""
+        """Return the denial that no answer changes: by a rule, by the mode `plan`, or because it is protected."""
         return self._forbids(subject, self._rules_for(subject.tool))
 
     def _forbids(self, subject: Subject, rules: _ToolRules) -> PermissionDecision | None:
@@ -255,12 +255,12 @@ class Permissions:
         )
 
     def rules_of(self, effect: Effect, tool: str) -> tuple[Rule, ...]:
-        """The rules of one effect that cover a tool."""
+        """Return the rules of one effect that cover a tool."""
         rules = self._rules_for(tool)
         return {"allow": rules.allow, "ask": rules.ask, "deny": rules.deny}[effect]
 
     def _rules_for(self, tool: str) -> _ToolRules:
-        """The rules that cover a tool; answers of `never` are denies like any other."""
+        """Return the rules that cover a tool; answers of `never` are denies like any other."""
         rules = self._rules_by_tool.get(tool)
         if rules is None:
             rules = _tool_rules(
@@ -286,7 +286,8 @@ class Permissions:
         return None
 
     def _find_answer(self, answers: _Rules, subject: Subject, tainted: bool) -> Rule | None:
-        """The answer of `always` that covers the call; after untrusted text only one that is for exactly this."""
+        """Return the answer of `always` that covers the call; after untrusted text only one that is for exactly
+        this."""
         consequential = (tainted and self._consequential(subject)) or self._asks_first(subject) is not None
         for rule in _candidates(answers, subject):
             if rule.speaks_of(subject) and (not consequential or _is_answer(rule, subject)):
@@ -294,8 +295,8 @@ class Permissions:
         return None
 
     def _consequential(self, subject: Subject) -> bool:
-        """Whether a call is egress, runs a program, writes outside the workspace, reads secrets or uses an unknown
-        tool."""
+        """Return whether a call is egress, runs a program, writes outside the workspace, reads secrets or uses an
+        unknown tool."""
         if subject.act in ("run", "fetch", "other"):
             return True
         if subject.act == "write":
@@ -308,15 +309,15 @@ class Permissions:
         return any(_SECRETS.search(path) is not None or f"{path}/".startswith(self._own) for path in paths)
 
     def is_hidden(self, path: str) -> bool:
-        """Whether a search skips this file: it may hold secrets, or a rule denies reading it."""
+        """Return whether a search skips this file: it may hold secrets, or a rule denies reading it."""
         if _SECRETS.search(path) is not None or path.startswith(self._own):
             return True
         subject = Subject("Read", "path", "read", path, inside=True, workspace=self.workspace)
         return any(_first_match(self._rules_for(tool).deny, subject) is not None for tool in _READERS)
 
     def narrow(self, grant: Grant) -> Grant:
-        """The Grant without the paths that `Read(…)` and `Edit(…)` deny and those protected by name, so that a command
-        cannot reach them either. A deny of a whole tool takes away that tool alone."""
+        """Return the Grant without the paths that `Read(…)` and `Edit(…)` deny and those protected by name, so that a
+        command cannot reach them either. A deny of a whole tool takes away that tool alone."""
         narrowed = self._narrowed.get(grant)
         if narrowed is None:
             if len(self._narrowed) >= _GRANTS_KEPT:
@@ -339,7 +340,7 @@ class Permissions:
         return (*by_rule, *(Capability("fs.write", f"/**/{name}{end}") for name in names for end in ("", "/**")))
 
     def asks(self, subject: Subject, *, tainted: bool = False) -> PermissionDecision | None:
-        """The decision of the ask rule that matches, unless a kept answer allows the call."""
+        """Return the decision of the ask rule that matches, unless a kept answer allows the call."""
         rules = self._rules_for(subject.tool)
         asked = _first_match(rules.ask, subject)
         if asked is None:
@@ -373,7 +374,7 @@ class Permissions:
         self.mode = mode
 
     def rule_for(self, subject: Subject, answer: str = "always") -> str | None:
-        """The rule that an answer of `always` or `never` becomes; None where it can be none."""
+        """Return the rule that an answer of `always` or `never` becomes; None where it can be none."""
         try:
             text = _exact(subject) if answer == "always" else _render_refusal(subject)
             rule = Rule(text, "allow", workspace=self.workspace, home=self.home)
@@ -388,7 +389,7 @@ class Permissions:
 
     # ------------------------------------------------------------ for a helper
     def for_helper(self, *, mode: str = "", only: Iterable[str] | None = None, workspace: str = "") -> Permissions:
-        """A copy with another mode, or limited to calls that rules of `only` speak of: these allow nothing by
+        """Return a copy with another mode, or limited to calls that rules of `only` speak of: these allow nothing by
         themselves. In another workspace the rules and answers hold for the same places in it, and answers to new
         questions are not stored. An answer that the copy takes is not known here."""
         root = check_workspace(workspace) if workspace else self.workspace
@@ -414,7 +415,7 @@ class Permissions:
         )
 
     def _move_rule(self, rule: Rule, root: str) -> Rule:
-        """The rule for the same places below another workspace."""
+        """Return the rule for the same places below another workspace."""
         here = f"{self.workspace.rstrip('/')}/"
         pattern = rule.pattern
         text = rule.text
@@ -456,7 +457,8 @@ def _tool_rules(rules: Sequence[Rule], answers: Sequence[Rule]) -> _ToolRules:
 
 
 def _candidates(rules: _Rules, subject: Subject) -> Sequence[Rule]:
-    """The rules that can match: a rule that names a program is skipped for lines that run other programs only."""
+    """Return the rules that can match: a rule that names a program is skipped for lines that run other programs
+    only."""
     line = subject.line
     words = line.words if line is not None else None
     if words is None:
@@ -477,8 +479,9 @@ def _first_match(rules: _Rules, subject: Subject) -> Rule | None:
 
 
 def _is_answer(rule: Rule, subject: Subject) -> bool:
-    """Whether the rule is an answer that a person gave in advance: for the whole tool, or for exactly this. One for
-    many tools (`mcp__files__*`) is an answer where their program is confined, so that nothing can leave by a call."""
+    """Return whether the rule is an answer that a person gave in advance: for the whole tool, or for exactly this.
+    One for many tools (`mcp__files__*`) is an answer where their program is confined, so that nothing can leave by a
+    call."""
     return rule.names_tool or rule.names(subject) or (rule.bare and subject.confined)
 
 
@@ -494,7 +497,7 @@ def _decide_by(rule: Rule, subject: Subject, decision: Effect) -> PermissionDeci
 
 
 def _exact(subject: Subject) -> str:
-    """The rule that covers this call and no other."""
+    """Return the rule that covers this call and no other."""
     if subject.kind == "none":
         return subject.tool
     if subject.kind == "text" and subject.whole is not None:
@@ -514,7 +517,7 @@ def _exact(subject: Subject) -> str:
 
 
 def _render_refusal(subject: Subject) -> str:
-    """The rule of a `never`: for a URL all of its host, which otherwise could be asked for with another path."""
+    """Return the rule of a `never`: for a URL all of its host, which otherwise could be asked for with another path."""
     url = subject.url
     if url is None:
         return _exact(subject)

@@ -156,18 +156,19 @@ class Rule:
         return name == self.tool or name in self._family
 
     def matches(self, subject: Subject) -> bool:
-        """Whether the rule matches this call. In doubt a deny and an ask match, an allow does not."""
+        """Return whether the rule matches this call. In doubt a deny and an ask match, an allow does not."""
         return self.covers_tool(subject.tool) and self.speaks_of(subject)
 
     def names(self, subject: Subject) -> bool:
-        """Whether the rule matches exactly this call; for an unknown tool: names all its arguments; for a URL: is that
-        URL, character by character, since a path, a query or a way to write them can carry data."""
+        """Return whether the rule matches exactly this call; for an unknown tool: names all its arguments; for a URL:
+        is that URL, character by character, since a path, a query or a way to write them can carry data."""
         if subject.kind == "url":
             return self._is_url(subject)
         return self.exact and (subject.kind != "text" or subject.alone or self._whole is not None)
 
     def at_any_depth(self, subject: Subject) -> str:
-        """A remark for a decision's reason: a name without a folder matches at any depth, a path names one file."""
+        """Return a remark for a decision's reason: a name without a folder matches at any depth, a path names one
+        file."""
         pattern = (self.pattern or "").strip()
         if subject.kind != "path" or "/" in pattern or "*" in pattern or "?" in pattern:
             return ""
@@ -203,11 +204,12 @@ class Rule:
         return self._glob is not None and self._glob.matches(subject.value)
 
     def _by_family(self, subject: Subject) -> bool:
-        """Whether the rule covers the tool only as a member of a family; a foreign tool of that name is no member."""
+        """Return whether the rule covers the tool only as a member of a family; a foreign tool of that name is no
+        member."""
         return subject.tool.lower() in self._family
 
     def _is_url(self, subject: Subject) -> bool:
-        """Whether the rule is this very URL; it may leave out the scheme. The part after `#` is not sent."""
+        """Return whether the rule is this very URL; it may leave out the scheme. The part after `#` is not sent."""
         sent = (subject.value or "").partition("#")[0]
         return bool(self._address) and self._address in (sent, sent.partition("://")[2])
 

@@ -74,7 +74,7 @@ def permissions_of(
     keep: Callable[[Rule], object] | None = None,
     answers: Iterable[Rule] = (),
 ) -> Permissions:
-    """The Permissions that these layers come to; `mode` overrides theirs. `extra_folders` count as inside."""
+    """Return the Permissions that these layers come to; `mode` overrides theirs. `extra_folders` count as inside."""
     rules: list[Rule] = []
     protected: list[str] = []
     forbidden: list[str] = []
@@ -104,7 +104,7 @@ def permissions_of(
 
 
 def describe_passed_over(layers: Iterable[Layer]) -> list[str]:
-    """The settings that are ignored because their folder is not trusted, one sentence for each file."""
+    """Return the settings that are ignored because their folder is not trusted, one sentence for each file."""
     remarks = []
     for layer in layers:
         keys = [key for key in ("allow", "mode") if layer.settings.get(key)]
@@ -120,7 +120,7 @@ def describe_passed_over(layers: Iterable[Layer]) -> list[str]:
 
 
 def permissions_from_files(folders: Sequence[str] = (), **options: Any) -> Permissions:
-    """The Permissions of the settings files for these folders; by default for the current one."""
+    """Return the Permissions of the settings files for these folders; by default for the current one."""
     workspace, *extra_folders = [os.path.realpath(folder) for folder in folders] or [os.path.realpath(os.getcwd())]
     home = os.path.expanduser("~")
     layers = load_layers(workspace, home=home, trusted=None)
@@ -128,8 +128,8 @@ def permissions_from_files(folders: Sequence[str] = (), **options: Any) -> Permi
 
 
 def build_permissions(settings: Mapping[str, Any], folders: Sequence[str] = ()) -> Permissions:
-    """The Permissions that a program declares: `allow`, `ask`, `deny`, `protected`, `mode` and `attended`. Of the files
-    only the managed policy is added."""
+    """Return the Permissions that a program declares: `allow`, `ask`, `deny`, `protected`, `mode` and `attended`. Of
+    the files only the managed policy is added."""
     workspace, *extra_folders = [os.path.realpath(folder) for folder in folders] or [os.path.realpath(os.getcwd())]
     own = dict(settings)
     attended = own.pop("attended", True)
@@ -149,7 +149,8 @@ def load_layers(
     trusted: FolderTrust | bool | None = False,
     keep_mistakes: bool = False,
 ) -> list[Layer]:
-    """The layers that lie in files, for a project's folder. A project's own file may loosen only when it is trusted.
+    """Return the layers that lie in files, for a project's folder. A project's own file may loosen only when it is
+    trusted.
 
     `trusted` is True or False for the folder as it is, or a FolderTrust, which says it for the content of each file;
     None is the trust of the command that is running, else the answers that the user gave. `keep_mistakes` leaves keys
@@ -171,7 +172,7 @@ def load_layers(
 
 
 def _without_mistakes(layer: Layer, workspace: str, home: str) -> Layer:
-    """A layer without trust: where a key of it cannot be read, it asks about every call instead."""
+    """Return a layer without trust: where a key of it cannot be read, it asks about every call instead."""
     settings: dict[str, Any] = {}
     problems = list(layer.problems)
     for key, value in layer.settings.items():
@@ -186,7 +187,7 @@ def _without_mistakes(layer: Layer, workspace: str, home: str) -> Layer:
 
 
 def _in_lyra_toml(folder: str, home: str, trust: FolderTrust) -> list[Layer]:
-    """The sections `[permissions]` of the user's and the project's settings."""
+    """Return the sections `[permissions]` of the user's and the project's settings."""
     env = dict(os.environ) if home == os.path.expanduser("~") else {"HOME": home}
     loading = Loading(folder, env)
     user = loading.user_file()
@@ -200,7 +201,7 @@ def _in_lyra_toml(folder: str, home: str, trust: FolderTrust) -> list[Layer]:
 
 
 def _section_of(data: bytes, shown: str) -> tuple[Mapping[str, Any], Mapping[str, int]] | None:
-    """The section `[permissions]` of a `lyra.toml`, and the lines of its keys."""
+    """Return the section `[permissions]` of a `lyra.toml`, and the lines of its keys."""
     document, lines = parse_toml(data, shown)
     section = document.get(_SECTION)
     if section is None:
@@ -212,7 +213,7 @@ def _section_of(data: bytes, shown: str) -> tuple[Mapping[str, Any], Mapping[str
 
 
 def _read_toml(data: bytes, path: str) -> tuple[Mapping[str, Any], Mapping[str, int]]:
-    """The keys of a file of permissions, and their lines."""
+    """Return the keys of a file of permissions, and their lines."""
     import tomllib
 
     try:
@@ -224,13 +225,13 @@ def _read_toml(data: bytes, path: str) -> tuple[Mapping[str, Any], Mapping[str, 
 
 
 def _load(name: str, path: str, of_project: tuple[FolderTrust, str] | None = None) -> Layer | None:
-    """The layer of one file of permissions."""
+    """Return the layer of one file of permissions."""
     return _read(name, path, path, _read_toml, of_project)
 
 
 def _read(name: str, path: str, shown: str, parse: _Parse, of_project: tuple[FolderTrust, str] | None) -> Layer | None:
-    """The layer of one file. That of a project is trusted where the trust covers the content that is read here; where
-    it is not, and the file cannot be read, the layer has the reason."""
+    """Return the layer of one file. That of a project is trusted where the trust covers the content that is read here;
+    where it is not, and the file cannot be read, the layer has the reason."""
     is_sure = of_project is None or of_project[0].is_whole(of_project[1])
     try:
         data = read_bytes(path, shown)
@@ -263,8 +264,8 @@ def _check(layer: Layer) -> None:
 
 
 def _mode(layer: Layer, before: str | None) -> str | None:
-    """The mode that a layer chooses. One without trust may choose a tight mode, and not instead of another tight one:
-    `deny-unasked` allows what `plan` denies."""
+    """Return the mode that a layer chooses. One without trust may choose a tight mode, and not instead of another tight
+    one: `deny-unasked` allows what `plan` denies."""
     named = layer.settings.get("mode")
     if named is None:
         return None

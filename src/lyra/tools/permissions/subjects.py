@@ -112,7 +112,7 @@ def subject_of(
     extra_folders: Iterable[str] = (),
     known: bool = True,
 ) -> Subject:
-    """The subject of one call. `path` is the resolved path of a file tool's argument, if the caller resolved it;
+    """Return the subject of one call. `path` is the resolved path of a file tool's argument, if the caller resolved it;
     what lies in one of `extra_folders` counts as inside, like the workspace. A tool that is not `known` is not Lyra's
     own: of the table's row for its name only those facts count that make a call harder to allow."""
     facts = facts_of(tool)
@@ -138,7 +138,8 @@ def subject_of(
 
 
 def _unknown_tool(tool: str, arguments: Mapping[str, Any], *, borrowed: bool) -> Subject:
-    """The subject of an unknown tool. `borrowed`: it has the name of a tool of Lyra, whose patterns do not match it."""
+    """Return the subject of an unknown tool. `borrowed`: it has the name of a tool of Lyra, whose patterns do not match
+    it."""
     doubt = f"it is not Lyra's own {facts_of(tool).name}" if borrowed else None
     value, alone = _only_text(arguments), len(arguments) == 1
     return Subject(tool, "text", "other", value, doubt=doubt, alone=alone, whole=to_canonical_json(arguments))
@@ -171,7 +172,8 @@ def _path_subject(facts: ToolFacts, value: Any, workspace: str, home: str, extra
 
 
 def absolute(path: str, *, workspace: str, home: str = "") -> str:
-    """The path by name alone: `~` is the home, relative paths start at the workspace, `.` and `..` are resolved."""
+    """Return the path by name alone: `~` is the home, relative paths start at the workspace, `.` and `..` are
+    resolved."""
     if home and (path == "~" or path.startswith("~/")):
         path = home + path[1:]
     path = posixpath.normpath(posixpath.join(workspace, path))
@@ -179,7 +181,8 @@ def absolute(path: str, *, workspace: str, home: str = "") -> str:
 
 
 def read_url(text: str) -> CanonicalUrl | None:
-    """The URL without credentials, default port, trailing dot and dot segments; None when two readers may differ."""
+    """Return the URL without credentials, default port, trailing dot and dot segments; None when two readers may
+    differ."""
     if _BAD_IN_URL.search(text) or not text.isascii():
         return None
     try:

@@ -79,7 +79,7 @@ class CommandLine:
         self.words = frozenset([*words, *_words_in(loose)] if loose else words) if sure else None
 
     def is_allowed_by(self, glob: TextGlob) -> bool:
-        """Whether an allow with this pattern covers the whole line."""
+        """Return whether an allow with this pattern covers the whole line."""
         if glob.total:
             return True
         if glob.literal:
@@ -92,7 +92,7 @@ class CommandLine:
         return self.inside is None or (glob.prefix + " ").startswith(self.inside + " ")
 
     def is_touched_by(self, glob: TextGlob) -> bool:
-        """Whether a deny or an ask with this pattern matches a command of the line."""
+        """Return whether a deny or an ask with this pattern matches a command of the line."""
         if self.unsure is not None:
             return True
         for text in self.commands:
@@ -103,8 +103,8 @@ class CommandLine:
         return bool(self.loose) and self.may_run(glob)
 
     def may_run(self, glob: TextGlob) -> bool:
-        """Whether a command that this pattern matches may begin at an argument of a program that no table knows. A
-        pattern that does not name its program is compared with whole commands only."""
+        """Return whether a command that this pattern matches may begin at an argument of a program that no table knows.
+        A pattern that does not name its program is compared with whole commands only."""
         program = glob.word
         if not program or (self.words is not None and program not in self.words):
             return False
@@ -134,7 +134,7 @@ def _values_in(argument: str) -> Iterator[str]:
 
 
 def _may_begin(value: str, rest: str, glob: TextGlob) -> bool:
-    """Whether a command begins with this value, as a program or as a script's text."""
+    """Return whether a command begins with this value, as a program or as a script's text."""
     name = basename(value.partition(" ")[0]) if value[:1] == "/" else value[: len(glob.word)]
     if name != glob.word:
         return False
@@ -143,7 +143,7 @@ def _may_begin(value: str, rest: str, glob: TextGlob) -> bool:
 
 
 def _may_be_script(text: str, line: str, glob: TextGlob) -> bool:
-    """Whether the text of an argument, read as a script, runs a command that the pattern matches."""
+    """Return whether the text of an argument, read as a script, runs a command that the pattern matches."""
     if len(text) > _LOOSE_CHARACTERS_MAX or len(text) >= len(line):
         return len(text) < len(line)  # too long to be read here: in doubt a deny matches
     inner = read_line(text)
@@ -215,7 +215,7 @@ def _is_single(script: ShellScript) -> bool:
 
 
 def _globs_are_names(words: list[Word]) -> bool:
-    """Whether file globs can only become names of files, not options or subcommands of the program."""
+    """Return whether file globs can only become names of files, not options or subcommands of the program."""
     name = basename(words[0].text)
     if name in INERT:
         return True
@@ -408,7 +408,7 @@ class _Texts:
 
 
 def _sets(command: ShellCommand) -> bool:
-    """Whether it gives a variable a value for the commands after it."""
+    """Return whether it gives a variable a value for the commands after it."""
     return basename(command.words[0].text) in _SETTERS if command.words else bool(command.assignments)
 
 

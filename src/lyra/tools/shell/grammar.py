@@ -194,7 +194,7 @@ class _ScriptReader(WordReader):
         return ""
 
     def _read_reserved(self, word: Word, command: ShellCommand) -> bool:
-        """Whether this is a word of the shell's grammar; then what belongs to it is read."""
+        """Return whether this is a word of the shell's grammar; then what belongs to it is read."""
         raw = word.raw
         if raw not in _RESERVED:
             return False
@@ -272,7 +272,7 @@ class _ScriptReader(WordReader):
                 return
 
     def _patterns(self) -> bool:
-        """The patterns of one clause, up to their `)`; True when there was `esac` instead."""
+        """Return the patterns of one clause, up to their `)`; True when there was `esac` instead."""
         if self.text[self.position] == "(":
             self.position += 1
         while self.position < self.end:
@@ -361,7 +361,7 @@ class _ScriptReader(WordReader):
             self.join()
 
     def _join_continued(self, line: str, *, cut: bool) -> str:
-        """A line of a heredoc joined with the lines that continue it; the joined line may be the delimiter."""
+        """Return a line of a heredoc joined with the lines that continue it; the joined line may be the delimiter."""
         parts: list[str] = []
         while (len(line) - len(line.rstrip("\\"))) % 2 and self.position < self.end:
             parts.append(line[:-1])

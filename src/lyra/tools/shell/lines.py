@@ -19,7 +19,7 @@ _BEFORE_COMMENT: Final = frozenset(" \t\n;&|<>()`")
 
 
 def join_lines(text: str, position: int) -> tuple[str, bool]:
-    """The text with its continued lines joined from `position` on, and whether the result is in doubt.
+    """Return the text with its continued lines joined from `position` on, and whether the result is in doubt.
 
     Within single quotes, comments and heredocs nothing is joined. A substitution within quotes is not
     parsed here, so a continued line after one is in doubt.

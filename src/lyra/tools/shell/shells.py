@@ -91,7 +91,7 @@ def shell_script(name: str, words: list[Word], command: ShellCommand, script: Sh
 
 
 def _other_shell(name: str, words: list[Word], command: ShellCommand, script: ShellScript) -> Iterator[Nested]:
-    """A script in a file is a program like any other; everything else that such a shell runs is a doubt."""
+    """Yield a script in a file as a program like any other; everything else that such a shell runs is a doubt."""
     first = words[1] if len(words) > 1 else None
     if first is None or first.text[:1] in ("-", "+") or is_input(first.text):
         yield Nested(doubt=f"it starts {name!r}, whose language is not read")
@@ -100,14 +100,15 @@ def _other_shell(name: str, words: list[Word], command: ShellCommand, script: Sh
 
 
 def _is_unclear(text: str) -> bool:
-    """Whether it is an unknown long option, or a cluster such as `-oc`, whose `o` takes one of the next words."""
+    """Return whether it is an unknown long option, or a cluster such as `-oc`, whose `o` takes one of the next
+    words."""
     if text[:2] == "--":
         return text not in _SHELL_FLAGS and text not in _SHELL_FILES
     return any(letter in text[1:-1] for letter in "oO")
 
 
 def script_file(word: Word, command: ShellCommand, script: ShellScript) -> Iterator[Nested]:
-    """The script in a file. A real file is a program like any other; a substitution or the input is not known."""
+    """Yield the script in a file. A real file is a program like any other; a substitution or the input is not known."""
     if word.raw.startswith(("<(", ">(")) or word.text[:1] == UNKNOWN:
         yield Nested(doubt="it runs a script that only the shell knows")
     elif is_input(word.text):
@@ -117,8 +118,8 @@ def script_file(word: Word, command: ShellCommand, script: ShellScript) -> Itera
 
 
 def _input(command: ShellCommand, script: ShellScript, *, named: bool, piped: bool) -> Iterator[Nested]:
-    """The scripts that a shell reads from its input. `named`: a redirection of the command names the input; `piped`: a
-    pipe of the line may lead to it."""
+    """Yield the scripts that a shell reads from its input. `named`: a redirection of the command names the input;
+    `piped`: a pipe of the line may lead to it."""
     for document in command.documents:
         yield Nested(script=document)
     for _, operator, target in command.redirects:
@@ -153,7 +154,7 @@ class Nested(NamedTuple):
 
 
 def script_in(text: str) -> Iterator[Nested]:
-    """A text that a shell reads as a script; in doubt where the text is not known."""
+    """Yield a text that a shell reads as a script; in doubt where the text is not known."""
     if UNKNOWN in text:
         yield Nested(doubt="it runs a script that only the shell knows")
     else:
@@ -161,12 +162,12 @@ def script_in(text: str) -> Iterator[Nested]:
 
 
 def is_input(path: str) -> bool:
-    """Whether a file of this name may be an open file of the process: `/dev/stdin`, `/proc/self/fd/3`."""
+    """Return whether a file of this name may be an open file of the process: `/dev/stdin`, `/proc/self/fd/3`."""
     return UNKNOWN in path or _STDIN_FILE.fullmatch(posixpath.normpath(path)) is not None
 
 
 def has_own_input(command: ShellCommand) -> bool:
-    """Whether a redirection of the command names its input: a document or a file."""
+    """Return whether a redirection of the command names its input: a document or a file."""
     for start, operator, target in command.redirects:
         if start[0] in "<0" and (operator in _DOCUMENTS or (operator in ("<", "<>") and not is_input(target.text))):
             return True
@@ -174,7 +175,7 @@ def has_own_input(command: ShellCommand) -> bool:
 
 
 def feeds(command: ShellCommand) -> bool:
-    """Whether the command opens a text of the line itself, which other commands may read."""
+    """Return whether the command opens a text of the line itself, which other commands may read."""
     for _, operator, target in command.redirects:
         if operator in _DOCUMENTS or target.raw.startswith(("<(", ">(")):
             return True

@@ -42,7 +42,7 @@ _SQLITE_FLAGS: Final = words_of(
 
 
 def commands_in_stdin(words: list[Word], name: str, command: ShellCommand, script: ShellScript) -> Iterator[Nested]:
-    """The commands in the standard input of a program, or in a process substitution among its arguments."""
+    """Yield the commands in the standard input of a program, or in a process substitution among its arguments."""
     for word in words:
         if word.expands and word.raw.startswith(("<(", ">(")):
             yield Nested(doubt=f"{name!r} gets a file that only the shell knows")
@@ -61,12 +61,12 @@ def commands_in_stdin(words: list[Word], name: str, command: ShellCommand, scrip
 
 
 def runs_unnamed_input(words: list[Word], name: str, command: ShellCommand) -> bool:
-    """Whether it runs code from an input that its own redirections do not name."""
+    """Return whether it runs code from an input that its own redirections do not name."""
     return not has_own_input(command) and _runs_input(name, [word.text for word in words])
 
 
 def _runs_input(name: str, words: Sequence[str]) -> bool:
-    """Whether the program runs what it reads from its input."""
+    """Return whether the program runs what it reads from its input."""
     if len(words) == 2 and (words[1] in _INFO or words[1] in _INFO_SHORT.get(name, ())):
         return False
     reads = _READS.get(name)
@@ -77,7 +77,8 @@ def _runs_input(name: str, words: Sequence[str]) -> bool:
 
 
 def _reads_code(name: str, words: Sequence[str], options: ProgramOptions) -> bool:
-    """Whether an interpreter reads its code from the input: no file and no code is named, or the file is the input."""
+    """Return whether an interpreter reads its code from the input: no file and no code is named, or the file is the
+    input."""
     last = count_own_words(words, options)
     own = words[1:last]
     if any(word[:1] == UNKNOWN for word in own):
@@ -94,7 +95,7 @@ def _reads_code(name: str, words: Sequence[str], options: ProgramOptions) -> boo
 
 
 def _short_options(words: Sequence[str], coded: str, options: ProgramOptions) -> str:
-    """The short options of a call, without their values."""
+    """Return the short options of a call, without their values."""
     ends = coded + options.valued + options.runs + options.wide
     letters, index = "", 0
     while index < len(words):

@@ -55,7 +55,7 @@ class TextGlob:
         return len(text) - position >= length and last.fullmatch(text, len(text) - length) is not None
 
     def touches(self, text: str) -> bool:
-        """Whether some text matches that begins as this one does, up to what is not known in it."""
+        """Return whether some text matches that begins as this one does, up to what is not known in it."""
         if UNKNOWN not in text:
             return self.matches(text)
         known = text.partition(UNKNOWN)[0]
@@ -66,7 +66,7 @@ class TextGlob:
 
 
 def _split(text: str) -> list[tuple[str, str]]:
-    """The pieces between stars; each with a mark for every character: `?` for a wildcard, else a space."""
+    """Return the pieces between stars; each with a mark for every character: `?` for a wildcard, else a space."""
     pieces: list[tuple[str, str]] = []
     piece = kinds = ""
     position = 0
@@ -134,22 +134,24 @@ _CALCULATES: Final = frozenset(
 
 
 def calculates(name: str) -> bool:
-    """Whether a shell does arithmetic with what is given to this variable, or to a place in it: `RANDOM`, `a[i]`."""
+    """Return whether a shell does arithmetic with what is given to this variable, or to a place in it: `RANDOM`,
+    `a[i]`."""
     return "[" in name or name in _CALCULATES
 
 
 def is_relative_path(value: str) -> bool:
-    """Whether a value of PATH has a folder that depends on the current one: the line may have put a program there."""
+    """Return whether a value of PATH has a folder that depends on the current one: the line may have put a program
+    there."""
     return not all(folder[:1] in ("/", "~", UNKNOWN) for folder in value.split(":"))
 
 
 def names_program(name: str) -> bool:
-    """Whether the value of this variable is usually run as it is, such as that of `CC` by make."""
+    """Return whether the value of this variable is usually run as it is, such as that of `CC` by make."""
     return name in _PROGRAM_NAMES
 
 
 def decides_what_runs(name: str) -> bool:
-    """Whether a variable of this name, or a place in it, makes some program run what its value says."""
+    """Return whether a variable of this name, or a place in it, makes some program run what its value says."""
     name = name.partition("[")[0]
     if name in _DECIDES:
         return True

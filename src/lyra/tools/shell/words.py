@@ -266,7 +266,8 @@ class WordReader(ABC):
         return Word(whole_text, text[start : self.position], expands=expands, globs=globs, plain=plain)
 
     def _has_more(self, pieces: list[str]) -> bool:
-        """Whether a word may continue; a word of too many pieces is a doubt, and the rest of the text is skipped."""
+        """Return whether a word may continue; a word of too many pieces is a doubt, and the rest of the text is
+        skipped."""
         if len(pieces) > _PIECES_MAX:
             self.script.doubt(f"a word in it has more than {_PIECES_MAX} pieces")
             self.position = self.end
@@ -291,7 +292,7 @@ class WordReader(ABC):
         return char != "{" or self._braces(start)
 
     def _braces(self, start: int) -> bool:
-        """Whether a `{` may be a brace expansion: not `{}` and not the `{` of a group."""
+        """Return whether a `{` may be a brace expansion: not `{}` and not the `{` of a group."""
         following = self.text[self.position + 1 : self.position + 2]
         return not (following == "}" or (self.position == start and (following == "" or following in " \t\n;")))
 
@@ -479,7 +480,7 @@ class WordReader(ABC):
             self.script.quotes_code = _holds_code(text)
 
     def note_assignment(self, name: str) -> None:
-        """A variable gets a value by the grammar itself: `${x:=…}`, `for x in …`."""
+        """Note that a variable gets a value by the grammar itself: `${x:=…}`, `for x in …`."""
         if decides_what_runs(name) or name == PATH:
             self.script.doubt(f"it sets {name}, which decides what runs")
         self.script.evaluates |= calculates(name)
@@ -545,7 +546,7 @@ class WordReader(ABC):
 
 
 def _holds_code(text: str) -> bool:
-    """Whether a substitution is in the text, or an index of an array that may continue with one: `'a[$'`."""
+    """Return whether a substitution is in the text, or an index of an array that may continue with one: `'a[$'`."""
     return _CODE.search(text) is not None or (text.endswith(("$", "$\n")) and "[" in text)
 
 

@@ -126,14 +126,14 @@ def basename(program: str) -> str:
 
 
 def wraps(name: str) -> bool:
-    """Whether the purpose of this program is to run others."""
+    """Return whether the purpose of this program is to run others."""
     return name in WRAPPERS or name in ALL_SHELLS or name in GREEDY or name in ("eval", "source", ".", "trap", "alias")
 
 
 def find_nested(
     name: str, words: list[Word], texts: list[str], command: ShellCommand, script: ShellScript
 ) -> Iterator[Nested]:
-    """The commands that these words run, if they run any: a call of one of `RUNS_OTHERS`. `command` is the simple
+    """Yield the commands that these words run, if they run any: a call of one of `RUNS_OTHERS`. `command` is the simple
     command that holds the words."""
     if name in WRAPPERS:
         yield from _read_wrapped(words, WRAPPERS[name], name, script)
@@ -197,7 +197,7 @@ def _read_wrapped(words: list[Word], options: WrapperOptions, name: str, script:
 
 
 def _placeholder(words: list[Word], index: int) -> str:
-    """The placeholder that xargs replaces by its input, if this option sets one."""
+    """Return the placeholder that xargs replaces by its input, if this option sets one."""
     text = words[index].text
     following = words[index + 1].text if index + 1 < len(words) else ""
     if text.startswith("--r"):
@@ -209,7 +209,7 @@ def _placeholder(words: list[Word], index: int) -> str:
 
 
 def _with_input(inside: list[Word], token: str) -> Nested:
-    """The command of xargs, with `UNKNOWN` for the words that come from the input."""
+    """Return the command of xargs, with `UNKNOWN` for the words that come from the input."""
     if not token:
         return Nested(words=[*inside, Word(UNKNOWN, UNKNOWN, expands=True, plain=False)], added=1)
     if not any(token in word.text for word in inside):
@@ -223,7 +223,7 @@ def _with_input(inside: list[Word], token: str) -> Nested:
 
 
 def _variable(text: str, script: ShellScript, *, fills: bool = False) -> Iterator[Nested]:
-    """A doubt if the assignment decides what runs. `fills`: a name without a value is set, too."""
+    """Yield a doubt if the assignment decides what runs. `fills`: a name without a value is set, too."""
     name, equals, value = text.partition("=")
     if equals and name.rstrip("+") == PATH:
         script.path_set(value)
@@ -259,7 +259,7 @@ def _greedy(words: list[Word]) -> Iterator[Nested]:
 
 
 def _read_attached(text: str, rest: list[Word]) -> Iterator[Nested]:
-    """The value of a short option may begin after any of its letters: `-tC'rm x'`."""
+    """Yield the values of a short option, which may begin after any of its letters: `-tC'rm x'`."""
     letters = _LETTERS.match(text)
     for end in range(2, min(letters.end() if letters else 2, _CLUSTER_MAX) + 1):
         value = text[end:]
@@ -298,7 +298,7 @@ def _source(words: list[Word], command: ShellCommand, script: ShellScript) -> It
 
 
 def _alias(words: list[Word], script: ShellScript) -> Iterator[Nested]:
-    """The values, so that denies match them. Later commands may use the alias: `alias q='env '`, `q rm x`."""
+    """Yield the values, so that denies match them. Later commands may use the alias: `alias q='env '`, `q rm x`."""
     if len(script.commands) > 1 and any(word.text[:1] != "-" for word in words[1:]):
         yield Nested(doubt="it gives a command another name, by which the rest of it may be read")
     for word in words[1:]:
@@ -317,7 +317,7 @@ def _find(words: list[Word]) -> Iterator[Nested]:
 
 
 def _git(words: list[Word]) -> Iterator[Nested]:
-    """The few ways in which git runs commands without an option: aliases with `!`, foreach, bisect run."""
+    """Yield the few ways in which git runs commands without an option: aliases with `!`, foreach, bisect run."""
     texts = [word.text for word in words]
     if _GIT_RUNS.isdisjoint(texts) and "!" not in "".join(texts):
         return
@@ -353,7 +353,7 @@ def _read_options(words: list[Word], texts: list[str], name: str, script: ShellS
 
 
 def _from_word_on(words: list[Word], start: int, *, aside: bool) -> Iterator[Nested]:
-    """A command that begins at this word or at a later one."""
+    """Yield a command that begins at this word or at a later one."""
     for nested in _greedy(words[start - 1 :]):
         option = nested.words is not None and nested.words[0].text[:1] == "-"
         value = nested.words is not None and UNKNOWN in nested.words[0].text and _follows_option(words, nested.words)
@@ -381,7 +381,7 @@ def _builtin(words: list[Word], name: str, script: ShellScript) -> Iterator[Nest
 
 
 def _calculates(words: list[Word], name: str) -> bool:
-    """Whether a name that it is given may be a place in an array, whose index the shell calculates."""
+    """Return whether a name that it is given may be a place in an array, whose index the shell calculates."""
     if name in ("test", "["):
         return any(word.text in ("-v", "-R") or (word.text[:1] == UNKNOWN and word.raw[:1] == "$") for word in words)
     if name == "printf" and (len(words) < 2 or words[1].text[:2] not in ("-v", UNKNOWN)):

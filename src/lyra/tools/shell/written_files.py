@@ -30,7 +30,7 @@ class WrittenFile(NamedTuple):
 
 
 def find_written_files(commands: Iterable[ShellCommand]) -> list[WrittenFile]:
-    """The files that the commands write."""
+    """Return the files that the commands write."""
     files = [file for command in commands for file in _find_written(command)]
     fifos = {posixpath.normpath(file.name) for file in files if file.is_fifo}
     if not fifos:
@@ -45,7 +45,7 @@ def find_written_files(commands: Iterable[ShellCommand]) -> list[WrittenFile]:
 
 
 def may_be_same_file(left: str, right: str) -> bool:
-    """Whether two names may be those of one file; folders that a line goes to are not followed."""
+    """Return whether two names may be those of one file; folders that a line goes to are not followed."""
     if left.rpartition("/")[2] != right.rpartition("/")[2]:
         return False
     left, right = posixpath.normpath(left), posixpath.normpath(right)

@@ -75,7 +75,7 @@ class CommandKind:
         return [Capability("process.exec", shlex.join(self.argv(values)))]
 
     def argv(self, values: Mapping[str, Any]) -> list[str]:
-        """The words of one call. A word with a value that is missing is left out."""
+        """Return the words of one call. A word with a value that is missing is left out."""
         words: list[str] = []
         given: list[Template] = []
         after_dashes = False
@@ -262,7 +262,7 @@ def code_problem(words: Sequence[Template], *, stdin: bool, numbers: Collection[
 
 
 def values_become_code(words: Sequence[Template], argv: Sequence[str], plain: Sequence[str]) -> bool:
-    """Whether the values of a call make a program do more than it does with harmless ones, as in `plain`."""
+    """Return whether the values of a call make a program do more than it does with harmless ones, as in `plain`."""
     skipped = len(words) - len(_without_runner(words))
     return bool(_beyond(argv[skipped:]) - _beyond(plain[skipped:]))
 
@@ -278,7 +278,8 @@ def _without_runner(words: Sequence[Template]) -> Sequence[Template]:
 
 
 def _is_shell(words: Sequence[Template], index: int) -> bool:
-    """Whether this word is a shell: the program, or a later word if a script follows: `docker exec c sh -c …`."""
+    """Return whether this word is a shell: the program, or a later word if a script follows: `docker exec c sh -c
+    …`."""
     if words[index].names or program_name(words[index].text) not in _SHELLS:
         return False
     return index == 0 or any(not word.names and _SCRIPT.match(word.text) for word in words[index + 1 :])
@@ -293,7 +294,7 @@ def _could_be_script(words: Sequence[Template], *, stdin: bool) -> bool:
 
 
 def _runs_stdin(name: str, words: Sequence[Template]) -> bool:
-    """Whether the program runs its standard input as code; most do only without a script argument."""
+    """Return whether the program runs its standard input as code; most do only without a script argument."""
     if name not in STDIN_PROGRAMS:
         return False
     index = _script_index(name, words)
@@ -301,7 +302,7 @@ def _runs_stdin(name: str, words: Sequence[Template]) -> bool:
 
 
 def _is_script(name: str, words: Sequence[Template]) -> bool:
-    """Whether a value is the name of the file that is run, or of the module."""
+    """Return whether a value is the name of the file that is run, or of the module."""
     index = _script_index(name, words)
     return index is not None and index < len(words) and bool(words[index].names)
 
@@ -324,7 +325,8 @@ def _script_index(name: str, words: Sequence[Template]) -> int | None:
 
 
 def _is_code(name: str, words: Sequence[Template], index: int) -> bool:
-    """Whether code as this word makes the program do more than a plain value does, or an option runs the word."""
+    """Return whether code as this word makes the program do more than a plain value does, or an option runs the
+    word."""
     if not words[index].names or (name == "sqlite3" and all(word.text in _SQLITE_FLAGS for word in words[1:index])):
         return False
     plain = [_fill(word, _PLAIN_VALUES[0]) for word in words]

@@ -107,7 +107,7 @@ class DynamicTools:
         return True
 
     def _list_names(self) -> tuple[list[str], tuple[Mistake, ...]]:
-        """The names of the files, in order; the known ones for a folder that cannot be read."""
+        """Return the names of the files, in order; the known ones for a folder that cannot be read."""
         try:
             if not os.path.isdir(self.path):
                 os.stat(self.path)

@@ -51,7 +51,7 @@ class _Key:
         self.secret = Secret.parse(f"env:{name}", env=env)
 
     def value(self) -> tuple[str, str]:
-        """The header's value, and the secret in it."""
+        """Return the header's value, and the secret in it."""
         try:
             secret = self.secret.reveal()
         except ConfigError as error:
@@ -215,7 +215,7 @@ def _headers(
 
 
 def _body(value: Any, path: Path, params: Params, report: Report) -> Any:
-    """A mapping or list with Templates in it, one Template that is only a placeholder, or None."""
+    """Return a mapping or list with Templates in it, one Template that is only a placeholder, or None."""
     if value is None:
         return None
     if isinstance(value, str):
@@ -274,7 +274,7 @@ class UrlTemplate:
         return self._origin.fill(values) or ""
 
     def fill(self, values: Mapping[str, Any]) -> str:
-        """The whole URL."""
+        """Return the whole URL."""
         path = "/".join(_segment(segment, values) for segment in self._segments)
         pairs = [pair for name, value in self._query for pair in _pairs(name, value, values)]
         url = f"{self.origin(values)}/{path}{'?' + '&'.join(pairs) if pairs else ''}"
@@ -338,7 +338,7 @@ def _restore(marked: str, marks: Mapping[str, str]) -> Template:
 
 
 def _quote(segment: Template) -> Template:
-    """The segment with its fixed text percent-encoded where needed."""
+    """Return the segment with its fixed text percent-encoded where needed."""
     text = "".join(
         f"{{{{{piece}}}}}" if index % 2 else quote(piece, safe=_SAFE) for index, piece in enumerate(segment.pieces)
     )
@@ -394,7 +394,7 @@ def _query(value: Any, path: Path, params: Params, report: Report) -> list[tuple
 
 
 def _value(value: Template) -> Template:
-    """A value of the query mapping: all of it is data, so its fixed text is percent-encoded as a whole."""
+    """Return a value of the query mapping: all of it is data, so its fixed text is percent-encoded as a whole."""
     text = "".join(
         f"{{{{{piece}}}}}" if index % 2 else quote(piece, safe="") for index, piece in enumerate(value.pieces)
     )

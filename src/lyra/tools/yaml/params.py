@@ -193,7 +193,7 @@ class Params:
         return tuple(self._all)
 
     def read(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """A value for each parameter; a ToolError that a model can act on if the arguments are wrong."""
+        """Return a value for each parameter; a ToolError that a model can act on if the arguments are wrong."""
         for name in arguments:
             if name not in self._all:
                 near = did_you_mean(str(name), self._all)
@@ -239,7 +239,8 @@ def read_params(value: Any, path: Path, report: Report) -> Params:
 
 
 def _stand_in(name: str) -> Param:
-    """A stand-in for a parameter with a mistake. It fits every use, so that one mistake causes no further ones."""
+    """Return a stand-in for a parameter with a mistake. It fits every use, so that one mistake causes no further
+    ones."""
     return Param(name, "string", {"type": "string", "enum": []})
 
 

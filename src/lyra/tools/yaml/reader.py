@@ -66,7 +66,7 @@ class _FileTool:
         return path
 
     def _allow_path(self, values: Mapping[str, Any]) -> tuple[str, str]:
-        """The path and its real path, if the tool may use it; only the real path may be opened."""
+        """Return the path and its real path, if the tool may use it; only the real path may be opened."""
         path = self._fill_path(values)
         real = os.path.realpath(self._workspace.absolute(path))
         narrow_grant(self._own).check(Capability(self._verb, real))
@@ -78,7 +78,7 @@ class _FileTool:
         return path, real
 
     def _find_protected_part(self, path: str, real: str) -> str | None:
-        """The part of a path because of which the tool may not use it."""
+        """Return the part of a path because of which the tool may not use it."""
         raise NotImplementedError
 
 
@@ -222,7 +222,7 @@ _TOOLS_MAX: Final = 100  # in one file
 
 
 def read_tools(data: bytes, file: str, environment: ToolEnvironment) -> tuple[list[Tool], list[Mistake]]:
-    """The tools of a file and its mistakes; with a mistake there are no tools."""
+    """Return the tools of a file and its mistakes; with a mistake there are no tools."""
     try:
         document, places = parse(text_of(data, file), form_of(file, what="tool"), file)
     except ParseError as error:
@@ -341,7 +341,7 @@ def _name(value: Any, path: Path, report: Report) -> str | None:
 
 
 def _needs(value: Any, path: Path, report: Report) -> list[Capability]:
-    """The declared needs of the tool; for each verb named here they are all that it may do."""
+    """Return the declared needs of the tool; for each verb named here they are all that it may do."""
     if value is None:
         return []
     if not isinstance(value, list) or not value:

@@ -59,7 +59,8 @@ class Template:
         return len(self.pieces) > 1 and not self.pieces[0]
 
     def fill(self, values: Mapping[str, Any], form: Callable[[str], str] = str) -> str | None:
-        """The text, each value through `form`; None where a value is missing: then the whole text is left out."""
+        """Return the text, each value through `form`; None where a value is missing: then the whole text is left
+        out."""
         parts: list[str] = []
         for index, piece in enumerate(self.pieces):
             if index % 2 == 0:
@@ -145,18 +146,18 @@ class ToolKind(Protocol):
 
 
 def select_needs(needs: list[Capability], verb: str) -> list[Capability]:
-    """The capabilities of one verb in a file's `needs`."""
+    """Return the capabilities of one verb in a file's `needs`."""
     return [need for need in needs if need.name == verb]
 
 
 def narrow_grant(own: Grant) -> Grant:
-    """The Grant of a call: what the tool's file names, narrowed by the Grant of the process that calls."""
+    """Return the Grant of a call: what the tool's file names, narrowed by the Grant of the process that calls."""
     held = rights.get()
     return own if held is None else held.narrow(own)
 
 
 def template(value: Any, path: Path, params: Params, report: Report, what: str) -> Template | None:
-    """A text of the file as a Template, if each placeholder names a parameter."""
+    """Return a text of the file as a Template, if each placeholder names a parameter."""
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         report.add(path, f"{what} is a text, not {value!r}")
         return None

@@ -41,7 +41,7 @@ def content_hash(program: Program) -> str:
 
 
 def load(data: bytes) -> Program:
-    """The program in a file; BytecodeError for anything else."""
+    """Return the program in a file; BytecodeError for anything else."""
     from lyra.vega.bytecode.verifier import verify
 
     if len(data) > VEGA_BYTECODE_BYTES_MAX:
@@ -91,7 +91,7 @@ def _constant_to(value: Any) -> Any:
 
 
 def _constant_from(value: Any) -> Any:
-    """A constant as it was; whatever no compiler writes is refused."""
+    """Return a constant as it was; whatever no compiler writes is refused."""
     kind = type(value)
     if value is None or kind in (bool, float, str):
         return value

@@ -85,7 +85,7 @@ def nodes(body: list[Any]) -> Iterator[list[Any]]:
 
 
 def changes_only_its_own(parameters: int, body: list[Any]) -> bool:
-    """The mutation check: a list or map is changed only through a slot that never holds anything but what the function
+    """Check mutations: a list or map is changed only through a slot that never holds anything but what the function
     made itself."""
     changed: set[int] = set()
     borrowed = set(range(parameters))  # slots that may hold what others hold too
@@ -113,7 +113,7 @@ def changes_only_its_own(parameters: int, body: list[Any]) -> bool:
 
 
 def _is_own(value: list[Any]) -> bool:
-    """Whether no other variable holds the value: it is new, or it cannot be changed."""
+    """Return whether no other variable holds the value: it is new, or it cannot be changed."""
     what = value[0]
     if what in ("index", "call", "variant"):
         return False

@@ -29,7 +29,7 @@ _NAMING: Final = {
 
 
 def renumber(old: Program, new: Program) -> Program:
-    """The newer program with the older one's numbers."""
+    """Return the newer program with the older one's numbers."""
     functions = numbers(old, new)
     variables = _places([(name, "") for name in old.globals], [(name, "") for name in new.globals])
     names = [*old.globals, *[""] * (1 + max(variables, default=-1) - len(old.globals))]
@@ -60,7 +60,7 @@ def numbers(old: Program, new: Program) -> list[int]:
 
 
 def _key(program: Program, function: Function) -> tuple[str, str, bool]:
-    """The key that a function is found by; the file that is run may have another name by now."""
+    """Return the key that a function is found by; the file that is run may have another name by now."""
     file = program.files[function.file] if function.file < len(program.files) else ""
     return ("" if file == program.name else file), function.name, function.is_hidden
 
@@ -105,7 +105,8 @@ def _instruction(instruction: Instruction, tables: dict[str, list[int]]) -> Inst
 
 
 def _tree(node: Any, functions: list[int], *, is_root: bool = True) -> Any:
-    """A pure function's tree: ["call", function, values] anywhere in it, and the list of those at its fourth place."""
+    """Return a pure function's tree: ["call", function, values] anywhere in it, and the list of those at its fourth
+    place."""
     if type(node) is not list:
         return node
     parts = [_tree(part, functions, is_root=False) for part in node]
@@ -130,7 +131,7 @@ _EMPTY: Final = [(OP_RETURN_NULL, 0, 0, 0)]
 
 
 def _make_empty(function: Function) -> Function:
-    """The place of a function that there is no more."""
+    """Return the place of a function that there is no more."""
     own = len(function.parameters) + function.captures
     return Function(
         name=function.name,
@@ -154,7 +155,7 @@ def shape(function: Function) -> bytes:
 
 
 def _mask(function: Function) -> bytes:
-    """The function as data with the numbers of other functions and globals left out."""
+    """Return the function as data with the numbers of other functions and globals left out."""
     blind = {"function": _Zero(), "global": _Zero()}
     return _encode(function, [_instruction(instruction, blind) for instruction in function.code])  # type: ignore[arg-type]
 
@@ -175,7 +176,8 @@ def is_same(old: Function, new: Function) -> bool:
 
 
 def find_changed_functions(old: Program, new: Program) -> set[int]:
-    """The numbers of functions that both have and that do something else, or are gone; of programs that were fitted."""
+    """Return the numbers of functions that both have and that do something else, or are gone; of programs that were
+    fitted."""
     return {index for index, function in enumerate(old.functions) if not is_same(function, new.functions[index])}
 
 

@@ -49,7 +49,8 @@ def check_source(
 def parse_and_check(
     text: str, name: str = "<vega>", *, load: Load | None = None, host_names: Collection[str] = ()
 ) -> Module:
-    """The tree of a good source; ParseError or CheckError with everything in `fields["problems"]` for another."""
+    """Return the tree of a good source; ParseError or CheckError with everything in `fields["problems"]` for
+    another."""
     source = Source(name, text)
     module, problems, _ = parse_all(source)
     if problems:
@@ -68,7 +69,7 @@ def check_module(
 
 
 def kind_of_variable(text: str, name: str) -> str:
-    """The kind that the checker gives a variable at the top level of a source; `any` where it cannot know."""
+    """Return the kind that the checker gives a variable at the top level of a source; `any` where it cannot know."""
     source = Source("<vega>", text)
     checker = Checker(source, None, {source.name: {}}, ())
     checker.run(parse_all(source).module.statements)
@@ -105,7 +106,7 @@ class Checker:
         return [*list(distinct.values())[:VEGA_PROBLEMS_MAX], *self.others]
 
     def resolve_import(self, node: Import) -> Binding:
-        """The binding of an import's name; a file that cannot be found is reported."""
+        """Return the binding of an import's name; a file that cannot be found is reported."""
         if node.kind not in ("vega", "node"):
             return Binding("import", ANY)
         if self.load is None or self.depth >= _IMPORTS_DEEP_MAX:
@@ -123,7 +124,7 @@ class Checker:
         return Binding("import", ANY, members=self.check_import(Source(name, text)))
 
     def _node_binding(self, node: Import, loaded: tuple[str, str]) -> Binding:
-        """An imported node is a function of its inputs; one that the host does not read is taken on trust."""
+        """Bind an imported node as a function of its inputs; one that the host does not read is taken on trust."""
         if not isinstance(loaded, NodeFile):
             return Binding("import", ANY)
         if loaded.node is None:
@@ -136,8 +137,8 @@ class Checker:
         self.check.error(offset, offset + len(node.target) + 2, message, hint)
 
     def check_import(self, source: Source) -> dict[str, Binding] | None:
-        """The names that an imported file declares; None if it cannot be parsed. Its errors are reported with the
-        others."""
+        """Return the names that an imported file declares; None if it cannot be parsed. Its errors are reported with
+        the others."""
         members = self.files[source.name] = {}
         module, problems, _ = parse_all(source)
         scope: CheckScope | None = None

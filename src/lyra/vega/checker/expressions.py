@@ -185,7 +185,7 @@ def _kind_of_index(check: ModuleCheck, node: ast.Index) -> ValueKind:
 
 
 def _kind_of_record_field(check: ModuleCheck, kind: ValueKind, name: str, offset: int, end: int) -> ValueKind:
-    """A field of a map whose type says which it has."""
+    """Return a field of a map whose type says which it has."""
     known = dict(kind.fields)
     if name not in known:
         near = nearest(name, known)

@@ -155,7 +155,7 @@ class ModuleCheck:
     # ---------------------------------------------------------------- names
 
     def declare(self, node: SyntaxNode, name: str, binding: Binding) -> None:
-        """A new name in this scope. A `let` may follow a `let`; two of anything else are one too many."""
+        """Declare a new name in this scope. A `let` may follow a `let`; two of anything else are one too many."""
         before = self.scope.names.get(name)
         if before is not None and not (before.role == binding.role == "variable"):
             offset, end = self.name_place(node, name)
@@ -265,7 +265,7 @@ class ModuleCheck:
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """A known word that was probably meant: a slip of the finger, or only other capitals."""
+    """Return a known word that was probably meant: a slip of the finger, or only other capitals."""
     known = sorted(known)
     if len(known) > _KNOWN_MAX:  # a generated program: its neighbours in the alphabet have to do
         index = bisect_left(known, name)

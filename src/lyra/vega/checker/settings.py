@@ -300,7 +300,7 @@ def _check_capability(check: ModuleCheck, item: ast.Path, written: str) -> None:
 
 
 def _check_capability_text(check: ModuleCheck, item: ast.Literal, written: str) -> None:
-    """A text may name a capability that only the user's own tools know, but it has to be well formed."""
+    """Check a text, which may name a capability that only the user's own tools know, but it has to be well formed."""
     from lyra.core.rights.capability import Capability
 
     try:
@@ -313,7 +313,7 @@ _OWN_CAPABILITY: Final = 'one that only your own tools know is a text: `"tickets
 
 
 def _number(value: ast.Expression) -> float | None:
-    """The number that is written there, if one is."""
+    """Return the number that is written there, if one is."""
     if (
         isinstance(value, ast.Unary)
         and isinstance(value.operand, ast.Literal)

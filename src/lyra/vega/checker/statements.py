@@ -85,7 +85,7 @@ def _declare_hoisted(check: ModuleCheck, statements: Sequence[ast.Statement]) ->
 
 
 def _check_block_within(check: ModuleCheck, block: ast.Block, scope: CheckScope | None = None, **changes: Any) -> None:
-    """A block in a changed context."""
+    """Check a block in a changed context."""
     context = check.context
     check.context = msgspec.structs.replace(context, **changes)
     check_block(check, block, scope)
@@ -123,8 +123,8 @@ def _check_let(check: ModuleCheck, node: ast.Let) -> None:
 
 
 def _find_lasting_kind(check: ModuleCheck, node: ast.Let | ast.Const, kind: ValueKind) -> ValueKind:
-    """The kind of a variable as it stays. What a list or map holds may change without an assignment, so only that it is
-    one is kept; the answer of a node has its fields as long as no statement assigns one."""
+    """Return the kind of a variable as it stays. What a list or map holds may change without an assignment, so only
+    that it is one is kept; the answer of a node has its fields as long as no statement assigns one."""
     value = node.value
     if isinstance(value, ast.Call) and isinstance(value.callee, ast.Name) and node.name not in check.changed:
         callee = check.scope.find(value.callee.name)
@@ -303,7 +303,7 @@ def _check_declared_body(check: ModuleCheck, node: ast.Function | ast.Tool) -> N
 
 
 def _result_kind(check: ModuleCheck, node: ast.Function | ast.Tool) -> ValueKind:
-    """The kind of the result. A wrong type was reported when the name was declared."""
+    """Return the kind of the result. A wrong type was reported when the name was declared."""
     told = len(check.problems)
     kind = check.kind_of_type(node.result)
     del check.problems[told:]
@@ -317,7 +317,7 @@ def _check_top_only(check: ModuleCheck, node: ast.Statement) -> None:
 
 
 def check_bodies(check: ModuleCheck, statements: Sequence[ast.Statement]) -> None:
-    """The insides of the top level's declarations."""
+    """Check the insides of the top level's declarations."""
     for node in statements:
         if isinstance(node, (ast.Function, ast.Tool)):
             _check_declared_body(check, node)

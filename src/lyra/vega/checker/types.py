@@ -91,14 +91,14 @@ _INNER_MOST: Final = {"list": 1, "map": 2, "result": 2, "stream": 1, "future": 1
 
 
 def kind_from_word(word: str) -> ValueKind:
-    """The kind a library table names."""
+    """Return the kind a library table names."""
     return ValueKind(TYPES.get(word, "any"))
 
 
 def kind_from_type(
     written: Type, agents: Collection[str], complain: Callable[[Type, str, str | None], None]
 ) -> ValueKind:
-    """The kind a type in the source means; `agents` are types too: the processes they run in."""
+    """Return the kind a type in the source means; `agents` are types too: the processes they run in."""
     word = TYPES.get(written.name)
     inner = tuple(kind_from_type(part, agents, complain) for part in written.parameters)
     fields = tuple((name, kind_from_type(part, agents, complain)) for name, part in written.fields.items())
@@ -140,7 +140,7 @@ _ALSO_ACCEPTED: Final = {"float": ("int",), "decimal": ("int", "float", "str", "
 
 
 def accepts(wanted: ValueKind, given: ValueKind) -> bool:
-    """Whether a value of the given kind may stand where the wanted one is declared; null may stand anywhere."""
+    """Return whether a value of the given kind may stand where the wanted one is declared; null may stand anywhere."""
     if wanted.name == "any" or given.name in ("any", "null"):
         return True
     if wanted.name != given.name:
@@ -169,7 +169,7 @@ _ORDERED: Final = ("str", "money", "duration")
 
 
 def kind_from_operator(sign: str, left: ValueKind, right: ValueKind) -> ValueKind | None:
-    """The kind of `left sign right`; None if the operator does not join them."""
+    """Return the kind of `left sign right`; None if the operator does not join them."""
     if sign in ("==", "!="):
         return BOOL
     if sign in ("&&", "||"):

@@ -62,7 +62,7 @@ def set_new_variable(out: FunctionCode, node: ast.SyntaxNode, value: int) -> Non
 
 
 def bind_variable(out: FunctionCode, node: ast.SyntaxNode, value: int) -> None:
-    """A new variable with that value, in a register, a cell or a global."""
+    """Bind a new variable with that value, in a register, a cell or a global."""
     variable = out.module.declared[id(node)]
     if variable.is_global:
         out.emit(OP_GLOBAL_SET, out.linker.slot(variable), value)

@@ -172,7 +172,7 @@ _BUDGET: Final = {"budget::remaining": 0, "budget::used": 1, "budget::limit": 2}
 
 
 def _library_entry(out: FunctionCode, node: ast.SyntaxNode, module: str, name: str) -> LibraryEntry:
-    """The row of a library function; an unknown name is an error with a hint."""
+    """Return the row of a library function; an unknown name is an error with a hint."""
     full = f"{module}::{name}" if module else name
     if out.is_hidden and full in PRIVATE:
         return PRIVATE[full]
@@ -253,7 +253,7 @@ def prelude_call(out: FunctionCode, node: ast.SyntaxNode, full: str, first: int,
 
 
 def host_call(out: FunctionCode, node: ast.Call, name: str, into: int) -> None:
-    """A function of the host: imported nodes, tools and Python functions, and those given when embedding."""
+    """Call a function of the host: imported nodes, tools and Python functions, and those given when embedding."""
     if any(argument.name for argument in node.arguments):
         raise out.fail(node, "arguments of a host function have no names")
     first = out.register(max(1, len(node.arguments)))
@@ -330,8 +330,8 @@ def import_node(linker: Linker, module: ModuleScope, symbol: Symbol) -> None:
 
 
 def compile_node_arguments(out: FunctionCode, node: ast.Call, symbol: Symbol) -> tuple[int, int]:
-    """The arguments of a call in a run of registers, in the order of the node's inputs: the first, and how many. Inputs
-    that are not given are left out at the end, and unset before it."""
+    """Return the arguments of a call in a run of registers, in the order of the node's inputs: the first, and how many.
+    Inputs that are not given are left out at the end, and unset before it."""
     inputs: tuple[NodeInputKind, ...] = symbol.inputs or ()
     order = match_arguments(out, node, [entry.name for entry in inputs], symbol.name)
     for index, entry in enumerate(inputs):
@@ -351,7 +351,7 @@ def compile_node_arguments(out: FunctionCode, node: ast.Call, symbol: Symbol) ->
 
 
 def compile_arguments(out: FunctionCode, node: ast.Call, parameters: list[ast.Parameter], name: str) -> int:
-    """The arguments of a known function in a run of registers, in the order of its parameters."""
+    """Return the arguments of a known function in a run of registers, in the order of its parameters."""
     order = match_arguments(out, node, [parameter.name for parameter in parameters], name)
     for index, parameter in enumerate(parameters):
         if index not in order and parameter.default is None:

@@ -57,8 +57,8 @@ def compile_module(
     host_names: Collection[str] = (),
     notes: Notes | None = None,
 ) -> Program:
-    """The program of a parsed file. `load(target, importing name)` gives name and text of an import; `notes` gets the
-    plan of what overlaps."""
+    """Return the program of a parsed file. `load(target, importing name)` gives name and text of an import; `notes`
+    gets the plan of what overlaps."""
     linker = Linker(source, load, frozenset(host_names), notes)
     try:
         return linker.program_of(module)
@@ -199,8 +199,8 @@ class Linker:
                     self.program.agents[symbol.key].is_early = not self.summaries.why_agent_ordered(symbol)
 
     def key(self, symbol: Symbol, taken: Collection[str]) -> str:
-        """The name by which a host finds an agent or tool: its own; of an imported one, if that is taken, the file's
-        name in front of it."""
+        """Return the name by which a host finds an agent or tool: its own; of an imported one, if that is taken, the
+        file's name in front of it."""
         main = self.modules[self.source.name]
         is_free = symbol.module is main or (symbol.name not in taken and symbol.name not in main.symbols)
         return symbol.name if is_free else f"{symbol.module.source.name}::{symbol.name}"
@@ -248,7 +248,7 @@ class Linker:
         return symbol.function
 
     def function(self, module: ModuleScope, node: Any, unit: Unit, name: str, *, is_hidden: bool = False) -> int:
-        """The index of a node's function; it is compiled when those now in the making are done."""
+        """Return the index of a node's function; it is compiled when those now in the making are done."""
         known = self.lambdas.get(id(node))
         if known is not None:
             return known
@@ -284,7 +284,7 @@ class Linker:
     # ------------------------------------------------------------ the library
 
     def prelude(self, full: str) -> tuple[int, int, int]:
-        """A library function written in Vega: its index, how many parameters it has and needs."""
+        """Return a library function written in Vega: its index, how many parameters it has and needs."""
         if full not in self.preludes:
             from lyra.vega.stdlib.table import PRELUDE
             from lyra.vega.syntax.parser import parse
@@ -369,7 +369,7 @@ def compile_function(out: FunctionCode, node: Any) -> Function:
 
 
 def compile_top_level(out: FunctionCode) -> Function:
-    """The top level of a file; an imported one runs once."""
+    """Return the top level of a file; an imported one runs once."""
     module = out.module
     out.at(module.module)
     if not module.is_main:
@@ -383,7 +383,7 @@ def compile_top_level(out: FunctionCode) -> Function:
 
 
 def compile_configuration(out: FunctionCode, node: Any) -> Function:
-    """The settings of an agent, a supervisor or a shared tool as a map."""
+    """Return the settings of an agent, a supervisor or a shared tool as a map."""
     out.at(node)
     into = out.register()
     if isinstance(node, ast.Agent):
@@ -416,7 +416,7 @@ def _compile_children(out: FunctionCode, node: ast.Supervisor, into: int) -> Non
 
 
 def compile_wrapper(out: FunctionCode, module: str, name: str, count: int) -> Function:
-    """A function that does nothing but call one of the library."""
+    """Return a function that does nothing but call one of the library."""
     out.parameters = [Parameter(f"x{index}") for index in range(count)]
     out.register(count)
     callee: ast.Expression = ast.Path(module=module, name=name) if module else ast.Name(name=name)
@@ -435,7 +435,7 @@ def compile_wrapper(out: FunctionCode, module: str, name: str, count: int) -> Fu
 
 
 def compile_start(out: FunctionCode, init: int, main: int, *, takes_arguments: bool) -> Function:
-    """The entry of a run: the file's top level, then `main`."""
+    """Return the entry of a run: the file's top level, then `main`."""
     into = out.register(2)
     out.emit(OP_CALL, into, init, into)
     if main >= 0:
@@ -464,7 +464,7 @@ def type_text(written: ast.Type | None) -> str:
 def plan_of(
     text: str, name: str = "<vega>", *, load: Load | None = None, host_names: Collection[str] = ()
 ) -> OverlapPlan:
-    """The plan of a source; ParseError or CheckError with all mistakes in `fields["problems"]`."""
+    """Return the plan of a source; ParseError or CheckError with all mistakes in `fields["problems"]`."""
     notes = Notes()
     module = parse_and_check(text, name, load=load, host_names=host_names)
     compile_module(module, Source(name, text), load=load, host_names=host_names, notes=notes)

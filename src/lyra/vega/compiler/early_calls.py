@@ -81,7 +81,7 @@ def compile_early_sequence(out: FunctionCode, statements: list[ast.Statement]) -
 
 
 def _last_value(out: FunctionCode, statement: ast.Statement) -> ast.Expression | None:
-    """The value that a print or return computes before it acts: calls in it may still overlap."""
+    """Return the value that a print or return computes before it acts: calls in it may still overlap."""
     if isinstance(statement, ast.Return):
         return statement.value
     if isinstance(statement, ast.ExpressionStatement) and is_print(out, statement.value):
@@ -117,7 +117,7 @@ def _compile_stretch(out: FunctionCode, stretch: Stretch) -> None:
 
 
 def _compile_in_turn(out: FunctionCode, stretch: Stretch) -> int:
-    """The stretch itself; gives the register of what its last statement needs."""
+    """Return the stretch itself; gives the register of what its last statement needs."""
     statements = stretch.statements if stretch.end is None else stretch.statements[:-1]
     for statement in statements:
         compile_statement(out, statement)
@@ -325,7 +325,7 @@ def _compile_early_spawn(out: FunctionCode, node: ast.Spawn, into: int | None) -
 
 
 def _globals_of(out: FunctionCode, node: ast.Call, into: int) -> None:
-    """The slots of the globals that a function reads: what its process needs, whenever it is started."""
+    """Collect the slots of the globals that a function reads: what its process needs, whenever it is started."""
     meaning = out.module.meanings[id(node.callee)]
     assert isinstance(meaning, Symbol)
     reads = out.linker.summaries.function(meaning).reads
@@ -432,7 +432,7 @@ class Overlap:
 
 
 def _changes(node: ast.Assign | ast.MethodCall | ast.Call, module: ModuleScope) -> bool:
-    """Whether a node changes something that its function did not make itself."""
+    """Return whether a node changes something that its function did not make itself."""
     changed: Any = None
     if isinstance(node, ast.Assign):
         changed = node.target

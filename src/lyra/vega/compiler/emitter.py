@@ -98,7 +98,7 @@ class Emitter:
     # ------------------------------------------------------------ registers
 
     def register(self, count: int = 1) -> int:
-        """The first of `count` fresh registers in a row."""
+        """Return the first of `count` fresh registers in a row."""
         first = self.next_register
         self.next_register += count
         if self.next_register > VEGA_REGISTERS_MAX:
@@ -115,7 +115,7 @@ class Emitter:
     # ------------------------------------------------------------ constants
 
     def pin(self, value: Any) -> int | None:
-        """The operand that means a constant's own register, or None when there is no room for one more."""
+        """Return the operand that means a constant's own register, or None when there is no room for one more."""
         key = _key(value)
         index = self.constant_index.get(key)
         if index is None:
@@ -127,7 +127,7 @@ class Emitter:
         return -1 - index
 
     def other(self, value: Any) -> int:
-        """The index of a constant for a `constant` operand; shifted behind the pinned ones at the end."""
+        """Return the index of a constant for a `constant` operand; shifted behind the pinned ones at the end."""
         key = _key(value)
         index = self.other_index.get(key)
         if index is None:
@@ -137,7 +137,7 @@ class Emitter:
         return index
 
     def constant(self, value: Any, into: int | None = None) -> int:
-        """A register that holds the constant: `into`, or its own, or a temporary one."""
+        """Return a register that holds the constant: `into`, or its own, or a temporary one."""
         pinned = self.pin(value)
         if pinned is not None:
             if into is None:
@@ -243,11 +243,11 @@ class FunctionCode(Emitter):
         self.stops: list[int] = []  # jumps that end the look ahead
 
     def target(self, into: int | None) -> int:
-        """The register for a value: the one that is asked for, or a fresh one."""
+        """Return the register for a value: the one that is asked for, or a fresh one."""
         return self.register() if into is None else into
 
     def home(self, variable: Variable) -> int:
-        """The register of a variable, or of its cell, in this function; in a look ahead that of its copy."""
+        """Return the register of a variable, or of its cell, in this function; in a look ahead that of its copy."""
         copy = None if self.copies is None else self.copies.get(id(variable))
         return self.captured.get(id(variable), variable.register) if copy is None else copy
 

@@ -75,7 +75,7 @@ def compile_expression(out: FunctionCode, node: ast.Expression, into: int | None
 
 
 def compile_run(out: FunctionCode, nodes: list[ast.Expression]) -> int:
-    """The values of some expressions in fresh registers in a row."""
+    """Return the values of some expressions in fresh registers in a row."""
     first = out.register(len(nodes))
     for index, node in enumerate(nodes):
         compile_into(out, node, first + index)
@@ -83,7 +83,7 @@ def compile_run(out: FunctionCode, nodes: list[ast.Expression]) -> int:
 
 
 def compile_into(out: FunctionCode, node: ast.Expression, register: int) -> None:
-    """The value in exactly that register, temporaries given back."""
+    """Compile the value in exactly that register, temporaries given back."""
     mark = out.next_register
     compile_expression(out, node, register)
     out.next_register = mark
@@ -134,7 +134,7 @@ def _compile_items(
 
 
 def compile_variable(out: FunctionCode, variable: Variable, into: int | None) -> int:
-    """The value of a variable; code that looks ahead reads its copy."""
+    """Return the value of a variable; code that looks ahead reads its copy."""
     copy = None if out.copies is None else out.copies.get(id(variable))
     if copy is not None:
         if into is None:
@@ -227,7 +227,7 @@ def _compile_operator(out: FunctionCode, node: ast.Binary, left: int, into: int)
 
 
 def compile_operand(out: FunctionCode, node: ast.Expression, then: ast.Expression) -> int:
-    """The left operand; kept in its own register when the right side may assign the variable it is."""
+    """Return the left operand; kept in its own register when the right side may assign the variable it is."""
     left = compile_expression(out, node)
     if type(node) is ast.Name and _has_block(then):
         copy = out.register()
@@ -300,7 +300,7 @@ def _jump_if_true(out: FunctionCode, node: ast.Expression) -> list[int]:
 
 
 def loop_while(out: FunctionCode, node: ast.Expression, body: int) -> None:
-    """The end of a loop: back to `body` while the condition is true."""
+    """Compile the end of a loop: back to `body` while the condition is true."""
     mark = out.next_register
     if type(node) is ast.Binary and node.operator == "&&":
         *parts, last = _chain(node)
@@ -346,7 +346,7 @@ def _compile_field(out: FunctionCode, node: ast.Field, into: int | None) -> int:
 
 
 def _chain(node: ast.Binary) -> list[ast.Expression]:
-    """The parts of `a && b && c …`, which is deep on its left side, from left to right."""
+    """Return the parts of `a && b && c …`, which is deep on its left side, from left to right."""
     parts: list[ast.Expression] = []
     left: ast.Expression = node
     while type(left) is ast.Binary and left.operator == node.operator:
@@ -356,7 +356,7 @@ def _chain(node: ast.Binary) -> list[ast.Expression]:
 
 
 def _has_block(node: Any) -> bool:
-    """Whether an expression holds a match or receive, whose arms may assign variables."""
+    """Return whether an expression holds a match or receive, whose arms may assign variables."""
     if isinstance(node, (ast.Literal, ast.Name, ast.Path, ast.Lambda, str)) or node is None:
         return False
     if isinstance(node, _BLOCK_EXPRESSIONS):

@@ -68,7 +68,7 @@ def _compile_pattern(out: FunctionCode, node: ast.Pattern, value: int, misses: l
 
 
 def _compile_part_or_whole(out: FunctionCode, node: ast.Pattern, value: int, misses: list[int]) -> None:
-    """The pattern of an arm. A plain name that is never assigned is simply another name for the value."""
+    """Compile the pattern of an arm. A plain name that is never assigned is simply another name for the value."""
     variable = out.module.declared[id(node)] if type(node) is ast.NamePattern else None
     if variable is not None and not (variable.is_global or variable.is_cell or variable.is_assigned):
         variable.register = value
@@ -77,7 +77,7 @@ def _compile_part_or_whole(out: FunctionCode, node: ast.Pattern, value: int, mis
 
 
 def _compile_part(out: FunctionCode, node: ast.Pattern, op: int, value: int, index: int, misses: list[int]) -> None:
-    """A pattern inside another: take the part out, then test it. A plain name needs no second register."""
+    """Compile a pattern inside another: take the part out, then test it. A plain name needs no second register."""
     if type(node) is ast.Wildcard:
         return
     part = out.register()
@@ -264,7 +264,7 @@ def compile_spawned_function(out: FunctionCode, call: ast.Call, first: int) -> s
 
 
 def compile_settings(out: FunctionCode, fields: dict[str, Any], into: int) -> None:
-    """A map of settings: each an expression, or a block of settings."""
+    """Compile a map of settings: each an expression, or a block of settings."""
     mark = out.next_register
     first = out.register(2 * len(fields))
     for index, (name, value) in enumerate(fields.items()):

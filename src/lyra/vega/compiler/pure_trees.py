@@ -36,8 +36,8 @@ class _Unfit(Exception):
 
 
 def tree_of(linker: ProgramParts, module: ModuleScope, unit: Unit, node: Any) -> list[Any] | None:
-    """The tree of a function: [how many parameters, how many slots, statements, the functions it calls, whether it has
-    a loop], or None."""
+    """Return the tree of a function: [how many parameters, how many slots, statements, the functions it calls, whether
+    it has a loop], or None."""
     if not isinstance(node, (ast.Function, ast.Lambda)) or unit.captures or unit.has_defer:
         return None
     if any(parameter.default is not None for parameter in node.parameters):
@@ -110,7 +110,7 @@ class _Tree:
         return [["store", slot, self.value(target.index), self.value(node.value)]]
 
     def require_own_slot(self, node: ast.Expression) -> int:
-        """The slot of something that is about to be changed."""
+        """Return the slot of something that is about to be changed."""
         meaning = self.module.meanings.get(id(node))
         if type(node) is not ast.Name or not isinstance(meaning, Variable) or meaning.literal is not None:
             raise _Unfit

@@ -72,7 +72,7 @@ def _compile_import(out: FunctionCode, node: ast.Import) -> None:
 
 
 def _compile_mock(out: FunctionCode, node: ast.Mock) -> None:
-    """The host keeps scripted answers: the agent's name, then pairs of pattern and reply."""
+    """Compile a mock, whose scripted answers the host keeps: the agent's name, then pairs of pattern and reply."""
     mark = out.next_register
     first = out.register(2)
     out.constant(node.agent, first)
@@ -183,8 +183,8 @@ _STAY: Final = (ast.Let, ast.Assign, ast.ExpressionStatement, ast.Block, ast.If,
 
 
 def _may_leave(statement: ast.Statement) -> bool:
-    """Whether the statement may leave the block other than by an error, and so pass the end, where the started calls
-    are joined."""
+    """Return whether the statement may leave the block other than by an error, and so pass the end, where the started
+    calls are joined."""
     return not isinstance(statement, _STAY) or _goes(statement, in_loop=False)
 
 
@@ -207,7 +207,7 @@ def _get_target_name(statement: ast.Statement) -> str:
 
 
 def _mentions(node: ast.Statement, names: set[str]) -> bool:
-    """Whether a statement reads or binds one of these names."""
+    """Return whether a statement reads or binds one of these names."""
     return any(isinstance(part, (ast.Name, ast.Let)) and part.name in names for part in parts(node))
 
 

@@ -88,7 +88,7 @@ def _fiber_ended(world: World, _: object) -> None:
 
 
 def save_job(job: VegaJob) -> dict[str, Any]:
-    """A process as plain data, between two effects."""
+    """Return a process as plain data, between two effects."""
     inside, state = scopes.get(), job.state
     world = job.world
     named = [scope for scope in inside[-1].chain() if scope.name]
@@ -112,7 +112,7 @@ def _count_unrecorded(world: World, scope: Budget) -> dict[str, int]:
 
 
 def restore_fiber(world: World, job: VegaJob, data: dict[str, Any]) -> Fiber:
-    """The fiber that was saved; what the runtime remembers for it is put back."""
+    """Return the fiber that was saved; what the runtime remembers for it is put back."""
     state = job.state
     state.printed, state.numbers = data["printed"], data["numbers"]
     world.saves[job.ctx.pid] = data.get("saves", 0)  # earlier runs did not count
@@ -195,7 +195,7 @@ class ReplayBarrier:
             await suspend(process, self._functions.setdefault(process.pid, []))
 
     def call(self, pid: str) -> None:
-        """A caller has come to the call of a function."""
+        """Note that a caller has come to the call of a function."""
         for waker in self._functions.pop(pid, ()):
             resume(waker)
 
@@ -246,7 +246,8 @@ class ReplayBarrier:
         world.barrier = None
 
     def _late(self) -> set[str]:
-        """The pids of calls and conversations whose callers have not reached them: their budgets are not known yet."""
+        """Return the pids of calls and conversations whose callers have not reached them: their budgets are not known
+        yet."""
         processes = self._world.kernel.processes
         recalls = [process.replay or {} for process in self._ours if process.exit is None]
         spawned = {entry.link for recall in recalls for entry in recall.values() if entry.kind == "spawn"}
@@ -263,7 +264,7 @@ class ReplayBarrier:
         return {pending.pid for name, pending in awaited if ":" in name or not self._is_back(name)}
 
     def _is_back(self, stream: str) -> bool:
-        """Whether the process that opened a stream is where it was."""
+        """Return whether the process that opened a stream is where it was."""
         reader = self._world.kernel.processes.get(stream[1:].rpartition("/")[0])
         return reader is None or self._is_there(reader)
 
@@ -272,14 +273,15 @@ class ReplayBarrier:
         self._world.options.warn(f"not yet where it was: process {away or 'of a conversation'}; {what}")
 
     def _is_there(self, process: Process) -> bool:
-        """Whether a process has ended, or has used up what its journal holds; an agent's front has to stand, too."""
+        """Return whether a process has ended, or has used up what its journal holds; an agent's front has to stand,
+        too."""
         if process.exit is not None:
             return True
         return process.replay is None and (process.program == self._fiber or process.state in ("waiting", "blocked"))
 
 
 def _is_ahead(process: Process) -> bool:
-    """Whether it was called ahead of its turn by one that has not come to that call yet."""
+    """Return whether it was called ahead of its turn by one that has not come to that call yet."""
     caller = process.parent
     recall = {} if caller is None or caller.exit is not None else caller.replay or {}
     return any(

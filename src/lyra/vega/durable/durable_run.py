@@ -51,12 +51,12 @@ _ASK: Final = b"lyra.ask"
 
 
 def answer_note(interrupt_id: str, response: Mapping[str, Any]) -> bytes:
-    """A note that answers a question of the run."""
+    """Return a note that answers a question of the run."""
     return codec.encode({"answer": interrupt_id, "response": dict(response)})
 
 
 def cancel_note() -> bytes:
-    """A note that ends the run."""
+    """Return a note that ends the run."""
     return codec.encode({"cancel": True})
 
 
@@ -167,7 +167,7 @@ class RunExecution:
             raise Overtaken
 
     def _migrate(self, migration: ProgramMigration) -> None:
-        """The first row of this execution: all rows after it are the new program's."""
+        """Write the first row of this execution: all rows after it are the new program's."""
         kernel = self.kernel
         facts = migration.to_data()
         facts["program"] = kernel.call_now(self._space.put_blob, bytecode.dump(migration.program))
@@ -232,7 +232,8 @@ class RunExecution:
                         self.world.runtime.questions.expect(request_id, process, (self.world.budget,), stream=stream)
 
     def _began(self, facts: dict[str, Any]) -> Handle:
-        """The first rows of the run: what it is, and its main process; in one commit, so that there is both or none."""
+        """Return the first rows of the run: what it is, and its main process; in one commit, so that there is both or
+        none."""
         kernel, world = self.kernel, self.world
         program = kernel.call_now(self._space.put_blob, bytecode.dump(world.linked.program))
         sources = facts.pop("sources", None)
@@ -314,13 +315,14 @@ def _restore_spending(world: World, before: DurableRun, pid: str, state: Process
 
 
 def agent_of(before: DurableRun, pid: str, state: ProcessState) -> tuple[str, str, Any] | None:
-    """The pid that programs know an agent by, its name and its settings, of a process that is one or represents one: a
-    guard may have been killed before it began what it guards."""
+    """Return the pid that programs know an agent by, its name and its settings, of a process that is one or represents
+    one: a guard may have been killed before it began what it guards."""
     return agent_from_row(pid, state.created, partial(arguments_of, before, state))
 
 
 def agent_from_row(pid: str, created: rows.Created, arguments: Callable[[], Any]) -> tuple[str, str, Any] | None:
-    """The agent, as `agent_of` has it, from the row of the process; `arguments` are read only where they are needed."""
+    """Return the agent, as `agent_of` has it, from the row of the process; `arguments` are read only where they are
+    needed."""
     if created.program == VEGA_AGENT:
         _, name, settings = arguments()
         return (created.parent if created.guarded else pid), str(name), settings
@@ -335,7 +337,8 @@ def agent_from_row(pid: str, created: rows.Created, arguments: Callable[[], Any]
 
 
 def prepare(world: World, before: DurableRun, migration: ProgramMigration | None = None) -> None:
-    """A world for the program that is in force: what others were in force before it, and what each of them left."""
+    """Prepare a world for the program that is in force: what others were in force before it, and what each of them
+    left."""
     versions = [*before.versions, *([] if migration is None else [migration.to_data()])]
     world.linked.older = frozenset(str(version["hash"]) for version in versions)
     world.setting_versions = SettingVersions(
@@ -352,12 +355,13 @@ def arguments_of(before: DurableRun, state: ProcessState) -> Any:
 
 
 def _is_conversation(before: DurableRun, state: ProcessState) -> bool:
-    """Whether a process is an agent's that answers many: it was started without a question."""
+    """Return whether a process is an agent's that answers many: it was started without a question."""
     return state.created.program not in (VEGA_PROCESS, VEGA_AGENT) and not arguments_of(before, state)
 
 
 def _is_open(before: DurableRun, request_id: str) -> bool:
-    """Whether the process that asked has not heard the answer: `~pid:key` of a call, `~pid/number` of a stream."""
+    """Return whether the process that asked has not heard the answer: `~pid:key` of a call, `~pid/number` of a
+    stream."""
     if not request_id.startswith("~"):
         return False
     pid, colon, key = request_id[1:].partition(":")

@@ -129,7 +129,7 @@ class DurableRecord:
         self._unsaid: deque[tuple[int, Callable[[str], object], str]] = deque()
 
     def open(self) -> None:
-        """The kernel is open, and has read what earlier executions left."""
+        """Note that the kernel is open, and has read what earlier executions left."""
         self._kernel.core.after_commit.append(self._on_commit)
         self._before = dict(self._state.printed)
 
@@ -139,7 +139,7 @@ class DurableRecord:
         self._unsaid.append((seq, tell, str(facts.get("id", ""))))
 
     def end(self, ended: Exit) -> None:
-        """The last row: in short what the run came to, for lists of runs."""
+        """Write the last row: in short what the run came to, for lists of runs."""
         state = self._state
         lines = len(state.lines) + sum(count for _, count in state.packed)
         facts = {
@@ -163,7 +163,7 @@ class DurableRecord:
         self._unsaid.append((seq, tell, ""))
 
     def print(self, pid: str, number: int, text: str) -> None:
-        """The line `number` of a process; one that an earlier execution has printed is not printed again."""
+        """Print the line `number` of a process; one that an earlier execution has printed is not printed again."""
         if number < self._before.get(pid, 0):
             return
         kernel, state = self._kernel, self._state
@@ -188,7 +188,7 @@ class DurableRecord:
         return self._state.paid.get(session, {})
 
     def pay(self, sessions: list[str], usage: Usage) -> None:
-        """A conversation spent something in these sessions, each inside the next."""
+        """Note that a conversation spent something in these sessions, each inside the next."""
         if not self._kernel.stopping:
             self._kernel.fact(self._state, "", "run.paid", {"sessions": sessions, "usage": usage.to_data()})
 
@@ -202,7 +202,7 @@ class DurableRecord:
             self._kernel.fact(self._state, "", "run.learned", {"model": model, "rate": rate, "missed": missed})
 
     def leave(self, session: str) -> None:
-        """A session is over."""
+        """Leave a session that is over."""
         if session in self._state.paid:
             self._kernel.fact(self._state, "", "run.paid", {"sessions": [session], "usage": None})
 

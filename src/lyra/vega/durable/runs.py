@@ -60,7 +60,7 @@ class RunQuestion(NamedTuple):
 
 
 def file_of(target: str) -> str:
-    """The file that a store's name represents; runs are kept in files."""
+    """Return the file that a store's name represents; runs are kept in files."""
     path = target.removeprefix("sqlite://")
     if target == "memory" or "://" in path:
         raise ConfigError(
@@ -94,7 +94,7 @@ class Runs:
         return spaces(self._store)
 
     def __iter__(self) -> Iterator[DurableRun]:
-        """The runs that have begun, oldest first."""
+        """Yield the runs that have begun, oldest first."""
         for name in self.names:
             run = self._run(name)
             if run is not None and run.has_begun:
@@ -121,8 +121,8 @@ class Runs:
         return run
 
     def _run(self, name: str) -> DurableRun | None:
-        """The run of this name; None where it has no rows yet. The owner of an empty space may sign the first rows with
-        another user's key a moment later, so that an empty one is not read any further."""
+        """Return the run of this name; None where it has no rows yet. The owner of an empty space may sign the first
+        rows with another user's key a moment later, so that an empty one is not read any further."""
         space = Space(self.path, name, make=False, writes=False)
         self._open.append(space)
         return None if vouch(space).name == "empty" else DurableRun(space)
@@ -231,13 +231,13 @@ class DurableRun:
         return str(self.versions[-1]["hash"])
 
     def program(self, version: int = -1) -> Program:
-        """The program in force, or an earlier one."""
+        """Return the program in force, or an earlier one."""
         from lyra.vega.bytecode import file as bytecode
 
         return bytecode.load(self.space.get_blob(self.versions[version]["program"]))
 
     def sources(self, version: int = -1) -> dict[str, str]:
-        """The texts it was compiled from, by the names of their files; none of one that was run as .vgb."""
+        """Return the texts it was compiled from, by the names of their files; none of one that was run as .vgb."""
         blob = self.versions[version].get("sources")
         return {} if not blob else dict(codec.decode(self.space.get_blob(blob)))
 
@@ -341,12 +341,12 @@ class DurableRun:
         ]
 
     def find_answered_questions(self) -> set[str]:
-        """The questions whose answers are kept for its next execution, or are just being taken."""
+        """Return the questions whose answers are kept for its next execution, or are just being taken."""
         notes = (codec.decode(data) for _, data in self.space.notes() if data is not None)
         return {str(note["answer"]) for note in notes if "answer" in note}
 
     def line(self, pid: str) -> str:
-        """The calls that made a process, from the main process on: what an idempotency key names it by."""
+        """Return the calls that made a process, from the main process on: what an idempotency key names it by."""
         created = self.fold.processes[pid].created
         if created.key is None or created.parent not in self.fold.processes:
             return pid

@@ -89,7 +89,7 @@ class Trace(NamedTuple):
 
 
 def trace(run: DurableRun) -> Trace:
-    """The tree of a run."""
+    """Return the tree of a run."""
     return _Tracer(run).trace()
 
 
@@ -182,7 +182,7 @@ class _Tracer:
         return codec.decode(self._run.space.get_blob(created.blob) if created.blob else bytes(created.args))
 
     def _function(self, seed: Any) -> str:
-        """The name of the function that a process runs: of the first value that its seed holds."""
+        """Return the name of the function that a process runs: of the first value that its seed holds."""
         try:
             first = seed["heap"][seed["value"][1]][1][0]
             name: str = self._program.functions[seed["heap"][first[1]][1]].name
@@ -244,7 +244,7 @@ class _Tracer:
         self._end_turn(row.pid, bytes(kept.state), kept.blob)
 
     def _end_turn(self, pid: str, value: bytes, blob: str) -> None:
-        """An agent's turn is over: what its row says of it."""
+        """Note whether an agent's turn that is over gave an answer, as its row says."""
         if pid in self._processes and self._processes[pid].kind == "call":
             told = codec.decode(self._run.space.get_blob(blob) if blob else value)
             if "error" not in told:
@@ -279,7 +279,7 @@ def _began(span: RunSpan) -> tuple[float, bool]:
 
 
 def _nest(spans: list[RunSpan]) -> list[RunSpan]:
-    """The spans of one process in order, those that began while the program had a span open inside that."""
+    """Return the spans of one process in order, those that began while the program had a span open inside that."""
     top: list[RunSpan] = []
     around: list[RunSpan] = []
     for span in spans:

@@ -46,27 +46,27 @@ def _format_literal(state: FormatState, node: ast.SyntaxNode) -> str:
 
 
 def _format_operand(state: FormatState, node: ast.Expression, least: int) -> Doc:
-    """A part of something that binds with `least`; in parentheses where it would be read differently."""
+    """Return a part of something that binds with `least`; in parentheses where it would be read differently."""
     needs = isinstance(node, _OPEN) or _power(node) < least
     doc = format_value(state, node)
     return ["(", doc, ")"] if needs or _is_wrapped(state, node) else doc
 
 
 def _is_wrapped(state: FormatState, node: ast.Expression) -> bool:
-    """Whether an operator expression stands in parentheses of its own in the source."""
+    """Return whether an operator expression stands in parentheses of its own in the source."""
     if not isinstance(node, (ast.Binary, ast.Send)):
         return False
     return state.comments.is_wrapped(node.at, node.end)
 
 
 def format_first(state: FormatState, node: ast.Expression) -> Doc:
-    """An expression at a place where `{` would begin a block and `match` a statement."""
+    """Return an expression at a place where `{` would begin a block and `match` a statement."""
     doc = format_value(state, node)
     return ["(", doc, ")"] if isinstance(_leftmost(node), (ast.MapLiteral, ast.Match, ast.Receive)) else doc
 
 
 def _format_body(state: FormatState, node: ast.Expression) -> Doc:
-    """An expression at a place where a block could stand instead."""
+    """Return an expression at a place where a block could stand instead."""
     left = _leftmost(node)
     is_plain = isinstance(left, ast.MapLiteral) and bool(left.entries) and isinstance(left.entries[0][0], _SIMPLE_KEYS)
     doc = format_value(state, node)
@@ -304,7 +304,7 @@ def format_settings(
 
 
 def _format_inline(state: FormatState, statement: Any) -> Doc:
-    """A statement without its `;`, as an arm holds it."""
+    """Return a statement without its `;`, as an arm holds it."""
     if isinstance(statement, ast.ExpressionStatement):
         return _format_body(state, statement.value)
     doc = format_statement(state, statement)
@@ -313,7 +313,7 @@ def _format_inline(state: FormatState, statement: Any) -> Doc:
 
 
 def _is_value_body(body: ast.Block) -> bool:
-    """Whether a lambda's body is one expression: its Return begins where the body does."""
+    """Return whether a lambda's body is one expression: its Return begins where the body does."""
     return len(body.statements) == 1 and isinstance(body.statements[0], ast.Return) and body.statements[0].at == body.at
 
 
@@ -328,7 +328,7 @@ def _power(node: ast.Expression) -> int:
 
 
 def _leftmost(node: ast.Expression) -> ast.Expression:
-    """The expression that a text begins with."""
+    """Return the expression that a text begins with."""
     while True:
         if isinstance(node, ast.Binary):
             node = node.left

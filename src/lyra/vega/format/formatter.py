@@ -23,7 +23,7 @@ WIDTH: Final = 100
 
 
 def format_source(text: str, name: str = "<vega>") -> str:
-    """The source in its one layout; ParseError if it cannot be read."""
+    """Return the source in its one layout; ParseError if it cannot be read."""
     source = Source(name, text)
     parsed = parse_all(source)
     if parsed.problems:
@@ -106,7 +106,7 @@ def _format_for(state: FormatState, node: ast.For) -> Doc:
 
 
 def _format_clause(state: FormatState, node: ast.Statement) -> Doc:
-    """An assignment or expression in the head of `for`."""
+    """Return an assignment or expression in the head of `for`."""
     if isinstance(node, ast.Assign):
         return [format_first(state, node.target), " = ", format_value(state, node.value)]
     assert isinstance(node, ast.ExpressionStatement)

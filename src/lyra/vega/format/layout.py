@@ -111,7 +111,7 @@ def _strip_end(out: list[str]) -> None:
 
 
 def _fits(first: DocNode, room: int, rest: list[_Todo]) -> bool:
-    """Whether a group, unbroken, and what follows it up to the next line end fit into the room left."""
+    """Return whether a group, unbroken, and what follows it up to the next line end fit into the room left."""
     todo: list[tuple[bool, Doc]] = [(False, part) for part in reversed(first.parts)]
     following = len(rest)
     while room >= 0:
@@ -192,41 +192,41 @@ class Comments:
         return comment
 
     def blank_between(self, end: int, offset: int) -> bool:
-        """Whether an empty line stands between two places."""
+        """Return whether an empty line stands between two places."""
         return self.text.count("\n", end, offset) > 1
 
     def token_up_to(self, end: int) -> str:
-        """The token that ends there, as it is written."""
+        """Return the token that ends there, as it is written."""
         i = bisect_left(self.tokens.ends, end)
         return self.text[self.starts[i] : end]
 
     def is_wrapped(self, offset: int, end: int) -> bool:
-        """Whether the tokens from `at` to `end` stand in parentheses of their own."""
+        """Return whether the tokens from `at` to `end` stand in parentheses of their own."""
         first, last = bisect_left(self.starts, offset), bisect_left(self.tokens.ends, end)
         kinds = self.tokens.kinds
         return first > 0 and kinds[first - 1] == "(" and kinds[last + 1] == ")"
 
     def string_in(self, offset: int) -> str:
-        """The first string at or behind a place, as it is written."""
+        """Return the first string at or behind a place, as it is written."""
         i = bisect_left(self.starts, offset)
         while self.tokens.kinds[i] != "string":
             i += 1
         return self.text[self.tokens.starts[i] : self.tokens.ends[i]]
 
     def has_word(self, word: str, offset: int, end: int) -> bool:
-        """Whether that word is one of the tokens from `at` to `end`."""
+        """Return whether that word is one of the tokens from `at` to `end`."""
         first, last = bisect_left(self.starts, offset), bisect_left(self.starts, end)
         return word in self.tokens.values[first:last]
 
     def sign_behind(self, sign: str, offset: int) -> int:
-        """The first such sign at or behind a place."""
+        """Return the first such sign at or behind a place."""
         i = bisect_left(self.starts, offset)
         while self.tokens.kinds[i] != sign:
             i += 1
         return self.starts[i]
 
     def brace_behind(self, offset: int) -> tuple[int, int]:
-        """The first `{` at or behind a place, and its `}`."""
+        """Return the first `{` at or behind a place, and its `}`."""
         brace = self.sign_behind("{", offset)
         return brace, self.closing[brace]
 
@@ -298,5 +298,5 @@ def _add_comments(state: FormatState, out: list[Doc], comments: list[Comment], l
 
 
 def gap(state: FormatState, last: int, offset: int) -> Doc:
-    """A new line, and an empty one where there was one; `last` is -1 at the beginning of a block."""
+    """Return a new line, and an empty one where there was one; `last` is -1 at the beginning of a block."""
     return [HARD, HARD] if last >= 0 and state.comments.blank_between(last, offset) else HARD

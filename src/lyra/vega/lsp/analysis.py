@@ -71,7 +71,7 @@ class ImportingChecker(Checker):
         return known.members
 
     def _check_alone(self, source: Source, texts: dict[str, str]) -> _Imported:
-        """The file by itself, as if no file had been checked before it."""
+        """Return the file by itself, as if no file had been checked before it."""
         alone = ImportingChecker(Source(source.name, ""), self.load, self.imports, self.outer)
         alone.depth = self.depth
         members = Checker.check_import(alone, source)
@@ -80,7 +80,7 @@ class ImportingChecker(Checker):
 
 
 def _is_same_text(before: dict[str, Any], now: dict[str, Any]) -> bool:
-    """Whether these are the very same texts; equal ones in other places are read again, which is harmless."""
+    """Return whether these are the very same texts; equal ones in other places are read again, which is harmless."""
     return before.keys() == now.keys() and all(before[name] is now[name] for name in before)
 
 
@@ -162,11 +162,11 @@ class Analysis:
         return kind_from_type(written, agents, lambda *_: None)
 
     def imports(self) -> list[ast.Import]:
-        """The Vega files this one names."""
+        """Return the Vega files this one names."""
         return [node for node in self.module.statements if isinstance(node, ast.Import) and node.kind == "vega"]
 
     def node_imports(self) -> list[ast.Import]:
-        """The nodes that the file imports."""
+        """Return the nodes that the file imports."""
         return [node for node in self.module.statements if isinstance(node, ast.Import) and node.kind == "node"]
 
 
@@ -193,7 +193,7 @@ class _KindRecorder(ImportingChecker):
 
 
 def reparse(before: Parsed, old: str, new: str) -> Parsed | None:
-    """The tree of `new`, or None where it has to be read as a whole."""
+    """Return the tree of `new`, or None where it has to be read as a whole."""
     statements = before.module.statements
     if before.problems or not statements or len(new) > VEGA_SOURCE_CHARS_MAX:
         return None

@@ -217,7 +217,7 @@ def _tool_setting(asked: _CompletionRequest) -> list[Item] | None:
 
 
 def _is_spawned(context: CursorContext, back: int) -> bool:
-    """Whether the token that many steps back is `spawn` or `spawn async`."""
+    """Return whether the token that many steps back is `spawn` or `spawn async`."""
     token = context.before(back)
     return token.kind == "spawn" or (token.value == "async" and context.before(back + 1).kind == "spawn")
 

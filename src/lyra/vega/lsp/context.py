@@ -46,7 +46,7 @@ class CursorContext(NamedTuple):
     new_line: bool = False  # whether the word is the first of its line
 
     def before(self, back: int = 1) -> CursorToken:
-        """The token that many steps before the word."""
+        """Return the token that many steps before the word."""
         return self.tokens[-back] if back <= len(self.tokens) else CursorToken("", "", 0, 0)
 
     @property

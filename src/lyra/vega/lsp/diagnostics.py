@@ -63,7 +63,7 @@ def _compile_problems(analysis: Analysis) -> list[Diagnostic]:
 
 
 def _import_problems(analysis: Analysis, problems: list[Diagnostic]) -> list[Remark]:
-    """The mistakes of other files, at the imports that lead to them."""
+    """Return the mistakes of other files, at the imports that lead to them."""
     if not problems:
         return []
     by_file: dict[str, list[Diagnostic]] = {}
@@ -84,7 +84,7 @@ def _import_problems(analysis: Analysis, problems: list[Diagnostic]) -> list[Rem
 
 
 def _find_reachable(node: ast.Import, analysis: Analysis) -> set[str]:
-    """The files that one import leads to."""
+    """Return the files that one import leads to."""
     files: set[str] = set()
     todo: list[tuple[str, str]] = [(node.target, analysis.name)]
     while todo and analysis.load is not None:

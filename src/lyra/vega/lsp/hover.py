@@ -89,7 +89,7 @@ def _model_at(known: Analysis, offset: int) -> Hover | None:
 
 
 def setting_text(table: str, name: str) -> str:
-    """A setting of an agent, a tool or a supervisor: what it is for and what it takes."""
+    """Return a setting of an agent, a tool or a supervisor: what it is for and what it takes."""
     takes = _TABLES.get(table, {}).get(name)
     if takes is None:
         return texts.code(name)
@@ -98,7 +98,7 @@ def setting_text(table: str, name: str) -> str:
 
 
 def method_text(kind: object, name: str) -> str:
-    """A method by the kind of the value before its dot; of an unknown kind, every one it may be."""
+    """Return a method by the kind of the value before its dot; of an unknown kind, every one it may be."""
     word = getattr(kind, "name", "any")
     kinds = [word] if name in methods_of(word) else [owner for owner in METHODS if name in methods_of(owner)]
     sections = []
@@ -125,7 +125,7 @@ def _member(project: Project, path: str, member: MemberReference) -> str | None:
 
 
 def describe(project: Project, known: Analysis, symbol: SourceSymbol) -> str:
-    """A symbol of the program."""
+    """Return a symbol of the program."""
     kind = str(known.kind_of(symbol))
     asked = _find_asked_agent(project, known, symbol.node.value) if isinstance(symbol.node, ast.Let) else None
     if asked is not None and kind == "any":
@@ -194,7 +194,7 @@ def _arrow(project: Project, known: Analysis, offset: int) -> Hover | None:
 def _find_asked_agent(
     project: Project, known: Analysis, value: ast.Expression | None
 ) -> tuple[Source, ast.Agent] | None:
-    """The agent that a call asks, where its process is a variable that was spawned as one."""
+    """Return the agent that a call asks, where its process is a variable that was spawned as one."""
     if not isinstance(value, ast.Send):
         return None
     use = known.index.use_at(value.target.end - 1) if isinstance(value.target, ast.Name) else None
@@ -203,7 +203,7 @@ def _find_asked_agent(
 
 
 def _agent_of(project: Project, known: Analysis, value: ast.Expression | None) -> tuple[Source, ast.Agent] | None:
-    """The agent behind `spawn A`, since that is who is asked and paid, and the source that declares it."""
+    """Return the agent behind `spawn A`, since that is who is asked and paid, and the source that declares it."""
     while isinstance(value, ast.Await):
         value = value.operand
     if not isinstance(value, ast.Spawn) or value.is_function:
@@ -241,7 +241,7 @@ def signature_help(project: Project, path: str, offset: int) -> SignatureHelp | 
 
 
 def _find_argument_name(context: CursorContext, index: int) -> str:
-    """The name of the argument that is being written, if it is given by name."""
+    """Return the name of the argument that is being written, if it is given by name."""
     inside = context.tokens[index + 1 :]
     for token_index in range(len(inside) - 1, 0, -1):
         if inside[token_index].kind == ",":
@@ -280,7 +280,7 @@ def _callee(project: Project, known: Analysis, context: CursorContext, index: in
 
 
 def _node(project: Project, known: Analysis, symbol: SourceSymbol) -> SignatureHelp | None:
-    """An imported node: its inputs are its parameters."""
+    """Return an imported node: its inputs are its parameters."""
     imported = symbol.node
     node = (
         project.node(imported.target, known.name)

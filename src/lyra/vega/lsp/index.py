@@ -174,7 +174,7 @@ class Walk:
                 self._declare(node, name, role, self.word_from(node.at, name), scope)
 
     def _import_place(self, node: ast.Import) -> tuple[int, int]:
-        """The name behind `as`; without one, the text it was taken from."""
+        """Return the name behind `as`; without one, the text it was taken from."""
         alias = re.compile(rf"\bas\s+({re.escape(node.name)})\b").search(self.text, node.at, node.end)
         if alias is not None and alias.start() > self.text.find('"', node.at):
             return alias.span(1)
@@ -283,7 +283,7 @@ class Walk:
     # ---------------------------------------------------------------- declarations
 
     def _declaration(self, node: Any, scope: SymbolScope) -> None:
-        """The insides of the top level's declarations come last: they may use everything there."""
+        """Read a declaration. The insides of those of the top level come last: they may use everything there."""
         if scope is self.top:
             self._later.append((node, scope))
         else:
@@ -461,7 +461,7 @@ class SymbolIndex(Walk):
     """All names of one file."""
 
     def use_at(self, offset: int) -> Use | None:
-        """The name under an offset, or just before it."""
+        """Return the name under an offset, or just before it."""
         return _under(self.uses, offset)
 
     def member_at(self, offset: int) -> MemberReference | None:

@@ -17,7 +17,7 @@ from lyra.vega.syntax.lexer import KEYWORDS
 
 
 def meaning(project: Project, path: str, offset: int) -> tuple[str, SourceSymbol] | None:
-    """The symbol under an offset and the file that declares it."""
+    """Return the symbol under an offset and the file that declares it."""
     index = project.index(path)
     if index is None:
         return None
@@ -63,7 +63,7 @@ def references(project: Project, path: str, offset: int, *, with_declaration: bo
 
 
 def _elsewhere(project: Project, path: str, file: str, symbol: SourceSymbol, owner: SourceSymbol) -> list[Place]:
-    """The uses in one other file; one that does not even hold the word is not read closely."""
+    """Return the uses in one other file; one that does not even hold the word is not read closely."""
     text = project.text(path)
     if text is None or symbol.name not in text or "import" not in text:
         return []
@@ -169,7 +169,7 @@ def _nothing_here(project: Project, path: str) -> str:
 
 
 def _has_no_name(symbol: SourceSymbol) -> bool:
-    """An import without `as` takes its name from the file."""
+    """Tell whether a symbol is an import without `as`, which takes its name from the file."""
     return isinstance(symbol.node, ast.Import) and symbol.end - symbol.at != len(symbol.name)
 
 

@@ -58,13 +58,13 @@ class Project(OpenTexts):
         self._analyses = {known: analysis for known, analysis in self._analyses.items() if known in self.open}
 
     def load(self, target: str, importing: str) -> tuple[str, str] | None:
-        """The name and text of an import, as the checker asks for it."""
+        """Return the name and text of an import, as the checker asks for it."""
         path = self.target(target, importing)
         text = self.text(path)
         return None if text is None else self._as_import(path, text)
 
     def _as_import(self, path: str, text: str) -> tuple[str, str]:
-        """A file as the checker takes it: a node with what it declares, where the host reads nodes."""
+        """Return a file as the checker takes it: a node with what it declares, where the host reads nodes."""
         return self.read_node(path, text) if self.read_node is not None and path.endswith(NODE_FILES) else (path, text)
 
     def node(self, target: str, importing: str) -> ImportedNode | None:
@@ -73,8 +73,8 @@ class Project(OpenTexts):
         return loaded.node if isinstance(loaded, NodeFile) else None
 
     def snapshot_texts(self, path: str) -> tuple[dict[str, str | None], Load]:
-        """The texts of a file and of all it imports as they are now, and a `load` that reads those alone: a thread may
-        use it while the open files change."""
+        """Return the texts of a file and of all it imports as they are now, and a `load` that reads those alone: a
+        thread may use it while the open files change."""
         texts = {file: self.text(file) for file in self.reach(path)}
 
         def load(target: str, importing: str) -> tuple[str, str] | None:
@@ -85,7 +85,7 @@ class Project(OpenTexts):
         return texts, load
 
     def target(self, target: str, importing: str) -> str:
-        """The path an import means; of a text that has none, beside the workspace's files."""
+        """Return the path an import means; of a text that has none, beside the workspace's files."""
         folder = os.path.dirname(importing) if os.path.isabs(importing) else (self.folders or [os.getcwd()])[0]
         return os.path.normpath(os.path.join(folder, target))
 
@@ -117,14 +117,14 @@ class Project(OpenTexts):
         return known
 
     def find_imported_file(self, symbol: SourceSymbol, path: str) -> str | None:
-        """The file that an import of the file at `path` names."""
+        """Return the file that an import of the file at `path` names."""
         node = symbol.node
         if not isinstance(node, ast.Import) or node.kind != "vega":
             return None
         return self.target(node.target, path)
 
     def meaning(self, member: MemberReference, path: str) -> tuple[str, SourceSymbol] | None:
-        """The file and the symbol that `module::name` represents; of a named argument, the parameter."""
+        """Return the file and the symbol that `module::name` represents; of a named argument, the parameter."""
         target = self.find_imported_file(member.module, path) if member.module is not None else None
         index = self.index(target) if target is not None else None
         symbol = index.find_export(member.name) if index is not None else None
@@ -155,7 +155,7 @@ class Project(OpenTexts):
                         yield path
 
     def reach(self, path: str) -> set[str]:
-        """A file and all that it imports, directly or not."""
+        """Return a file and all that it imports, directly or not."""
         files: set[str] = set()
         todo = [path]
         while todo and len(files) < _FILES_MAX:
@@ -170,5 +170,5 @@ class Project(OpenTexts):
         return files
 
     def _texts(self, path: str) -> dict[str, str]:
-        """The texts of a file and of all it imports; one that is missing is empty."""
+        """Return the texts of a file and of all it imports; one that is missing is empty."""
         return {file: self.text(file) or "" for file in self.reach(path)}

@@ -96,7 +96,7 @@ def entry_of(module: str, name: str) -> LibraryEntry | None:
 
 
 def heading(source: Source, symbol: SourceSymbol, kind: str = "") -> str:
-    """The first line of a declaration, as one would write it."""
+    """Return the first line of a declaration, as one would write it."""
     node, shown = symbol.node, f": {kind}" if kind and kind != "any" else ""
     if isinstance(node, (ast.Function, ast.Tool)):
         word = "fn" if isinstance(node, ast.Function) else "tool"
@@ -122,7 +122,7 @@ def _result(source: Source, result: ast.Type | None) -> str:
 
 
 def comment_above(source: Source, comments: list[tuple[int, str]], start: int) -> str:
-    """The `//` lines right above a declaration, without their slashes."""
+    """Return the `//` lines right above a declaration, without their slashes."""
     lines: list[str] = []
     line, _ = source.place(start)
     by_line = {source.place(offset)[0]: text for offset, text in comments if offset < start}
@@ -181,7 +181,7 @@ def _tools(source: Source, agent: ast.Agent) -> list[tuple[str, str]]:
 
 
 def model_names(agent: ast.Agent) -> list[str]:
-    """The models that are written as texts."""
+    """Return the models that are written as texts."""
     value = agent.fields.get("model")
     items = value.items if isinstance(value, ast.ListLiteral) else [value]
     return [item.value for item in items if isinstance(item, ast.Literal) and isinstance(item.value, str)]

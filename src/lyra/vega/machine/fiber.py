@@ -107,13 +107,13 @@ class Fiber:
 
     @classmethod
     def start(cls, linked: LinkedProgram) -> Self:
-        """The main process: the top level of the file, then `main`."""
+        """Return the main process: the top level of the file, then `main`."""
         code = linked.functions[linked.program.entry]
         return cls(linked, code, code.template[:], [UNSET] * len(linked.program.globals))
 
     @classmethod
     def call(cls, linked: LinkedProgram, function: Closure | int, arguments: list[Any], globals_: list[Any]) -> Self:
-        """A fiber that calls one function with values that no other fiber holds."""
+        """Return a fiber that calls one function with values that no other fiber holds."""
         closure = function if type(function) is Closure else Closure(function)  # type: ignore[arg-type]
         code = linked.functions[closure.function]
         given = len(arguments)
@@ -130,7 +130,7 @@ class Fiber:
         return cls(linked, code, registers, globals_)
 
     def child(self, function: Closure | int, arguments: list[Any]) -> Self:
-        """A new process for a function of this program. Nothing is shared: function, arguments and globals are
+        """Return a new process for a function of this program. Nothing is shared: function, arguments and globals are
         copied, together, so that what they share among themselves they continue sharing."""
         closure = function if type(function) is Closure else Closure(function)  # type: ignore[arg-type]
         globals_ = self.globals
@@ -169,13 +169,13 @@ class Fiber:
     # ------------------------------------------------------------ answers
 
     def resume(self, value: Any = None) -> None:
-        """The answer of the effect just handed out."""
+        """Continue with the answer of the effect just handed out."""
         if self.destination >= 0:
             self.registers[self.destination] = value
         self.destination = -1
 
     def throw(self, name: str, text: str) -> None:
-        """The effect failed: an error at its place, for a `catch` to see."""
+        """Raise the error of an effect that failed, at its place, for a `catch` to see."""
         self.fault = Fault(name, text)
         self.destination = -1
 
@@ -186,14 +186,14 @@ class Fiber:
         self.mailbox.append(message)
 
     def expire(self) -> None:
-        """The time of the receive that waits is over."""
+        """End the receive that waits: its time is over."""
         _, state, _, _ = self.code.code[self.pc]
         self.registers[state + 2] = -1
 
     # ------------------------------------------------------------ looking
 
     def frames(self, limit: int = 1 << 60) -> list[tuple[Code, int]]:
-        """The calls in progress, innermost first: function and place."""
+        """Return the calls in progress, innermost first: function and place."""
         frames = [(self.code, self.pc)]
         frame = self.stack
         while frame is not None and len(frames) < limit:
@@ -209,7 +209,7 @@ class Fiber:
         return self.linked.program.files[code.function.file], line, column
 
     def trace(self, limit: int = 20) -> list[str]:
-        """The calls in progress as lines of text, innermost first."""
+        """Return the calls in progress as lines of text, innermost first."""
         lines = []
         for code, pc in self.frames(limit):
             if not code.function.is_hidden:
@@ -219,7 +219,7 @@ class Fiber:
 
 
 def _move_code(linked: LinkedProgram, code: Code, registers: list[Any]) -> Code:
-    """The function of another program in place of `code`, with its constants put behind the registers."""
+    """Return the function of another program in place of `code`, with its constants put behind the registers."""
     moved = linked.functions[code.index]
     own = moved.function.registers
     registers[own:] = moved.template[own:]
@@ -284,7 +284,7 @@ class EarlyCall:
         return f"{self.site}.{self.number}{'.again' if self.state == AGAIN else ''}"
 
     def is_same(self, arguments: list[Any]) -> bool:
-        """Whether this is the call that the program makes now."""
+        """Return whether this is the call that the program makes now."""
         for mine, now in zip(self.arguments, arguments, strict=True):
             if type(mine) is Closure and type(now) is Closure:
                 if mine.function != now.function or mine.captured or now.captured:
@@ -312,7 +312,7 @@ class EarlyCallGroup:
         calls.append(call)
 
     def next(self, turn: int, site: int) -> EarlyCall | None:
-        """The call of a site that a pass (0: the program itself) comes to now."""
+        """Return the call of a site that a pass (0: the program itself) comes to now."""
         name = f"{turn}.{site}"
         number = self.turns.get(name, 0)
         self.turns[name] = number + 1
@@ -320,20 +320,20 @@ class EarlyCallGroup:
         return calls[number] if number < len(calls) else None
 
     def promise_process(self, turn: int, spawn: int) -> Process:
-        """The Process that represents the agent of a spawn to which a pass (0: the program itself) comes now."""
+        """Return the Process that represents the agent of a spawn to which a pass (0: the program itself) comes now."""
         name = f"{turn}.spawn{spawn}"
         number = self.turns.get(name, 0)
         self.turns[name] = number + 1
         return Process(f"~{self.number}:{spawn}.{number}")
 
     def keep(self, promised: Process, process: Process) -> None:
-        """The program has spawned the promised agent: the early calls to it were calls to this process."""
+        """Note that the program has spawned the promised agent: the early calls to it were calls to this process."""
         for call in (call for calls in self.calls.values() for call in calls):
             if call.kind == "send" and call.arguments[0] == promised:
                 call.arguments[0] = process
 
     def take(self, site: int, kind: str, arguments: list[Any]) -> EarlyCall | None:
-        """The call that the program comes to, if the host has to know of it; None: it is simply made."""
+        """Return the call that the program comes to, if the host has to know of it; None: it is simply made."""
         call = self.next(0, site)
         if call is not None and call.state != REFUSED and call.is_same(arguments):
             call.state = TAKEN

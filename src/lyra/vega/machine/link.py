@@ -68,7 +68,7 @@ class Code:
 
 
 def _thread_jumps(code: list[Instruction]) -> list[Instruction]:
-    """The code with jumps to jumps led to their end: each instruction stays where it is."""
+    """Return the code with jumps to jumps led to their end: each instruction stays where it is."""
     return [
         code[a] if op == OP_JUMP and a < len(code) and code[a][0] in (OP_JUMP, OP_LOOP) else (op, a, b, c)
         for op, a, b, c in code
@@ -105,7 +105,7 @@ class LinkedProgram:
 
 
 def globals_reached(linked: LinkedProgram, function: int) -> list[int]:
-    """The slots of the globals that a function, or one that it calls or makes, reads or sets."""
+    """Return the slots of the globals that a function, or one that it calls or makes, reads or sets."""
     slots: set[int] = set()
     seen: set[int] = set()
     todo = [function]

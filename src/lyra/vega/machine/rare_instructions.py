@@ -85,7 +85,7 @@ def look_on(fiber: Fiber) -> None:
 
 
 def fill_registers(code: Code, registers: list[Any], first: int, count: int, captured: tuple[Any, ...]) -> list[Any]:
-    """The registers a function value starts with."""
+    """Return the registers a function value starts with."""
     fresh = code.template[:]
     wanted = code.parameters
     fresh[:count] = registers[first : first + count]
@@ -99,7 +99,7 @@ def fill_registers(code: Code, registers: list[Any], first: int, count: int, cap
 def fill_named_registers(
     code: Code, registers: list[Any], first: int, names: list[str], captured: tuple[Any, ...]
 ) -> list[Any]:
-    """The registers a function value starts with when some arguments are named."""
+    """Return the registers a function value starts with when some arguments are named."""
     parameters = [parameter.name for parameter in code.function.parameters]
     fresh = fill_registers(code, registers, first, 0, captured)
     for position, name in enumerate(names):
@@ -156,7 +156,7 @@ def join_parts(parts: list[Any]) -> str:
 
 
 def unset_global(fiber: Fiber, slot: int, name: str) -> Any:
-    """A global that has no value yet; the flag of a file that has not run is simply false."""
+    """Return a global that has no value yet; the flag of a file that has not run is simply false."""
     if fiber.linked.program.globals[slot].endswith(" has run"):
         return False
     raise Fault("NameError", f"`{name}` is used before it is set")
@@ -189,7 +189,7 @@ def make_simple_send(target: Any, message: Any) -> VmEffect:
 
 
 def send(kind: str, registers: list[Any], first: int, flags: int) -> VmEffect:
-    """The effect of a send: target, a copy of the message, time-out, budget."""
+    """Return the effect of a send: target, a copy of the message, time-out, budget."""
     target, message = registers[first], registers[first + 1]
     if type(target) is not Process:
         raise Fault("TypeError", f"cannot send to {kind_of(target)}: it is not a process")
@@ -365,7 +365,8 @@ def _read_call(r: list[Any], first: int, kind: str, flags: int) -> list[Any]:
 
 
 def _is_fixed(fiber: Fiber, arguments: list[Any]) -> bool:
-    """Whether no argument and no global that a function reads can change; then its result belongs to it alone."""
+    """Return whether no argument and no global that a function reads can change; then its result belongs to it
+    alone."""
     _, given, slots = arguments
     return all(type(value) in SHARED for value in (*given, *(fiber.globals[slot] for slot in slots)))
 
@@ -381,7 +382,7 @@ def _join_all(fiber: Fiber, r: list[Any], a: int, b: int, flags: int, site: int,
 
 
 def _join_look(fiber: Fiber, r: list[Any], a: int, b: int, flags: int, site: int, turn: int) -> VmEffect:
-    """The answer of an early call, for code that looks ahead: the program has not reached the call yet."""
+    """Return the answer of an early call, for code that looks ahead: the program has not reached the call yet."""
     call = _group(r[b]).next(turn, site)
     if call is None or call.state == REFUSED:
         raise NotEarly("it was not asked early")
@@ -390,12 +391,12 @@ def _join_look(fiber: Fiber, r: list[Any], a: int, b: int, flags: int, site: int
 
 
 def _join_turn(fiber: Fiber, r: list[Any], a: int, b: int, flags: int, site: int, turn: int) -> None:
-    """The look ahead is over: what follows is the program itself."""
+    """End the look ahead: what follows is the program itself."""
     fiber.looking = 0
 
 
 def _join_take(fiber: Fiber, r: list[Any], a: int, b: int, flags: int, site: int, turn: int) -> VmEffect:
-    """The program reaches a send: take the answer of the early call if there is one, else send."""
+    """Take the answer of the early call where the program reaches a send; without one, send."""
     effect = send("send", r, b + 1, flags)
     call = _come_to(r[b], site, "send", list(effect.arguments))
     fiber.destination = a
@@ -403,7 +404,7 @@ def _join_take(fiber: Fiber, r: list[Any], a: int, b: int, flags: int, site: int
 
 
 def _join_has(fiber: Fiber, r: list[Any], a: int, b: int, flags: int, site: int, turn: int) -> VmEffect | None:
-    """The program reaches a call: take the result of the early one; without one (a is false) the call follows."""
+    """Take the result of the early call where the program reaches a call; without one (a is false) the call follows."""
     call = _come_to(r[b], site, "call", [r[b + 1], copy_value(r[b + 2]), list(r[b + 3])])
     r[a] = call is not None
     if call is None:
@@ -419,14 +420,14 @@ def _come_to(group: Any, site: int, kind: str, arguments: list[Any]) -> EarlyCal
 
 
 def _join_promise(fiber: Fiber, r: list[Any], a: int, b: int, flags: int, site: int, turn: int) -> VmEffect:
-    """An agent that the program has not spawned yet, promised to code that looks ahead."""
+    """Return an agent that the program has not spawned yet, promised to code that looks ahead."""
     group = _group(r[b])
     fiber.destination = a
     return VmEffect("ahead_promise", (group, group.promise_process(turn, site), r[b + 2], r[b + 1]))
 
 
 def _join_spawn(fiber: Fiber, r: list[Any], a: int, b: int, flags: int, site: int, turn: int) -> VmEffect:
-    """The program reaches a spawn of an agent that an early call may have asked already."""
+    """Spawn an agent where the program reaches that: one that an early call may have asked already."""
     group = r[b]
     fiber.destination = a
     if type(group) is not EarlyCallGroup or not group.calls:
@@ -531,5 +532,5 @@ _ANCESTORS: Final = _ancestors()
 
 
 def is_named(error: ErrorValue, name: str) -> bool:
-    """Whether `catch name` takes the error: by its own name, a more general one, or `Error`."""
+    """Return whether `catch name` takes the error: by its own name, a more general one, or `Error`."""
     return name == "Error" or error.name == name or name in _ANCESTORS.get(error.name, ())

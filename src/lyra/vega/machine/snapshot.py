@@ -179,7 +179,7 @@ def value_from_data(data: dict[str, Any], linked: LinkedProgram | None = None, *
 
 
 def to_data(fiber: Fiber) -> dict[str, Any]:
-    """The fiber between two effects."""
+    """Return the fiber between two effects."""
     writer = _SnapshotWriter()
     frames = [_frame(writer, fiber.code, fiber.pc, fiber.registers, fiber.destination)]
     below: Frame | None = fiber.stack
@@ -209,7 +209,8 @@ def _frame(writer: _SnapshotWriter, code: Any, pc: int, registers: list[Any], de
 
 
 def from_data(linked: LinkedProgram, data: dict[str, Any]) -> Fiber:
-    """The fiber that `to_data` described. Divergence if it belongs to other code, BytecodeError if it is damaged."""
+    """Return the fiber that `to_data` described. Divergence if it belongs to other code, BytecodeError if it is
+    damaged."""
     saved_by = data.get("program")
     if data.get("version") != VERSION or (saved_by != linked.hash and saved_by not in linked.older):
         raise Divergence(

@@ -34,7 +34,7 @@ class SourceChange(NamedTuple):
 
 
 def is_same_code(old: Program, new: Program) -> bool:
-    """Whether nothing that happens can differ: all but places and names of files is equal."""
+    """Return whether nothing that happens can differ: all but places and names of files is equal."""
     return _bare(old) == _bare(new)
 
 
@@ -50,7 +50,7 @@ def _bare(program: Program) -> bytes:
 
 # ---------------------------------------------------------------- by name
 def changes(old: Mapping[str, str], new: Mapping[str, str]) -> list[SourceChange]:
-    """The declarations that differ, in the order of the newer sources; of texts by the names of their files."""
+    """Return the declarations that differ, in the order of the newer sources; of texts by the names of their files."""
     listed: list[SourceChange] = []
     before, after = _parts(_under_new_names(old, new)), _parts(new)
     for key, (text, file, line) in after.items():
@@ -63,7 +63,7 @@ def changes(old: Mapping[str, str], new: Mapping[str, str]) -> list[SourceChange
 
 
 def lines_changed(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
-    """The lines that differ, as `diff` shows them, file by file."""
+    """Return the lines that differ, as `diff` shows them, file by file."""
     lines: list[str] = []
     before = _under_new_names(old, new)
     for file in dict.fromkeys((*new, *before)):
@@ -80,7 +80,7 @@ def _under_new_names(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str
 
 
 def _parts(sources: Mapping[str, str]) -> dict[tuple[str, str], tuple[Any, str, int]]:
-    """The meaning of each declaration and of what stands between them, by kind and name, with its place."""
+    """Return the meaning of each declaration and of what stands between them, by kind and name, with its place."""
     from lyra.vega.syntax.parser import parse
     from lyra.vega.syntax.source import Source
 
@@ -130,7 +130,7 @@ class Owners:
             ]
 
     def declaration_of(self, program: Program, index: int) -> tuple[str, str]:
-        """The declaration that a function was made of, by kind and name."""
+        """Return the declaration that a function was made of, by kind and name."""
         function = program.functions[index]
         file = program.files[function.file] if function.file < len(program.files) else ""
         lines = {line for pc in range(len(function.places)) if (line := function.place(pc)[0])}
@@ -145,7 +145,7 @@ def _part(statement: Any) -> tuple[str, str]:
 
 
 def _shape(node: Any) -> Any:
-    """A part of the tree without its places."""
+    """Return a part of the tree without its places."""
     if isinstance(node, msgspec.Struct):
         fields = [_shape(getattr(node, name)) for name in node.__struct_fields__ if name not in ("at", "end")]
         return (type(node).__name__, *fields)

@@ -147,7 +147,7 @@ class _Case:
         return not is_gone(new) and old.parameters == new.parameters and not old.captures and not new.captures
 
     def _find_held_functions(self, state: ProcessState) -> set[int]:
-        """The functions that what the journal keeps for a process names."""
+        """Return the functions that what the journal keeps for a process names."""
         functions: set[int] = set()
         for data in self._list_kept(state):
             functions.update(_find_functions(data))
@@ -227,7 +227,7 @@ class _Case:
         return settings_of(link(program, is_hashed=False), function, known[: len(program.globals)])
 
     def _tools(self) -> None:
-        """A call that is under way has told its model of its tools, and may have run some."""
+        """Check the tools of calls that are under way: their models were told of them, and may have run some."""
         for pid, state in self.live.items():
             kind, _, name = state.created.program.partition(":")
             if kind != "agent":
@@ -283,7 +283,7 @@ class _Case:
         )
 
     def _lines(self, pid: str) -> None:
-        """Whether it prints what was printed; lines before its checkpoint are not printed again."""
+        """Check that it prints what was printed; lines before its checkpoint are not printed again."""
         count, new = self.run.facts.printed.get(pid, 0), self._new.printed.get(pid, {})
         first = int(self._saved[pid]["printed"]) if pid in self._saved else 0
         for number, line in self._read_printed(pid, count).items():
@@ -292,8 +292,8 @@ class _Case:
                 return
 
     def _read_printed(self, pid: str, count: int) -> dict[int, str]:
-        """The lines of a process: of the journal, or, where that was shortened, as the program that printed them does
-        it again."""
+        """Return the lines of a process: of the journal, or, where that was shortened, as the program that printed them
+        does it again."""
         rows = [record.data for record in self.run.rows(pid=pid, kind="run.printed")]
         if len(rows) != count:
             return self._old.printed.get(pid, {})
@@ -345,7 +345,7 @@ class _Case:
         return "no process comes to it again before it goes on"
 
     def _functions(self, change: SourceChange) -> set[int]:
-        """The functions that a change is about; of a constant those that it is a part of."""
+        """Return the functions that a change is about; of a constant those that it is a part of."""
         owned = {index: self._owner(index) for index in self.changed}
         functions = {index for index, part in owned.items() if part == change.part}
         if not functions:
@@ -364,14 +364,14 @@ class _Case:
         return "\n".join(lines + self._difference())
 
     def _difference(self) -> list[str]:
-        """The lines of the sources that differ."""
+        """Return the lines of the sources that differ."""
         lines = lines_changed(self.run.sources(), self.migration.sources) if self.migration.sources else []
         more = [f"… and {len(lines) - _LINES_MAX} lines more"] if len(lines) > _LINES_MAX else []
         return ["", *lines[:_LINES_MAX], *more] if lines else []
 
 
 def _find_functions(data: Any) -> set[int]:
-    """The functions that values in a journal's form name: `["function", index, captured]`, however deep."""
+    """Return the functions that values in a journal's form name: `["function", index, captured]`, however deep."""
     functions: set[int] = set()
     todo = [data]
     while todo:
@@ -386,7 +386,7 @@ def _find_functions(data: Any) -> set[int]:
 
 
 def _list_entry_points(program: Program) -> Iterable[int]:
-    """The functions that are called from outside the program's own code: tools, and the settings of agents."""
+    """Yield the functions that are called from outside the program's own code: tools, and the settings of agents."""
     for info in program.agents.values():
         yield info.configuration
         yield from (tool.function for tool in info.tools)

@@ -105,14 +105,14 @@ class Rehearsal(ReplayRecord):
                 self.fails(pid, process.replay.error)
 
     def _link_watched(self, program: Program, content_hash: str) -> LinkedProgram:
-        """The program with functions that tell when they are called."""
+        """Return the program with functions that tell when they are called."""
         linked = link(program, is_hashed=False)
         linked.hash = content_hash
         linked.functions = [_Watched(self, index, code.function) for index, code in enumerate(linked.functions)]
         return linked
 
     def enters(self, index: int) -> None:
-        """A process calls a function; what it calls behind all that is known of it is not told."""
+        """Note that a process calls a function; what it calls behind all that is known of it is not told."""
         pid = self._running
         if pid and (self._answers[pid].has_more or self._unprinted.get(pid, 0) > 0):
             self.entered[pid].add(index)
@@ -152,7 +152,7 @@ class Rehearsal(ReplayRecord):
         self.diverged.setdefault(pid, (self.stands.get(pid, ""), _in_words(error)))
 
     def job(self, ctx: Context, seed: Any) -> VegaJob:
-        """A process from its seed, or as it was saved."""
+        """Return a process from its seed, or as it was saved."""
         is_saved = ctx.restored is not None
         with self._run_as("" if is_saved else ctx.own_process.pid):
             job = VegaJob(self.world, ctx, self.world.fiber(seed))
@@ -263,7 +263,8 @@ class _RehearsalAnswers(JournalAnswers):
         return super().pop(key)
 
     def _is_over(self, key: Any, entry: Entry) -> bool:
-        """Whether a sleep has ended, by the kernel's rule: the journal continues behind it, or its time has come."""
+        """Return whether a sleep has ended, by the kernel's rule: the journal continues behind it, or its time has
+        come."""
         path, _, number = str(key).rpartition("/")
         after = key + 1 if isinstance(key, int) else f"{path}/{int(number) + 1}"
         return after in self or entry.due <= self._process.kernel.clock.now()

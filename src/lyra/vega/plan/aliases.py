@@ -55,20 +55,20 @@ class Aliases:
             self._read(node, module)
 
     def get_class_key(self, variable: Variable) -> int:
-        """The key that all variables of an alias class share."""
+        """Return the key that all variables of an alias class share."""
         return self._class(id(variable))
 
     def get_change_key(self, variable: Variable) -> int:
-        """The key that changes with a variable's list or map: its class, or that list alone where no other variable has
-        it."""
+        """Return the key that changes with a variable's list or map: its class, or that list alone where no other
+        variable has it."""
         return -id(variable) if id(variable) in self._alone else self.get_class_key(variable)
 
     def read_with(self, variable: Variable) -> frozenset[int]:
-        """The keys that must not change while a variable is read: those of its list or map and of the items."""
+        """Return the keys that must not change while a variable is read: those of its list or map and of the items."""
         return frozenset((self.get_class_key(variable), self.get_change_key(variable)))
 
     def hands_back(self, function: Symbol) -> bool:
-        """Whether what a function returns may hold a list or map that it was given, or that others know."""
+        """Return whether what a function returns may hold a list or map that it was given, or that others know."""
         key = id(function.node)
         if key not in self._owned:
             self._owned[key] = self._is_owned(key)
@@ -96,7 +96,8 @@ class Aliases:
         return key
 
     def learn_map(self, result: Variable, value: ast.Call, node: ast.ForIn, module: ModuleScope) -> None:
-        """A loop that is not in the file, and the list that it makes, which has what was in the call it represents."""
+        """Learn a loop that is not in the file, and the list that it makes, which has what was in the call it
+        represents."""
         self._alone.add(id(result))
         self._hold(id(result), value, module)
         self._items[id(module.declared[id(node)])] = (node.source, module)
@@ -171,7 +172,7 @@ class Aliases:
             self._higher(values, module)
 
     def _higher(self, values: list[Any], module: ModuleScope) -> None:
-        """A library function may call the functions among its arguments with what is in the others."""
+        """Link the arguments of a library function: it may call the functions among them with what is in the others."""
         if any(self._is_function(value, module) for value in values):
             for value in values:
                 self._hold(_ANYWHERE, value, module)
@@ -209,7 +210,7 @@ class Aliases:
                 self._given.setdefault(key, []).append(source)
 
     def _holders(self, root: Any, module: ModuleScope) -> list[int]:
-        """The keys of those whose lists and maps a value may be, be in, or hold."""
+        """Return the keys of those whose lists and maps a value may be, be in, or hold."""
         holders: list[int] = []
         todo = [root]
         while todo:
@@ -256,7 +257,7 @@ class Aliases:
     # ------------------------------------------------------------ values that hold nothing
 
     def is_scalar(self, root: Any, module: ModuleScope) -> bool:
-        """Whether a value can surely not be changed."""
+        """Return whether a value can surely not be changed."""
         node = root
         while True:
             if node is None or isinstance(node, _PLAIN):
@@ -276,7 +277,7 @@ class Aliases:
             return isinstance(node, ast.Call) and self._gives_scalar(node, module)
 
     def _answers_text(self, node: ast.Send, module: ModuleScope) -> bool:
-        """An agent with `output` may answer with a list."""
+        """Tell whether the answer is a text; an agent with `output` may answer with a list."""
         if node.is_stream:
             return False
         agents = self._targets.agents(node.target, module)
@@ -298,8 +299,8 @@ class Aliases:
         return self._all_scalar(id(function), returns)
 
     def _all_scalar(self, key: int, values: Iterable[Given]) -> bool:
-        """Whether all that a key is given is scalar. While it is examined it is taken to be: `x = x + 1` says nothing
-        against it. Where that was wrong, what was found on the strength of it is forgotten."""
+        """Return whether all that a key is given is scalar. While it is examined it is taken to be: `x = x + 1` says
+        nothing against it. Where that was wrong, what was found on the strength of it is forgotten."""
         if key not in self._scalar:
             if self._depth == _DEPTH_MAX:
                 return False
@@ -320,7 +321,7 @@ class Aliases:
         return self._scalar[key]
 
     def _has_scalar_items(self, source: Any, module: ModuleScope) -> bool:
-        """Whether a loop over a value gives what cannot be changed, as far as one sees where it is made."""
+        """Return whether a loop over a value gives what cannot be changed, as far as one sees where it is made."""
         if isinstance(source, ast.ListLiteral):
             return all(self.is_scalar(item, module) for item in source.items)
         if isinstance(source, ast.Call) and id(source.callee) not in module.meanings:
@@ -383,16 +384,17 @@ class Targets:
         return self._values.get(id(variable), [])
 
     def is_bound(self, variable: Variable) -> bool:
-        """Whether a variable gets values that are no part of the source: items of a loop, what a pattern fits, …"""
+        """Return whether a variable gets values that are no part of the source: items of a loop, what a pattern
+        fits, …"""
         return id(variable) in self._bound
 
     def is_timed(self, agent: Symbol) -> bool:
-        """Whether a question to an agent may have its own time-out."""
+        """Return whether a question to an agent may have its own time-out."""
         receivers = (self.agents(target, module) for module, target in self._timed)
         return any(agents is None or agent in agents for agents in receivers)
 
     def agents(self, node: Any, module: ModuleScope) -> frozenset[Symbol] | None:
-        """The agents that an expression may represent; None when that is not known."""
+        """Return the agents that an expression may represent; None when that is not known."""
         agents: set[Symbol] = set()
         todo: list[Given] = [(module, node)]
         visited: set[int] = set()
@@ -431,7 +433,7 @@ class Targets:
         return id(value) if isinstance(value, ast.Spawn) else None
 
     def is_held(self, spawn: ast.Spawn) -> bool:
-        """Whether the process of a spawn is seen by others than those who ask it."""
+        """Return whether the process of a spawn is seen by others than those who ask it."""
         return id(spawn) not in self._holders or id(self._holders[id(spawn)]) in self._used
 
     # ------------------------------------------------------------ reading a file

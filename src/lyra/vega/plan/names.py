@@ -239,7 +239,7 @@ class Resolver:
         self.declare(node, node.name, scope).began_as_list = type(node.value) is ast.ListLiteral
 
     def const_name(self, node: ast.Const, scope: BlockScope) -> None:
-        """A const may be used above its declaration; one that is a literal needs no variable at all."""
+        """Declare a const, which may be used above its declaration; one that is a literal needs no variable at all."""
         variable = self.declare(node, node.name, scope)
         variable.is_const = variable.is_early = True
         if type(node.value) is ast.Literal:

@@ -121,7 +121,7 @@ class Notes:
 
 
 def _key(node: ast.SyntaxNode, module: ModuleScope) -> _Key:
-    """A call by its place: some are made anew while a program is compiled."""
+    """Return a call by its place: some are made anew while a program is compiled."""
     return module.source.name, node.at, node.end
 
 
@@ -141,7 +141,7 @@ def _asking(module: ModuleScope, summaries: Summaries) -> Iterator[tuple[Any, An
 
 
 def _find_asking_function(node: Any, module: ModuleScope, summaries: Summaries) -> Symbol | None:
-    """The function that asks and that a call calls, itself or by way of a library function."""
+    """Return the function that asks and that a call calls, itself or by way of a library function."""
     if not isinstance(node, (ast.Call, ast.MethodCall)):
         return None
     values = [argument.value for argument in node.arguments]

@@ -145,7 +145,7 @@ def svg_of(plan: OverlapPlan, *, embedded: bool = False) -> str:
 
 
 def plan_of_python(text: str, name: str) -> OverlapPlan:
-    """The plan of a source that is not imported; ParseError when it is no Python."""
+    """Return the plan of a source that is not imported; ParseError when it is no Python."""
     plan = plan_of(text, name)
     groups = [
         Overlapping(

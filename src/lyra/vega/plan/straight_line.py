@@ -232,7 +232,7 @@ class Stretch:
             self._loops -= 1
 
     def _require_known(self, condition: ast.Expression, what: str) -> None:
-        """A condition that decides where the program goes must be known ahead and make no call."""
+        """Require that a condition which decides where the program goes is known ahead and makes no call."""
         sites = len(self.sites)
         value = self._expression(condition)
         if len(self.sites) > sites:
@@ -243,7 +243,7 @@ class Stretch:
     # ------------------------------------------------------------ expressions
 
     def _expression(self, root: Any) -> EarlyValue:
-        """The level of an expression; sites in it are numbered in the order they are evaluated."""
+        """Return the level of an expression; sites in it are numbered in the order they are evaluated."""
         value = KNOWN
         todo = [root]
         while todo:
@@ -315,7 +315,7 @@ class Stretch:
         return value
 
     def _sometimes(self, node: Any, why: str) -> EarlyValue:
-        """A part that is not always evaluated: a call in it is made in its turn."""
+        """Return a part that is not always evaluated: a call in it is made in its turn."""
         asking = [part for part in parts(node) if isinstance(part, ast.Send) or self._asks(part)]
         for part in asking:
             self._site(part).why = why
@@ -355,14 +355,14 @@ class Stretch:
         return answer
 
     def _find_question_level(self, process: int | None) -> int:
-        """The highest level of the questions before that may be to the same process."""
+        """Return the highest level of the questions before that may be to the same process."""
         if process is None:
             told = [value.level for key, value in self._state.items() if type(key) is tuple and key[0] == "to"]
             return max(told, default=1)
         return max(self._state.get(("to", who), KNOWN).level for who in (process, None))
 
     def _spawn(self, node: ast.Spawn) -> EarlyValue:
-        """A process that is started in its turn: who will be asked is known as soon as its settings are."""
+        """Return a process that is started in its turn: who will be asked is known as soon as its settings are."""
         self.spawns.setdefault(id(node), len(self.spawns))
         agent = self.module.meanings[id(node.target)]
         assert isinstance(agent, Symbol)
@@ -393,7 +393,7 @@ class Stretch:
         return "asks" in self.summaries.function(meaning).effects
 
     def _call(self, node: ast.Call) -> EarlyValue | None:
-        """The early value of a call; None where its parts determine it."""
+        """Return the early value of a call; None where its parts determine it."""
         meaning = self.module.meanings.get(id(node.callee))
         if not isinstance(meaning, Symbol):
             name = getattr(node.callee, "name", "")
@@ -424,7 +424,7 @@ class Stretch:
 
 
 def _is_inside(leaving: ast.SyntaxNode, statement: Any) -> bool:
-    """Whether the loop of a `continue` is in the statement too."""
+    """Return whether the loop of a `continue` is in the statement too."""
     loops = (part for part in parts(statement) if isinstance(part, (ast.While, ast.For, ast.ForIn)))
     return any(part is leaving for loop in loops for part in parts(loop.body))
 
@@ -449,7 +449,7 @@ def stretches(
     module: ModuleScope,
     ends: Callable[[ast.Statement], ast.Expression | None],
 ) -> Iterator[Stretch | ast.Statement]:
-    """The statements of a block in order: each by itself, or in a stretch whose calls overlap."""
+    """Yield the statements of a block in order: each by itself, or in a stretch whose calls overlap."""
     first = 0
     while first < len(statements):
         stretch = Stretch(summaries, module)

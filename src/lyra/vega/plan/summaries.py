@@ -135,13 +135,14 @@ class Summaries:
     # ------------------------------------------------------------ functions
 
     def function(self, symbol: Symbol) -> Summary:
-        """The effects and reads of a declared function or tool."""
+        """Return the effects and reads of a declared function or tool."""
         if id(symbol.node) not in self._functions:
             self._summarize(symbol)
         return self._functions[id(symbol.node)]
 
     def _summarize(self, symbol: Symbol) -> None:
-        """The fixpoint over a function and all it reaches; with its own list, however long the chain of calls."""
+        """Compute the fixpoint over a function and all it reaches; with its own list, however long the chain of
+        calls."""
         parts: dict[int, _Local] = {}
         todo = [symbol]
         while todo:
@@ -168,7 +169,7 @@ class Summaries:
         self._functions |= summaries
 
     def asks_once(self, symbol: Symbol) -> bool:
-        """Whether a function asks one question at most, whatever happens in it."""
+        """Return whether a function asks one question at most, whatever happens in it."""
         return self._questions(symbol, _CALLS_MAX) <= 1
 
     def _questions(self, symbol: Symbol, depth: int) -> int:
@@ -194,7 +195,7 @@ class Summaries:
         )
 
     def _local(self, symbol: Symbol) -> _Local:
-        """The effects of a function's own code, and the functions it calls."""
+        """Return the effects of a function's own code, and the functions it calls."""
         local = _Local()
 
         def note_call(callee: Symbol, is_given: bool) -> frozenset[str]:
@@ -217,7 +218,7 @@ class Summaries:
         return local
 
     def _is_own(self, node: ast.SyntaxNode, symbol: Symbol) -> bool:
-        """Whether what is changed was made by this very call of the function."""
+        """Return whether what is changed was made by this very call of the function."""
         root = find_changed_value(node)
         while isinstance(root, (ast.Index, ast.Field)):
             return False  # a part of a value may belong to another variable too
@@ -225,7 +226,7 @@ class Summaries:
         return isinstance(meaning, Variable) and not meaning.is_top and self._is_made(meaning)
 
     def _is_made(self, variable: Variable) -> bool:
-        """Whether a variable holds a list or map that is made where it is declared, and never another."""
+        """Return whether a variable holds a list or map that is made where it is declared, and never another."""
         if variable.is_parameter or variable.is_assigned:
             return False
         values = self.targets.values(variable)
@@ -311,7 +312,7 @@ class Summaries:
     def _read_callback_effects(
         self, node: ast.SyntaxNode, values: Sequence[Any], module: ModuleScope, function: _Called
     ) -> list[EffectSite]:
-        """The effects of functions that a library function is given, and calls."""
+        """Return the effects of functions that a library function is given, and calls."""
         effect_sites: list[EffectSite] = []
         for value in values:
             meaning = module.meanings.get(id(value)) if isinstance(value, (ast.Name, ast.Path)) else None
@@ -327,8 +328,8 @@ class Summaries:
     def _in_lambda(
         self, value: ast.Lambda, node: ast.SyntaxNode, module: ModuleScope, function: _Called
     ) -> list[EffectSite]:
-        """The effects of a lambda that is called here. Looking ahead would run them, and the program would run them
-        again."""
+        """Return the effects of a lambda that is called here. Looking ahead would run them, and the program would run
+        them again."""
         inside = self._walk(value.body, module, function)
         own = {id(module.declared[id(part)]) for part in walk_own_parts(value.body) if id(part) in module.declared}
         effect_sites: list[EffectSite] = []
@@ -363,7 +364,7 @@ class Summaries:
         return f"the settings of {meaning.name} are computed" if self.setting_reads(meaning) is None else ""
 
     def setting_reads(self, symbol: Symbol) -> tuple[Variable, ...] | None:
-        """The variables that the settings of an agent are made of; None where more than that is computed."""
+        """Return the variables that the settings of an agent are made of; None where more than that is computed."""
         agent: ast.Agent = symbol.node
         todo: list[tuple[Any, ModuleScope]] = [(agent.fields, symbol.module)]
         todo += [(tool.settings, symbol.module) for tool in agent.tools]
@@ -399,7 +400,7 @@ class Summaries:
         return self._agents[key]
 
     def tool_reads(self, symbol: Symbol) -> tuple[Variable, ...]:
-        """The globals that the tools of an agent read when they are called."""
+        """Return the globals that the tools of an agent read when they are called."""
         tools = self._tools(symbol)
         return tuple(dict.fromkeys(variable for tool in tools for variable in self.function(tool).reads))
 
@@ -472,17 +473,18 @@ class Summaries:
 
 
 def _code(function: Any) -> list[Any]:
-    """The code that runs when a function is called: its defaults and its body."""
+    """Return the code that runs when a function is called: its defaults and its body."""
     return [*function.parameters, function.body]
 
 
 def _order_effects(effects: Iterable[str]) -> frozenset[str]:
-    """The effects of a function that a library function calls: questions in it are asked there, one after the other."""
+    """Return the effects of a function that a library function calls: questions in it are asked there, one after the
+    other."""
     return frozenset("ordered" if effect in ("ask", "asks") else effect for effect in effects)
 
 
 def find_changed_value(node: ast.SyntaxNode) -> Any:
-    """The value that a changing node changes."""
+    """Return the value that a changing node changes."""
     if isinstance(node, ast.Assign):
         return node.target.target if isinstance(node.target, (ast.Index, ast.Field)) else None
     if isinstance(node, ast.MethodCall):
@@ -501,14 +503,14 @@ def _capability(item: Any) -> str:
 
 
 def _takes_function(node: ast.SyntaxNode) -> bool:
-    """Whether a library call or method has a parameter that is a function."""
+    """Return whether a library call or method has a parameter that is a function."""
     name = node.name if isinstance(node, ast.MethodCall) else getattr(getattr(node, "callee", None), "name", "")
     entry = LIBRARY["list"].get(name)
     return entry is not None and entry.how == "vega"
 
 
 def _below(root: Any, *, into_closures: bool = False) -> list[Any]:
-    """A node and all below it, without the bodies of functions made there."""
+    """Return a node and all below it, without the bodies of functions made there."""
     nodes: list[Any] = []
     todo = [root]
     while todo:

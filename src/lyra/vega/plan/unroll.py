@@ -44,7 +44,8 @@ class Unroller:
             yield last
 
     def _unroll(self, statement: Any) -> list[ast.Statement] | None:
-        """The loop of the `list::map` that a statement begins with, and the statement with the list in its place."""
+        """Return the loop of the `list::map` that a statement begins with, and the statement with the list in its
+        place."""
         *path, call = self._beginning(statement.value) if isinstance(statement, _WITH_VALUE) else [None]
         if call is None:
             return None
@@ -77,7 +78,8 @@ class Unroller:
     # ------------------------------------------------------------ which are meant
 
     def _beginning(self, node: Any) -> list[Any]:
-        """The parts of an expression down to the `list::map` that it begins with; a None at the end: it does not."""
+        """Return the parts of an expression down to the `list::map` that it begins with; a None at the end: it does
+        not."""
         path = [node]
         while not self._is_meant(node):
             if isinstance(node, ast.Call) and isinstance(node.callee, (ast.Name, ast.Path)) and node.arguments:
@@ -101,7 +103,7 @@ class Unroller:
         return id(callee) not in self._module.meanings and _is_plain(function) and self._only_asks(source, function)
 
     def _only_asks(self, source: ast.Expression, function: Any) -> bool:
-        """Whether the lambda asks, and nothing happens that has to wait for its turn."""
+        """Return whether the lambda asks, and nothing happens that has to wait for its turn."""
         inside, around = (
             {effect_site.effect for effect_site in self._summaries.effects(node, self._module)}
             for node in (function.body.statements[0].value, source)
@@ -110,7 +112,7 @@ class Unroller:
 
 
 def _is_plain(function: Any) -> bool:
-    """A lambda of one parameter and one expression, without another function in it."""
+    """Return a lambda of one parameter and one expression, without another function in it."""
     if not isinstance(function, ast.Lambda) or len(function.parameters) != 1 or len(function.body.statements) != 1:
         return False
     (parameter,), (statement,) = function.parameters, function.body.statements
@@ -120,7 +122,7 @@ def _is_plain(function: Any) -> bool:
 
 
 def _replace_beginning(node: Any, first: ast.Expression) -> Any:
-    """An expression with another one in the place of the part that it begins with."""
+    """Return an expression with another one in the place of the part that it begins with."""
     if isinstance(node, ast.Call):
         return replace(node, arguments=[replace(node.arguments[0], value=first), *node.arguments[1:]])
     return replace(node, left=first) if isinstance(node, ast.Binary) else replace(node, target=first)
@@ -162,7 +164,7 @@ class Slice:
     # ------------------------------------------------------------ questions of the compiler
 
     def wants(self, node: Any) -> bool:
-        """Whether the slice has anything of a statement."""
+        """Return whether the slice has anything of a statement."""
         if isinstance(node, ast.Continue):
             return True
         if isinstance(node, ast.Block):
@@ -179,7 +181,7 @@ class Slice:
         return sorted((site for site in sites if site.level == self.level), key=lambda site: site.number)
 
     def sets(self, node: Any) -> Variable | None:
-        """The variable that an assignment of the slice gives a value."""
+        """Return the variable that an assignment of the slice gives a value."""
         if not isinstance(node, _VALUES) or self.stretch.levels.get(id(node), 99) > self.level:
             return None
         variable = self._meanings.get(id(node.target)) if isinstance(node, ast.Assign) else self._declared[id(node)]
@@ -215,7 +217,7 @@ class Slice:
                 self._read(argument.value)
 
     def _read(self, root: Any) -> None:
-        """The variables that computing something reads; the answer of a call needs none."""
+        """Collect the variables that computing something reads; the answer of a call needs none."""
         todo: list[Any] = [root]
         while todo:
             node = todo.pop()

@@ -125,11 +125,11 @@ class AgentHistory:
     # ------------------------------------------------------------ how it stood
 
     def agents(self, seq: int) -> list[str]:
-        """The pids of the agents that existed after the row `seq`, oldest first."""
+        """Return the pids of the agents that existed after the row `seq`, oldest first."""
         return [pid for pid in self._agents if self._began[pid] <= seq]
 
     def agent(self, pid: str, seq: int) -> AgentView | None:
-        """An agent after the row `seq`; None where there is none of that pid."""
+        """Return an agent after the row `seq`; None where there is none of that pid."""
         if pid not in self._agents or self._began[pid] > seq:
             return None
         name, settings = self._agents[pid]
@@ -158,8 +158,8 @@ class AgentHistory:
         return "waits" if not count else f"answers {count} calls" if count > 1 else "answers a call"
 
     def _calls_of(self, agent: str) -> list[str]:
-        """The calls that an agent answers. One that the program never came to may be of any agent of its name: where
-        there are more of them, none is said to answer it."""
+        """Return the calls that an agent answers. One that the program never came to may be of any agent of its name:
+        where there are more of them, none is said to answer it."""
         name = self._agents[agent][0]
         is_only = sum(other == name for other, _ in self._agents.values()) == 1
         unclaimed = agent if is_only else ""
@@ -169,8 +169,8 @@ class AgentHistory:
         return [letter for letter in self._mail.get(pid, {}).values() if letter.sent <= seq < letter.taken]
 
     def inbox(self, pid: str, seq: int) -> list[tuple[str, Any]]:
-        """The messages that wait for a process of the program, which its machine has not been given yet: the word of a
-        signal of the kernel's, or "", and the message."""
+        """Return the messages that wait for a process of the program, which its machine has not been given yet: the
+        word of a signal of the kernel's, or "", and the message."""
         return [(letter.form, codec.decode(letter.data)) for letter in self._letters(pid, seq)]
 
 
@@ -179,7 +179,7 @@ def _seq_of(entry: tuple[int, str, bytes]) -> int:
 
 
 def _content(message: Any) -> str:
-    """A message to an agent, as text."""
+    """Return a message to an agent, as text."""
     if isinstance(message, dict) and "content" in message:
         message = message["content"]
     if isinstance(message, list):

@@ -41,8 +41,8 @@ class ProgramBreakpoints(Breakpoints):
             super()._read(point)
 
     def _read_line(self, point: Breakpoint) -> None:
-        """The file has to be long enough, in one of the run's programs; where no source is kept, any line is
-        accepted."""
+        """Check a line: the file has to be long enough, in one of the run's programs; where no source is kept, any line
+        is accepted."""
         timeline = self._player.timeline
         file, _, number = point.detail.rpartition(":")
         files = timeline.program.files
@@ -132,8 +132,8 @@ class ProgramBreakpoints(Breakpoints):
         return None
 
     def _holds(self, point: Breakpoint, pid: str) -> bool:
-        """Whether its expression holds for a process where that stands, before a line or at an effect. One that names
-        what is not in view there does not."""
+        """Return whether its expression holds for a process where that stands, before a line or at an effect. One that
+        names what is not in view there does not."""
         standing = self._player.standing(pid)
         if standing is None or standing.is_over:
             return False

@@ -69,7 +69,7 @@ class ForkChange(NamedTuple):
 
 # ---------------------------------------------------------------- what is changed
 def change_at(run: DurableRun, timeline: Timeline, number: int, text: str, *, is_error: bool) -> ForkChange:
-    """The row behind a step of the timeline, with another reply in it."""
+    """Return the row behind a step of the timeline, with another reply in it."""
     step = timeline.step(number)
     if step is None:
         raise ConfigError(f"there is no effect {number}", hint="`effects` lists them")
@@ -87,7 +87,7 @@ def change_at(run: DurableRun, timeline: Timeline, number: int, text: str, *, is
 
 
 def _change_model(run: DurableRun, timeline: Timeline, step: TimelineStep, text: str, *, is_error: bool) -> ForkChange:
-    """An agent's reply is what its model said last before the answer was there."""
+    """Change an agent's reply: what its model said last before the answer was there."""
     seq = timeline.replies.row_of(step)
     if seq is None:
         raise ConfigError(f"no model answered effect {step.number} ({step.what})", hint="choose one that has a reply")
@@ -98,7 +98,8 @@ def _change_model(run: DurableRun, timeline: Timeline, step: TimelineStep, text:
 
 
 def change_of_row(run: DurableRun, seq: int, text: str, *, is_error: bool) -> ForkChange:
-    """The row of an answer with another one in it: that of a model in the middle of its turn, or of an agent's tool."""
+    """Return the row of an answer with another one in it: that of a model in the middle of its turn, or of an agent's
+    tool."""
     record = next(run.rows(after=seq - 1))
     row = rows.DECODERS[record.kind].decode(record.data)
     return _change_answer(run, record, row, lambda old: _text_like(old, text), text, is_error=is_error)
@@ -110,7 +111,7 @@ def _text_like(old: Any, text: str) -> Any:
 
 
 def _first_piece(run: DurableRun, timeline: Timeline, step: TimelineStep, change: ForkChange) -> int:
-    """The row of the first piece that was read of a reply, where that was before the row of the reply itself."""
+    """Return the row of the first piece that was read of a reply, where that was before the row of the reply itself."""
     readers = [reader for reader in timeline.steps if reader is step or f"<stream {step.stream}>" in reader.what]
     keys = {(reader.pid, key) for reader in readers for key in reader.keys}
     is_asked = False  # pieces of what the model said before it used a tool stay
@@ -145,7 +146,7 @@ def _change_answer(
 
 
 def _with_text(old: Any, text: str) -> Any:
-    """A model's answer with another text: it said that, and called no tool."""
+    """Return a model's answer with another text: it said that, and called no tool."""
     message = {**old["message"], "content": text, "tool_calls": []}
     return {**old, "message": message, "stop_reason": "end", "pieces": []}
 
@@ -229,7 +230,7 @@ class RecordedAnswers:
         self.new: list[str] = []
 
     def read(self, record: Record, *, is_answer: bool) -> None:
-        """A row of the other run; `is_answer` where the fork has not got it."""
+        """Read a row of the other run; `is_answer` where the fork has not got it."""
         if record.kind in ("message.sent", "message.received"):
             self._replies.add(record, rows.DECODERS[record.kind].decode(record.data))
         elif record.kind == "process.created":
@@ -251,8 +252,8 @@ class RecordedAnswers:
                 self._add(record.pid, row)
 
     def _add_late(self, pid: str, row: rows.Finished) -> None:
-        """The time of a call is over: its answer reaches no caller. What it asks ends a little later, if it
-        ends at all."""
+        """Add a call whose time is over: its answer reaches no caller. What it asks ends a little later, if it ends at
+        all."""
         self._add_unheard(row.name if row.form == "wait" else self._replies.answering(f"~{pid}:{row.key}"))
 
     def _add_unheard(self, answering: str) -> None:
@@ -281,7 +282,8 @@ class RecordedAnswers:
 
 
 def _is_none(error: dict[str, Any] | None) -> bool:
-    """Whether an error says that no caller waited for the answer, or that an early call found no room in its budget."""
+    """Return whether an error says that no caller waited for the answer, or that an early call found no room in its
+    budget."""
     if error is None:
         return False
     return error.get("code") in _UNHEARD or NO_ROOM in (error.get("fields") or {})
@@ -381,7 +383,7 @@ def live_on(life: RunExecution) -> None:
 
 # ---------------------------------------------------------------- the outcome of it
 def difference(old: Timeline, new: Timeline, number: int) -> tuple[TimelineStep | None, TimelineStep | None]:
-    """The first steps after the changed one that are not the same; both None where nothing else differs."""
+    """Return the first steps after the changed one that are not the same; both None where nothing else differs."""
     for position in range(number + 1, max(len(old), len(new))):
         before, now = old.step(position), new.step(position)
         if before is None or now is None or _comparable_parts(before) != _comparable_parts(now):
@@ -469,7 +471,7 @@ def name_outside_imports(program: Program) -> str:
 
 
 def replay_command(run_id: str, path: str, verb: str = "replay") -> str:
-    """The command that steps through a run, or does something else with it."""
+    """Return the command that steps through a run, or does something else with it."""
     return f"vega {verb} {run_id} --db {shlex.quote(path)}"
 
 

@@ -49,7 +49,7 @@ class JournalAnswers(dict[Any, Any]):
         self[_END_OF_JOURNAL] = Entry(_END_OF_JOURNAL, "", b"")
 
     def open_keys(self) -> Iterator[Any]:
-        """The keys of the answers that were not used."""
+        """Return the keys of the answers that were not used."""
         return (key for key in self if key != _END_OF_JOURNAL)
 
 
@@ -86,8 +86,8 @@ class RecordedReplay(JournalAnswers):
         return self.beside.get(f"{path}.again") or self.beside.get(path, [])
 
     def _real(self, key: Any) -> Any:
-        """The key in the journal: behind a checkpoint that was kept here, or of a call that was made ahead of its turn,
-        turned out to be another one, and was made again."""
+        """Return the key in the journal: behind a checkpoint that was kept here, or of a call that was made ahead of
+        its turn, turned out to be another one, and was made again."""
         while type(key) is int and key in self._kept and key not in self:
             key += 1
         if type(key) is str and key.startswith("ahead"):
@@ -116,8 +116,8 @@ class OnlyVega(Programs):
 
 
 def replay_seams(process: Callable[..., Any]) -> Seams:
-    """The kernel of a replay: only `process` runs, and a program that gives up on another process does not end it, as
-    that one may have more to tell."""
+    """Return the kernel of a replay: only `process` runs, and a program that gives up on another process does not end
+    it, as that one may have more to tell."""
     return Seams(programs=partial(OnlyVega, process), kills=False)
 
 

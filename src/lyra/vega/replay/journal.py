@@ -169,7 +169,7 @@ class RunJournal:
         return codec.decode(self._arguments(self.processes[pid]))[1]
 
     def load_fiber(self, pid: str, key: int) -> dict[str, Any] | None:
-        """The fiber that a process kept under a key, as data; None where it kept something else."""
+        """Return the fiber that a process kept under a key, as data; None where it kept something else."""
         if self._saved is None or self._saved[0] != (pid, key):
             row = self.checkpoints[pid][key]
             kept = codec.decode(self.run.space.get_blob(row.blob) if row.blob else bytes(row.state))
@@ -193,14 +193,14 @@ class RunJournal:
         return self._times[seq - 1] if 0 < seq <= len(self._times) else 0.0
 
     def take_print_row(self, pid: str) -> int:
-        """The row of a process's next printed line."""
+        """Return the row of a process's next printed line."""
         number = self._printed.get(pid, 0)
         self._printed[pid] = number + 1
         lines = self._prints.get(pid, [])
         return lines[number] if number < len(lines) else 0
 
     def went_on(self, pid: str, key: Any) -> bool:
-        """Whether a process did something after the answer under a key, or ended."""
+        """Return whether a process did something after the answer under a key, or ended."""
         if pid in self.ended:
             return True
         answers = self._keys.get(pid, [])
@@ -228,7 +228,7 @@ class RunJournal:
 
 
 def describe_step(journal: RunJournal, pid: str, fiber: Fiber, effect: VmEffect) -> TimelineStep:
-    """The step that an effect will be: what is asked of whom, and where in the source."""
+    """Return the step that an effect will be: what is asked of whom, and where in the source."""
     file, line, _ = fiber.place()
     step = TimelineStep(pid=pid, kind=effect.kind, file=file, line=line)
     program = fiber.linked.program
@@ -283,7 +283,7 @@ def _render_message(message: Any) -> str:
 
 
 def in_program_order(steps: Iterable[TimelineStep], pids: Iterable[str]) -> list[TimelineStep]:
-    """The steps of all processes, those of each in its own order; the `seq` of each is where it counts."""
+    """Return the steps of all processes, those of each in its own order; the `seq` of each is where it counts."""
     by_pid: dict[str, list[TimelineStep]] = {pid: [] for pid in pids}
     for step in steps:
         by_pid[step.pid].append(step)
@@ -297,12 +297,12 @@ def in_program_order(steps: Iterable[TimelineStep], pids: Iterable[str]) -> list
 
 
 def _list_called(step: TimelineStep, by_pid: dict[str, list[TimelineStep]]) -> list[str]:
-    """The processes of the functions that a step was the call of."""
+    """Return the processes of the functions that a step was the call of."""
     return [child for child in step.children if child in by_pid] if step.kind == "ahead_take" else []
 
 
 def _place(root: str, by_pid: dict[str, list[TimelineStep]], placed: list[TimelineStep]) -> None:
-    """A process with all that it calls. Calls inside calls may be deep, so this does not call itself."""
+    """Place a process with all that it calls. Calls inside calls may be deep, so this does not call itself."""
     reached = 0
     lines: list[Iterator[tuple[TimelineStep, str]]] = [_line(root, by_pid)]
     while lines:

@@ -44,7 +44,7 @@ class Standing(msgspec.Struct):
 
 
 def _message(form: str, message: Any, linked: LinkedProgram) -> Any:
-    """A message as a program would get it."""
+    """Return a message as a program would get it."""
     if form:
         return ["DOWN" if form == "down" else form.upper(), message]
     if type(message) is list and len(message) == 2 and message[0] == "vega":
@@ -176,12 +176,12 @@ class Player(Travel):
         return "", 0
 
     def is_between(self, pid: str | None = None) -> bool:
-        """Whether a process has stopped before an instruction, and not at an effect."""
+        """Return whether a process has stopped before an instruction, and not at an effect."""
         last = self.last_step
         return self.inside is not None and last is not None and last.pid == (self.in_view if pid is None else pid)
 
     def view(self, pid: str | None = None) -> dict[str, Any]:
-        """The variables that a process sees."""
+        """Return the variables that a process sees."""
         standing = self.standing(self.in_view if pid is None else pid)
         if standing is None:
             return {}
@@ -243,7 +243,8 @@ class Player(Travel):
         return [step for step in self.timeline.steps[: self.position] if step.target == pid and step.agent]
 
     def mailbox(self, pid: str) -> list[Any]:
-        """The messages that wait for a process of the program: those that its machine has, and those behind them."""
+        """Return the messages that wait for a process of the program: those that its machine has, and those behind
+        them."""
         standing = self.standing(pid)
         if standing is None or standing.is_over:
             return []
@@ -254,7 +255,7 @@ class Player(Travel):
         ]
 
     def process(self, name: str) -> str | None:
-        """The process that goes by a pid: of a supervised one its newest."""
+        """Return the process that goes by a pid: of a supervised one its newest."""
         pids = self.pids
         if name in pids:
             return name
@@ -286,7 +287,7 @@ class Player(Travel):
         self.goto(self.position + count)
 
     def step(self) -> bool:
-        """The next effect happens; from between two lines, on to the effect. False at the end."""
+        """Let the next effect happen; from between two lines, on to the effect. False at the end."""
         if self.inside is not None:
             self._to_effect(self._current())
             self.inside = None
@@ -411,7 +412,7 @@ class Player(Travel):
         return True
 
     def _enter(self) -> bool:
-        """The next step's answer is given, and no process has gone on yet. False at the end."""
+        """Give the next step's answer, before any process goes on. False at the end."""
         if self.position >= len(self.timeline):
             return False
         step = self.timeline.steps[self.position]
@@ -479,7 +480,7 @@ class Player(Travel):
     # ------------------------------------------------------------ saved states
 
     def _save(self) -> None:
-        """The processes that changed since the last saved state; the others are as they were there."""
+        """Save the processes that changed since the last saved state; the others are as they were there."""
         if self.position <= self._places[-1]:
             return
         state = dict(self._states[-1])
@@ -503,7 +504,7 @@ class Player(Travel):
         self.goto(position if self.inside is None else position - 1)
 
     def _back_to(self, position: int) -> None:
-        """The last saved state at or before a position; later ones stay, and are not made again."""
+        """Restore the last saved state at or before a position; later ones stay, and are not made again."""
         index = bisect_right(self._places, position) - 1
         self._standing = {}
         self._asleep = dict(self._states[index])

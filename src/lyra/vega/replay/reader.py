@@ -62,7 +62,7 @@ _PART: Final = "replay"
 
 
 def read(run: DurableRun) -> Timeline:
-    """The timeline of a run. Corrupt or StoreError where the journal is damaged or was shortened."""
+    """Return the timeline of a run. Corrupt or StoreError where the journal is damaged or was shortened."""
     journal = RunJournal(run)
     reading = _Reading(run, journal)
     run_in_virtual_time(reading.work)
@@ -140,14 +140,15 @@ class _Reading:
         self.steps.append(step)
 
     def goes_on(self, pid: str, fiber: Fiber, key: int) -> None:
-        """A process is at a checkpoint: if others brought it back from there with another program, so it continues."""
+        """Note that a process is at a checkpoint: if others brought it back from there with another program, so it
+        continues."""
         last, version = self._last[pid], self.journal.version(pid, key)
         if version != last.version:
             last.version = version
             fiber.move_to(self.linked[version])
 
     def add_answer(self, pid: str, step: TimelineStep, answer: JournaledAnswer) -> None:
-        """An effect with its answer; the row that it came from says when it was."""
+        """Add an effect with its answer; the row that it came from says when it was."""
         step.answer = answer
         seq = max((self.journal.seq_of(pid, key) for key in step.keys), default=0)
         if step.kind == "print":
@@ -167,15 +168,15 @@ class _Reading:
         self._add(step)
 
     def took(self, step: TimelineStep, keys: list[Any]) -> None:
-        """A step was answered under these keys, by the processes that were made under them."""
+        """Note that a step was answered under these keys, by the processes that were made under them."""
         step.keys = [*step.keys, *keys]
         children = self.journal.children
         step.children = [child for key in step.keys if (child := children.get((step.pid, key)))]
         self._asks(step)
 
     def note_stream(self, step: TimelineStep, stream: Any) -> None:
-        """A step opens a stream or reads it. With the first reading the agent is asked, and by its process it answers
-        what opened it."""
+        """Note that a step opens a stream or reads it. With the first reading the agent is asked, and by its process it
+        answers what opened it."""
         if not isinstance(stream, Stream):
             return
         if step.kind == "send_stream":
@@ -362,21 +363,21 @@ async def _act(job: VegaJob, fiber: RecordingFiber, effect: VmEffect) -> Journal
 def _took(
     reading: _Reading, recall: RecordedReplay, step: TimelineStep, branches: list[str], beside: dict[str, TimelineStep]
 ) -> None:
-    """A step takes its own answers, and each call of a `parallel` that it waits for the answers of that."""
+    """Give a step its own answers, and each call of a `parallel` that it waits for the answers of that."""
     reading.took(step, [*recall.taken, *(key for path in branches for key in recall.find_branch_answers(path))])
     for path in beside.keys() & branches:
         reading.took(beside.pop(path), recall.find_branch_answers(path))
 
 
 def _stream(effect: VmEffect, answer: JournaledAnswer | None) -> Any:
-    """The stream that an effect opens or reads."""
+    """Return the stream that an effect opens or reads."""
     if effect.kind != "send_stream":
         return effect.arguments[0]
     return None if answer is None else answer.value
 
 
 def _branches(job: VegaJob, effect: VmEffect) -> list[str]:
-    """The branches of a process whose answers are those of an effect, as `runtime.early_calls` and
+    """Return the branches of a process whose answers are those of an effect, as `runtime.early_calls` and
     `runtime.handlers` name them."""
     if effect.kind == "ahead_take":
         group, call = effect.arguments[:2]
@@ -402,7 +403,7 @@ def _skip_checkpoints(reading: _Reading, job: VegaJob) -> None:
 
 
 def _may_be(fiber: Fiber, saved: dict[str, Any]) -> bool:
-    """A quick look at the innermost call: the whole is compared only where that is the same."""
+    """Look at the innermost call first: the whole is compared only where that is the same."""
     index, pc, values, _ = saved["frames"][0]
     if fiber.code.index != index or fiber.pc != pc:
         return False

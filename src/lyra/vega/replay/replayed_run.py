@@ -45,8 +45,8 @@ class ReplayedRun:
         return next((step.number for step in steps if step.seq > seq), len(steps))
 
     def frames(self, seq: int, pid: str) -> list[ProgramFrame]:
-        """The calls that a process was in after a row, the innermost last, and the globals before them. Of an agent,
-        those of the process whose turn it was."""
+        """Return the calls that a process was in after a row, the innermost last, and the globals before them. Of an
+        agent, those of the process whose turn it was."""
         player = self._player
         player.goto(self.position(seq))
         chosen = pid if pid in player.pids else player.in_view
@@ -70,13 +70,13 @@ class ReplayedRun:
         return {name: brief(value, _VALUE_CHARS, self.timeline.program) for name, value in values.items()}
 
     def output(self, seq: int, limit: int) -> list[str]:
-        """The last lines that were printed before a row."""
+        """Return the last lines that were printed before a row."""
         return self.timeline.output(self.position(seq), limit)
 
     # ------------------------------------------------------------ forks
 
     def effect(self, step: RunStep) -> TimelineStep | None:
-        """The effect of the program that a step of the journal answers; None where it is inside of one."""
+        """Return the effect of the program that a step of the journal answers; None where it is inside of one."""
         if step.kind == "model":
             replies, asked = self.timeline.replies, (effect for effect in self.timeline.steps if effect.agent)
             return next((effect for effect in asked if replies.row_of(effect) == step.end_seq), None)
@@ -90,8 +90,8 @@ class ReplayedRun:
         )
 
     def change(self, step: RunStep, text: str, *, is_error: bool = False) -> tuple[int, ForkChange]:
-        """The number of the effect at which a fork begins, and what it changes there: the reply of a model or the
-        result of a tool or an effect at a step."""
+        """Return the number of the effect at which a fork begins, and what it changes there: the reply of a model or
+        the result of a tool or an effect at a step."""
         if step.kind not in CHANGEABLE or not step.end_seq:
             raise ConfigError(
                 f"step {step.number} ({step.kind}: {step.what}) has no reply that could be changed",

@@ -153,7 +153,7 @@ class Timeline:
         return self.steps[number] if 0 <= number < len(self.steps) else None
 
     def line(self, file: str, number: int, version: int = -1) -> str:
-        """A line of the sources that the run keeps; "" for one that is not there."""
+        """Return a line of the sources that the run keeps; "" for one that is not there."""
         lines = self.versions[version][1].get(file, "").split("\n")
         return lines[number - 1] if 0 < number <= len(lines) else ""
 
@@ -169,7 +169,7 @@ def _nothing(digest: str) -> bytes:
 
 
 def brief(value: Any, limit: int = _CUT, program: Program | None = None) -> str:
-    """A value for a person, on one line, never longer than `limit`."""
+    """Return a value for a person, on one line, never longer than `limit`."""
     if type(value) is str:
         text = _quote(value)
     elif type(value) is Closure and program is not None and value.function < len(program.functions):
@@ -203,7 +203,7 @@ def _quote(text: str) -> str:
 def _render_items(
     items: list[tuple[Any, Any]], ends: str, limit: int, program: Program | None, *, is_more: bool, depth: int = 0
 ) -> str:
-    """The first items of a list or a map. Nested ones only so deep, and no further than fits."""
+    """Return the first items of a list or a map. Nested ones only so deep, and no further than fits."""
     parts: list[str] = []
     length = 0
     for key, item in items:
@@ -236,7 +236,8 @@ _LATER: Final = 1 << 62
 
 
 def agent_of(effect: str) -> str:
-    """The agent in the name of a model's effect, `model:NAME:provider/model`; a model's name may have colons too."""
+    """Return the agent in the name of a model's effect, `model:NAME:provider/model`; a model's name may have colons
+    too."""
     return effect.removeprefix(_MODEL).partition(":")[0] if effect.startswith(_MODEL) else ""
 
 
@@ -291,7 +292,7 @@ class Replies:
         return turns[index - 1][1] if index else ""
 
     def answering(self, question: str) -> str:
-        """The conversation that has a question to answer; "" where none is at it."""
+        """Return the conversation that has a question to answer; "" where none is at it."""
         places = self._places.get(question)
         return places[-1][0] if places and places[-1][2] == _LATER else ""
 
@@ -310,7 +311,7 @@ class Replies:
 
 
 def questions(step: TimelineStep) -> Iterator[str]:
-    """The names under which a step may have asked a conversation."""
+    """Yield the names under which a step may have asked a conversation."""
     if step.stream:
         yield f"~{step.stream}"
     for key in step.keys:
@@ -347,7 +348,7 @@ class VegaRows(StoredRows):
 
 
 def _render_saved(saved: dict[str, Any]) -> Any:
-    """A value as it is saved: itself where it is plain, else its text."""
+    """Return a value as it is saved: itself where it is plain, else its text."""
     try:
         value = value_from_data(saved, functions=_ANY)
     except (LyraError, ValueError, LookupError, TypeError):  # of another version
@@ -356,12 +357,12 @@ def _render_saved(saved: dict[str, Any]) -> Any:
 
 
 def run_names(store: Store | None) -> list[str]:
-    """The names of all journals beside the store's own, oldest first; some may belong to no run."""
+    """Return the names of all journals beside the store's own, oldest first; some may belong to no run."""
     return spaces(store) if isinstance(store, SqliteStore) else []
 
 
 def run_in_store(store: Store, name: str) -> DurableRun | None:
-    """The run of this name, over its own connection (`run.space`); None where there is none that has begun."""
+    """Return the run of this name, over its own connection (`run.space`); None where there is none that has begun."""
     if not isinstance(store, SqliteStore) or name not in spaces(store):
         return None
     space = Space(store.location, name, make=False, writes=False)
@@ -377,5 +378,5 @@ def run_in_store(store: Store, name: str) -> DurableRun | None:
 
 
 def timeline_of_run(run: DurableRun, *, steps_max: int = STEPS_MAX) -> RunTimeline:
-    """The steps of the run's journal."""
+    """Return the steps of the run's journal."""
     return RunTimeline(VegaRows(run.space), MAIN, steps_max=steps_max, run_id=run.id)

@@ -122,8 +122,8 @@ class Variables:
         return {*local, *global_names(self._program), *self.functions}
 
     def local(self, fiber: Fiber, level: int = 0, *, before: bool = False) -> dict[str, Any]:
-        """The variables that a call in progress sees, innermost call first; the last of one name hides the others. With
-        `before` the fiber has stopped before an instruction, and not at an effect."""
+        """Return the variables that a call in progress sees, innermost call first; the last of one name hides the
+        others. With `before` the fiber has stopped before an instruction, and not at an effect."""
         frame = _frame(fiber, level)
         if frame is None:
             return {}
@@ -146,7 +146,7 @@ class Variables:
         return values
 
     def calls(self, fiber: Fiber) -> list[CallInProgress]:
-        """The calls that a fiber is in at an effect, the innermost first."""
+        """Return the calls that a fiber is in at an effect, the innermost first."""
         calls: list[CallInProgress] = []
         while (frame := _frame(fiber, len(calls))) is not None and len(calls) < _CALLS_MAX:
             code, pc, _ = frame
@@ -166,7 +166,7 @@ class Variables:
 
 
 def global_names(program: Program) -> list[str]:
-    """The names of the globals; "" for those that are not the program's own."""
+    """Return the names of the globals; "" for those that are not the program's own."""
     return ["" if name.endswith(_HAS_RUN) else name for name in program.globals]
 
 
@@ -179,7 +179,7 @@ def _functions_by_name(program: Program) -> dict[str, int]:
 
 
 def _frame(fiber: Fiber, level: int) -> tuple[Any, int, list[Any]] | None:
-    """A call in progress, those of the library left out."""
+    """Return a call in progress, those of the library left out."""
     frames = [(fiber.code, fiber.pc, fiber.registers)]
     below = fiber.stack
     while below is not None and len(frames) < 64 + level:
@@ -253,7 +253,7 @@ class WatchExpression:
             raise ConfigError(error.message, hint=hint) from None
 
     def value(self, fiber: Fiber, *, before: bool = False) -> Any:
-        """The value of the expression where a fiber stands; ConfigError where it has none."""
+        """Return the value of the expression where a fiber stands; ConfigError where it has none."""
         variables = self._variables_of(fiber.linked)
         view = variables.view(fiber, before=before)
         known = {name: view[name] for name in sorted(self._words & view.keys())}
@@ -284,7 +284,7 @@ class WatchExpression:
             raise ConfigError(f"`{self.text}`: {error.message}", hint=error.hint) from None
 
     def _link_with(self, program: LinkedProgram, names: tuple[str, ...]) -> LinkedProgram:
-        """The program's functions with those of the expression behind them; its own is the last."""
+        """Return the program's functions with those of the expression behind them; its own is the last."""
         piece = self._compile(names)
         linked = LinkedProgram(program.program, program.hash)
         offset = len(linked.functions)

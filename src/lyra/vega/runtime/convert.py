@@ -34,7 +34,7 @@ _PLAIN: Final = frozenset({type(None), bool, float, str})
 
 
 def to_python(value: Any, depth: int = 0) -> Any:
-    """The value as a Python function or a model gets it."""
+    """Return the value as a Python function or a model gets it."""
     if depth > _DEPTH_MAX:
         raise Fault("LimitExceeded", f"a value nested more than {_DEPTH_MAX} deep cannot be handed over")
     kind = type(value)
@@ -60,7 +60,7 @@ def to_python(value: Any, depth: int = 0) -> Any:
 
 
 def from_python(value: Any, depth: int = 0) -> Any:
-    """A Python value as a program holds it; what has no form in Vega is a TypeError."""
+    """Return a Python value as a program holds it; what has no form in Vega is a TypeError."""
     if depth > _DEPTH_MAX:
         raise Fault("LimitExceeded", f"a value nested more than {_DEPTH_MAX} deep cannot be taken over")
     if value is None or isinstance(value, (bool, Money)):
@@ -92,7 +92,7 @@ def _key(key: Any) -> Any:
 
 
 def seconds(value: Any, what: str) -> float:
-    """A duration in seconds; a bare integer is milliseconds."""
+    """Return a duration in seconds; a bare integer is milliseconds."""
     if type(value) is Duration:
         return float(value.seconds)
     if type(value) is int:
@@ -156,7 +156,7 @@ def type_schema(written: Type) -> dict[str, Any]:
 
 
 def convert_to_type(value: Any, written: Type) -> Any:
-    """A value that fits the schema of a type as a value of that type: JSON has no money and no durations."""
+    """Return a value that fits the schema of a type as a value of that type: JSON has no money and no durations."""
     if written.name == "money":
         return Money.parse(str(value))
     if written.name == "duration":
@@ -174,7 +174,7 @@ def convert_to_type(value: Any, written: Type) -> Any:
 
 
 def read_type_text(text: str) -> Type:
-    """A type from its text, with the language's own parser."""
+    """Return a type from its text, with the language's own parser."""
     from lyra.vega.syntax.parser import parse
 
     written = text.strip()

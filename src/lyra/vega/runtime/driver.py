@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 @give_name(VEGA_AGENT)
 async def agent_front(ctx: Context, run_id: str, name: str, settings: Any) -> None:
-    """The process of an agent. It waits to be told that a call failed, and crashes with it."""
+    """Run the process of an agent. It waits to be told that a call failed, and crashes with it."""
     world = world_of(ctx, run_id)
     plan = world.plan(name, world.read(settings))
     slot = world.slot(ctx.pid, plan)
@@ -68,7 +68,7 @@ EFFECTS_A_TURN: Final = 256  # without waiting once
 
 @give_name(VEGA_PROCESS)
 async def vega_process(ctx: Context, run_id: str, seed: Any, asked: VmEffect | Done | None = None) -> Any:
-    """A process of the run: `seed` is what it begins with, None for the main one; `asked` what a fiber that has run
+    """Run a process of the run: `seed` is what it begins with, None for the main one; `asked` what a fiber that has run
     already wants first."""
     world = world_of(ctx, run_id)
     job = VegaJob(world, ctx, world.fiber(seed))
@@ -95,7 +95,8 @@ async def vega_process(ctx: Context, run_id: str, seed: Any, asked: VmEffect | D
 
 
 def _spawns(kernel: Any, args: Sequence[Any]) -> tuple[tuple[str, ...], ...]:
-    """The function that a process begins with, by its name; the main process is started by the caller of the run."""
+    """Return the function that a process begins with, by its name; the main process is started by the caller of the
+    run."""
     run_id, seed = args[:2]
     if seed is None:
         return ()

@@ -47,7 +47,8 @@ class EarlyCallBudget(EarlyBudget):
         self.guessed: Usage = NOTHING  # the cost of what was under way when it was cancelled; charged to no scope
 
     def child(self, value: Any = None, **limits: Any) -> Budget:
-        """The scope of a call that an early function makes; its reservations are checked like those of any other."""
+        """Return the scope of a call that an early function makes; its reservations are checked like those of any
+        other."""
         return _Inside(self, super().child(value, **limits))
 
     def cut_off(self, guess: Usage) -> bool:
@@ -63,7 +64,7 @@ class EarlyCallBudget(EarlyBudget):
         self.known.set()
 
     def end(self) -> None:
-        """The call has ended: it reserves no more."""
+        """Note that the call has ended: it reserves no more."""
         self.has_asked = True
         self.known.set()
 

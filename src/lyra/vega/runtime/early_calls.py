@@ -47,7 +47,7 @@ AHEAD_PATH: Final = "ahead"  # how the keys begin of what is done in early calls
 
 
 def _call_over(job: VegaJob, early: SpeculativeCall, kind: str) -> None:
-    """The program came to an early call (`call.taken`) or never will (`call.speculative`)."""
+    """Publish that the program came to an early call (`call.taken`) or never will (`call.speculative`)."""
     outer = job.world.early.get(job.ctx.pid)
     if outer is not None and kind == "call.taken":  # the function that made it runs early itself
         outer.pids.extend(early.pids)
@@ -60,7 +60,7 @@ def _call_over(job: VegaJob, early: SpeculativeCall, kind: str) -> None:
 
 
 def _begin(job: VegaJob) -> EarlyCallGroup | None:
-    """A group, or null where calls are made in their turn and no replay has to find them."""
+    """Return a group, or null where calls are made in their turn and no replay has to find them."""
     if not job.world.is_durable and not _looks_ahead(job):
         return None
     job.fiber.looking = VEGA_AHEAD_SLICES_MAX
@@ -119,7 +119,7 @@ def _slot(job: VegaJob, group_calls: SpeculativeCalls, pid: str) -> AgentSlot | 
 
 
 def _was_made(job: VegaJob, group: EarlyCallGroup, call: EarlyCall) -> bool:
-    """An earlier execution of the run made it early: the call and its cost are in the journal."""
+    """Tell whether an earlier execution of the run made it early: the call and its cost are in the journal."""
     recall = job.ctx.own_process.replay
     return recall is not None and f"{_path(group, call.key)}0" in recall
 
@@ -168,8 +168,8 @@ def _may_start(job: VegaJob, call: EarlyCall, group_calls: SpeculativeCalls, *, 
 
 
 def _has_depth(job: VegaJob) -> bool:
-    """A function that runs early may call others early, but not without end: recursion continues in its own process,
-    as deep as the line-by-line run would."""
+    """Return a function that runs early may call others early, but not without end: recursion continues in its own
+    process, as deep as the line-by-line run would."""
     outer = job.world.early.get(job.ctx.pid)
     if outer is None:
         return True
@@ -203,7 +203,7 @@ async def _run_call(
 
 
 async def _ask(job: VegaJob, early: SpeculativeCall, group_calls: SpeculativeCalls) -> Any:
-    """The answer, or the error as it is: what it means for the agent is decided when its turn comes."""
+    """Return the answer, or the error as it is: what it means for the agent is decided when its turn comes."""
     target, message, timeout, budget = early.call.arguments
     slot = _slot(job, group_calls, target.pid)
     assert slot is not None
@@ -243,7 +243,8 @@ def _depth(job: VegaJob) -> int:
 
 
 def _promise(job: VegaJob, group: EarlyCallGroup, promised: Process, name: str, settings: dict[str, Any]) -> Process:
-    """A slot to ask in place of an agent that the program will spawn; equal settings make the same agent of it."""
+    """Return a slot to ask in place of an agent that the program will spawn; equal settings make the same agent of
+    it."""
     if not _looks_ahead(job) and job.ctx.own_process.replay is None:
         raise NotEarly("every call is made in its turn")
     group_calls = job.state.ahead.setdefault(group.number, SpeculativeCalls())
@@ -254,7 +255,7 @@ def _promise(job: VegaJob, group: EarlyCallGroup, promised: Process, name: str, 
 
 
 def _spawn(job: VegaJob, group: EarlyCallGroup, promised: Process, name: str, settings: dict[str, Any]) -> Process:
-    """The program comes to the spawn: the process is started now, and was asked already if it is what was promised."""
+    """Start the process whose spawn the program comes to; it was asked already if it is what was promised."""
     group_calls = job.state.ahead.get(group.number)
     if group_calls is None:
         return spawn_agent(job, name, settings)
@@ -268,7 +269,7 @@ def _spawn(job: VegaJob, group: EarlyCallGroup, promised: Process, name: str, se
 
 
 async def _settle(job: VegaJob, group: EarlyCallGroup) -> None:
-    """A call of the line-by-line run takes time, in which processes begin that were started before it."""
+    """Let the processes begin that were started before a call: in the line-by-line run it takes time."""
     group_calls = job.state.ahead.get(group.number)
     if group_calls is None or job.ctx.replaying:
         return
@@ -282,7 +283,7 @@ async def _settle(job: VegaJob, group: EarlyCallGroup) -> None:
 
 
 async def _peek(job: VegaJob, group: EarlyCallGroup, call: EarlyCall) -> Any:
-    """The answer for code that looks ahead; any failure ends the looking."""
+    """Return the answer for code that looks ahead; any failure ends the looking."""
     early = _early_call(job, group, call)
     if early is None:
         raise NotEarly("it is not under way")
@@ -294,7 +295,7 @@ async def _peek(job: VegaJob, group: EarlyCallGroup, call: EarlyCall) -> Any:
 
 
 async def _take(job: VegaJob, group: EarlyCallGroup, call: EarlyCall) -> Any:
-    """The program comes to the call: its answer or its failure, and what both mean, from now on."""
+    """Take the answer or the failure of a call that the program comes to, and what both mean from now on."""
     early = _early_call(job, group, call)
     if early is None:  # not made early; or it was under way when the process was saved: the same key finds it
         early = await _make_call_now(job, group, call, call.key)
@@ -330,7 +331,7 @@ def _add_time_won(job: VegaJob, seconds: float) -> None:
 
 @contextmanager
 def _waiting(job: VegaJob) -> Iterator[None]:
-    """The time that it takes is the program's."""
+    """Count the time that the block takes as the program's."""
     came_s = now_s()
     try:
         yield
@@ -339,13 +340,13 @@ def _waiting(job: VegaJob) -> Iterator[None]:
 
 
 async def _give_back(job: VegaJob) -> None:
-    """An agent crashes, and its supervisor counts how often within a while."""
+    """Give back time before an agent crashes: its supervisor counts how often within a while."""
     if job.ctx.pid not in job.world.early:
         await job.give_back()
 
 
 def _spend(job: VegaJob, early: SpeculativeCall) -> None:
-    """The program has come to an early call: its cost is the program's from now on."""
+    """Charge the program with the cost of an early call that it has come to."""
     early.is_taken = early.scope.is_over = True
     early.scope.around.charge(early.scope.usage)
     take_back(job.world.budget, early.before)
@@ -360,7 +361,7 @@ def _charge_cut_off(early: SpeculativeCall) -> None:
 
 
 async def _make_call_now(job: VegaJob, group: EarlyCallGroup, call: EarlyCall, key: str) -> SpeculativeCall:
-    """The call as the line-by-line run makes it; with a journal, under the key that it has there."""
+    """Return the call as the line-by-line run makes it; with a journal, under the key that it has there."""
     late = SpeculativeCall(call, EarlyCallBudget(scopes.get()[-1], list, None))
 
     async def make() -> None:
@@ -407,7 +408,7 @@ async def _in_turn(job: VegaJob, call: EarlyCall) -> Any:
 
 
 async def send_message(job: VegaJob, target: Any, message: Any) -> None:
-    """A message to a process that turned out to be no agent."""
+    """Send a message to a process that turned out to be no agent."""
     waiting = PROCESSES["send"](job, target, message, None, None)
     if waiting is not None:
         await waiting
@@ -434,13 +435,13 @@ def _raise(job: VegaJob, early: SpeculativeCall) -> None:
 
 
 async def give_up(job: VegaJob) -> None:
-    """The process was ended: cancel its open early calls; they are published and charged like any others."""
+    """Cancel the open early calls of a process that was ended; they are published and charged like any others."""
     for group_calls in [job.state.ahead.pop(number) for number in list(job.state.ahead)]:
         await _cancel_open_calls(job, group_calls)
 
 
 async def _end(job: VegaJob, group: EarlyCallGroup) -> None:
-    """The stretch is over: what was not taken is cancelled and waited for."""
+    """End the stretch: what was not taken is cancelled and waited for."""
     group_calls = job.state.ahead.pop(group.number, None)
     if group_calls is not None:
         with _waiting(job):

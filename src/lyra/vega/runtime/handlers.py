@@ -61,7 +61,7 @@ class _FilePlace:
         return path
 
     def open(self, flags: int) -> int:
-        """A descriptor of what is there."""
+        """Return a descriptor of what is there."""
         fd = self._folder.open(self.look(), flags | _QUIET)
         try:
             self._check(_true(fd))  # it may have been swapped between the two
@@ -85,7 +85,7 @@ class _FilePlace:
             os.close(folder)
 
     def parent(self) -> tuple[int, str]:
-        """A descriptor of the folder it lies in, and its name there."""
+        """Return a descriptor of the folder it lies in, and its name there."""
         above, name = os.path.split(self.path)
         fd = self._folder.open(above, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -156,7 +156,7 @@ def _list(place: _FilePlace) -> list[str]:
 
 
 def _remove(place: _FilePlace) -> None:
-    """The name itself: of a symlink the link, not what it points to."""
+    """Remove the name itself: of a symlink the link, not what it points to."""
     folder, name = place.parent()
     try:
         os.unlink(name, dir_fd=folder)
@@ -198,8 +198,8 @@ def _act(act: Callable[..., Any], need: str, *, idempotent: bool = True) -> Call
 
 
 async def _need_folder(job: VegaJob, root: str | None) -> None:
-    """A folder that is not there ends this execution and not the durable run: it may be back for the next. Asked
-    before the door, since nothing is begun by that."""
+    """Require a folder. One that is not there ends this execution and not the durable run: it may be back for the next.
+    Asked before the door, since nothing is begun by that."""
     runtime = job.world.runtime
     if root is not None and runtime.unfit is not None and not job.ctx.replaying and not _is_folder(root):
         lack = ConfigError(f"the folder {root} is not there", hint="put it back, then resume the run", place=root)
@@ -324,7 +324,7 @@ _RESERVE: Final = "session.reserve"
 
 
 def _budget_enter(job: VegaJob, limit: Money) -> None:
-    """A session: a scope inside the one around it, for this process and all it starts."""
+    """Enter a session: a scope inside the one around it, for this process and all it starts."""
     outer = scopes.get()
     job.state.sessions.append(outer)
     world = job.world
@@ -359,7 +359,7 @@ def _budget(job: VegaJob, what: str) -> float:
 
 
 def _budget_reserve(job: VegaJob, amount: Money) -> None:
-    """Whether there is room for an amount; BudgetExceeded before anything is spent."""
+    """Check that there is room for an amount; BudgetExceeded before anything is spent."""
     scope = scopes.get()[-1]
 
     def missing() -> int | None:
@@ -394,7 +394,7 @@ HANDLERS: Final[dict[str, Callable[..., Any]]] = {
 
 
 def handler(kind: str) -> Callable[..., Any]:
-    """The answer to an effect that is not in the table: a host's function, or a refusal."""
+    """Return the answer to an effect that is not in the table: a host's function, or a refusal."""
     if kind.startswith("host::"):
         name = kind[6:]
 

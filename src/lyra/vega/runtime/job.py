@@ -96,7 +96,7 @@ class VegaJob:
             await self._state.lead.give_back(wanted)
 
     def callers(self) -> Iterator[AgentTurn]:
-        """The calls that wait for this process, innermost first: it runs in a tool that they use."""
+        """Yield the calls that wait for this process, innermost first: it runs in a tool that they use."""
         process: KernelProcess | None = self.process
         while process is not None:
             turns = self.world.turns.get(process.pid)
@@ -107,8 +107,8 @@ class VegaJob:
                 process = process.parent
 
     def outer(self, slot: AgentSlot) -> AgentTurn | None:
-        """The innermost of those that are calls of the same agent. Deadlock where the very conversation that is to
-        be asked waits for this process."""
+        """Return the innermost of those that are calls of the same agent. Deadlock where the very conversation that is
+        to be asked waits for this process."""
         nearest = None
         for turn in self.callers():
             if turn.slot is slot and slot.plan.keeps:
@@ -153,7 +153,7 @@ class VegaJob:
             self.fiber.deliver(from_python(message))
 
     def _why(self, pid: str, reason: str) -> str:
-        """The text of its error; a journal's replay might not find the process any more, and says the word."""
+        """Return the text of its error; a journal's replay might not find the process any more, and says the word."""
         ended = None if self.world.is_durable else self.world.kernel.lookup(pid)
         return reason if ended is None or ended.exit is None else describe_end(reason, ended.exit.error)
 
@@ -235,7 +235,7 @@ class JobState:
         return self.told[1]
 
     def number(self) -> int:
-        """The process's own count, so that a replay gives the same numbers."""
+        """Return the process's own count, so that a replay gives the same numbers."""
         self.numbers += 1
         return self.numbers
 
@@ -267,26 +267,26 @@ class RunRecord(Protocol):
     """What a run keeps of itself beside the journal of its processes."""
 
     def print(self, pid: str, number: int, text: str) -> None:
-        """The line with this number, among those that the process prints."""
+        """Print the line with this number, among those that the process prints."""
 
     def name(self, name: str, pid: str) -> None:
-        """A process was registered under a name."""
+        """Note that a process was registered under a name."""
 
     def get_session_costs(self, session: str) -> dict[str, int]:
         """Return what conversations have spent in a session so far."""
 
     def pay(self, sessions: list[str], usage: Usage) -> None:
-        """A conversation spends in these sessions."""
+        """Note that a conversation spends in these sessions."""
 
     def leave(self, session: str) -> None:
-        """The program has left a session."""
+        """Note that the program has left a session."""
 
 
 class ProcessSaver(Protocol):
     """Writes the state of one process now and then, so that a replay begins there."""
 
     def is_due(self) -> bool:
-        """Whether the process is to be saved before its next step."""
+        """Return whether the process is to be saved before its next step."""
 
     async def save(self) -> None:
         """Save the process."""
@@ -305,4 +305,4 @@ class ResumeBarrier(Protocol):
         """Before the first step of a function that was called early: wait until its caller has come to the call."""
 
     def call(self, pid: str) -> None:
-        """A caller has come to the call of a function."""
+        """Note that a caller has come to the call of a function."""

@@ -71,7 +71,7 @@ async def _http(job: VegaJob, method: str, url: Any, body: str | None) -> Respon
 
 
 def _make_response(data: Any) -> list[Any]:
-    """The response to a request that a person says was made: what they know of its body."""
+    """Return the response to a request that a person says was made: what they know of its body."""
     return [200, _text_of(data), {}]
 
 
@@ -156,7 +156,7 @@ def _env(job: VegaJob, name: Any, default: Any = None) -> Any:
 
 
 def _variable(job: VegaJob, name: Any) -> str | None:
-    """A variable of the environment; keys of providers are hidden."""
+    """Return a variable of the environment; keys of providers are hidden."""
     job.ctx.grant.check(Capability("env.read", need_text(name, "a variable's name")))
     if name in _KEYS:
         raise CapabilityDenied(f"{name} holds a key, which programs may not read", name=name)
@@ -167,7 +167,7 @@ def _variable(job: VegaJob, name: Any) -> str | None:
 
 
 def _without_key(job: VegaJob, value: str | None) -> str | bool | None:
-    """The value as it is journaled: False represents one that holds a key."""
+    """Return the value as it is journaled: False represents one that holds a key."""
     return False if job.world.runtime.keys.prepared.holds(value) else value
 
 
@@ -265,7 +265,7 @@ async def _print_line(job: VegaJob, text: str) -> None:
 
 
 async def host_function(job: VegaJob, name: str, *arguments: Any) -> Any:
-    """A function given by the caller of the run, sync or async, as an effect; or an imported node."""
+    """Return a function given by the caller of the run, sync or async, as an effect; or an imported node."""
     function = job.world.function(name)
     row = node_row(job.world, name) if function is None else None
     if row is not None:

@@ -172,7 +172,7 @@ class LightProcesses:
 
     @staticmethod
     def _origin(maker: ScheduledFiber) -> LightOrigin | None:
-        """The origin of light processes that a kernel process starts, until that process performs an effect."""
+        """Return the origin of light processes that a kernel process starts, until that process performs an effect."""
         job = maker.job
         if job is None or job.process.budget.seconds is not None:
             return None  # time limits are the kernel's
@@ -226,7 +226,7 @@ class LightProcesses:
         return True
 
     def _carry(self, pid: str, message: Any) -> bool:
-        """The kernel's way: into the inbox of a process that is not ours to step."""
+        """Return the kernel's way: into the inbox of a process that is not ours to step."""
         kernel = self.kernel
         if self._world.is_agent(pid) or self._labels.pids:
             return False
@@ -266,7 +266,7 @@ class LightProcesses:
             fiber.throw(fault.name, fault.text)
 
     def _over(self, fiber: ScheduledFiber, value: Any) -> None:
-        """A light process ended without an error; its value can be looked up for a while."""
+        """Note that a light process ended without an error; its value can be looked up for a while."""
         assert fiber.origin is not None
         fiber.state = "terminated"
         del self.light[fiber.pid]
@@ -277,7 +277,7 @@ class LightProcesses:
             self.ended.pop(self._ended_pids.popleft(), None)
 
     def step_of(self, job: VegaJob) -> None:
-        """A turn of a process of the kernel's that waited for a message and has one."""
+        """Run a turn of a process of the kernel's that waited for a message and has one."""
         process, fiber = job.process, job.scheduled_fiber
         if process.inbox or process.error is not None or process._must_cancel is not None or self.kernel.listening:
             job.hand_back(None)
@@ -322,7 +322,7 @@ class LightProcesses:
         return process
 
     def attach(self, job: VegaJob) -> None:
-        """A process of the kernel's begins to run a fiber of ours."""
+        """Attach a process of the kernel's that begins to run a fiber of ours."""
         fiber = job.scheduled_fiber
         fiber.state = "running"
         fiber.light_processes, fiber.job, fiber.origin = self, job, None
@@ -335,7 +335,7 @@ class LightProcesses:
             del self.attached[job.process.pid]
 
     def all_wait(self) -> bool:
-        """Whether each light process waits for a message."""
+        """Return whether each light process waits for a message."""
         return all(fiber.state == "waiting" for fiber in self.light.values())
 
     # ------------------------------------------------------------ as guests in the kernel's table
@@ -362,7 +362,7 @@ class LightProcesses:
             self._bring_ended(pid)
 
     def states(self) -> list[str]:
-        """The states in the kernel's words; a process that asks another thread for something waits."""
+        """Return the states in the kernel's words; a process that asks another thread for something waits."""
         alive = ["waiting" if fiber.state == "asks" else fiber.state for fiber in self.light.values()]
         return alive + ["terminated"] * len(self.ended)
 
@@ -395,7 +395,7 @@ class LightProcesses:
         self._ended_pids.clear()
 
     def close(self) -> None:
-        """The run is over."""
+        """Stop, and be no guest of the kernel any more: the run is over."""
         self.stop()
         if self in self.kernel.processes.guests:
             self.kernel.processes.guests.remove(self)

@@ -149,12 +149,12 @@ class Picture:
         kernel.on_event(self._hear, _HEARD)
 
     def began(self, job: VegaJob, *, is_main: bool) -> None:
-        """A process written in Vega runs, or runs again."""
+        """Note that a process written in Vega runs, or runs again."""
         kind, name = ("main", "main") if is_main else ("function", job.fiber.code.name)
         self._get_entry(kind, name, job.ctx.own_process).job = job
 
     def agent(self, process: Process, slot: AgentSlot) -> None:
-        """An agent is there, or there again."""
+        """Note that an agent is there, or there again."""
         is_new = _key(process) not in self._seen
         if slot in self._promised:
             self._seen[_key(process)] = self._promised.pop(slot)
@@ -168,7 +168,7 @@ class Picture:
         self._get_entry("supervisor", name, process)
 
     def note_model_call(self, pid: str, slot: AgentSlot) -> None:
-        """The process of this pid asks the model for an agent."""
+        """Note that the process of this pid asks the model for an agent."""
         if slot.is_promised:
             seen: _PictureEntry | None = self._promised.setdefault(slot, _PictureEntry("agent", slot.plan.name))
         else:
@@ -178,7 +178,7 @@ class Picture:
 
     @contextmanager
     def waiting(self, job: VegaJob, process: Process | None) -> Iterator[None]:
-        """A process waits for the answer of another."""
+        """Show in the block that a process waits for the answer of another."""
         caller = self._seen.get(_key(job.ctx.own_process))
         asked = None if process is None else self._seen.get(_key(process))
         if asked is None or caller is None:
@@ -196,7 +196,7 @@ class Picture:
         self._session = budget
 
     def over(self) -> None:
-        """The program ended; what is left of it will be stopped. From now on only costs are added."""
+        """Note that the program ended; what is left of it will be stopped. From now on only costs are added."""
         self._last = self._busiest(_LAST_MAX), len(self._seen)
         for entry in self._last[0]:
             entry.last = entry.state, entry.waits_for
@@ -204,7 +204,7 @@ class Picture:
     # ------------------------------------------------------------ what there is to see
 
     def rows(self, limit: int) -> tuple[list[PictureRow], int]:
-        """The busiest processes in the order in which they began, and how many more there are."""
+        """Return the busiest processes in the order in which they began, and how many more there are."""
         if self._last is None:
             chosen = self._busiest(limit)
             count = len(self._seen)

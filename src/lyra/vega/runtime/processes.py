@@ -37,7 +37,7 @@ _PAUSE_S: Final = 0.005  # between two looks for a process that is being restart
 
 
 def note_child(world: World, pid: str, name: str) -> None:
-    """The program has a handle on the process that is registered under a name; keep it, if a supervisor started it."""
+    """Keep the process under a name on which the program has a handle, if a supervisor started it."""
     if pid in world.children:
         return
     process = world.kernel.lookup(pid)
@@ -65,7 +65,7 @@ async def _act_on_heir(act: Callable[..., Any], job: VegaJob, target: Process, r
 
 
 async def _heir(job: VegaJob, target: Process) -> Process:
-    """The process that a handle means now."""
+    """Return the process that a handle means now."""
     child, entry = job.world.children[target.pid], upcoming(job.process)
     pid: str | None = None
     if entry is None:
@@ -82,13 +82,13 @@ async def _heir(job: VegaJob, target: Process) -> Process:
 
 
 def _is_crashing(world: World, pid: str) -> bool:
-    """Whether a call of an agent has failed, and its process is about to end with that."""
+    """Return whether a call of an agent has failed, and its process is about to end with that."""
     slot = world.agent_slots.get(pid)
     return slot is not None and slot.front is None
 
 
 async def _find_successor(world: World, child: SupervisedChild) -> str | None:
-    """The pid of the process in a child's place; None where none will be started."""
+    """Return the pid of the process in a child's place; None where none will be started."""
     kernel, process = world.kernel, child.process
     while True:
         named = kernel.names.get(child.name)
@@ -108,8 +108,8 @@ async def _find_successor(world: World, child: SupervisedChild) -> str | None:
 def start_fiber(
     job: VegaJob, function: Any, arguments: list[Any], slots: list[int] | None = None, *, depth: int = 0
 ) -> str:
-    """A process of its own for one function; gives its pid. `slots` are the globals it needs, where that is known;
-    `depth` is how deep it is in the calls of the process that waits for it.
+    """Return a process of its own for one function; gives its pid. `slots` are the globals it needs, where that is
+    known; `depth` is how deep it is in the calls of the process that waits for it.
 
     Without a journal it has no parent: a chain of spawns may be longer than a tree of processes may be deep, and a
     process that ended leaves nothing behind. What it may do and spend is its maker's all the same.
@@ -156,7 +156,7 @@ def _spawn_function(job: VegaJob, what: Any, arguments: Any, settings: Any, is_a
 def spawn_agent(
     job: VegaJob, name: str, what: Any, promised: AgentSlot | None = None, *, supervised: Any = None
 ) -> Process:
-    """The process of an agent; `promised` is where callers find it already, if they do."""
+    """Return the process of an agent; `promised` is where callers find it already, if they do."""
     world = job.world
     plan = world.plan(name, what)
     handle = job.ctx.spawn(
@@ -240,7 +240,7 @@ async def _wait_until_sent(waiting: Any) -> None:
 
 
 async def _receive(job: VegaJob, timeout: Duration, number: int) -> None:
-    """A receive with a time-out; the time runs on while messages come that it does not want."""
+    """Receive with a time-out; the time runs on while messages come that it does not want."""
     state, clock = job.state, job.world.kernel.clock
     now_s = clock.monotonic()
     if state.receiving != number:
@@ -335,7 +335,7 @@ def _whereis(job: VegaJob, name: str) -> Process | None:
 
 
 def _holder(job: VegaJob, name: str) -> str | None:
-    """The pid of the live process that has a name now."""
+    """Return the pid of the live process that has a name now."""
     world = job.world
     pid = world.names.get(name)
     if pid is not None:
@@ -373,7 +373,7 @@ _WINDOW: Final = Duration(60_000_000_000)
 
 
 def flags(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a supervisor as the kernel's flags."""
+    """Return the settings of a supervisor as the kernel's flags."""
     kernel_flags: dict[str, Any] = {
         "strategy": str(settings.get("strategy", "restart")),
         "max_restarts": int(settings.get("max_restarts", 3)),
@@ -393,8 +393,8 @@ def supervision(settings: Mapping[str, Any] | None) -> Supervision:
 
 
 def escalates(job: VegaJob, settings: Mapping[str, Any] | None) -> bool:
-    """Whether a crash of the child also crashes the process that spawns it: only where that process is supervised
-    itself, so that a supervisor handles the crash. Elsewhere `escalate` means `stop`."""
+    """Return whether a crash of the child also crashes the process that spawns it: only where that process is
+    supervised itself, so that a supervisor handles the crash. Elsewhere `escalate` means `stop`."""
     if settings is None or settings.get("strategy") != "escalate":
         return False
     kernel, parent = job.world.kernel, job.ctx.own_process.parent
@@ -402,7 +402,7 @@ def escalates(job: VegaJob, settings: Mapping[str, Any] | None) -> bool:
 
 
 def children(job: VegaJob, settings: Mapping[str, Any]) -> list[Child]:
-    """The children of a supervisor, in order; nested ones are supervisors themselves."""
+    """Return the children of a supervisor, in order; nested ones are supervisors themselves."""
     world = job.world
     listed: list[Child] = []
     for name, kind, target, what, arguments in settings.get("children", ()):

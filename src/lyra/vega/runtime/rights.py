@@ -48,7 +48,7 @@ class Rights:
         self.grant = Grant(allow=list(dict.fromkeys([*self.base, *declared])))
 
     def grant_for_tool(self, settings: Mapping[str, Any], agent: Mapping[str, Any]) -> Grant:
-        """The Grant of one tool: its own capabilities, else its agent's, else those of any program."""
+        """Return the Grant of one tool: its own capabilities, else its agent's, else those of any program."""
         declares = next((declaration for declaration in (settings, agent) if "capabilities" in declaration), None)
         if declares is None:
             return Grant(allow=self.base)
@@ -85,19 +85,19 @@ class Rights:
         return scopes
 
     def absolute(self, path: Any) -> str:
-        """A path, or a pattern of one, as the Grant names it."""
+        """Return a path, or a pattern of one, as the Grant names it."""
         text = str(path)
         if not text or "\0" in text:
             raise ConfigError(f"{text!r} is not a path")
         return os.path.normpath(text if os.path.isabs(text) else os.path.join(self.folder, text))
 
     def root_of(self, path: str) -> str | None:
-        """The folder that a path is opened below."""
+        """Return the folder that a path is opened below."""
         return next((root for root in self.roots if path == root or path.startswith(f"{root.rstrip('/')}/")), None)
 
 
 def _root(pattern: str) -> str:
-    """The folder above the first wildcard of a pattern, or of the one file it names."""
+    """Return the folder above the first wildcard of a pattern, or of the one file it names."""
     parts = pattern.split("/")
     plain = next((index for index, part in enumerate(parts) if any(char in part for char in "*?[{")), len(parts))
     folder = "/".join(parts[:plain]) or "/"
@@ -105,7 +105,7 @@ def _root(pattern: str) -> str:
 
 
 def _list_settings(linked: LinkedProgram) -> Iterable[Mapping[str, Any]]:
-    """The settings of all tools, as far as they can be known before the program runs."""
+    """Yield the settings of all tools, as far as they can be known before the program runs."""
     program = linked.program
     for info in program.agents.values():
         settings = settings_of(linked, info.configuration)

@@ -116,7 +116,7 @@ def compile_program(source: str | Program, name: str, host: Mapping[str, Any], l
 
 
 def load_file(target: str, importing: str) -> tuple[str, str] | None:
-    """The text of an import, beside the file that imports it."""
+    """Return the text of an import, beside the file that imports it."""
     path = (Path(importing).parent / target).resolve()
     return (str(path), path.read_text()) if path.is_file() else None
 
@@ -172,7 +172,7 @@ def _make_kernel(settings: Mapping[str, Any] | None) -> Kernel:
 
 
 async def run_world(world: World, *, alone: bool = False) -> Any:
-    """The program of a World, from its beginning to its end."""
+    """Return the program of a World, from its beginning to its end."""
     await world.undeclared_tools.start()
     grant = world.rights.grant
     if world.options.grant is not None:
@@ -197,8 +197,8 @@ async def run_world(world: World, *, alone: bool = False) -> Any:
 
 
 async def _stop(world: World, main: str) -> None:
-    """The run is over: end what it started. On its own kernel only those that wait for something outside have to
-    be told, so that they hang up; the others end with the kernel."""
+    """End what the run started, as it is over. On its own kernel only those that wait for something outside have to be
+    told, so that they hang up; the others end with the kernel."""
     kernel = world.kernel
     if world.tracks_processes:
         if world.light_processes is not None:
@@ -289,7 +289,7 @@ class DeadlockWatch:
 
 
 def _receives(process: Process) -> bool:
-    """Whether a process has ended, or what it waits for is a message and nothing else."""
+    """Return whether a process has ended, or what it waits for is a message and nothing else."""
     if process.exit is not None:
         return True
     if process.inbox or process.receiver is not process:

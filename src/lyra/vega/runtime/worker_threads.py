@@ -68,7 +68,7 @@ class ThreadedLightProcesses(LightProcesses):
                 self._came(fiber, outcome)
 
     def _take(self, number: int) -> ScheduledFiber | None:
-        """The next process of a worker, marked as running; None when all is over."""
+        """Return the next process of a worker, marked as running; None when all is over."""
         with self._changed:
             while not self._is_over:
                 queue = self._queues[number] or max(self._queues, key=len)
@@ -98,7 +98,7 @@ class ThreadedLightProcesses(LightProcesses):
         self._changed.notify_all()
 
     def _post(self, target: Any, message: Any) -> bool:
-        """A message from one light process to another; False: ask the loop's thread."""
+        """Return a message from one light process to another; False: ask the loop's thread."""
         if type(target) is not Process:
             return False
         carried = copy_value(message)
@@ -120,7 +120,7 @@ class ThreadedLightProcesses(LightProcesses):
     # ------------------------------------------------------------ in the loop's thread
 
     def _put(self, fiber: ScheduledFiber) -> None:
-        """A light process is ready: a new one goes to the next worker."""
+        """Queue a light process that is ready: a new one goes to the next worker."""
         with self._changed:
             if fiber.worker < 0:
                 fiber.linked = self._linked
@@ -192,7 +192,7 @@ class ThreadedLightProcesses(LightProcesses):
 
 
 def _has_news(fiber: ScheduledFiber) -> bool:
-    """Whether a message came between the last look into the mailbox and now."""
+    """Return whether a message came between the last look into the mailbox and now."""
     _, state, _, _ = fiber.code.code[fiber.pc]
     mailbox = fiber.mailbox
     return mailbox is not None and len(mailbox) > fiber.registers[state]

@@ -203,7 +203,7 @@ class World:
         self.runtime.cut_listeners.append(self._warn_of_cut)
 
     def begin(self, main: VegaJob) -> None:
-        """The main process begins. Without a journal, messages and spawns take the short cut of LightProcesses."""
+        """Begin the main process. Without a journal, messages and spawns take the short cut of LightProcesses."""
         self.main = main
         if self.linked.tier is not None:
             self.linked.tier.contended = partial(self._is_contended, asyncio.get_running_loop())
@@ -231,7 +231,7 @@ class World:
     # ------------------------------------------------------------ values that processes hand each other
 
     def box(self, value: Any) -> Any:
-        """A message as the kernel carries it: in a box, so that null is something too."""
+        """Return a message as the kernel carries it: in a box, so that null is something too."""
         return ["vega", value_to_data(value)] if self.kernel.journal is not None else (value,)
 
     def seed(
@@ -269,7 +269,7 @@ class World:
         return {**data, "sessions": path} if path else data
 
     def fiber(self, seed: Any) -> Fiber:
-        """The fiber that a seed begins; a fiber is its own."""
+        """Return the fiber that a seed begins; a fiber is its own."""
         kind = Fiber if self.light_processes is None else ScheduledFiber
         if type(seed) is kind:
             return seed
@@ -279,7 +279,7 @@ class World:
         return kind.call(self.linked, function, arguments, pad_globals(self.linked, globals_))
 
     def to_row(self, value: Any) -> Any:
-        """A value for a row of the journal, or as it is."""
+        """Return a value for a row of the journal, or as it is."""
         return value_to_data(value) if self.kernel.journal is not None else value
 
     def read(self, value: Any) -> Any:
@@ -299,7 +299,7 @@ class World:
         return plan
 
     def is_in_turn(self, plan: AgentPlan, *, timed: bool = True) -> bool:
-        """Whether an agent must not be asked early because of its models."""
+        """Return whether an agent must not be asked early because of its models."""
         return plan.name not in self.mocks and bool(self.runtime.models.why_in_turn(plan.agent, timed=timed))
 
     def compute_time_owed_s(self) -> float:
@@ -310,7 +310,8 @@ class World:
         return max((self.runtime.models.ready_in(plan.agent, timed=True) for plan in self.plans.values()), default=0.0)
 
     def _newest_plan(self, name: str, settings: dict[str, Any]) -> AgentPlan:
-        """The newest plan of an agent whose settings a migration changed; calls under way find the older ones."""
+        """Return the newest plan of an agent whose settings a migration changed; calls under way find the older
+        ones."""
         older: dict[str, AgentPlan] = {}
         *before, newest = self.setting_versions.versions(name, settings)
         for version, kept in enumerate(before):
@@ -327,7 +328,8 @@ class World:
         return current
 
     def find_spawn_settings(self, process: KernelProcess, name: str, settings: Any) -> Any:
-        """The settings that an agent was spawned with, of one that a replay spawns again: as its journal has them."""
+        """Return the settings that an agent was spawned with, of one that a replay spawns again: as its journal has
+        them."""
         kept = self.to_row(settings)
         entry = upcoming(process) if name in self.setting_versions else None
         before = None if entry is None else self.spawned.get(entry.link)
@@ -341,7 +343,7 @@ class World:
         )
 
     def slot(self, pid: str, plan: AgentPlan, promised: AgentSlot | None = None) -> AgentSlot:
-        """The slot of the agent with this pid; `promised` is the slot that early calls have used until now."""
+        """Return the slot of the agent with this pid; `promised` is the slot that early calls have used until now."""
         known = self.agent_slots.get(pid)
         if promised is not None and promised.plan is plan:
             promised.keep(known)
@@ -369,7 +371,7 @@ class World:
         return pid in self.agent_slots or pid in self.expected
 
     async def slot_of(self, pid: str) -> AgentSlot:
-        """The slot of an agent; one from before the restart may not have resumed yet."""
+        """Return the slot of an agent; one from before the restart may not have resumed yet."""
         while self.main is None:  # noqa: ASYNC110 - for one round: it begins with the run
             await asyncio.sleep(0)
         if pid not in self.agent_slots:
@@ -390,8 +392,8 @@ class World:
             await self.barrier.wait(process)
 
     def recharge(self, pid: str, inside: Sequence[Budget]) -> Usage:
-        """A process that was started before the restart has spent from the sessions that it was started in; they are
-        made again by the replay. The whole run's budget has it already. Gives what it was."""
+        """Charge the sessions, which the replay makes again, with what a process that was started in them has spent
+        before the restart. The whole run's budget has it already. Gives what it was."""
         usage = self.spent_before.pop(pid, NOTHING)
         for scope in inside[-1].chain() if inside and usage.items else ():
             if scope is not self.budget:
@@ -401,13 +403,13 @@ class World:
     # ------------------------------------------------------------ sessions
 
     def sessions(self) -> list[list[Any]]:
-        """The sessions around what runs now, outermost first: enough to make them again."""
+        """Return the sessions around what runs now, outermost first: enough to make them again."""
         inside = scopes.get()
         named = [scope for scope in (inside[-1].chain() if inside else ()) if scope.name]
         return [[scope.name, scope.limit("usd")] for scope in reversed(named)]
 
     def session(self, name: str, limit: Any, outer: Budget) -> Budget:
-        """The scope of a session by its name: the same for all processes inside it."""
+        """Return the scope of a session by its name: the same for all processes inside it."""
         scope = self.scopes.get(name)
         if scope is None:
             scope = self.scopes[name] = outer.child({"usd": limit, "name": name})
@@ -416,18 +418,19 @@ class World:
         return scope
 
     def enter_sessions(self, path: Sequence[Sequence[Any]]) -> None:
-        """A process that comes back is inside the sessions that it was started in."""
+        """Enter the sessions that a process which comes back was started in."""
         scope = self.budget
         for name, limit in path:
             scope = self.session(name, limit, scope)
         scopes.set((scope,))
 
     def name_child(self, name: str) -> str:
-        """The name of a supervisor's child as the kernel has it: each run on a shared kernel has names of its own."""
+        """Return the name of a supervisor's child as the kernel has it: each run on a shared kernel has names of its
+        own."""
         return f"{self.run_id}/{name}" if self.tracks_processes else name
 
     def function(self, name: str) -> Callable[..., Any] | None:
-        """A function of the host: given when the program was run, or imported where that is allowed."""
+        """Return a function of the host: given when the program was run, or imported where that is allowed."""
         given = self.options.functions.get(name)
         if given is not None:
             return given
@@ -443,9 +446,9 @@ class World:
         return self.main.fiber.globals
 
     def _is_contended(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Whether a long computation delays other work: a process that could run, rows whose commit is awaited, a task
-        beside the run, a timer that is due, or something that just came (Ctrl-C does). Called from another thread; for
-        a loop that does not tell what it has ready (`uvloop`), the answer is yes."""
+        """Return whether a long computation delays other work: a process that could run, rows whose commit is awaited,
+        a task beside the run, a timer that is due, or something that just came (Ctrl-C does). Called from another
+        thread; for a loop that does not tell what it has ready (`uvloop`), the answer is yes."""
         kernel = self.kernel
         if kernel.scheduler.waiting or getattr(loop, "_ready", True):
             return True
@@ -467,18 +470,18 @@ class World:
 
 
 def pad_globals(linked: LinkedProgram, globals_: list[Any]) -> list[Any]:
-    """A process's variables; those that the program was given since are unset."""
+    """Return a process's variables; those that the program was given since are unset."""
     return globals_ + [UNSET] * (len(linked.program.globals) - len(globals_))
 
 
 def _is_due(loop: Any) -> bool:
-    """Whether the time of a loop's next timer has come."""
+    """Return whether the time of a loop's next timer has come."""
     timers: Any = getattr(loop, "_scheduled", None)  # another loop than Python's own keeps them elsewhere
     return bool(timers and timers[0]._when <= loop.time())
 
 
 def _has_come(loop: Any) -> bool:
-    """Whether something can be read or written that the loop has not seen yet."""
+    """Return whether something can be read or written that the loop has not seen yet."""
     selector = getattr(loop, "_selector", None)
     try:
         return selector is not None and bool(selector.select(0))

@@ -164,7 +164,7 @@ def _lines(text: Any) -> list[str]:
 
 
 def _make_text_change(function: str, change: Callable[[str], str]) -> Callable[[Any], str]:
-    """A function that goes over all of a text."""
+    """Return a function that goes over all of a text."""
 
     def apply(text: Any) -> str:
         WORK.units += len(need(text, "str", function)) >> CHARS
@@ -209,7 +209,7 @@ FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
 
 
 def need(value: Any, kind: str, function: str) -> Any:
-    """The value, if it is of that kind; else a TypeError that names the function."""
+    """Return the value, if it is of that kind; else a TypeError that names the function."""
     if kind_of(value) != kind:
         raise Fault("TypeError", f"{function} needs {kind}, got {kind_of(value)}")
     return value

@@ -255,7 +255,7 @@ ERRORS: Final[dict[str, str]] = {
 
 
 def entry(module: str, name: str) -> LibraryEntry | None:
-    """The row of `module::name`, or None."""
+    """Return the row of `module::name`, or None."""
     return LIBRARY.get(module, {}).get(name)
 
 

@@ -107,7 +107,7 @@ class Cursor:
         raise Stop
 
     def fail_here(self, message: str, hint: str | None = None) -> NoReturn:
-        """A mistake at the present token; at the end of the file it is told where the text ends."""
+        """Report a mistake at the present token; at the end of the file it is told where the text ends."""
         i = self.i
         if self.kinds[i] == "end" and self.braces:
             self.fail_unclosed()
@@ -124,7 +124,7 @@ class Cursor:
         self.fail(brace, brace + 1, "this `{` is never closed", self._find_misplaced_brace())
 
     def _find_misplaced_brace(self) -> str | None:
-        """A brace whose partner stands further left than its line begins: there the missing one may belong."""
+        """Return a brace whose partner stands further left than its line begins: there the missing one may belong."""
         place, opened = self.source.place, []
         for kind, offset in zip(self.kinds, self.starts, strict=False):
             if kind == "{":
@@ -146,7 +146,7 @@ class Cursor:
         self.fail_here(message, hint or self.word_hint())
 
     def word_hint(self) -> str | None:
-        """A hint for the word at this place: a word of another language, or a misspelt keyword."""
+        """Return a hint for the word at this place: a word of another language, or a misspelt keyword."""
         if self.kinds[self.i] != "name":
             return None
         word = self.values[self.i]
@@ -156,7 +156,7 @@ class Cursor:
         return f"did you mean `{near}`?" if near else None
 
     def begins_line(self) -> bool:
-        """Whether the present token is the first of its line."""
+        """Return whether the present token is the first of its line."""
         return "\n" in self.source.text[self.ends[self.i - 1] if self.i else 0 : self.starts[self.i]]
 
     def too_deep(self) -> NoReturn:
@@ -181,15 +181,15 @@ class Cursor:
             self.fail_expected(f"`{kind}`", where=where, hint=hint)
 
     def is_word(self, word: str) -> bool:
-        """Whether this soft keyword is here."""
+        """Return whether this soft keyword is here."""
         return self.kinds[self.i] == "name" and self.values[self.i] == word
 
     def is_map(self) -> bool:
-        """Whether the `{` here, where a block could stand too, begins a map: a key and a `:` follow."""
+        """Return whether the `{` here, where a block could stand too, begins a map: a key and a `:` follow."""
         return self.kinds[self.i] == "{" and self.kinds[self.i + 1] in _KEYS and self.kinds[self.i + 2] == ":"
 
     def name(self, what: str) -> str:
-        """A name; `what` says of what."""
+        """Return a name; `what` says of what."""
         if self.kinds[self.i] == "name":
             self.i += 1
             return str(self.values[self.i - 1])
@@ -199,7 +199,7 @@ class Cursor:
         return self.fail_expected(what)
 
     def any_word(self, what: str) -> str:
-        """A name that may also be a keyword: behind `.` and `::` nothing else can be meant."""
+        """Return a name that may also be a keyword: behind `.` and `::` nothing else can be meant."""
         if self.kinds[self.i] == "name" or self.kinds[self.i] in KEYWORDS:
             self.i += 1
             return str(self.values[self.i - 1])
@@ -219,7 +219,7 @@ class Cursor:
         self.i += 1
 
     def close(self, kind: str, opened: int, where: str) -> None:
-        """The `)` or `]` of what was opened at that offset."""
+        """Read the `)` or `]` of what was opened at that offset."""
         if self.kinds[self.i] == kind:
             self.i += 1
             return
@@ -229,7 +229,7 @@ class Cursor:
         self.fail_expected(f"`,` or `{kind}`", where=where)
 
     def semicolon(self, what: str) -> None:
-        """The `;` of a statement. One that is missing at a line's end is told there, and nothing is skipped."""
+        """Read the `;` of a statement. One that is missing at a line's end is told there, and nothing is skipped."""
         i = self.i
         if self.kinds[i] == ";":
             self.i = i + 1
@@ -276,6 +276,6 @@ class Cursor:
             self.i += 1
 
     def _goes_on(self) -> bool:
-        """Whether what follows a `}` still belongs to the statement that is being skipped."""
+        """Return whether what follows a `}` still belongs to the statement that is being skipped."""
         following: Any = self.kinds[self.i + 1]
         return following in ("else", "catch", "finally", ")", "]", ",", ";", ".")

@@ -33,7 +33,7 @@ _LITERALS: Final = frozenset({"string", "int", "float", "money", "duration"})
 
 
 def parse_expression(cursor: Cursor, least: int = 0) -> ast.Expression:
-    """An expression whose signs all bind tighter than `least`."""
+    """Return an expression whose signs all bind tighter than `least`."""
     cursor.depth += 1
     if cursor.depth > VEGA_NESTING_MAX:
         cursor.too_deep()
@@ -234,7 +234,7 @@ def _parse_lambda(cursor: Cursor) -> ast.Expression:
 
 
 def _parse_template(cursor: Cursor) -> ast.Expression:
-    """A string with `${…}`: each holds tokens of its own."""
+    """Return a string with `${…}`: each holds tokens of its own."""
     i = cursor.i
     parts: list[str | ast.Expression] = []
     for part in cursor.values[i]:

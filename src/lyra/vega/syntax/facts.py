@@ -17,7 +17,7 @@ _CHANGING_METHODS: Final = frozenset({"remove", "set"})  # of maps
 
 @cache
 def _part_names(kind: type) -> tuple[str, ...]:
-    """The fields of a kind of node that hold nodes; of anything else, none."""
+    """Return the fields of a kind of node that hold nodes; of anything else, none."""
     declared = {
         name: text for base in reversed(kind.__mro__) for name, text in vars(base).get("__annotations__", {}).items()
     }
@@ -25,7 +25,7 @@ def _part_names(kind: type) -> tuple[str, ...]:
 
 
 def parts_of(node: ast.SyntaxNode) -> list[Any]:
-    """The parts of a node: nodes, or lists and dicts of them."""
+    """Return the parts of a node: nodes, or lists and dicts of them."""
     return [part for name in _part_names(type(node)) if (part := getattr(node, name)) is not None]
 
 
@@ -82,7 +82,7 @@ def _find_root(target: ast.SyntaxNode) -> ast.SyntaxNode:
 
 
 def ends(statement: ast.Statement) -> bool:
-    """Whether nothing behind this statement is ever reached."""
+    """Return whether nothing behind this statement is ever reached."""
     if isinstance(statement, (ast.Return, ast.Throw, ast.Break, ast.Continue)):
         return True
     if isinstance(statement, (ast.Block, ast.Session, ast.Parallel)):
@@ -108,7 +108,7 @@ def ends(statement: ast.Statement) -> bool:
 
 
 def _breaks(body: ast.Block) -> bool:
-    """Whether a `break` leaves the loop that has this body; one inside another loop leaves that."""
+    """Return whether a `break` leaves the loop that has this body; one inside another loop leaves that."""
     todo: list[Any] = [body]
     while todo:
         item = todo.pop()
@@ -140,7 +140,7 @@ def children(node: Any) -> list[Any]:
 
 
 def parts(root: Any) -> Iterator[Any]:
-    """A node and all below it, in the order of the source."""
+    """Yield a node and all below it, in the order of the source."""
     todo: list[Any] = [root]
     while todo:
         node = todo.pop()

@@ -94,7 +94,7 @@ class Tokens:
 
 
 def describe_token(kind: str, value: Any) -> str:
-    """A token as a message names it: `;`, the keyword `let`, the name `x`, a string."""
+    """Return a token as a message names it: `;`, the keyword `let`, the name `x`, a string."""
     if kind == "name" or (kind == "end" and value):
         return f"`{value}`"  # the end of a `${…}` is its brace
     if kind in KINDS:
@@ -327,7 +327,7 @@ class _Lexer:
     # ---------------------------------------------------------------- strings
 
     def _string(self, tokens: Tokens, start: int) -> int:
-        """A string with escapes, with `${…}`, or of several lines."""
+        """Return a string with escapes, with `${…}`, or of several lines."""
         text, quote = self.text, '"""' if self.text.startswith('"""', start) else '"'
         plain = _LINES if len(quote) == 3 else _ONE_LINE
         parts: list[str | Tokens] = []
@@ -371,7 +371,7 @@ class _Lexer:
         return offset
 
     def _read_nested(self, inside: Tokens, offset: int) -> int:
-        """The tokens of one `${…}`; gives the place behind its `}`."""
+        """Return the tokens of one `${…}`; gives the place behind its `}`."""
         if self.depth >= _TEMPLATES_MAX:
             self._error(
                 offset, offset + 2, "strings are nested too deeply here", f"at most {_TEMPLATES_MAX} inside one another"

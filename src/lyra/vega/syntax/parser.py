@@ -231,7 +231,7 @@ class Parsed(NamedTuple):
 
 
 def parse(text: str, name: str = "<vega>") -> ast.Module:
-    """The tree of a source; ParseError with all mistakes in `fields["problems"]`."""
+    """Return the tree of a source; ParseError with all mistakes in `fields["problems"]`."""
     parsed = parse_all(Source(name, text))
     if parsed.problems:
         raise source_error(ParseError, parsed.problems)
@@ -239,7 +239,7 @@ def parse(text: str, name: str = "<vega>") -> ast.Module:
 
 
 def parse_all(source: Source) -> Parsed:
-    """The tree and the mistakes of a source, without raising."""
+    """Return the tree and the mistakes of a source, without raising."""
     empty = ast.Module([], [], at=0, end=len(source.text))
     if len(source.text) > VEGA_SOURCE_CHARS_MAX:
         return Parsed(empty, [source.problem(0, 1, f"a source has at most {VEGA_SOURCE_CHARS_MAX} characters")])

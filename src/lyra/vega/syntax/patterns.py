@@ -143,7 +143,7 @@ def _parse_items(cursor: Cursor) -> ast.Pattern:
 
 
 def _literal_value(cursor: Cursor) -> Any:
-    """The value of a literal, with the sign that may stand before it."""
+    """Return the value of a literal, with the sign that may stand before it."""
     is_negative = cursor.take("-")
     i = cursor.i
     if cursor.kinds[i] not in ("string", "int", "float", "money", "duration"):
@@ -197,7 +197,7 @@ def parse_jump(cursor: Cursor) -> ast.Statement:
 
 
 def _read_thrown(value: ast.Expression) -> tuple[str, ast.Expression | None]:
-    """The error's name and its text: `Name("text")`, `Name`; ("", value) for a plain text."""
+    """Return the error's name and its text: `Name("text")`, `Name`; ("", value) for a plain text."""
     if isinstance(value, ast.Call) and isinstance(value.callee, ast.Name) and value.callee.name[:1].isupper():
         return value.callee.name, value.arguments[0].value if value.arguments else None
     if isinstance(value, ast.Name) and value.name[:1].isupper() and not value.name.isupper():

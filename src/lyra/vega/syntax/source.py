@@ -46,7 +46,7 @@ class Diagnostic(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.file}:{self.line}:{self.column}"
 
     def render(self) -> str:
-        """The message, the line with a caret, and the hint."""
+        """Return the message, the line with a caret, and the hint."""
         lines = [f"{self.place}: {self.severity}: {self.message}"]
         if self.text.strip():
             lines += self._caret()
@@ -98,7 +98,7 @@ class Source:
         return line, offset - self.starts[line - 1] + 1
 
     def line(self, number: int) -> str:
-        """A line without its end; "" for one that is not there."""
+        """Return a line without its end; "" for one that is not there."""
         if not 1 <= number <= len(self.starts):
             return ""
         end = self.starts[number] if number < len(self.starts) else len(self.text)
@@ -122,7 +122,7 @@ class Source:
 
 
 def source_error(kind: type[ParseError] | type[CheckError], problems: Sequence[Diagnostic]) -> SourceError:
-    """The error to raise for these remarks: the first error speaks, all of them are in `problems`."""
+    """Return the error to raise for these remarks: the first error speaks, all of them are in `problems`."""
     first = next((problem for problem in problems if problem.is_error), problems[0])
     fields: dict[str, Any] = {"problems": list(problems)}
     return kind(first.message, file=first.file, line=first.line, column=first.column, hint=first.hint or None, **fields)

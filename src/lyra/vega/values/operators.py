@@ -60,7 +60,7 @@ def _join_lists(left: list[Any], right: list[Any]) -> list[Any]:
 
 
 def _float(operation: Operation) -> Operation:
-    """An int beside a float becomes one."""
+    """Return the operation on floats; an int beside a float becomes one."""
 
     def apply(left: Any, right: Any) -> Any:
         try:
@@ -208,7 +208,7 @@ def less_or_equal(left: Any, right: Any) -> bool:
 
 
 def key(value: Any) -> Any:
-    """A map's key: str, int or process."""
+    """Return a map's key: str, int or process."""
     kind = type(value)
     if kind is str or kind is int or kind is Process:
         return value
@@ -282,7 +282,7 @@ def length(value: Any) -> int:
 
 
 def iterable(value: Any) -> Any:
-    """The value that a loop walks over: a list itself, a map's keys as they are now, a string, a stream."""
+    """Return the value that a loop walks over: a list itself, a map's keys as they are now, a string, a stream."""
     kind = type(value)
     if kind is list or kind is str or kind is Stream:
         return value

@@ -49,7 +49,8 @@ class Duration(msgspec.Struct, frozen=True, order=True):
 
     @classmethod
     def parse(cls, number: str, unit: str) -> Duration:
-        """The duration that a literal writes; Overflow if it does not fit, ValueError if finer than a nanosecond."""
+        """Return the duration that a literal writes; Overflow if it does not fit, ValueError if finer than a
+        nanosecond."""
         whole, _, fraction = number.partition(".")
         digits = int(whole + fraction) * UNITS[unit]
         nanoseconds, rest = divmod(digits, 10 ** len(fraction))
@@ -200,12 +201,12 @@ KINDS: Final[dict[type, str]] = {
 
 
 def kind_of(value: Any) -> str:
-    """The word for a value's type, as programs and error texts write it."""
+    """Return the word for a value's type, as programs and error texts write it."""
     return KINDS.get(type(value), "host value")
 
 
 def check_int(number: int) -> int:
-    """An int that fits 64 bits, or an Overflow."""
+    """Return an int that fits 64 bits, or an Overflow."""
     if INT_MIN <= number <= INT_MAX:
         return number
     raise Fault("Overflow", "integer overflow: the result does not fit 64 bits")
@@ -242,7 +243,7 @@ _SCALARS_SHOWN: Final[dict[type, Any]] = {
 
 
 def render(value: Any) -> str:
-    """The text that `print` writes for a value and that `+` with a string joins."""
+    """Return the text that `print` writes for a value and that `+` with a string joins."""
     scalar = _SCALARS_SHOWN.get(type(value))
     if scalar is not None:
         return str(scalar(value))
@@ -344,9 +345,9 @@ _NESTED: Final = frozenset({list, dict, Ok, Err})
 
 
 def compute_mark(value: Any, known: dict[int, int]) -> int:
-    """A number that equal values share, so that only those of one number have to be compared. `known` keeps the marks
-    of lists and maps by their ids, for as long as nothing changes them. What holds itself has its kind for a mark:
-    there the same value can be written in many ways."""
+    """Return a number that equal values share, so that only those of one number have to be compared. `known` keeps the
+    marks of lists and maps by their ids, for as long as nothing changes them. What holds itself has its kind for a
+    mark: there the same value can be written in many ways."""
     fresh: dict[int, int] = {}
     open_ids: set[int] = set()
     todo = [value]
@@ -383,7 +384,7 @@ def _parts(item: Any) -> list[Any]:
 
 
 def _mark(value: Any) -> int:
-    """The mark of what holds nothing."""
+    """Return the mark of what holds nothing."""
     if type(value) is Closure:
         return value.function
     try:
@@ -400,7 +401,8 @@ SHARED: Final = frozenset(
 
 
 def copy_value(value: Any) -> Any:
-    """The value as another process may hold it: nothing that can change is shared, and identity inside is kept."""
+    """Return the value as another process may hold it: nothing that can change is shared, and identity inside is
+    kept."""
     if type(value) in SHARED:
         return value
     memo: dict[int, Any] = {}
@@ -437,7 +439,7 @@ def _copy_part(item: Any, memo: dict[int, Any], todo: list[tuple[Any, Any]]) -> 
 
 
 def _shell(value: Any, memo: dict[int, Any]) -> Any:
-    """An empty container of the value's kind, remembered before it is filled, so that a circle closes."""
+    """Return an empty container of the value's kind, remembered before it is filled, so that a circle closes."""
     kind = type(value)
     new: Any
     if kind is list:
@@ -464,7 +466,7 @@ def _shell(value: Any, memo: dict[int, Any]) -> Any:
 
 
 def fault_of(error: BaseException) -> Fault:
-    """The error as a Vega `catch` sees it."""
+    """Return the error as a Vega `catch` sees it."""
     if isinstance(error, Fault):
         return error
     if isinstance(error, LyraError):
@@ -477,7 +479,7 @@ def fault_of(error: BaseException) -> Fault:
 
 
 def uncaught(error: BaseException, file: str = "", line: int = 0, column: int = 0) -> VegaError:
-    """The error of a program that Lyra ended: an error of Lyra's keeps its name, and with it its exit code."""
+    """Return the error of a program that Lyra ended: an error of Lyra's keeps its name, and with it its exit code."""
     if isinstance(error, VegaError):
         return error
     fault = fault_of(error) if isinstance(error, LyraError) else Fault("ProcessExit", str(error))

@@ -290,9 +290,13 @@ class Constraints:
             return self._pattern(text, value, path, subject)
         if key in ("enum", "values", "one_of") and isinstance(value, list):
             return self._one_of(text, value, path, subject)
-        hint = close_to(key, (*_PAIRS, "non_empty", *_SIGNS))
-        self.state.error("bad_constraint", f"there is no constraint `{key}`", path, hint=hint)
+        self._unknown(key, path)
         return None
+
+    def _unknown(self, word: str, path: Path) -> None:
+        words = ("non_empty", *_SIGNS, *_PAIRS)
+        hint = close_to(word, words) or f"write a condition such as `value > 0`, or one of {', '.join(words)}"
+        self.state.error("bad_constraint", f"there is no constraint `{word}`", path, hint=hint)
 
     def _bound(
         self, text: str, operator: str, limit: Any, path: Path, subject: ir.TypedExpression
@@ -372,6 +376,10 @@ class Constraints:
         aliases: dict[str, ir.TypedExpression] = {own_name: subject, "value": subject}
         if element is None:
             aliases.setdefault("length", ir.Length(type=INTEGER, target=subject, place=subject.place))
+        fields = {field.name for field in kind.fields} if isinstance(kind, RecordType) else set()
+        if isinstance(term, NameTerm) and term.name not in aliases and term.name not in fields:
+            self._unknown(term.name, path)
+            return None
         scope = NameScope(names={}, aliases=aliases, element=element, allows_hosts=True)
         expression = _over(subject, self.typing.term(term, scope, site))
         if without_null(expression.type) not in (ANY, BOOLEAN):

@@ -29,7 +29,7 @@ from lyra.vesper.check.types import (
     may_equal,
     nullable,
 )
-from lyra.vesper.expressions.functions import AGGREGATES, FUNCTIONS, OTHER_FUNCTIONS, OTHER_NAMES
+from lyra.vesper.expressions.functions import AGGREGATES, CALLED_NAMES, FUNCTIONS, OTHER_FUNCTIONS, OTHER_NAMES
 from lyra.vesper.expressions.parser import parse_expression, parse_template
 from lyra.vesper.expressions.terms import (
     BinaryTerm,
@@ -543,6 +543,8 @@ class Typing:
         if name in FUNCTIONS and FUNCTIONS[name].is_public:
             return self._functions.call(term, scope, site)
         hint = f"write {OTHER_FUNCTIONS[name]}" if name in OTHER_FUNCTIONS else ""
+        # In a contract an unknown name may be a predicate of the host program; one that is nearly a function is told.
+        hint = hint or close_to(name, CALLED_NAMES, cutoff=0.8 if scope.allows_hosts else 0.6)
         if scope.allows_hosts:
             if hint:
                 message = (
@@ -551,7 +553,6 @@ class Typing:
                 self.state.mark(WARNING, "unknown_function", message, site, term.start, hint=hint)
             arguments = tuple(self.term(argument, scope, site) for argument in term.arguments)
             return ir.Host(type=BOOLEAN, name=name, arguments=arguments, place=self.state.place(site, term.start))
-        hint = hint or close_to(name, (*FUNCTIONS, *AGGREGATES))
         return self.wrong("unknown_function", f"there is no function `{name}`", site, term.start, hint=hint)
 
     def _old(self, term: CallTerm, scope: NameScope, site: TextSite) -> ir.TypedExpression:

@@ -109,6 +109,9 @@ class TypeTable:
         twice = {value for value in values if values.count(value) > 1}
         if twice:
             self.state.error("bad_type", f"enum value `{min(twice)}` is written twice", path)
+        if any(value.strip(".…") == "" for value in values):
+            message = "the values of the enum are not written yet"
+            self.state.error("bad_type", message, path, hint="list them, such as enum[not_found, refused]", value=True)
         return EnumType(tuple(dict.fromkeys(values)))
 
     # ------------------------------------------------------------ texts

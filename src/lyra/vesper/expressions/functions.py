@@ -533,6 +533,14 @@ _TABLE: Final = (
 FUNCTIONS: Final[dict[str, BuiltIn]] = {function.name: function for function in _TABLE}
 AGGREGATES: Final = ("SUM", "COUNT", "AVG", "MIN", "MAX")
 FORMS: Final = ("old", "all", "any")
+PUBLIC_FUNCTIONS: Final = tuple(function for function in _TABLE if function.is_public)
+# All names that a file may call, for hints.
+CALLED_NAMES: Final = (
+    *(function.name for function in PUBLIC_FUNCTIONS),
+    *AGGREGATES,
+    *(name.lower() for name in AGGREGATES),
+    *FORMS,
+)
 
 # Words of other languages, and what they are here: names, functions and methods.
 OTHER_NAMES: Final = {

@@ -261,7 +261,7 @@ class NodeAnalysis(Observer):
         return next((item for item in self.occurrences if item.at <= offset <= item.end), None)
 
     def _output_paths(self) -> dict[Path, str]:
-        """The parts that name the variable of a step: its `output`, else its name."""
+        """Return the parts that name the variable of a step: its `output`, else its name."""
         assert self.node is not None
         paths: dict[Path, str] = {}
         for step in self.node.all_steps():

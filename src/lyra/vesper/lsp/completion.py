@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from lyra.core.checking.document import Path
 from lyra.lsp.language import Item
 from lyra.vesper.check.types import element_of
-from lyra.vesper.expressions.functions import AGGREGATES, FORMS, FUNCTIONS, BuiltIn
+from lyra.vesper.expressions.functions import AGGREGATES, FORMS, PUBLIC_FUNCTIONS, BuiltIn
 from lyra.vesper.expressions.parser import KEYWORDS
 from lyra.vesper.lsp.analysis import NodeAnalysis, VisibleNames
 from lyra.vesper.lsp.cursor import TextCursor
@@ -284,12 +284,13 @@ def _expression(place: _Place) -> Iterator[Item]:
         yield from (Item(field.name, "field", describe(field.type)) for field in kind.fields)
     for name, kind in visible.names.items():
         yield Item(name, "variable", describe(kind))
-    for function in FUNCTIONS.values():
-        if function.is_public:
-            yield Item(function.name, "function", function.signature, function_text(function), f"{function.name}($1)")
+    for function in PUBLIC_FUNCTIONS:
+        yield Item(function.name, "function", function.signature, function_text(function), f"{function.name}($1)")
     for name in AGGREGATES:
         yield Item(name, "function", f"{name}(list)", "of a list's elements", f"{name}($1)")
-    for name in FORMS if place.cursor.path[:1] == ("contracts",) else ():
+    for name in FORMS:
+        if name == "old" and place.cursor.path[:1] != ("contracts",):
+            continue
         yield Item(name, "function", f"{name}(expression)", "", f"{name}($1)")
     yield from (Item(word, "keyword") for word in _EXPRESSION_WORDS)
 

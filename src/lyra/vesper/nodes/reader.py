@@ -18,9 +18,9 @@ from lyra.vesper.loading import ERROR, WARNING, Issues, NodeDocument
 Form = Callable[[Any, Path], Any]
 
 
-def close_to(word: str, words: Collection[str]) -> str:
-    """Return a hint with the nearest of some words, or nothing."""
-    close = get_close_matches(word, sorted(words), n=1)
+def close_to(word: str, words: Collection[str], *, cutoff: float = 0.6) -> str:
+    """Return a hint with the nearest of some words, or nothing; `cutoff` is how alike they have to be, from 0 to 1."""
+    close = get_close_matches(word, sorted(words), n=1, cutoff=cutoff)
     return f"did you mean `{close[0]}`?" if close else ""
 
 

@@ -464,7 +464,7 @@ def _breaks_invariant(seen: InputRun, text: str) -> bool:
 
 
 def _is_after_entry(seen: InputRun) -> bool:
-    """An invariant that is broken before the first step refuses the inputs."""
+    """Tell whether a run came past the entry: an invariant that is broken before the first step refuses the inputs."""
     return bool(seen.reached) or seen.outcome.error is None
 
 

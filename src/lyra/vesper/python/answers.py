@@ -199,12 +199,16 @@ class AnswerWriter:
         return statements
 
     # ------------------------------------------------------------ errors
+    def about_errors(self) -> tuple[list[tuple[Contract, Contract]], list[tuple[Contract, Contract]]]:
+        """Return the postconditions and the invariants that an error does not fulfil by itself."""
+        postconditions = [item for item in self.program.postconditions if not self._is_vacuous(item)]
+        invariants = [item for item in self._find_invariants() if not names_in(item.expression) & self._success_only()]
+        unsettled = (self._leave_unsettled(contracts, is_success=False) for contracts in (postconditions, invariants))
+        return next(unsettled), next(unsettled)
+
     def refusal(self) -> Refusal | None:
         """Return how an error is turned into the answer, if a contract has a say in it."""
-        about_errors = [item for item in self.program.postconditions if not self._is_vacuous(item)]
-        postconditions = self._leave_unsettled(about_errors, is_success=False)
-        judged = [item for item in self._find_invariants() if not names_in(item.expression) & self._success_only()]
-        invariants = self._leave_unsettled(judged, is_success=False)
+        postconditions, invariants = self.about_errors()
         if not postconditions and not invariants:
             return None
         function = self.draft.names.private("refused")

@@ -314,8 +314,8 @@ _INTEGER: Final = re.compile(r"-?[0-9]{1,19}")
 FieldCoercer = tuple[str, Coercer, bool, Any]
 
 
-def record_of(name: str, *fields: FieldCoercer) -> Coercer:
-    """Return a record with these fields and no others."""
+def record_of(name: str, *fields: FieldCoercer, make: type | None = None) -> Coercer:
+    """Return a coercer to a record with these fields and no others: a dict, or an instance of a dataclass."""
     known = frozenset(field for field, _, _, _ in fields)
 
     def to_record(value: Any, where: str) -> dict[str, Any]:
@@ -341,4 +341,17 @@ def record_of(name: str, *fields: FieldCoercer) -> Coercer:
                 record[field] = default
         return record
 
-    return to_record
+    usual = [(field, coerce) for field, coerce, is_required, _ in fields if is_required]
+
+    def to_dataclass(value: Any, where: str) -> Any:
+        assert make is not None
+        if type(value) is make:
+            value = {field: getattr(value, field) for field in known}
+        if type(value) is dict and len(value) == len(usual) == len(fields):
+            try:
+                return make(*[coerce(value[field], where) for field, coerce in usual])
+            except (KeyError, Mismatch):  # once more, to say which field it is
+                pass
+        return make(*to_record(value, where).values())
+
+    return to_record if make is None else to_dataclass

@@ -15,8 +15,10 @@ import msgspec
 
 from lyra.vesper import ir
 from lyra.vesper.python.expressions import ExpressionWriter, PythonScope
+from lyra.vesper.python.folding import KnownFacts
 from lyra.vesper.python.kinds import assigned, names_in, parts
 from lyra.vesper.python.layout import fits_inside
+from lyra.vesper.python.records import find_records, replace_record
 from lyra.vesper.python.syntax import (
     ModuleParts,
     Names,
@@ -38,7 +40,7 @@ Parameter = tuple[str, ast.expr, ast.expr | None]  # the name, the annotation an
 class NodeDraft:
     """A node's module while it is made."""
 
-    def __init__(self, program: ir.NodeProgram) -> None:
+    def __init__(self, program: ir.NodeProgram, *, is_watched: bool = False) -> None:
         self.program = program
         self.function = function_name(program.node_id)
         self.names = Names(self.function)
@@ -48,8 +50,13 @@ class NodeDraft:
         self.is_async = not program.pure
         self.parameters = {declared.name: self.names.own(declared.name) for declared in program.inputs}
         self.kinds = {declared.name: input_type(declared) for declared in program.inputs}
+        for text, record in ({} if is_watched else find_records(program)).items():
+            self.kinds[text] = replace_record(self.kinds[text], record, self.parts.dataclass(record))
         self.entry = PythonScope(self.parameters, self.kinds)
         self.olds: dict[str, str] = {}
+        own = set(assigned((*program.steps, *compensations(program))))
+        self.facts = KnownFacts(() if is_watched else self.parameters.keys() - own)  # a watched step keeps its place
+        self.validated = 0  # leading validations that stand before the checks of the entry
         self.old_kinds: dict[str, ValueType] = {}
 
     @property

@@ -26,6 +26,7 @@ from lyra.vesper.python.kinds import (
     item_kind,
     kind_of,
 )
+from lyra.vesper.python.records import DataRecord
 from lyra.vesper.python.syntax import ModuleParts, assign, attribute, call, compare, if_, name, negated, raise_
 from lyra.vesper.values.types import (
     ANY,
@@ -256,7 +257,7 @@ class ExpressionWriter:
             case ir.FieldOf():
                 return self._field(node)
             case ir.Projection():
-                return self.helper("project", self.value(node.target), ast.Constant(node.name))
+                return self._project(node)
             case ir.ItemOf():
                 return self.helper("item", *self.operands(node.target, node.index))
             case ir.Length():
@@ -311,9 +312,17 @@ class ExpressionWriter:
     def _field(self, node: ir.FieldOf) -> ast.expr:
         target = self.kind(node.target)
         value = self.value(node.target)
+        if isinstance(target, DataRecord):
+            return attribute(value, node.name)
         if isinstance(target, RecordType) and target.field(node.name) is not None:
             return ast.Subscript(value, ast.Constant(node.name), ast.Load())
         return self.helper("field", value, ast.Constant(node.name))
+
+    def _project(self, node: ir.Projection) -> ast.expr:
+        if not isinstance(item_kind(self.kind(node.target)), DataRecord):
+            return self.helper("project", self.value(node.target), ast.Constant(node.name))
+        element = self.module.names.fresh("element")
+        return ast.ListComp(attribute(name(element), node.name), self._loop(element, self.value(node.target)))
 
     def _length(self, target: ir.TypedExpression) -> ast.expr:
         value = self.value(target)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
-from itertools import takewhile
 
 from lyra.vesper import ir
 from lyra.vesper.python.answers import AnswerWriter, Refusal
@@ -32,6 +31,7 @@ from lyra.vesper.python.kinds import (
 from lyra.vesper.python.layout import SourceComment
 from lyra.vesper.python.steps import StepWriter, acts_outside, never_ends, new_function
 from lyra.vesper.python.syntax import assign, attribute, call, if_, name, raise_, store
+from lyra.vesper.python.tidying import join_loops
 from lyra.vesper.values.types import (
     ANY,
     BOOLEAN,
@@ -55,7 +55,7 @@ class FlowWriter:
         self.parts = draft.parts
         self.declarations: dict[str, ast.stmt] = {}  # of variables that need one before the first step
         scope = self._scope()
-        self.steps = StepWriter(draft.parts, draft.program, scope, set(self.declarations))
+        self.steps = StepWriter(draft.parts, draft.program, scope, set(self.declarations), draft.facts)
         self.answers = AnswerWriter(draft, scope)
 
     def statements(self) -> list[ast.stmt]:
@@ -109,7 +109,7 @@ class FlowWriter:
 
     def _straight(self) -> list[ast.stmt]:
         """Return the steps inside the node's function itself."""
-        steps, flow = self.steps, self.program.steps
+        steps, flow = self.steps, self.program.steps[self.draft.validated :]
         first = list(self.declarations.values())
         last = flow[-1] if flow else None
         if isinstance(last, ir.ReturnStep) and last.success is not None:
@@ -170,7 +170,7 @@ class FlowWriter:
 
     def _body(self) -> list[ast.stmt]:
         steps, program = self.steps, self.program
-        body = steps.steps(program.steps)
+        body = steps.steps(program.steps[self.draft.validated :])
         if not never_ends(body):
             before, values = steps.fall_through(self._settled())
             body += before
@@ -242,6 +242,16 @@ def _find_mixed_types(steps: tuple[ir.Step, ...], kinds: dict[str, ValueType]) -
     }
 
 
+def _find_leading(steps: tuple[ir.Step, ...]) -> tuple[ir.ValidateStep, ...]:
+    """Return the validations that the steps begin with."""
+    leading: list[ir.ValidateStep] = []
+    for step in steps:
+        if not isinstance(step, ir.ValidateStep):
+            break
+        leading.append(step)
+    return tuple(leading)
+
+
 def _uses_exact(body: Sequence[ast.stmt]) -> bool:
     """Return whether a statement works with decimals without a handler of its own."""
     return any(
@@ -257,32 +267,81 @@ def _uses_exact(body: Sequence[ast.stmt]) -> bool:
 class EntryWriter:
     """Writes what happens before the first step."""
 
-    def __init__(self, draft: NodeDraft) -> None:
+    def __init__(self, draft: NodeDraft, *, judges_errors: bool) -> None:
         self.draft = draft
         self.program = draft.program
         self.parts = draft.parts
         self.checks = Checks(draft.parts)
+        self._judges_errors = judges_errors
 
     def statements(self) -> list[ast.stmt]:
         draft, program = self.draft, self.program
         statements: list[ast.stmt] = [line for item in program.inputs for line in self._coercion(item)]
-        refused = self._leading_validations()
+        has_checks = program.preconditions or program.invariants or any(item.constraints for item in program.inputs)
+        leading = _find_leading(program.steps) if has_checks else ()
+        validations = self._validations_before_checks(leading)
         checks: list[ast.stmt] = []
         for item in program.inputs:
-            for check in item.constraints:
-                checks += self._constraint(item, check, refused)
+            checks += self._constraints(item)
         for contract in program.preconditions:
-            broken = self.checks.broken("precondition_failed", contract.text, "precondition")
-            checks += self.checks.contract(contract, draft.entry, [*refused, broken])
+            checks += self._contract(contract, "precondition")
         known = {*draft.parameters, *program.ambient}
         for contract in program.invariants:
             if names_in(contract.expression) <= known or not self._is_about_variables(contract):
-                broken = self.checks.broken("invariant_failed", contract.text, "invariant")
-                checks += self.checks.contract(contract, draft.entry, [*refused, broken])
+                checks += self._contract(contract, "invariant")
+        if leading and not validations and checks:
+            checks = self._checks_apart(checks, self._leading_validations(leading))
         draft.needs_run |= self.checks.uses_run
         if checks:
             checks.insert(0, SourceComment("What the caller must see to"))
-        return [*statements, *checks, *self._old_statements()]
+        return [*statements, *validations, *checks, *self._old_statements()]
+
+    def _contract(self, contract: ir.Contract, phase: str) -> list[ast.stmt]:
+        """Return the check of a contract, unless checks before it have shown that it holds."""
+        if self.draft.facts.imply(contract.expression):
+            return []
+        self.draft.facts.learn(contract.expression)
+        broken = self.checks.broken(f"{phase}_failed", contract.text, phase)
+        return self.checks.contract(contract, self.draft.entry, [broken])
+
+    def _validations_before_checks(self, leading: tuple[ir.ValidateStep, ...]) -> list[ast.stmt]:
+        """Return the validations at the start of the flow, if they may stand before the checks of the entry.
+
+        Where both fail, the error of the validation is the answer. So they may stand first where nothing looks at that
+        error again, and where no check before them leaves a note.
+        """
+        draft, program = self.draft, self.program
+        contracts = (*program.preconditions, *program.invariants)
+        entry = (contracts, leading, tuple(item.constraints for item in program.inputs))
+        own = {part.name for part in parts(leading) if isinstance(part, ir.Quantifier | ir.MapOver | ir.Filter)}
+        is_plain = names_in(leading) - own <= draft.parameters.keys() - set(draft.variables())
+        asks_host = any(isinstance(part, ir.Host) for part in parts(entry)) or names_in(entry) & set(program.ambient)
+        is_judged = all(contract.expression is not None for contract in contracts)
+        has_rules = any(rule.action in ir.ANSWERING for rule in program.rules)
+        if not is_plain or asks_host or not is_judged or has_rules or self._judges_errors:
+            return []
+        steps = StepWriter(self.parts, program, PythonScope(draft.parameters, draft.kinds), set())
+        body = steps.steps(leading)
+        if steps.uses_run or _uses_exact(body):
+            return []
+        draft.validated = len(leading)
+        for step in leading:
+            for check in (*step.guards, *step.checks):
+                draft.facts.learn(check.expression)
+        return body
+
+    def _checks_apart(self, checks: list[ast.stmt], refused: list[ast.stmt]) -> list[ast.stmt]:
+        """Return a call of the checks of the entry. Where one fails, the leading validations have the first word."""
+        draft, program = self.draft, self.program
+        constraints = {item.name for item in program.inputs if item.constraints}
+        used = names_in((program.preconditions, program.invariants)) | constraints
+        used |= {name for item in program.inputs for name in names_in(item.constraints)}
+        function = draft.names.private("check_inputs")
+        parameters, arguments = draft.passed(used, uses_run=self.checks.uses_run)
+        doc = ast.Expr(ast.Constant("Raise the error of the first constraint or contract that does not hold."))
+        draft.helpers.append(new_function(function, parameters, [doc, *checks], ast.Constant(None)))
+        handler = ast.ExceptHandler(self.parts.runtime("NodeError"), None, [*refused, ast.Raise(None, None)])
+        return [ast.Try([ast.Expr(call(name(function), *arguments))], [handler], [], [])]
 
     def _is_about_variables(self, contract: ir.Contract) -> bool:
         """Return whether a contract names what has no value before the first step."""
@@ -306,24 +365,29 @@ class EntryWriter:
         value = call(accept, self.parts.runtime(coercer), name(python), label)
         return [if_(is_other, [assign(python, value)])]
 
-    def _constraint(self, item: ir.NodeInput, check: ir.Condition, refused: list[ast.stmt]) -> list[ast.stmt]:
-        kind = self.draft.kinds[item.name]
-        python = self.draft.parameters[item.name]
+    def _constraints(self, item: ir.NodeInput) -> list[ast.stmt]:
+        """Return the checks of an input's constraints; those of its elements in one loop."""
+        kind, python, facts = self.draft.kinds[item.name], self.draft.parameters[item.name], self.draft.facts
         inner = kind.type if isinstance(kind, Nullable) else kind
         scope = self.draft.entry.bind("value", python, inner)
-        broken = self.checks.broken("invalid_input", f"{item.name}: {check.text}", "input")
-        statements = self.checks.condition(check, scope, [*refused, broken])
-        if not isinstance(kind, Nullable):
+        statements: list[ast.stmt] = []
+        for check in item.constraints:
+            if isinstance(kind, Nullable):
+                pass  # what holds of a value that is not null says nothing about later checks
+            elif facts.imply(check.expression, item.name):
+                continue
+            else:
+                facts.learn(check.expression, item.name)
+            broken = self.checks.broken("invalid_input", f"{item.name}: {check.text}", "input")
+            statements += self.checks.condition(check, scope, [broken])
+        statements = join_loops(statements)
+        if not statements or not isinstance(kind, Nullable):
             return statements
         return [if_(ast.Compare(name(python), [ast.IsNot()], [ast.Constant(None)]), statements)]
 
-    def _leading_validations(self) -> list[ast.stmt]:
+    def _leading_validations(self, leading: tuple[ir.Step, ...]) -> list[ast.stmt]:
         """Return a call of the validations at the start of the flow: if one of them fails, its error is the answer."""
         draft = self.draft
-        leading = tuple(takewhile(lambda step: isinstance(step, ir.ValidateStep), self.program.steps))
-        has_checks = self.program.preconditions or self.program.invariants
-        if not leading or not (has_checks or any(item.constraints for item in self.program.inputs)):
-            return []
         compensated = tuple(step for rule in self.program.rules for step in rule.compensation)
         used = names_in((leading, self.program.rules)) | set(assigned(compensated))
         scope = PythonScope(draft.parameters, draft.kinds)

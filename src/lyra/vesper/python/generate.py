@@ -37,7 +37,7 @@ class Generated(msgspec.Struct, frozen=True):
 
 def generate(program: NodeProgram, *, is_watched: bool = False) -> Generated:
     """Return the module of a node. Where its steps are watched, each of them keeps a place of its own."""
-    return _ModuleGenerator(program).module(is_watched=is_watched)
+    return _ModuleGenerator(program, is_watched=is_watched).module()
 
 
 def source(program: NodeProgram) -> str:
@@ -46,22 +46,24 @@ def source(program: NodeProgram) -> str:
 
 
 class _ModuleGenerator:
-    def __init__(self, program: NodeProgram) -> None:
+    def __init__(self, program: NodeProgram, *, is_watched: bool) -> None:
         self.program = program
-        self.draft = NodeDraft(program)
+        self.is_watched = is_watched
+        self.draft = NodeDraft(program, is_watched=is_watched)
         self.parts = self.draft.parts
 
-    def module(self, *, is_watched: bool) -> Generated:
-        body = EntryWriter(self.draft).statements()
-        body += FlowWriter(self.draft).statements()
+    def module(self) -> Generated:
+        flow = FlowWriter(self.draft)
+        entry = EntryWriter(self.draft, judges_errors=any(flow.answers.about_errors()))
+        body = [*entry.statements(), *flow.statements()]
         if self.draft.needs_run:
             body = [*self._run_statements(), *body]
         function = self._public_function(body)
         origin = f"Generated from the node {self.program.node_id}."
         doc = ast.Expr(ast.Constant("\n".join([*wrapped(self.program.intent), "", origin])))
-        tree = ast.Module([doc, *self.parts.constants, *self.draft.helpers, function], [])
+        tree = ast.Module([doc, *self.parts.classes.values(), *self.parts.constants, *self.draft.helpers, function], [])
         drop_unused(tree)
-        if not is_watched:
+        if not self.is_watched:
             tidy(tree)
         tree.body[1:1] = self._imports(names_read(tree))
         _fill_empty_bodies(tree)

@@ -14,7 +14,7 @@ from typing import Final
 LINE_MAX: Final = 120
 IMPORT_MAX: Final = 88  # a longer import has a line for each name: sorters leave that as it is at any line length
 _INDENT: Final = "    "
-_INSIDE_MAX: Final = 80
+_INSIDE_MAX: Final = 88
 _GROUPED_FROM: Final = 10_000  # longer integers are written with underscores
 
 _OPERATORS: Final[dict[type[ast.AST], str]] = {
@@ -249,6 +249,9 @@ def _bracketed(opening: str, node: ast.expr, closing: str, indent: str) -> list[
 
 
 def _comprehension_lines(node: ast.ListComp | ast.GeneratorExp, indent: str) -> list[str]:
+    line = indent + " ".join(_comprehension(node))
+    if _fits(line):
+        return [line]
     lines = _laid_out("", node.elt, "", indent, is_bracketed=True)
     for loop in node.generators:
         lines += _laid_out(f"for {_flat(loop.target)} in ", loop.iter, "", indent, is_bracketed=True)
@@ -374,6 +377,8 @@ def _statement(node: ast.stmt, indent: str) -> list[str]:
             return [indent + type(node).__name__.lower()]
         case ast.Assign():
             return _laid_out(f"{_flat(node.targets[0])} = ", node.value, "", indent)
+        case ast.AnnAssign(value=None):
+            return [f"{indent}{_flat(node.target)}: {_flat(node.annotation)}"]
         case ast.AnnAssign():
             assert node.value is not None
             return _laid_out(f"{_flat(node.target)}: {_flat(node.annotation)} = ", node.value, "", indent)
@@ -399,6 +404,10 @@ def _statement(node: ast.stmt, indent: str) -> list[str]:
             return _try_lines(node, indent)
         case ast.FunctionDef() | ast.AsyncFunctionDef():
             return _function_lines(node, indent)
+        case ast.ClassDef():
+            decorators = [f"{indent}@{_flat(decorator)}" for decorator in node.decorator_list]
+            doc, *fields = _body(node.body, indent)
+            return [*decorators, f"{indent}class {node.name}:", doc, "", *fields]
         case ast.ImportFrom():
             return _import_lines(node)
     raise AssertionError(ast.dump(node))
@@ -500,7 +509,7 @@ def module_text(header: Sequence[str], module: ast.Module) -> str:
 
 
 def _gap(previous: ast.stmt | None, node: ast.stmt) -> int:
-    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
     if previous is None:
         return 0
     if isinstance(node, functions) or isinstance(previous, functions):

@@ -9,8 +9,10 @@ name of the step and the local variables. Watching costs nothing where it is off
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Callable, Mapping
-from itertools import takewhile
+from itertools import count, takewhile
+from types import ModuleType
 from typing import Any, Final
 
 from lyra.vesper.effects.compiled_path import CompiledPath
@@ -25,6 +27,7 @@ from lyra.vesper.python.syntax import name as name_of
 from lyra.vesper.values.outcome import Execution, NodeError, NodeFailure, Outcome
 
 PATH: Final = "python"
+_module_numbers: Final = count()
 
 
 class PythonProgram:
@@ -89,10 +92,15 @@ class PythonProgram:
 def _loaded(program: NodeProgram, generated: Generated, watch: PythonWatch | None) -> Callable[..., Any]:
     """Return the function of a generated tree."""
     code = compile(generated.tree, f"<vesper {program.node_id}>", "exec")
-    space: dict[str, Any] = {"__name__": f"vesper_{generated.function}"}
+    module = ModuleType(f"vesper_{generated.function}_{next(_module_numbers)}")
+    space = vars(module)
     if watch is not None:
         space[WATCH_NAME] = watch
-    exec(code, space)  # noqa: S102 - a tree that the generator built, not a text
+    sys.modules[module.__name__] = module  # dataclasses look for the module of their annotations
+    try:
+        exec(code, space)  # noqa: S102 - a tree that the generator built, not a text
+    finally:
+        del sys.modules[module.__name__]
     function: Callable[..., Any] = space[generated.function]
     return function
 

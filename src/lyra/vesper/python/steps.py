@@ -15,6 +15,7 @@ from lyra.vesper.charges import is_charged
 from lyra.vesper.effects.request import retry_of
 from lyra.vesper.python.draft import Checks
 from lyra.vesper.python.expressions import ExpressionWriter, PythonScope
+from lyra.vesper.python.folding import KnownFacts
 from lyra.vesper.python.kinds import assigned, fits, interval_of, is_decimal, is_word_of, names_in, output_type, parts
 from lyra.vesper.python.layout import SourceComment
 from lyra.vesper.python.syntax import ModuleParts, all_of, assign, attribute, call, if_, name, negated, raise_, store
@@ -34,12 +35,20 @@ def code_field(program: ir.NodeProgram) -> str:
 class StepWriter:
     """Writes the steps of one node into one function."""
 
-    def __init__(self, module: ModuleParts, program: ir.NodeProgram, scope: PythonScope, declared: set[str]) -> None:
+    def __init__(
+        self,
+        module: ModuleParts,
+        program: ir.NodeProgram,
+        scope: PythonScope,
+        declared: set[str],
+        facts: KnownFacts | None = None,
+    ) -> None:
         self.module = module
         self.program = program
         self.scope = scope
         self.flow = scope  # what invariants see: elements of loops are no variables
         self.checks = Checks(module)
+        self.facts = facts or KnownFacts()  # what holds before the first step
         self.uses_run = False
         self.may_raise = False
         self._annotated = set(declared)  # variables that have an annotation already
@@ -84,8 +93,8 @@ class StepWriter:
     def steps(self, steps: Sequence[ir.Step]) -> list[ast.stmt]:
         statements: list[ast.stmt] = []
         for step in steps:
-            statements.append(SourceComment(step.name))
-            statements += self.step(step)
+            lines = self.step(step)
+            statements += [SourceComment(step.name), *lines] if lines else []
             if isinstance(step, ir.ReturnStep) and not step.guards:
                 break  # what follows is never reached
         return statements
@@ -125,9 +134,9 @@ class StepWriter:
 
     def _validate(self, step: ir.ValidateStep) -> list[ast.stmt]:
         statements: list[ast.stmt] = []
-        checks = (*step.guards, *step.checks)
+        checks = [check for check in (*step.guards, *step.checks) if not self.facts.imply(check.expression)]
         if not checks:
-            return [ast.Pass()]
+            return [] if step.guards or step.checks else [ast.Pass()]
         test = self.checks.all_true(checks, self.scope, statements, in_loop=self._in_loop)
         self.uses_run |= self.checks.uses_run
         self.may_raise = True

@@ -16,6 +16,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from lyra.vesper.python import runtime
+from lyra.vesper.python.records import DataRecord
 from lyra.vesper.values.limits import MEMORY_MB_DEFAULT, TEXT_MAX
 from lyra.vesper.values.types import (
     BOOLEAN,
@@ -108,6 +109,7 @@ class ModuleParts:
         self.memory_bytes = memory_mb * 1024 * 1024
         self.aliases = {text: f"_{text}" for text in own_names & set(RUNTIME_NAMES)}
         self.imports: dict[str, set[str]] = {}
+        self.classes: dict[RecordType, ast.ClassDef] = {}
         self.constants: list[ast.stmt] = []
         self._constant_names: dict[str, str] = {}
 
@@ -179,6 +181,8 @@ class ModuleParts:
                 return self._generic("frozenset", self.annotation(kind.item))
             case MapType():
                 return self._generic("dict", name("str"), self.annotation(kind.value))
+            case DataRecord():
+                return name(kind.python)
             case RecordType():
                 return self._generic("dict", name("str"), self.any())
             case Nullable():
@@ -190,6 +194,21 @@ class ModuleParts:
         if kind == TIMESTAMP:
             return self.imported("datetime", "datetime")
         return name(plain[kind]) if kind in plain else self.any()
+
+    def dataclass(self, kind: RecordType) -> str:
+        """Return the name of the module's dataclass for a record."""
+        if kind not in self.classes:
+            words = re.split(r"[^A-Za-z0-9]+", kind.name)
+            chosen = self.names.fresh("".join(word[:1].upper() + word[1:] for word in words))
+            keywords = [ast.keyword(word, ast.Constant(True)) for word in ("frozen", "slots")]
+            decorator = ast.Call(self.imported("dataclasses", "dataclass"), [], keywords)
+            fields: list[ast.stmt] = [ast.Expr(ast.Constant(f"A record {kind.name}."))]
+            for field in kind.fields:
+                is_sure = field.required or isinstance(field.type, Nullable) or isinstance(field.default, _GIVEN)
+                annotation = self.annotation(field.type if is_sure else Nullable(field.type))
+                fields.append(ast.AnnAssign(store(field.name), annotation, None, 1))
+            self.classes[kind] = ast.ClassDef(chosen, [], [], fields, [decorator])
+        return self.classes[kind].name
 
     def any(self) -> ast.Name:
         return self.imported("typing", "Any")
@@ -260,9 +279,12 @@ class ModuleParts:
             ]
             rows.append(ast.Tuple(row, ast.Load()))
         maker = call(self.runtime("record_of"), ast.Constant(kind.name or "record"), *rows)
+        if isinstance(kind, DataRecord):
+            maker.keywords.append(ast.keyword("make", name(kind.python)))
         return self._coercer_constant(kind.name or "record", maker)
 
 
+_GIVEN = (str, int, Decimal, bool, bytes, datetime, list, dict, frozenset)
 _VALUES = (str, int, Decimal, bool, bytes, datetime, list, dict, frozenset, type(None))
 
 

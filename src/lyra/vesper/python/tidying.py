@@ -245,3 +245,25 @@ def _can_spare(node: ast.Call, places: list[int], count: int) -> bool:
     """Return whether a call gives all arguments by place, and those at these places need no evaluation."""
     is_positional = not node.keywords and len(node.args) == count
     return is_positional and all(isinstance(node.args[place], ast.Name | ast.Constant) for place in places)
+
+
+def join_loops(statements: Sequence[ast.stmt]) -> list[ast.stmt]:
+    """Return the statements; loops over the same elements that stand side by side are one."""
+    joined: list[ast.stmt] = []
+    for node in statements:
+        match joined[-1:], node:
+            case [ast.For(target=ast.Name(id=first)) as loop], ast.For(target=ast.Name(id=second)) if ast.dump(
+                loop.iter
+            ) == ast.dump(node.iter):
+                loop.body += [_Renamer({second: first}).visit(statement) for statement in node.body]
+            case _:
+                joined.append(node)
+    return joined
+
+
+class _Renamer(ast.NodeTransformer):
+    def __init__(self, names: dict[str, str]) -> None:
+        self._names = names
+
+    def visit_Name(self, node: ast.Name) -> ast.Name:
+        return ast.Name(self._names.get(node.id, node.id), node.ctx)

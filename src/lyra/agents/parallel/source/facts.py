@@ -48,7 +48,7 @@ def local_names(tree: Definition) -> frozenset[str]:
 
 
 def find_shared_names(tree: Definition) -> frozenset[str]:
-    """The names that inner functions use."""
+    """Return the names that inner functions use."""
     return frozenset(
         part.id
         for node in ast.walk(tree)
@@ -59,7 +59,8 @@ def find_shared_names(tree: Definition) -> frozenset[str]:
 
 
 def find_own_names(tree: Definition, shadowed: frozenset[str]) -> frozenset[str]:
-    """The names whose lists and dicts are the function's own; `shadowed` are builtins that it may have redefined."""
+    """Return the names whose lists and dicts are the function's own; `shadowed` are builtins that it may have
+    redefined."""
     own: set[str] = set()
     lost = set(parameters(tree) | find_shared_names(tree))
     harmless: set[int] = set()
@@ -80,14 +81,14 @@ def find_own_names(tree: Definition, shadowed: frozenset[str]) -> frozenset[str]
 
 
 def _find_new_binding(node: ast.AST) -> ast.Name | None:
-    """The name that the node binds to a new list or dict, if it does."""
+    """Return the name that the node binds to a new list or dict, if it does."""
     targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
     is_binding = isinstance(node, (ast.Assign, ast.AnnAssign)) and isinstance(node.value, _FRESH)
     return targets[0] if is_binding and len(targets) == 1 and isinstance(targets[0], ast.Name) else None
 
 
 def _harmless(node: ast.AST, shadowed: frozenset[str]) -> set[int]:
-    """The names in a node that are used without passing their value on, by the ids of their nodes."""
+    """Return the names in a node that are used without passing their value on, by the ids of their nodes."""
     used: list[ast.AST | None] = []
     if isinstance(node, ast.Call):
         if isinstance(node.func, ast.Attribute):
@@ -115,7 +116,7 @@ def _harmless(node: ast.AST, shadowed: frozenset[str]) -> set[int]:
 
 
 def _find_returned(node: ast.AST | None) -> Iterator[ast.AST]:
-    """The names that a function returns: it passes them on, but only when it ends."""
+    """Yield the names that a function returns: it passes them on, but only when it ends."""
     if isinstance(node, ast.Name):
         yield node
     elif isinstance(node, (ast.List, ast.Tuple)):
@@ -143,7 +144,7 @@ def find_bound_before(tree: Definition) -> dict[int, Bound]:
 
 
 def _follow(block: list[ast.stmt], bound: Bound, unsure: Bound, bound_at: dict[int, Bound]) -> Bound | None:
-    """The variables bound at the end of a block; None if the end is not reached."""
+    """Return the variables bound at the end of a block; None if the end is not reached."""
     for node in block:
         bound_at[id(node)] = bound
         after = _after(node, bound, unsure, bound_at)
@@ -223,7 +224,7 @@ class CallForm:
         self._run_names = run_names
 
     def call(self, node: ast.AST) -> ast.Call | None:
-        """The call if the node asks an agent, else None."""
+        """Return the call if the node asks an agent, else None."""
         call: ast.AST = node
         if self._is_async:
             if not isinstance(node, ast.Await):
@@ -237,7 +238,7 @@ class CallForm:
         return call if is_send else None
 
     def target(self, node: ast.AST) -> ast.expr:
-        """The expression of the agent or process that is asked."""
+        """Return the expression of the agent or process that is asked."""
         call = self.call(node)
         assert call is not None
         if render_dotted(call.func) in self._run_names:
@@ -246,7 +247,7 @@ class CallForm:
         return call.func.value
 
     def calls(self, node: ast.AST) -> Iterator[ast.expr]:
-        """The agent calls in a statement or an expression, in the order they are made."""
+        """Yield the agent calls in a statement or an expression, in the order they are made."""
         for part in inside(node):
             yield from self.calls(part)
         if self.call(node) is not None:
@@ -255,7 +256,7 @@ class CallForm:
 
 
 def inside(node: ast.AST) -> Iterator[ast.AST]:
-    """The parts of a node in evaluation order, without those that run at another time."""
+    """Yield the parts of a node in evaluation order, without those that run at another time."""
     if isinstance(node, SCOPES):
         return
     if isinstance(node, ast.Dict):

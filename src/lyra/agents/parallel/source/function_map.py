@@ -96,7 +96,7 @@ class FunctionMap:
         return tuple(sorted(self._bound.get(id(statement), frozenset())))
 
     def path_to(self, place: ast.AST) -> frozenset[int]:
-        """The ids of a node and of all nodes around it."""
+        """Return the ids of a node and of all nodes around it."""
         path = {id(place)}
         while (above := self._above.get(id(place))) is not None:
             place = above
@@ -104,7 +104,8 @@ class FunctionMap:
         return frozenset(path)
 
     def outer(self, name: str) -> Any:
-        """The value of a name that is not the function's own: of an enclosing function, its module, or a builtin."""
+        """Return the value of a name that is not the function's own: of an enclosing function, its module, or a
+        builtin."""
         if name in self._cells:
             try:
                 return self._cells[name].cell_contents

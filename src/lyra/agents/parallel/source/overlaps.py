@@ -53,7 +53,7 @@ class CallSite:
         self.ways: dict[int, int] = {}  # branch around it → which way of the branch it is on
 
     def is_with(self, other: CallSite) -> bool:
-        """Whether both can be made in the same run."""
+        """Return whether both can be made in the same run."""
         return other is not self and all(other.ways.get(branch, way) == way for branch, way in self.ways.items())
 
     @property
@@ -321,7 +321,7 @@ class CallOverlaps:
     # ------------------------------------------------------------ expressions
 
     def _needs(self, node: ast.AST, *, in_call: bool = False) -> Needs:
-        """The calls whose answers an expression needs; notes its own calls, and what may do anything."""
+        """Return the calls whose answers an expression needs; notes its own calls, and what may do anything."""
         if isinstance(node, ast.Name):
             if any(node.id in left for left in self._loops):
                 return self._names.get(node.id, _NOTHING) | {_BEFORE}
@@ -440,7 +440,7 @@ def _overlaps(call: CallSite, beside: list[CallSite]) -> bool:
 
 
 def _turns_overlap(call: CallSite) -> bool:
-    """Whether turns of its own loop overlap: not if one process answers them all."""
+    """Return whether turns of its own loop overlap: not if one process answers them all."""
     if not call.in_loop or call.chained:
         return False
     return not call.is_send or call.is_of_turn

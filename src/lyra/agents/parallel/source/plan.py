@@ -57,7 +57,7 @@ def plan_of(text: str, name: str) -> CallPlan:
 
 
 def _below(function: Any, parallel: frozenset[str], *, is_given: bool) -> list[ast.expr] | None:
-    """The decorators below `@lyra.parallel`; None where the function is not decorated with it."""
+    """Return the decorators below `@lyra.parallel`; None where the function is not decorated with it."""
     decorators = function.decorator_list
     places = [index for index, decorator in enumerate(decorators) if render_dotted(_callee(decorator)) in parallel]
     if places:
@@ -74,7 +74,7 @@ def _no_def(decorator: ast.expr) -> str:
 
 
 def _returning_it(module: ast.Module) -> frozenset[str]:
-    """The decorators of the file that return the function itself, by their source: they register or mark it."""
+    """Return the decorators of the file that return the function itself, by their source: they register or mark it."""
     names = set()
     for node in module.body:
         if isinstance(node, ast.FunctionDef) and node.args.args:
@@ -107,7 +107,7 @@ def _functions(node: ast.AST, path: str) -> Iterator[tuple[Any, str]]:
 
 
 def _find_asking_names(module: ast.Module) -> dict[str, frozenset[str]]:
-    """The names by which the file knows `lyra.run` and `lyra.parallel`."""
+    """Return the names by which the file knows `lyra.run` and `lyra.parallel`."""
     known: dict[str, set[str]] = {what: set() for what in _ASKING}
     for node in ast.walk(module):
         if isinstance(node, ast.Import):
@@ -128,7 +128,7 @@ def _find_asking_names(module: ast.Module) -> dict[str, frozenset[str]]:
 
 
 def _find_passed(module: ast.Module, parallel: frozenset[str]) -> frozenset[str]:
-    """The functions that are passed to the decorator in a call: `f = lyra.parallel(f)`."""
+    """Return the functions that are passed to the decorator in a call: `f = lyra.parallel(f)`."""
     return frozenset(
         node.args[0].id
         for node in ast.walk(module)

@@ -40,7 +40,7 @@ _KNOWS_SCOPE: Final = frozenset({"locals", "vars", "exec", "eval", "globals", "s
 
 
 def parallel_function(function: Any) -> Any:
-    """The function with its agent calls overlapping; see `lyra.parallel`."""
+    """Return the function with its agent calls overlapping; see `lyra.parallel`."""
     if not isinstance(function, FunctionType):
         raise _no_function(function)
     tree = _definition(function)
@@ -58,7 +58,7 @@ def parallel_function(function: Any) -> Any:
 
 
 def _no_function(thing: Any) -> ConfigError:
-    """The error for an object that is no function, with a hint."""
+    """Return the error for an object that is no function, with a hint."""
     kind = type(thing).__name__
     name = getattr(thing, "__qualname__", "") or getattr(getattr(thing, "fget", None), "__qualname__", "")
     hint = _BESIDE
@@ -70,7 +70,7 @@ def _no_function(thing: Any) -> ConfigError:
 
 
 def _definition(function: FunctionType) -> Definition:
-    """The function's `def` in the syntax tree of its whole file: a part alone may be read differently."""
+    """Return the function's `def` in the syntax tree of its whole file: a part alone may be read differently."""
     code = function.__code__
     try:
         lines, _ = inspect.findsource(code)
@@ -106,7 +106,7 @@ def _make_refusal(function: FunctionType, line: int, reason: str) -> ConfigError
 
 
 def refusal(tree: Definition) -> tuple[ast.AST, str] | None:
-    """The first construct of a function that cannot be analysed, and why."""
+    """Return the first construct of a function that cannot be analysed, and why."""
     for node in _walk_own(tree.body):
         if isinstance(node, (ast.Yield, ast.YieldFrom)):
             return node, "it is a generator"
@@ -126,14 +126,14 @@ def refusal(tree: Definition) -> tuple[ast.AST, str] | None:
 
 
 def _walk_own(nodes: list[Any]) -> Iterator[ast.AST]:
-    """The nodes of the function itself, without those of inner functions."""
+    """Yield the nodes of the function itself, without those of inner functions."""
     for node in nodes:
         yield node
         yield from _walk_own(list(inside(node)))
 
 
 def _run_names(function: FunctionType) -> frozenset[str]:
-    """The names by which a function knows `lyra.run`."""
+    """Return the names by which a function knows `lyra.run`."""
     from lyra.agents.sdk import run
 
     package = sys.modules["lyra"]
@@ -144,7 +144,7 @@ def _run_names(function: FunctionType) -> frozenset[str]:
 
 
 def _find_imported(function: FunctionType) -> set[str]:
-    """The names of `lyra.run` that the function imports itself."""
+    """Return the names of `lyra.run` that the function imports itself."""
     names: set[str] = set()
     for node in ast.walk(_definition(function)):
         if isinstance(node, ast.Import):
@@ -238,7 +238,7 @@ _Node = TypeVar("_Node", bound=ast.AST)
 
 
 def rewrite_function(tree: Definition, map_: FunctionMap) -> Definition:
-    """A copy of the function, rewritten."""
+    """Return a copy of the function, rewritten."""
     rewriter = _Rewriter(map_, is_async=isinstance(tree, ast.AsyncFunctionDef))
     new = copy.deepcopy(tree)
     given = [argument.arg for argument in (*new.args.posonlyargs, *new.args.args, *new.args.kwonlyargs)]
@@ -361,7 +361,7 @@ def _call(name: str, *arguments: ast.expr, keywords: list[ast.keyword] | None = 
 
 
 def _place(node: _Node, place: ast.AST) -> _Node:
-    """The node and its new parts, with the line numbers of the source that it replaces."""
+    """Return the node and its new parts, with the line numbers of the source that it replaces."""
     for part in ast.walk(node):
         if isinstance(part, (ast.expr, ast.stmt, ast.arg, ast.ExceptHandler, ast.keyword)) and not hasattr(
             part, "lineno"

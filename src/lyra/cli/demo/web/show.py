@@ -172,12 +172,12 @@ class Office:
                 await asyncio.sleep(_BRISK_S if self.round < self._brisk_until else _QUIET_S)
 
     def take_number(self) -> int:
-        """The number of the next round."""
+        """Return the number of the next round."""
         self.round += 1
         return self.round - 1
 
     async def bring(self, number: int) -> None:
-        """The work of one round; ends when its pipeline has ended."""
+        """Do the work of one round; ends when its pipeline has ended."""
         try:
             self.change(1042 + number)
             if self._questions() < QUESTIONS_MAX:
@@ -204,7 +204,7 @@ class Office:
         return self._kernel.spawn(program, number, change_title, trouble, name=f"change {number}", budget=budget)
 
     async def _ask(self, number: int) -> None:
-        """A letter that leads to a question of an agent, or a release that asks for its version."""
+        """Bring a letter that leads to a question of an agent, or a release that asks for its version."""
         order = number - self._first_round
         if order % 4 == 0:
             with suppress(LyraError):

@@ -48,7 +48,7 @@ class Talk(NamedTuple):
 
 # ---------------------------------------------------------------- the list
 def _talks(call: HttpCall) -> list[Talk]:
-    """The conversations of the caller, the newest first."""
+    """Return the conversations of the caller, the newest first."""
     rows = []
     for session_id, process in call.parts.chats.sessions.list_for(call.caller):
         run = process.stands_for or process
@@ -102,7 +102,7 @@ def _side(call: HttpCall, *, agent: str = "", session_id: str = "") -> Html:
 
 # ---------------------------------------------------------------- one conversation
 def _handle(call: HttpCall, session_id: str) -> AgentProcess[Any] | None:
-    """The session, if there is one already; the caller's own."""
+    """Return the session, if there is one already; the caller's own."""
     try:
         return call.parts.chats.handle(session_id, call.caller) if session_id else None
     except NoSuchSession:

@@ -39,7 +39,7 @@ class CostPageQuery(RequestQuery):
     range: str = ""
 
     def check(self, uptime_s: float) -> CostPageQuery:
-        """The query with a range: of a server that has run for a short time the last hour, else the last day."""
+        """Return the query with a range: of a server that has run for a short time the last hour, else the last day."""
         one_of(self.by, DIMENSIONS, "by")
         if not self.range:
             return msgspec.structs.replace(self, range="hour" if uptime_s < _YOUNG_S else "day")
@@ -228,7 +228,7 @@ def _field(name: str) -> _Reading:
 
 
 def _compute_cached_share(point: FigurePoint) -> float | None:
-    """The share of a step's input that came from a cache."""
+    """Return the share of a step's input that came from a cache."""
     if not point.calls:
         return None
     return point.cached_tokens / max(point.input_tokens, point.cached_tokens, 1)
@@ -301,20 +301,20 @@ def dimension_value(total: CostSum, dimension: str) -> str:
 
 
 def filter_sums(sums: Iterable[CostSum], wanted: CostFilter, caller: Caller, now: float) -> list[CostSum]:
-    """The sums of the caller that fit a filter."""
+    """Return the sums of the caller that fit a filter."""
     first = days_until(now, wanted.days)[0]
     return [total for total in sums if caller.owns(total.owner) and total.day >= first and wanted.fits(total)]
 
 
 def days_until(now: float, count: int) -> list[str]:
-    """The last days up to today, in order, by UTC."""
+    """Return the last days up to today, in order, by UTC."""
     today: date = datetime.fromtimestamp(now, UTC).date()
     return [(today - timedelta(days=count - 1 - index)).isoformat() for index in range(count)]
 
 
 def by_day(sums: Sequence[CostSum], dimension: str, days: Sequence[str]) -> DayCosts:
-    """The costs of each day by the values of a dimension; those that cost least stand together. What was stamped later
-    than the last day, before the clock was set back, is in the last day."""
+    """Return the costs of each day by the values of a dimension; those that cost least stand together. What was stamped
+    later than the last day, before the clock was set back, is in the last day."""
     totals: dict[str, int] = {}
     for total in sums:
         group = dimension_value(total, dimension)
@@ -333,7 +333,7 @@ def by_day(sums: Sequence[CostSum], dimension: str, days: Sequence[str]) -> DayC
 
 
 def group_totals(sums: Iterable[CostSum], dimension: str) -> list[GroupTotal]:
-    """A row for each value of a dimension, the dearest first."""
+    """Return a row for each value of a dimension, the dearest first."""
     rows: dict[str, list[int]] = {}
     for total in sums:
         row = rows.setdefault(dimension_value(total, dimension), [0] * 7)
@@ -348,7 +348,7 @@ def group_totals(sums: Iterable[CostSum], dimension: str) -> list[GroupTotal]:
 
 
 def costs_csv(sums: Iterable[CostSum]) -> str:
-    """The sums as CSV. A text that a spreadsheet would run as a formula is made plain text."""
+    """Return the sums as CSV. A text that a spreadsheet would run as a formula is made plain text."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\r\n")
     writer.writerow(["user" if name == "owner" else name for name in _CSV_COLUMNS])

@@ -326,14 +326,14 @@ _TIME_FORMS: Final = ((2 * 86_400, "%m-%d"), (3_600, "%H:%M"), (0, "%H:%M:%S"))
 
 
 def mode_words(facts: NodeFacts) -> Html:
-    """The mode as a state: a blocked node failed, one on the way is running."""
+    """Return the mode as a state: a blocked node failed, one on the way is running."""
     look = "failed" if facts.is_blocked else "running" if facts.direct_share else "waiting"
     word = f"{facts.mode}, forced" if facts.is_forced else facts.mode
     return state(look, word)
 
 
 def traffic_bar(facts: NodeFacts) -> Html:
-    """The split of traffic between the two paths, as a bar and in words."""
+    """Return the split of traffic between the two paths, as a bar and in words."""
     direct = facts.direct_share * 100
     words = f"{100 - direct:g} % Python, {direct:g} % direct"
     return tag(
@@ -354,7 +354,7 @@ def traffic_bar(facts: NodeFacts) -> Html:
 
 
 def confidence_plot(facts: NodeFacts) -> Html:
-    """The share of agreement with its interval, at each moment when comparisons were counted."""
+    """Return the share of agreement with its interval, at each moment when comparisons were counted."""
     from lyra.vesper.confidence import interval
 
     length_s = facts.timeline[-1][0] - facts.timeline[0][0]

@@ -125,7 +125,7 @@ def set_welcome(kernel: Kernel, title: str, lines: Sequence[WelcomeLine]) -> Non
 
 
 def welcome(call: HttpCall) -> Html | None:
-    """The explanation, or None where there is none, or it was closed."""
+    """Return the explanation, or None where there is none, or it was closed."""
     text = call.kernel.parts.get(_PART)
     if not isinstance(text, WelcomeText):
         return None

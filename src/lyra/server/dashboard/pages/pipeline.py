@@ -197,7 +197,7 @@ _COUNTED: Final = {"running": "running", "blocked": "waiting", "done": "complete
 
 
 def runs_table(call: HttpCall, name: str, runs: list[Session]) -> Html:
-    """The runs of one pipeline, a row each."""
+    """Return the runs of one pipeline, a row each."""
     columns: list[TableColumn | str] = [
         *("Run", "State", "Stage", "Began"),
         *(TableColumn(word, is_figure=True) for word in ("took", "stages", "model calls")),
@@ -258,7 +258,7 @@ class RunStanding(NamedTuple):
 
 
 def list_own_sessions(call: HttpCall) -> list[Session]:
-    """The runs of the caller, the newest first."""
+    """Return the runs of the caller, the newest first."""
     kernel = call.kernel
     sessions = kernel.orchestrator.state.sessions.values()
     own = [session for session in sessions if call.caller.owns(owner_if_known(kernel, session.process_id))]
@@ -279,7 +279,7 @@ def standing_of(session: Session) -> RunStanding:
 
 
 def _stage_kinds(session: Session) -> dict[str, str]:
-    """The class of each stage: current, waiting, failed, passed; none for one that was not reached."""
+    """Return the class of each stage: current, waiting, failed, passed; none for one that was not reached."""
     kinds = dict.fromkeys((name for name, visits in session.stage_visits.items() if visits), "passed")
     kinds |= dict.fromkeys(session.envelope.failed_stages, "failed")
     for token in session.tokens:
@@ -316,7 +316,7 @@ def _marks(session: Session, places: Iterable[str]) -> list[GraphMark]:
 
 
 def run_graph(session: Session) -> Html:
-    """The graph of a run's pipeline."""
+    """Return the graph of a run's pipeline."""
     config = session.pipeline_config
     drawn = nodes(config, _stage_kinds(session))
     picture = draw_layers(

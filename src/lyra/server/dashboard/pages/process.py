@@ -104,7 +104,7 @@ def _who(call: HttpCall, row: ProcessRow, process: Process | None) -> Html:
 
 
 def _successor(process: Process) -> Process | None:
-    """The live process that the supervisor started in the place of one that ended."""
+    """Return the live process that the supervisor started in the place of one that ended."""
     siblings = () if process.parent is None or not process.name else (process.parent.children or {}).values()
     return next((row for row in siblings if row.alive and row.name == process.name and row is not process), None)
 
@@ -188,7 +188,7 @@ async def _spans(call: HttpCall, process: Process) -> list[Span]:
 
 
 def _trace(call: HttpCall, process: Process, spans: list[Span]) -> Html | None:
-    """The newest trace of the process; an agent that did nothing yet has an empty place for it."""
+    """Return the newest trace of the process; an agent that did nothing yet has an empty place for it."""
     if not spans and not (process.stands_for or process).program.startswith("agent:"):
         return None
 
@@ -219,7 +219,7 @@ _MESSAGE_CHARS_MAX: Final = 100_000
 
 
 def act_buttons(call: HttpCall, pid: str) -> Html:
-    """The forms of one process."""
+    """Return the forms of one process."""
     process = call.kernel.processes.get(pid)
     ended = "" if process is not None and process.alive else "It has ended"
     return tag(
@@ -322,8 +322,8 @@ _WORDS: Final = {
 
 
 def budget_bars(process: Process) -> Html:
-    """A line for each dimension that has a limit or was used. A limit that is shared with others has no bar: what they
-    used of it is not shown."""
+    """Return a line for each dimension that has a limit or was used. A limit that is shared with others has no bar:
+    what they used of it is not shown."""
     rows = [line for dimension in DIMENSIONS if (line := _line(process, dimension)) is not None]
     seconds = process.budget.seconds
     if seconds is not None:
@@ -382,7 +382,7 @@ _SHOWN_MAX: Final = 30
 
 
 def grant_words(grant: Grant) -> Html:
-    """The rules of a grant; of one that was narrowed on its way, each step that still holds."""
+    """Return the rules of a grant; of one that was narrowed on its way, each step that still holds."""
     layers = [layer for layer in grant.layers if not _is_everything(layer)]
     parts: list[Html] = []
     if not layers:

@@ -85,7 +85,7 @@ async def _run(call: HttpCall) -> RawAnswer:
 
 
 def _is_wanted(call: HttpCall, name: str = "") -> bool:
-    """Whether the request asks for the whole page, or for the part of this name."""
+    """Return whether the request asks for the whole page, or for the part of this name."""
     return call.headers.get("x-region", "") in ("", name)
 
 
@@ -96,7 +96,7 @@ def _address(call: HttpCall, word: str, number: int, **changed: str) -> str:
 
 
 def _steps(call: HttpCall, word: str, look: RunLook) -> Html:
-    """The facts of the run, its lanes and the handle."""
+    """Return the facts of the run, its lanes and the handle."""
     return region(
         call,
         "steps",
@@ -127,8 +127,8 @@ async def _then(call: HttpCall, word: str, pid: str, look: RunLook) -> Html:
 
 
 async def _program(call: HttpCall, word: str, pid: str, look: RunLook) -> tuple[Html | None, Html | None]:
-    """The variables of a program where they were asked for, and what a Vega program printed; else the link that asks
-    for them."""
+    """Return the variables of a program where they were asked for, and what a Vega program printed; else the link that
+    asks for them."""
     process = next((row for row in look.moment["tree"] if row["pid"] == look.moment["pid"]), None)
     if process is None or not (call.caller.is_operator and call.caller.may_change):
         return None, None
@@ -171,7 +171,7 @@ def _facts(call: HttpCall, look: RunLook) -> Html:
 
 
 def _origin(call: HttpCall, pid: str, look: RunLook) -> list[tuple[str, Child]]:
-    """The run that this one was forked from, with the way to see both."""
+    """Return the run that this one was forked from, with the way to see both."""
     fork = look.summary["fork"] or {}
     if look.vega is not None and look.vega.fork_of:
         of, words, place = look.vega.fork_of, look.vega.fork_of, ""
@@ -183,7 +183,7 @@ def _origin(call: HttpCall, pid: str, look: RunLook) -> list[tuple[str, Child]]:
 
 
 def _handle(call: HttpCall, word: str, look: RunLook, query: RunQuery) -> Html:
-    """The handle to scrub with: a range in a form, which works by itself."""
+    """Return the handle to scrub with: a range in a form, which works by itself."""
     hidden = [
         tag("input", type="hidden", name=name, value=value)
         for name, value in (("process", query.process), ("other", query.other), ("frames", query.frames))
@@ -211,7 +211,7 @@ def _handle(call: HttpCall, word: str, look: RunLook, query: RunQuery) -> Html:
 
 
 def _to_step(call: HttpCall, word: str, look: RunLook, number: int, sign: str, words: str) -> Html:
-    """A button to the step beside this one; at the ends it stays where it is."""
+    """Return a button to the step beside this one; at the ends it stays where it is."""
     place = min(max(0, number), len(look.steps))
     return tag(
         "a",
@@ -225,7 +225,7 @@ def _to_step(call: HttpCall, word: str, look: RunLook, number: int, sign: str, w
 
 
 async def _plan(call: HttpCall, pid: str) -> Html | None:
-    """The picture of a Vega program's plan, where its source is in the store."""
+    """Return the picture of a Vega program's plan, where its source is in the store."""
     plan = await call.parts.get_shared(Timelines).look_at_vega(pid, plan_of_run)
     return None if plan is None else tag("section", tag("h2", "Plan"), plan_picture(plan))
 
@@ -370,7 +370,7 @@ ENDPOINTS: Final = (
 
 
 def plan_picture(plan: OverlapPlan) -> Html:
-    """The picture, and the same in words."""
+    """Return the picture, and the same in words."""
     from lyra.vega.plan.render import svg_of, text_of
 
     return tag(
@@ -384,7 +384,8 @@ def plan_picture(plan: OverlapPlan) -> Html:
 
 
 def plan_of_run(run: DurableRun) -> OverlapPlan | None:
-    """The plan of the program that is in force in a run; None for one that was run compiled, without its source."""
+    """Return the plan of the program that is in force in a run; None for one that was run compiled, without its
+    source."""
     from lyra.vega.compiler.compiler import plan_of
 
     sources = run.sources()
@@ -400,7 +401,7 @@ def plan_of_run(run: DurableRun) -> OverlapPlan | None:
 
 
 def _load(sources: Mapping[str, str], target: str, importer: str) -> Any:
-    """An imported source among those that the run has kept."""
+    """Return an imported source among those that the run has kept."""
     beside = posixpath.join(posixpath.dirname(importer), target)
     for name in (target, f"{target}.vega", beside, f"{beside}.vega"):
         plain = posixpath.normpath(name)
@@ -410,7 +411,7 @@ def _load(sources: Mapping[str, str], target: str, importer: str) -> Any:
 
 
 def _node(name: str, text: str) -> Any:
-    """A node that a program imports."""
+    """Return a node that a program imports."""
     from lyra.vesper.runtime.faces import read_file
 
     return read_file(name, text)

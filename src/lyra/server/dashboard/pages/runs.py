@@ -84,7 +84,7 @@ def vega_state(word: str) -> Html:
 
 
 def _is_run(process: Process) -> bool:
-    """Whether a process is its own run: nothing but a supervisor started it, and no guard represents it."""
+    """Return whether a process is its own run: nothing but a supervisor started it, and no guard represents it."""
     parent = process.parent
     if process.known_as != process.pid:
         return False
@@ -100,7 +100,7 @@ class RunNames(NamedTuple):
 
 
 def _list_own_runs(call: HttpCall) -> list[Process]:
-    """The runs that the caller may see."""
+    """Return the runs that the caller may see."""
     kernel, sees_all = call.kernel, call.caller.is_operator
     return [
         process

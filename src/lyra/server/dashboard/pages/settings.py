@@ -92,7 +92,7 @@ def _me(call: HttpCall) -> Html:
 
 
 def _theme() -> Html:
-    """The choice is kept by this browser; without a script the system's theme holds."""
+    """Return the choice of a theme, which this browser keeps; without a script the system's theme holds."""
     choices = [
         tag(
             "label",

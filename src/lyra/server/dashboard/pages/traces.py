@@ -77,7 +77,7 @@ async def _traces(call: HttpCall) -> RawAnswer:
 
 
 def _order_lines(fitting: dict[str, list[Span]], query: TracePageQuery) -> list[TraceView]:
-    """The lines to show. Those of all traces are made only where they are needed to tell the order."""
+    """Return the lines to show. Those of all traces are made only where they are needed to tell the order."""
     if query.order == "newest":
         return [trace_line(trace_id, spans) for trace_id, spans in islice(fitting.items(), query.limit)]
     lines = [trace_line(trace_id, spans) for trace_id, spans in fitting.items()]
@@ -374,7 +374,8 @@ def _event(row: Record) -> Event:
 
 
 def _in_conversation(kernel: Kernel, span: Span, call_id: str) -> CallContent | None:
-    """A call of a tool as its agent's conversation has it; the call of a model cannot be told from others there."""
+    """Return a call of a tool as its agent's conversation has it; the call of a model cannot be told from others
+    there."""
     if not call_id:
         return None
     try:

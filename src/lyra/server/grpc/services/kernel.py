@@ -126,18 +126,19 @@ SERVICE_OWNER: Final = "owner"  # the key of a service's metadata that names the
 
 
 def exists(kernel: Kernel, pid: str) -> bool:
-    """Whether a pid is a process or the session of a pipeline."""
+    """Return whether a pid is a process or the session of a pipeline."""
     return kernel.lifecycle.find(pid) is not None or pid in kernel.orchestrator.state.sessions
 
 
 def owner_of(kernel: Kernel, pid: str) -> str:
-    """The user of a process; "" for one without. NoSuchProcess if it does not exist."""
+    """Return the user of a process; "" for one without. NoSuchProcess if it does not exist."""
     user_id = kernel.lifecycle.user_of(pid) or owner_if_known(kernel, pid)
     return "" if user_id == ANONYMOUS else user_id
 
 
 def check_chosen_pid(kernel: Kernel, caller: Caller, pid: str, user_id: str = "") -> str:
-    """A pid that a client chose: one that the caller owns, or a new one, for `user_id`, that names no other user."""
+    """Return a pid that a client chose: one that the caller owns, or a new one, for `user_id`, that names no other
+    user."""
     if exists(kernel, pid):
         is_free = caller.owns(owner_of(kernel, pid))
     else:
@@ -149,13 +150,13 @@ def check_chosen_pid(kernel: Kernel, caller: Caller, pid: str, user_id: str = ""
 
 
 def require_process(kernel: Kernel, caller: Caller, pid: str) -> str:
-    """The pid of a process that the caller may see and change; NoSuchProcess also where it is another user's."""
+    """Return the pid of a process that the caller may see and change; NoSuchProcess also where it is another user's."""
     caller.require_owner(owner_of(kernel, pid), unknown_process, pid)
     return pid
 
 
 def require_envelope(kernel: Kernel, caller: Caller, envelope_id: str) -> Envelope:
-    """An envelope that the kernel keeps for the caller; NoSuchEnvelope also where it is another user's."""
+    """Return an envelope that the kernel keeps for the caller; NoSuchEnvelope also where it is another user's."""
     envelope = kernel.envelopes.get(envelope_id)
     caller.require_owner(envelope.user_id, unknown_envelope, envelope_id)
     return envelope
@@ -167,7 +168,7 @@ def service_owner(info: ServiceInfo) -> str:
 
 
 def claim_envelope(caller: Caller, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of an envelope with the ids of the caller; a user that the caller may not act for is Denied."""
+    """Return the fields of an envelope with the ids of the caller; a user that the caller may not act for is Denied."""
     owned = dict(fields)
     for name in ("user_id", "session_id"):
         if not isinstance(owned.get(name, ""), str):
@@ -233,7 +234,7 @@ class EngineCalls(ServiceCalls):
         return message_from(pb.BoundsResult, self._envelope(request, caller).check_bounds())
 
     async def _render_durable(self, envelope: Envelope) -> pb.Envelope:
-        """The message of an envelope, once the store has it."""
+        """Return the message of an envelope, once the store has it."""
         await self._kernel.durable()
         return envelope_message(envelope)
 
@@ -293,7 +294,7 @@ class OrchestrationCalls(ServiceCalls):
         return message_from(pb.SessionState, await session)
 
     async def report_agent_result(self, request: pb.ReportAgentResultRequest, caller: Caller) -> pb.Instruction:
-        """A failure is told by `success` or by `error`."""
+        """Report a result; a failure is told by `success` or by `error`."""
         output = json_mapping(request.output, "output")
         report = {"metrics": {}, **fields_of(request), "output": output, "success": request.success}
         pid = require_process(self._kernel, caller, require(report.pop("process_id", ""), "process_id"))

@@ -153,7 +153,7 @@ class SystemCalls(ServiceCalls):
 
 
 def service_fields(message: pb.ServiceInfo) -> dict[str, Any]:
-    """A registration; its load and its last check are the kernel's to say."""
+    """Return a registration; its load and its last check are the kernel's to say."""
     fields = {"name": "", "capabilities": [], "metadata": {}, **fields_of(message)}
     return {name: value for name, value in fields.items() if name not in ("current_load", "last_health_check")}
 

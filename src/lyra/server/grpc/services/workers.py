@@ -83,7 +83,7 @@ class WorkerCalls(ServiceCalls):
 
 
 def _worker(worker_id: str, caller: Caller) -> str:
-    """The worker's id on the desk: each user's workers have names of their own."""
+    """Return the worker's id on the desk: each user's workers have names of their own."""
     given = short_text(require(worker_id, "worker_id"), "worker_id", most=SERVER_ID_CHARS_MAX)
     return f"{given}@{caller.user_id}" if caller.user_id else given
 
@@ -131,7 +131,7 @@ def work_message(lease: WorkLease) -> pb.WorkItem:
 
 
 def agent_result(request: pb.CompleteWorkRequest) -> AgentResult:
-    """The result of an agent that went well."""
+    """Return the result of an agent that went well."""
     return AgentResult(
         output=json_mapping(request.output, "output") or {},
         metrics={name: amount for name in _METRICS if (amount := getattr(request.metrics, name))},
@@ -141,7 +141,7 @@ def agent_result(request: pb.CompleteWorkRequest) -> AgentResult:
 
 
 def service_response(request: pb.CompleteWorkRequest) -> dict[str, Any]:
-    """The response of a service: a mapping of its fields; any other value is its metadata."""
+    """Return the response of a service: a mapping of its fields; any other value is its metadata."""
     value = json_value(request.output, "output")
     if isinstance(value, Mapping) and set(value) <= {"envelope", "metadata", "error"}:
         return dict(value)
@@ -149,7 +149,7 @@ def service_response(request: pb.CompleteWorkRequest) -> dict[str, Any]:
 
 
 def failure(request: pb.CompleteWorkRequest, name: str) -> LyraError:
-    """The error that a worker reports, with its class where it is one of Lyra's about an act outside."""
+    """Return the error that a worker reports, with its class where it is one of Lyra's about an act outside."""
     message = request.error or f"{name} failed"
     error = error_from_data({"code": request.error_code, "message": message})
     return error if isinstance(error, EffectFailed) else AgentFailed(message)

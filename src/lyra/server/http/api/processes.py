@@ -147,7 +147,7 @@ async def list_processes(call: HttpCall) -> ProcessPage:
 
 
 def _place_after(rows: list[tuple[float, str]], after: str) -> int:
-    """The index of the first row behind a place that an earlier page gave."""
+    """Return the index of the first row behind a place that an earlier page gave."""
     when, colon, pid = after.partition(":")
     try:
         place = (float(when), pid)

@@ -64,7 +64,7 @@ async def status(call: HttpCall) -> StatusView:
 
 
 def _figures_of(kernel: Kernel, caller: Caller) -> dict[str, Any]:
-    """The figures of one user, in place of those of all."""
+    """Return the figures of one user, in place of those of all."""
     counts = kernel.lifecycle.get_process_counts(caller.user_id)
     statuses = Counter(
         str(interrupt.status)
@@ -204,7 +204,7 @@ def openapi_bytes(endpoints: tuple[Endpoint, ...]) -> bytes:
 
 
 def openapi_document(table: tuple[Endpoint, ...]) -> dict[str, Any]:
-    """The document as plain data; pages for people are not in it."""
+    """Return the document as plain data; pages for people are not in it."""
     endpoints = [endpoint for endpoint in table if endpoint.is_documented]
     types = [
         kind

@@ -72,7 +72,7 @@ class ForkStarted(msgspec.Struct, kw_only=True):
 
 
 def run_pid(call: HttpCall, word: str) -> str:
-    """The pid of a run of the caller's, by pid or session; NoSuchProcess also where it is another user's."""
+    """Return the pid of a run of the caller's, by pid or session; NoSuchProcess also where it is another user's."""
     pid = word
     if word not in call.kernel.processes:
         session = call.parts.chats.sessions.find(word)
@@ -110,7 +110,7 @@ async def moment(call: HttpCall) -> dict[str, Any]:
 
 
 async def frames_of(call: HttpCall, pid: str, number: int, process: str) -> ProgramMoment:
-    """The functions that the program of a process stood in after a step; for those who may run programs."""
+    """Return the functions that the program of a process stood in after a step; for those who may run programs."""
     if not (call.caller.is_operator and call.caller.may_change):
         raise Denied("the variables of a program need an operator", hint="the program is run again to see them")
     timelines = call.parts.get_shared(Timelines)
@@ -120,14 +120,14 @@ async def frames_of(call: HttpCall, pid: str, number: int, process: str) -> Prog
 
 
 async def _is_vega(call: HttpCall, pid: str) -> bool:
-    """Whether a run is the durable run of a Vega program."""
+    """Return whether a run is the durable run of a Vega program."""
     if pid in call.kernel.processes:
         return False
     return await call.parts.get_shared(Timelines).read(pid, lambda run: bool(run.run_id))
 
 
 def step_number(text: str) -> int:
-    """The number of a step as a path has it."""
+    """Return the number of a step as a path has it."""
     if not text.isdecimal() or len(text) > 12:
         raise ConfigError(f"{text[:40]!r} is not the number of a step", key="number")
     return int(text)
@@ -173,7 +173,7 @@ async def fork_of(call: HttpCall, pid: str, number: int, change: StepChange) -> 
 
 
 async def _fork_vega(call: HttpCall, run_id: str, number: int, change: StepChange) -> ForkStarted:
-    """A fork of a durable Vega run: another reply of a model, or another result of a tool or an effect."""
+    """Return a fork of a durable Vega run: another reply of a model, or another result of a tool or an effect."""
     if not call.caller.is_operator:
         raise Denied("a fork of a Vega run needs an operator", hint="its program runs with the rights of the server")
     if change.reply is None and change.result is msgspec.UNSET:
@@ -185,7 +185,7 @@ async def _fork_vega(call: HttpCall, run_id: str, number: int, change: StepChang
 
 
 def _session_pid(call: HttpCall, pid: str) -> str | None:
-    """The pid for a fork of a chat: one whose session no other user has. None for any other run."""
+    """Return the pid for a fork of a chat: one whose session no other user has. None for any other run."""
     stem = pid[:_STEM_CHARS_MAX]
     chat = OwnedPid.read(stem)
     if chat is None or chat.kind != _CHAT:

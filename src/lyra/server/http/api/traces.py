@@ -89,7 +89,7 @@ class CostReport(msgspec.Struct, kw_only=True):
 
 
 async def list_own_spans(call: HttpCall) -> list[Span]:
-    """The spans of the caller's processes, also of the time before the server began, the oldest first."""
+    """Return the spans of the caller's processes, also of the time before the server began, the oldest first."""
     await call.parts.records.load_past()
     return list_spans(call)
 
@@ -105,7 +105,7 @@ async def list_traces(call: HttpCall) -> TraceList:
 
 
 def spans_by_trace(spans: Iterable[Span]) -> dict[str, list[Span]]:
-    """The spans of each trace, the trace whose last span ended last before the others."""
+    """Return the spans of each trace, the trace whose last span ended last before the others."""
     by_trace: dict[str, list[Span]] = {}
     for span in spans:
         of_trace = by_trace.pop(span.trace_id, None) or []
@@ -115,7 +115,7 @@ def spans_by_trace(spans: Iterable[Span]) -> dict[str, list[Span]]:
 
 
 def trace_line(trace_id: str, spans: list[Span]) -> TraceView:
-    """A trace in a line, from its spans."""
+    """Return a trace in a line, from its spans."""
     began = min(span.started for span in spans)
     roots = span_tree(spans)
     return TraceView(

@@ -52,7 +52,7 @@ class History:
         self._kept.append(Event(self._last_seq, event.time, event.pid, event.kind, event.data))
 
     async def page(self, after: int, limit: int, *, pid: str | None, kind: str | None) -> HistoryPage:
-        """The rows after a number, at most `limit` of them; of one process, or of one kind."""
+        """Return the rows after a number, at most `limit` of them; of one process, or of one kind."""
         store = self._kernel.open_reader()
         if store is None:
             wanted = (

@@ -163,7 +163,7 @@ class Records:
         return self._loading.locked()
 
     def past_spans(self) -> Iterator[tuple[str, Span]]:
-        """The spans of the time before the server began, with their user; none before `load_past`."""
+        """Return the spans of the time before the server began, with their user; none before `load_past`."""
         return iter(self._past)
 
     def _hear(self, event: Event) -> None:
@@ -222,8 +222,8 @@ class Records:
         return "" if process is None or process.parent is None or keys is None else keys.name_of(process.parent.pid)
 
     def spans(self) -> Iterator[tuple[str, Span]]:
-        """The user and the span, the oldest first; those of an earlier time once `load_past` has ended, the last of
-        them once `load_recent` has."""
+        """Return the user and the span, the oldest first; those of an earlier time once `load_past` has ended, the last
+        of them once `load_recent` has."""
         return iter((*(self._past if self._is_past_loaded else self._recent), *self._spans))
 
     def sums(self) -> list[CostSum]:
@@ -232,7 +232,7 @@ class Records:
 
 @lru_cache(maxsize=1_000)
 def _day(number: int) -> str:
-    """The date of a day, by its number since 1970."""
+    """Return the date of a day, by its number since 1970."""
     return datetime.fromtimestamp(number * _DAY_S, UTC).date().isoformat()
 
 
@@ -252,7 +252,7 @@ _PAST_KINDS: Final = frozenset(
 
 
 def session_of(event: Event) -> Span | None:
-    """The span of a session that ended; None for one that has no span of its own."""
+    """Return the span of a session that ended; None for one that has no span of its own."""
     return session_span(event) if event.data.get("span_id") else None
 
 
@@ -295,7 +295,7 @@ def read_past(store: Store, until_seq: int, pace: ReadingPace) -> PastRecords:
 
 
 def read_recent(store: Store, until_seq: int) -> list[Span]:
-    """The spans of processes that began in the last rows up to one, themselves and all above them."""
+    """Return the spans of processes that began in the last rows up to one, themselves and all above them."""
     try:
         first = max(store.first_seq() - 1, until_seq - _RECENT_ROWS)
         until = takewhile(lambda row: row.seq <= until_seq, store.read(after=first))
@@ -309,14 +309,14 @@ def read_recent(store: Store, until_seq: int) -> list[Span]:
 
 
 def _spans(records: list[Event]) -> list[Span]:
-    """The spans of records, in the order of their end."""
+    """Return the spans of records, in the order of their end."""
     ordered = sorted(records, key=lambda event: event.seq)
     spans = [session_of(event) if event.kind == _SESSION_ENDED else span_of(event) for event in ordered]
     return [span for span in spans if span is not None]
 
 
 def _is_whole(pid: str, parents: Mapping[str, str]) -> bool:
-    """Whether a process and all above it are known; those of a damaged journal may stand in a circle."""
+    """Return whether a process and all above it are known; those of a damaged journal may stand in a circle."""
     above: set[str] = set()
     while pid and pid in parents and pid not in above:
         above.add(pid)
@@ -325,8 +325,8 @@ def _is_whole(pid: str, parents: Mapping[str, str]) -> bool:
 
 
 def _past_events(store: Store, until_seq: int, restarts: list[tuple[float, str]], pace: ReadingPace) -> Iterator[Event]:
-    """The rows that spans are made of; `restarts` are noted on the way. None after a stop: the server has no use for
-    them."""
+    """Yield the rows that spans are made of; `restarts` are noted on the way. None after a stop: the server has no use
+    for them."""
     starts = SupervisedStarts()
     for number, row in enumerate(store.read()):
         if number % _ROWS_BETWEEN_PAUSES == 0 and not pace.goes_on():

@@ -152,7 +152,7 @@ class Timelines:
         return run
 
     def _read(self, store: Store, pid: str) -> RunTimeline:
-        """The run of a process, or of a Vega program that the same file keeps under this name."""
+        """Return the run of a process, or of a Vega program that the same file keeps under this name."""
         try:
             return RunTimeline(StoredRows(store), pid, steps_max=_STEPS_MAX)
         except NoSuchProcess:
@@ -228,8 +228,8 @@ class Timelines:
             return look(timeline, replayed)
 
     async def vega_runs(self, limit: int) -> dict[str, dict[str, Any]]:
-        """The durable Vega runs in the file of the store in a few figures, by name, the newest first. The figures are
-        read again after a while."""
+        """Return the durable Vega runs in the file of the store in a few figures, by name, the newest first. The
+        figures are read again after a while."""
         now_s = self._kernel.clock.monotonic()
         if now_s - self._vega_read_s > _VEGA_KEPT_S or limit > self._vega_limit:
             self._vega_summaries = await self._threads.call(self._summaries, limit)
@@ -296,7 +296,7 @@ class VegaForks:
         self._kernel.parts[_PART] = self
 
     def is_under_way(self, run_id: str) -> bool:
-        """Whether this server executes a fork."""
+        """Return whether this server executes a fork."""
         return run_id in self._live
 
     async def start(self, run_id: str, number: int, text: str) -> str:
@@ -332,7 +332,7 @@ class VegaForks:
             await fork.execute(self._config(fork), fork.options(), is_live=True)
 
     def _config(self, fork: RunFork) -> Config | None:
-        """The settings of the server, and over them those that the run was started with."""
+        """Return the settings of the server, and over them those that the run was started with."""
         if not fork.settings:
             return self._kernel.config
         from lyra.config import Config

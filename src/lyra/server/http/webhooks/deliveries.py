@@ -56,7 +56,7 @@ class WebhookState(msgspec.Struct):
 
 @give_name(WEBHOOK)
 async def webhook(ctx: Context, url: str, kinds: list[str]) -> None:
-    """The program of a webhook."""
+    """Run the program of a webhook."""
     deliveries: Deliveries = ctx.own_process.kernel.parts[PART]
     counts = ctx.restored or {}
     state = WebhookState(url, kinds, counts.get("delivered", 0), counts.get("failed", 0))
@@ -123,7 +123,7 @@ class Deliveries:
         return self._states.get(pid)
 
     def enter(self, pid: str, state: WebhookState) -> None:
-        """A webhook begins, or is back after a restart."""
+        """Enter a webhook that begins, or is back after a restart."""
         self._states[pid] = state
         self._listen()
 

@@ -40,7 +40,7 @@ class HookTarget(msgspec.Struct, frozen=True):
 
 @give_name(INCOMING_HOOK)
 async def incoming_hook(ctx: Context, pid: str, agent: str) -> None:
-    """The program of a hook: it stands for the registration until it is ended."""
+    """Run the program of a hook: it stands for the registration until it is ended."""
     hooks: IncomingHooks = ctx.own_process.kernel.parts[_PART]
     hooks.enter(ctx.pid, HookTarget(pid, agent))
     while True:
@@ -116,7 +116,7 @@ class IncomingHooks:
 
 
 def _read(body: bytes) -> Any:
-    """The body as JSON where it is that, else as text."""
+    """Return the body as JSON where it is that, else as text."""
     try:
         return msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

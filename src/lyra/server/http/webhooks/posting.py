@@ -67,7 +67,7 @@ _AGE_MAX_S: Final = 300.0  # an older signature may be a recorded one
 
 
 def server_key(env: Mapping[str, str] = os.environ) -> bytes:
-    """The key of this user's server."""
+    """Return the key of this user's server."""
     path = data_folder(env) / _KEY_FILE
     with alone(path):
         if not path.exists():
@@ -76,18 +76,18 @@ def server_key(env: Mapping[str, str] = os.environ) -> bytes:
 
 
 def secret_of(key: bytes, webhook_id: str) -> str:
-    """The secret of a webhook."""
+    """Return the secret of a webhook."""
     return hmac.new(key, f"webhook:{webhook_id}".encode(), hashlib.sha256).hexdigest()
 
 
 def signature(secret: str, body: bytes, now: float) -> str:
-    """The value of the header for a body that is sent now."""
+    """Return the value of the header for a body that is sent now."""
     time = int(now)
     return f"t={time},v1={_mac(secret, b'%d.' % time + body)}"
 
 
 def is_signed(secret: str, headers: Mapping[str, str], body: bytes, now: float) -> bool:
-    """Whether a request was signed with the secret: in Lyra's form, not long ago, or in GitHub's form."""
+    """Return whether a request was signed with the secret: in Lyra's form, not long ago, or in GitHub's form."""
     given = headers.get(_GITHUB)
     if given is not None:
         return hmac.compare_digest(given.encode(), f"sha256={_mac(secret, body)}".encode())
@@ -110,7 +110,7 @@ _NONCE_BYTES: Final = 12
 
 
 def seal(key: bytes, name: str, text: str) -> str:
-    """The text, encrypted and bound to the name."""
+    """Return the text, encrypted and bound to the name."""
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     nonce = random_key()[:_NONCE_BYTES]
@@ -119,7 +119,7 @@ def seal(key: bytes, name: str, text: str) -> str:
 
 
 def unseal(key: bytes, name: str, sealed: str) -> str:
-    """The text that was sealed; Corrupt where the key is another one, or the text was changed."""
+    """Return the text that was sealed; Corrupt where the key is another one, or the text was changed."""
     from cryptography.exceptions import InvalidTag
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 

@@ -54,11 +54,11 @@ class RpcError(Exception):
         super().__init__(self.message)
 
     def to_data(self) -> dict[str, Any]:
-        """The error in JSON-RPC."""
+        """Return the error in JSON-RPC."""
         return {"code": self.code, "message": self.message, "data": [self._info()]}
 
     def to_http_data(self) -> dict[str, Any]:
-        """The body of an answer in HTTP+JSON."""
+        """Return the body of an answer in HTTP+JSON."""
         status = {"code": self.status, "status": self.status_name, "message": self.message}
         return {"error": {**status, "details": [self._info()]}}
 

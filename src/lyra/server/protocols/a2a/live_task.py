@@ -113,7 +113,7 @@ class LiveTask:
             self._wake()
 
     def on_changed(self) -> None:
-        """The status is another one, or a question was put or answered."""
+        """Note that the status is another one, or a question was put or answered."""
         self._version += 1
         if self.record.state == "completed" and not self.record.is_data:
             self._draft += self.record.answer != self._text
@@ -162,7 +162,7 @@ class LiveTask:
         return status
 
     def view(self, history_length: int | None = None, *, with_artifacts: bool = True) -> Any:
-        """The Task that a client reads."""
+        """Return the Task that a client reads."""
         record = self.record
         task = messages().Task(id=record.id, context_id=record.context_id, status=self.status())
         task.history.extend(record.history(history_length))
@@ -173,7 +173,7 @@ class LiveTask:
         return task
 
     def _first_view(self, history_length: int | None) -> Any:
-        """The Task as it was when the message that began it had come."""
+        """Return the Task as it was when the message that began it had come."""
         record = self.record
         status = messages().TaskStatus(state=STATES["submitted"][0])
         task = messages().Task(id=record.id, context_id=record.context_id, status=status)
@@ -186,8 +186,8 @@ class LiveTask:
     async def read(
         self, *, past_questions: bool, from_start: bool = False, history_length: int | None = None
     ) -> AsyncGenerator[Any | None, None]:
-        """The task as it is, or with `from_start` as it was when it began; then what happens to it until its end. None
-        is a sign of life. Without `past_questions` it ends when a person is asked, too."""
+        """Yield the task as it is, or with `from_start` as it was when it began; then what happens to it until its end.
+        None is a sign of life. Without `past_questions` it ends when a person is asked, too."""
         place = ReaderPlace(0, 0, 0) if from_start else ReaderPlace(self._version, self._draft, len(self._text))
         has_ended = self.record.has_ended and not from_start
         task = self._first_view(history_length) if from_start else self.view(history_length)
@@ -215,7 +215,7 @@ class LiveTask:
         return events
 
     def _piece(self, text: str, append: bool, *, is_last: bool) -> Any:
-        """A piece of the answer, behind what was read (`append`) or in its place."""
+        """Return a piece of the answer, behind what was read (`append`) or in its place."""
         module, record = messages(), self.record
         is_data = is_last and record.is_data
         artifact = module.Artifact(
@@ -242,7 +242,7 @@ _NO: Final = frozenset({"no", "n", "deny", "denied", "refuse", "reject", "reject
 
 
 def open_question(kernel: Kernel, process: Process) -> Interrupt | None:
-    """The oldest open question of a process or of one below it."""
+    """Return the oldest open question of a process or of one below it."""
     asked = [kernel.interrupts._oldest(member.pid) for member in _tree(process)]
     pending = [question for question in asked if question is not None]
     return min(pending, key=lambda question: question.created_at) if pending else None
@@ -256,7 +256,7 @@ def _tree(process: Process) -> Iterator[Process]:
 
 
 def question_text(question: Interrupt) -> str:
-    """The question as the client shows it to a person."""
+    """Return the question as the client shows it to a person."""
     text = question.question or question.message or question.kind
     more = f"\n{question.message}" if question.question and question.message else ""
     hint = {"confirmation": "\n(yes or no)", "in_doubt": "\n(retry, skip or fail)"}.get(question.kind, "")
@@ -264,7 +264,7 @@ def question_text(question: Interrupt) -> str:
 
 
 def answer_of(question: Interrupt, parts: Any) -> dict[str, Any]:
-    """The answer to a question that the parts of a message give; RpcError where they give none."""
+    """Return the answer to a question that the parts of a message give; RpcError where they give none."""
     text, data = text_of_parts(parts).strip(), data_of_parts(parts)
     if question.kind == "in_doubt":
         decision = str(data.get("decision") or text).strip().lower()
@@ -349,7 +349,7 @@ class A2aRecord(msgspec.Struct):
             self.code, self.reason = problem.code, problem.message
 
     def artifacts(self, text: str = "") -> list[Any]:
-        """The answer as far as it is there; `text` is what has come of one that is being written."""
+        """Return the answer as far as it is there; `text` is what has come of one that is being written."""
         if self.state == "completed":
             return [messages().Artifact(artifact_id=ANSWER, name=ANSWER, parts=answer_parts(self.answer, self.is_data))]
         if text:
@@ -357,7 +357,7 @@ class A2aRecord(msgspec.Struct):
         return []
 
     def history(self, length: int | None) -> list[Any]:
-        """The last messages of the task; all of them where the client does not say how many."""
+        """Return the last messages of the task; all of them where the client does not say how many."""
         rows = self.messages if length is None else self.messages[max(0, len(self.messages) - length) :]
         return [from_json(row, messages().Message()) for row in rows] if length != 0 else []
 

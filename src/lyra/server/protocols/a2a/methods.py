@@ -60,7 +60,7 @@ class A2aMethod(NamedTuple):
 
 
 async def _accept(call: A2aCall) -> LiveTask:
-    """The task that a message belongs to, once the server has the message."""
+    """Return the task that a message belongs to, once the server has the message."""
     http, message = call.http, call.params.message
     refuse_if_draining(http.parts.is_draining)
     check_work_limits(http.kernel, http.caller.user_id, _LIMITED_AS)
@@ -178,7 +178,7 @@ async def delete_push(call: A2aCall) -> Any:
 
 
 def _config(target: PushTarget) -> Any:
-    """A configuration without its secrets."""
+    """Return a configuration without its secrets."""
     config = messages().TaskPushNotificationConfig(id=target.id, task_id=target.task_id, url=target.url)
     if target.scheme:
         config.authentication.scheme = target.scheme
@@ -216,7 +216,7 @@ _INPUT: Final = ("text/plain", "application/json", *IMAGE_TYPES)
 
 
 def default_agent(directory: AgentDirectory) -> str:
-    """The agent whose card stands at the root: the only one, or the first by name."""
+    """Return the agent whose card stands at the root: the only one, or the first by name."""
     for name, agent in directory.agents().items():
         if agent.declaration is not None:
             return name
@@ -224,7 +224,7 @@ def default_agent(directory: AgentDirectory) -> str:
 
 
 def agent_card(agent: AgentDeclaration, base_url: str, *, is_extended: bool = False) -> Any:
-    """The card of an agent that is reached below that address."""
+    """Return the card of an agent that is reached below that address."""
     module = messages()
     about = agent.description or f"The agent {agent.name}."
     output = ("text/plain",) if agent.output is None else ("application/json",)
@@ -258,14 +258,14 @@ def agent_card(agent: AgentDeclaration, base_url: str, *, is_extended: bool = Fa
 
 
 def card_data(card: Any) -> dict[str, Any]:
-    """A card as JSON that clients of both versions of the protocol read."""
+    """Return a card as JSON that clients of both versions of the protocol read."""
     before = compat().to_compat_agent_card(card).model_dump(mode="json", by_alias=True, exclude_none=True)
     data: dict[str, Any] = _merge(to_json(card), before)
     return data
 
 
 def _merge(new: Any, before: Any) -> Any:
-    """The new form with the keys that only the earlier one has."""
+    """Return the new form with the keys that only the earlier one has."""
     if isinstance(new, dict) and isinstance(before, dict):
         return {**before, **{key: _merge(value, before.get(key)) for key, value in new.items()}}
     return new

@@ -54,7 +54,7 @@ class PushTarget(msgspec.Struct):
 
 @give_name(A2A_PUSH)
 async def a2a_push(ctx: Context, target: PushTarget) -> None:
-    """The program of a configuration: posts what it is told, each status once."""
+    """Run the program of a configuration: it posts what it is told, each status once."""
     configs: PushConfigs = ctx.own_process.kernel.parts[_PART]
     configs.enter(ctx.pid, target)
     last = ctx.restored
@@ -131,7 +131,7 @@ class PushConfigs:
         return target
 
     def _id_of(self, config: Any) -> str:
-        """An id that follows from what is posted where, and tells nothing of the secrets."""
+        """Return an id that follows from what is posted where, and tells nothing of the secrets."""
         facts = [config.url, config.token, config.authentication.scheme, config.authentication.credentials]
         return hmac.new(self._deliveries.key, msgspec.json.encode(facts), hashlib.sha256).hexdigest()[:16]
 
@@ -187,7 +187,7 @@ class PushConfigs:
 
 
 def _body(live: LiveTask, version: str) -> dict[str, Any]:
-    """The task as a receiver of that version reads it."""
+    """Return the task as a receiver of that version reads it."""
     if version == PROTOCOL:
         return to_json(messages().StreamResponse(task=live.view()))
     data: dict[str, Any] = (

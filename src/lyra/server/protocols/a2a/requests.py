@@ -56,7 +56,7 @@ async def answer_request(call: HttpCall, agent: AgentDeclaration) -> RawAnswer |
 
 
 def decode(raw: bytes) -> dict[str, Any]:
-    """The JSON object of a body; RpcError where it is none."""
+    """Return the JSON object of a body; RpcError where it is none."""
     try:
         body = msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -105,7 +105,7 @@ async def _carry_out(call: HttpCall, agent: AgentDeclaration, request: RpcReques
 
 
 def check_version(call: HttpCall, spoken: str) -> None:
-    """A client that says nothing may use the names of either version."""
+    """Check the version that a client names; one that names none may use the names of either version."""
     given = call.headers.get(_VERSION_HEADER, "")
     if given and given.partition(".")[0] != spoken.partition(".")[0]:
         raise RpcError("version", f"the method belongs to version {spoken}, and the request says {given[:20]!r}")
@@ -139,7 +139,7 @@ class EarlierMethod(NamedTuple):
     from_core: str
 
     def params(self, body: dict[str, Any]) -> Any:
-        """The parameters as the method of 1.0 takes them."""
+        """Return the parameters as the method of 1.0 takes them."""
         try:
             request = getattr(compat_types(), self.request).model_validate(body)
             return getattr(compat(), self.to_core)(request)
@@ -148,7 +148,7 @@ class EarlierMethod(NamedTuple):
             raise RpcError("invalid_params", f"the parameters cannot be used: {detail}") from None
 
     def result(self, value: Any, request_id: Any) -> Any:
-        """The result of the method of 1.0 as a client of 0.3 reads it."""
+        """Return the result of the method of 1.0 as a client of 0.3 reads it."""
         return _RESULTS[self.from_core](value, request_id)
 
 

@@ -76,7 +76,7 @@ def _error(told: RpcError) -> RawAnswer:
 
 
 def _query(call: HttpCall) -> dict[str, Any]:
-    """The parameters in the query; `user_id` says for whom an operator asks, and is none of them."""
+    """Return the parameters in the query; `user_id` says for whom an operator asks, and is none of them."""
     fields = () if call.query is None else call.query.__struct_fields__
     values = {name: getattr(call.query, name) for name in fields if name != "user_id"}
     return {name: value for name, value in values.items() if value is not None}
@@ -92,7 +92,7 @@ async def _stream(call: HttpCall, events: AsyncGenerator[Any, None]) -> AsyncGen
 
 
 def _handler(name: str, **in_path: str) -> Callable[[HttpCall], Awaitable[Any]]:
-    """The handler of a path that represents one method; `in_path` maps its parameters to names in the path."""
+    """Return the handler of a path that represents one method; `in_path` maps its parameters to names in the path."""
 
     async def handle(call: HttpCall) -> RawAnswer | Streamed:
         return await _answer(call, name, **{field: call.path[place] for field, place in in_path.items()})

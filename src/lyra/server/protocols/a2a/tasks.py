@@ -80,7 +80,7 @@ class A2aTasks:
     # ------------------------------------------------------------------ for the programs
 
     def enter(self, pid: str, record: A2aRecord) -> LiveTask:
-        """A task begins, or is back after a restart."""
+        """Enter a task that begins, or is back after a restart."""
         live = self._live.get(record.id)
         if live is None:
             live = self._live[record.id] = LiveTask(self._kernel, pid, record)
@@ -91,7 +91,7 @@ class A2aTasks:
         return live
 
     def agent(self, name: str) -> AgentDeclaration:
-        """The agent of a task; ConfigError where the server has none of that name any more."""
+        """Return the agent of a task; ConfigError where the server has none of that name any more."""
         try:
             declaration: AgentDeclaration = self.directory.declaration(name)
         except HttpRefusal as refusal:
@@ -104,12 +104,12 @@ class A2aTasks:
         return _ignore if live is None else live.hear
 
     def notify(self, live: LiveTask) -> None:
-        """The status of a task has changed: its readers and its receivers are told."""
+        """Tell the readers and the receivers of a task that its status has changed."""
         live.on_changed()
         self.push.tell(live)
 
     def _hear(self, event: Event) -> None:
-        """A question was put or is over: the status of the task that it belongs to has changed."""
+        """Note that a question was put or is over: the status of the task that it belongs to has changed."""
         if event.kind == _PROCESS_ENDED:
             self._process_ended(event.pid)
             return
@@ -140,7 +140,8 @@ class A2aTasks:
     # ------------------------------------------------------------------ for clients
 
     async def get(self, task_id: str, agent: str, caller: Caller) -> LiveTask:
-        """A task of the caller's with that agent; RpcError where there is none, also where it is another user's."""
+        """Return a task of the caller's with that agent; RpcError where there is none, also where it is another
+        user's."""
         expected = self._expected.get(task_id)
         if expected is not None:
             await asyncio.wait((expected,), timeout=_RESTORE_S)
@@ -150,14 +151,14 @@ class A2aTasks:
         return live
 
     async def list_for(self, agent: str, caller: Caller) -> list[LiveTask]:
-        """The tasks of the caller with that agent, the one that changed last first."""
+        """Return the tasks of the caller with that agent, the one that changed last first."""
         if self._expected:
             await asyncio.wait(list(self._expected.values()), timeout=_RESTORE_S)
         own = [live for live in self._live.values() if live.record.agent == agent and caller.owns(live.owner)]
         return sorted(own, key=lambda live: (live.changed_at, live.record.id), reverse=True)
 
     async def begin(self, agent: str, caller: Caller, message: Any) -> LiveTask:
-        """A new task for a message, or the one that the same message began before."""
+        """Return a new task for a message, or the one that the same message began before."""
         content_of_parts(message.parts)  # what the agent cannot read is refused before there is a task
         _check_ids(message)
         task_id = _task_id(caller, agent, message)
@@ -247,7 +248,7 @@ def _check_room(open_tasks: list[LiveTask], message: Any) -> None:
 
 
 def _newest(tasks: list[LiveTask]) -> list[A2aRecord]:
-    """The records of the newest tasks of a context that the next one is told of, the oldest first."""
+    """Return the records of the newest tasks of a context that the next one is told of, the oldest first."""
     newest: list[A2aRecord] = []
     size_bytes = 0
     for live in sorted(tasks, key=lambda live: live.record.created_at, reverse=True)[:A2A_CONTEXT_TURNS_MAX]:
@@ -259,7 +260,7 @@ def _newest(tasks: list[LiveTask]) -> list[A2aRecord]:
 
 
 def _ignore(event: AgentEvent) -> None:
-    """The task of this event has no reader."""
+    """Ignore an event whose task has no reader."""
 
 
 def _check_ids(message: Any) -> None:
@@ -287,7 +288,7 @@ CANCEL: Final = "cancel"
 
 @give_name(A2A_TASK)
 async def a2a_task(ctx: Context, record: A2aRecord, history: list[dict[str, Any]]) -> None:
-    """The program of a task. `history` is the conversation of its context before it."""
+    """Run the program of a task. `history` is the conversation of its context before it."""
     tasks: A2aTasks = ctx.own_process.kernel.parts[PART]
     if ctx.restored is not None:
         tasks.enter(ctx.pid, A2aRecord(**ctx.restored))
@@ -326,7 +327,7 @@ async def a2a_task(ctx: Context, record: A2aRecord, history: list[dict[str, Any]
 async def a2a_turn(
     ctx: Context, task_pid: str, agent_name: str, message: dict[str, Any], history: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    """The agent at work on a task: its answer, and what it took."""
+    """Have the agent work on a task: gives its answer, and what it took."""
     kernel = ctx.own_process.kernel
     tasks: A2aTasks = kernel.parts[PART]
     agent = tasks.agent(agent_name)

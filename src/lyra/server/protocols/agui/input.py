@@ -103,7 +103,7 @@ class AguiRequest:
         return [part for message in new if message.role == "user" for part in _parts(message.content)]
 
     def tool_messages(self) -> dict[str, Any]:
-        """The last tool message for each call."""
+        """Return the last tool message for each call."""
         return {message.tool_call_id: message for message in self.messages if message.role == "tool"}
 
     def new_content(self, *, state_text: str = "") -> list[dict[str, Any]] | str:
@@ -134,7 +134,7 @@ class AguiRequest:
 
 
 def _assistant(message: Any, results: Mapping[str, Any]) -> list[Message]:
-    """A message of the assistant, and the one with the results of its calls."""
+    """Return a message of the assistant, and the one with the results of its calls."""
     calls = [call for call in message.tool_calls or () if call.id in results]
     if not calls:
         return [Message("assistant", message.content)] if message.content else []
@@ -146,7 +146,7 @@ def _assistant(message: Any, results: Mapping[str, Any]) -> list[Message]:
 
 
 def tool_output(message: Any) -> str:
-    """The text of a tool message; parts that are not text are named."""
+    """Return the text of a tool message; parts that are not text are named."""
     if isinstance(message.content, str):
         return message.content
     return "\n".join(part.text if part.type == "text" else f"[{part.type}]" for part in message.content)
@@ -221,7 +221,7 @@ _SHOWN_CHARS_MAX = 200
 
 @cache
 def agui_types() -> Any:
-    """The module `ag_ui.core`."""
+    """Return the module `ag_ui.core`."""
     try:
         from ag_ui import core
     except ImportError:
@@ -230,7 +230,7 @@ def agui_types() -> Any:
 
 
 def read_input(body: bytes) -> Any:
-    """The RunAgentInput of a request; ConfigError, which names the place, for anything else."""
+    """Return the RunAgentInput of a request; ConfigError, which names the place, for anything else."""
     types = agui_types()
     from pydantic import ValidationError
 

@@ -50,7 +50,7 @@ def assistant_count(messages: Sequence[Message]) -> int:
 
 
 def snapshot_messages(messages: Sequence[Message], ids: MessageIds, request: AguiRequest) -> list[Any]:
-    """The whole conversation in the protocol's types."""
+    """Return the whole conversation in the protocol's types."""
     types = agui_types()
     given_users = request.users
     user_count = sum(message.role == "user" for message in messages)
@@ -75,7 +75,7 @@ def snapshot_messages(messages: Sequence[Message], ids: MessageIds, request: Agu
 
 
 def without_context(text: str) -> str:
-    """A message of the user without what the front end has put before it."""
+    """Return a message of the user without what the front end has put before it."""
     return _CONTEXT.sub("", text, count=1)
 
 

@@ -57,7 +57,7 @@ class QuestionsToPage(NamedTuple):
 
 
 def open_questions(kernel: Kernel, pid: str) -> QuestionsToPage:
-    """The open questions of a process and of those below it."""
+    """Return the open questions of a process and of those below it."""
     interrupts: list[Interrupt] = []
     calls: dict[str, Interrupt] = {}
     for interrupt in questions_below(kernel, pid):
@@ -94,7 +94,7 @@ async def answer_interrupts(kernel: Kernel, interrupts: list[Interrupt], entries
 
 
 def _answer(interrupt: Interrupt, entry: Any) -> Answer | None:
-    """The answer that an entry gives; None where the question is to be cancelled."""
+    """Return the answer that an entry gives; None where the question is to be cancelled."""
     if entry.status == "cancelled":
         return Answer(approved=False) if interrupt.kind == "confirmation" else None
     answer = Answer.of(_fields(interrupt, entry.payload))
@@ -127,7 +127,7 @@ async def answer_calls(kernel: Kernel, calls: Mapping[str, Interrupt], messages:
 
 
 def interrupt_of(interrupt: Interrupt, call_id: str) -> Any:
-    """The interrupt in the form of the protocol."""
+    """Return the interrupt in the form of the protocol."""
     expires_at = interrupt.due
     return agui_types().Interrupt(
         id=interrupt.id,

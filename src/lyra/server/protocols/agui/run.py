@@ -99,7 +99,7 @@ class AguiRun:
             self._leave(is_over=is_over)
 
     def _leave(self, *, is_over: bool) -> None:
-        """The run reads no more; a client that left in the middle may have stopped the turn."""
+        """Leave the turn: the run reads no more; a client that left in the middle may have stopped the turn."""
         if self._turn is not None:
             self._turn.end_reading(is_over=is_over)
             if not is_over and self._request.on_disconnect == "stop":
@@ -195,7 +195,7 @@ class AguiRun:
 
 
 def to_plain_value(value: Any) -> Any:
-    """The value of an agent with an output type as JSON has it."""
+    """Return the value of an agent with an output type as JSON has it."""
     try:
         return msgspec.to_builtins(value, enc_hook=to_plain)
     except (TypeError, ValueError):
@@ -243,7 +243,7 @@ class EventTranslator:
     # ------------------------------------------------------------------ steps, messages, reasoning
 
     def _begin_step(self) -> list[Any]:
-        """A step is a call of the model with the tool calls that it asks for."""
+        """Begin a step, which is a call of the model with the tool calls that it asks for."""
         if self._step:
             return []
         self._steps += 1
@@ -291,13 +291,13 @@ class EventTranslator:
         return events
 
     def _restart(self, _event: Restart) -> list[Any]:
-        """The text so far does not hold: it is closed, and the answer comes as another message. The snapshot at the
-        end of the run has the second alone."""
+        """Restart the answer, as the text so far does not hold: it is closed, and the answer comes as another message.
+        The snapshot at the end of the run has the second alone."""
         self._restarts += 1
         return self._close_text() + self._close_thought()
 
     def _usage(self, event: UsageTold) -> list[Any]:
-        """The model's message is whole."""
+        """End the model's message, which is whole."""
         self.usage.append(event)
         events = self._close_text() + self._close_thought()
         self._place += 1
@@ -307,8 +307,8 @@ class EventTranslator:
     # ------------------------------------------------------------------ tools
 
     def _draft(self, event: CallDraft) -> list[Any]:
-        """A call as the model writes it. The answer may begin anew; what was told of it then stands until the snapshot
-        at the end of the run, and a call under the same id is told whole."""
+        """Return a call as the model writes it. The answer may begin anew; what was told of it then stands until the
+        snapshot at the end of the run, and a call under the same id is told whole."""
         if not event.id:
             return self._close_drafts()
         types, events = self._types, []
@@ -363,8 +363,8 @@ class EventTranslator:
         return [self._types.CustomEvent(name="lyra.tool_progress", value=value)]
 
     def _on_interrupted(self, event: Interrupted) -> list[Any]:
-        """The run's outcome tells it; what is noted here is the call that it is about, where the front end knows it:
-        the call of a helper is not told."""
+        """Note an interrupt. The run's outcome tells it; what is noted here is the call that it is about, where the
+        front end knows it: the call of a helper is not told."""
         call_id = str(event.about.get("call_id", ""))
         if event.id and call_id in self._turn.calls:
             self._turn.call_of[event.id] = call_id

@@ -22,7 +22,7 @@ STATE_CHARS_MAX: Final = 1_000_000
 
 
 def state_group(pid: str) -> str:
-    """The name of the group of a thread."""
+    """Return the name of the group of a thread."""
     return f"state.{pid}"
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def thread_pid(agent: str, user_id: str, thread_id: str) -> str:
-    """The pid of a thread."""
+    """Return the pid of a thread."""
     digest = hashlib.sha256(f"{agent}\0{thread_id}".encode("utf-8", "surrogatepass")).hexdigest()
     return make_owned_pid("agui", user_id, digest[:40])
 
@@ -101,7 +101,7 @@ class AguiThreads:
         )
 
     async def _current(self, process: AgentProcess[Any]) -> AguiTurn | None:
-        """The turn that the thread is in. One that was stopped is waited for until the process is idle."""
+        """Return the turn that the thread is in. One that was stopped is waited for until the process is idle."""
         turn = self._turns.get(process.pid)
         if turn is not None and not turn.is_stopped and not turn.is_read:
             return turn
@@ -116,7 +116,7 @@ class AguiThreads:
         return take_up_turn(self._kernel, process)
 
     def _forget(self, pid: str, turn: AguiTurn) -> None:
-        """A turn that has ended, and that no run will read."""
+        """Forget a turn that has ended, and that no run will read."""
         if self._turns.get(pid) is turn:
             del self._turns[pid]
 
@@ -140,8 +140,8 @@ class AguiThreads:
 
 
 def _is_told_before(process: AgentProcess[Any], request: AguiRequest) -> bool:
-    """Whether the last message of a request is the one that the turn under way answers: a client that reads it on, or
-    answers a question, sends the same conversation again."""
+    """Return whether the last message of a request is the one that the turn under way answers: a client that reads it
+    on, or answers a question, sends the same conversation again."""
     last = next((row for row in reversed(process.messages) if row.role == "user"), None)
     return bool(request.resume) or (last is not None and without_context(last.text) == request.new_text)
 

@@ -79,7 +79,7 @@ class AguiTurn:
     # ------------------------------------------------------------------ the run's side
 
     async def next(self, patience_s: float) -> AgentEvent | None:
-        """The next event; None when none has come within that time, or the turn has ended."""
+        """Return the next event; None when none has come within that time, or the turn has ended."""
         if not self._events and not self.ended:
             self._waker.clear()
             try:
@@ -97,8 +97,8 @@ class AguiTurn:
         return event
 
     def begin_reading(self, place: int, *, again: bool) -> int:
-        """A run begins to read. With `again` it also gets what the run before it has read, whose client left in the
-        middle. Gives the number of the assistant's message that it reads first."""
+        """Note that a run begins to read. With `again` it also gets what the run before it has read, whose client left
+        in the middle. Gives the number of the assistant's message that it reads first."""
         if self._read_events and again:
             self._events.extendleft(reversed(self._read_events))
         else:
@@ -108,7 +108,7 @@ class AguiTurn:
         return self.place
 
     def end_reading(self, *, is_over: bool) -> None:
-        """A run reads no more; `is_over` where its client was told its end."""
+        """Note that a run reads no more; `is_over` where its client was told its end."""
         self.has_reader = False
         if is_over:
             self._read_events = []
@@ -175,7 +175,7 @@ async def _pass_on(turn: AguiTurn, answer: Stream[Any, Any]) -> None:
 
 
 def take_up_turn(kernel: Kernel, process: AgentProcess[Any]) -> AguiTurn | None:
-    """The turn that a process is in, where no run of this server has begun it; None if it is in none."""
+    """Return the turn that a process is in, where no run of this server has begun it; None if it is in none."""
     current = process.current
     if current is None:
         return None

@@ -53,12 +53,12 @@ _OUTPUT: Final[dict[str, Any]] = {
 
 
 def agent_tools() -> Server[Any]:
-    """The MCP server; who asks is in `mcp_call`."""
+    """Return the MCP server; who asks is in `mcp_call`."""
     return Server("lyra", version=__version__, on_list_tools=_list_tools, on_call_tool=_call_tool)
 
 
 def _agents(call: HttpCall) -> dict[str, AgentDeclaration]:
-    """The agents that can be talked to, by the names of their tools; of two with one name, the first."""
+    """Return the agents that can be talked to, by the names of their tools; of two with one name, the first."""
     agents: dict[str, AgentDeclaration] = {}
     for known in call.parts.chats.directory.agents().values():
         if known.declaration is not None:
@@ -145,7 +145,7 @@ _WAITING_MAX: Final = 256  # pieces of an answer for a slow client
 
 
 async def answer_by_sdk(call: HttpCall, server: Server[Any]) -> RawAnswer | Streamed:
-    """The answer to one request."""
+    """Return the answer to one request."""
     messages: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue(_WAITING_MAX)
     task = call.kernel.tasks.start(_run(call, server, messages), name="lyra-mcp")
     try:

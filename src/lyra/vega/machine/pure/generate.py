@@ -54,7 +54,7 @@ class Values:
         return is_positive(node, self.facts.positive)
 
     def _is_safe(self, node: list[Any], slot: int = -1) -> bool:
-        """Whether an int result cannot leave 64 bits."""
+        """Return whether an int result cannot leave 64 bits."""
         _, operator, left, right = node
         if right[0] != "constant" or not 0 <= right[1] < STEP_MAX:
             return False
@@ -77,7 +77,7 @@ class Values:
         return f"t{self.temporaries}"
 
     def _twice(self, node: list[Any]) -> tuple[ast.expr, ast.expr]:
-        """A value to be used two times: where it is computed, and where it is used again."""
+        """Return a value to be used two times: where it is computed, and where it is used again."""
         if node[0] in ("slot", "constant"):
             return self.value(node), self.value(node)
         name = self._temporary()
@@ -253,7 +253,7 @@ def make_assignment(name: str, value: ast.expr) -> ast.stmt:
 
 
 def fitting(value: ast.expr, again: ast.expr, is_positive: bool) -> ast.expr:
-    """Whether an int fits 64 bits. Small ones are let through first: Python compares those quickly."""
+    """Test whether an int fits 64 bits. Small ones are let through first: Python compares those quickly."""
     if is_positive:
         tests = [compare(value, (ast.Lt, constant(SMALL))), compare(again, (ast.LtE, constant(INT_MAX)))]
     else:
@@ -406,7 +406,8 @@ class _GeneratedFunction(Values):
         return [ast.While(self.condition(condition), loop_body, [])]
 
     def _counter(self, condition: list[Any], body: list[Any]) -> set[int]:
-        """The slot `i` of `while i < n { …; i = i + 1; }` whose one step, at the end of a turn, cannot overflow."""
+        """Return the slot `i` of `while i < n { …; i = i + 1; }` whose one step, at the end of a turn, cannot
+        overflow."""
         if condition[0] != "binary" or condition[1] != "<" or condition[2][0] != "slot" or not body:
             return set()
         slot = condition[2][1]
@@ -460,7 +461,7 @@ class _Generator(_GeneratedFunction):
 
 
 def _changes(value: list[Any]) -> bool:
-    """Whether computing a value changes a list or map."""
+    """Return whether computing a value changes a list or map."""
     return any(node[0] == "push" or (node[0] == "library" and node[1] in CHANGING) for node in nodes([value]))
 
 

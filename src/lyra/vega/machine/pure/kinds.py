@@ -40,7 +40,7 @@ def row_name(row: Row) -> str:
 
 
 def outer_name(row: Row) -> str:
-    """The name of the function that the machine calls for a row, where that is not the one that generated code
+    """Return the name of the function that the machine calls for a row, where that is not the one that generated code
     calls."""
     return f"outer_{row_name(row)}"
 
@@ -73,12 +73,12 @@ class Results(dict[Row, str]):
 
 
 def size_of(trees: Trees, function: int) -> int:
-    """The nodes of a function."""
+    """Return the nodes of a function."""
     return sum(1 for _ in nodes(trees[function][2]))
 
 
 def find_reachable(trees: Trees, function: int) -> set[int]:
-    """A function and all that it calls, those that they call, and so on."""
+    """Return a function and all that it calls, those that they call, and so on."""
     functions, todo = {function}, [function]
     while todo:
         fresh = set(trees[todo.pop()][3]) - functions
@@ -97,7 +97,8 @@ class Solver:
         self._sizes: dict[int, int] = {}
 
     def solve(self, root: Row) -> dict[Row, RowFacts]:
-        """The facts of a row and of all it calls. What would take long is given up: the caller waits for this."""
+        """Return the facts of a row and of all it calls. What would take long is given up: the caller waits for
+        this."""
         if root not in self._known:
             self._find(root)
         facts, todo = {root: self._known[root]}, [root]
@@ -147,7 +148,7 @@ class Solver:
 
 
 def choose_row(row_function: int, kinds: Kinds, results: Results) -> Row:
-    """The row that a call goes to; when there are too many, the one for anything."""
+    """Return the row that a call goes to; when there are too many, the one for anything."""
     row = (row_function, tuple("any" if kind == "never" else kind for kind in kinds))
     if row not in results and len(results) >= results.most:
         return (row_function, ("any",) * len(kinds))
@@ -168,7 +169,7 @@ class Look:
 
     @classmethod
     def again(cls, trees: Trees, row: Row, facts: dict[Row, RowFacts]) -> Look:
-        """A look at a row when all is known: `kind` gives what was found."""
+        """Return a look at a row when all is known: `kind` gives what was found."""
         look = cls(trees, row, Results({other: known.result for other, known in facts.items()}))
         look.slots, look.items = facts[row].slots[:], facts[row].items[:]
         return look
@@ -189,7 +190,7 @@ class Look:
     # ------------------------------------------------------------ statements
 
     def block(self, statements: list[Any]) -> bool:
-        """Whether control continues after it."""
+        """Return whether control continues after it."""
         falls = True
         for statement in statements:
             falls = self.statement(statement) and falls
@@ -335,8 +336,8 @@ class Look:
     # ------------------------------------------------------------ signs
 
     def _positive(self) -> frozenset[int]:
-        """The int slots that are never below zero (under `~slot`: what is in its list): supposed of all that are set
-        here, and dropped where it fails."""
+        """Return the int slots that are never below zero (under `~slot`: what is in its list): supposed of all that are
+        set here, and dropped where it fails."""
         candidates = {slot for slot in self.sets if self._is_int(slot)}
         while True:
             kept = {slot for slot in candidates if all(is_positive(value, candidates) for value in self.sets[slot])}
@@ -351,7 +352,7 @@ class Look:
 
 
 def is_positive(node: list[Any], slots: set[int] | frozenset[int]) -> bool:
-    """Whether an int value cannot be below zero."""
+    """Return whether an int value cannot be below zero."""
     what = node[0]
     if what == "constant":
         return type(node[1]) is int and node[1] >= 0
@@ -388,7 +389,7 @@ def binary_kind(operator: str, left: str, right: str) -> str:
 
 
 def _breaks(statements: list[Any]) -> bool:
-    """Whether a `break` in these leaves the loop around them."""
+    """Return whether a `break` in these leaves the loop around them."""
     return any(
         node[0] == "break" or (node[0] == "if" and (_breaks(node[2]) or _breaks(node[3]))) for node in statements
     )

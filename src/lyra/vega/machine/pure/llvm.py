@@ -44,7 +44,7 @@ class Polled(NamedTuple):
 def assemble(
     trees: Trees, facts: dict[Row, RowFacts], rows: list[Row], entries: list[Row], polled: Polled
 ) -> tuple[Any, dict[Row, tuple[int, int]]]:
-    """The engine that keeps the code, and the addresses of the entries: of each the plain one and, of a row that
+    """Return the engine that keeps the code, and the addresses of the entries: of each the plain one and, of a row that
     loops, the one that can be left and entered again (else 0)."""
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()
@@ -75,8 +75,8 @@ def assemble(
 
 
 def frame_bytes(trees: Trees, rows: Iterable[Row]) -> int:
-    """The most that one call takes of the stack. Each node is one value at most, and a value has one place; of a row
-    that is put into itself four are at work at once, and NODE_BYTES are four such places."""
+    """Return the most that one call takes of the stack. Each node is one value at most, and a value has one place; of a
+    row that is put into itself four are at work at once, and NODE_BYTES are four such places."""
     return FRAME_BYTES + NODE_BYTES * sum(size_of(trees, row[0]) for row in rows)
 
 
@@ -91,7 +91,7 @@ def _choose_nesting(trees: Trees, rows: list[Row]) -> int:
 
 
 def _count_self_calls(trees: Trees, row: Row) -> int:
-    """The places where a function calls itself."""
+    """Return the places where a function calls itself."""
     return sum(node[0] == "call" and node[1] == row[0] for node in nodes(trees[row[0]][2]))
 
 
@@ -100,7 +100,8 @@ def _entry_name(row: Row) -> str:
 
 
 def _declare_row(module: Any, row: Row, facts: RowFacts, nested: int) -> list[Any]:
-    """The row, and those that are put into it: each calls the next one where it calls itself, the last one the row."""
+    """Return the row, and those that are put into it: each calls the next one where it calls itself, the last one the
+    row."""
     result = ir.LiteralStructType([_TYPES[facts.result], _BOOL])
     kind = ir.FunctionType(result, [_INT, *(_TYPES[kind] for kind in row[1])])
     levels = [ir.Function(module, kind, row_name(row) + "_inner" * level) for level in range(nested + 1)]
@@ -124,7 +125,7 @@ def _entry(module: Any, row: Row, function: Any, frame: int) -> None:
 
 
 def _in(row: Row) -> list[Any]:
-    """The arguments of a row as Python hands them over."""
+    """Return the arguments of a row as Python hands them over."""
     return [_BYTE if kind == "bool" else _TYPES[kind] for kind in row[1]]
 
 
@@ -196,7 +197,7 @@ class _Body:
         self.builder.branch(self.leave)
 
     def begin(self, depth: Any, arguments: list[Any]) -> None:
-        """The slots, and whether this is too deep."""
+        """Write the slots, and the test whether this is too deep."""
         self.slots = [self.builder.alloca(_TYPES[kind]) for kind in self.facts.slots]
         for slot, kind in zip(self.slots, self.facts.slots, strict=True):
             self.builder.store(ir.Constant(_TYPES[kind], 0), slot)

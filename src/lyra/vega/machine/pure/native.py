@@ -51,7 +51,7 @@ def is_installed() -> bool:
 
 
 def numeric_rows(trees: Trees, facts: dict[Row, RowFacts]) -> dict[Row, set[Row]]:
-    """The numeric rows, each with those it calls."""
+    """Return the numeric rows, each with those it calls."""
     numeric: dict[Row, set[Row]] = {}
     for row in facts:
         calls = _calls(trees, row, facts)
@@ -66,7 +66,7 @@ def numeric_rows(trees: Trees, facts: dict[Row, RowFacts]) -> dict[Row, set[Row]
 
 
 def worthwhile(trees: Trees, rows: dict[Row, set[Row]]) -> list[Row]:
-    """The rows that may run long, because they loop or call themselves."""
+    """Return the rows that may run long, because they loop or call themselves."""
     return [row for row in rows if trees[row[0]][4] or _reaches(rows, row, row)]
 
 
@@ -84,7 +84,7 @@ def _reaches(rows: dict[Row, set[Row]], start: Row, end: Row) -> bool:
 
 
 def _calls(trees: Trees, row: Row, facts: dict[Row, RowFacts]) -> set[Row] | None:
-    """The rows that a row calls; None if it computes more than numbers."""
+    """Return the rows that a row calls; None if it computes more than numbers."""
     known = facts[row]
     if known.result not in KINDS or len(known.slots) > SLOTS_MAX or not KINDS.issuperset(known.slots):
         return None
@@ -139,8 +139,8 @@ class _Stack(threading.local):
 
 
 def _stack_end() -> int:
-    """The lowest address of this thread's stack, as the C library tells it; where it does not, nothing is known to be
-    left, and all calls are Python's."""
+    """Return the lowest address of this thread's stack, as the C library tells it; where it does not, nothing is known
+    to be left, and all calls are Python's."""
     attributes, place, size = ctypes.create_string_buffer(256), ctypes.c_void_p(), ctypes.c_size_t()
     try:
         library = ctypes.CDLL(None)
@@ -173,10 +173,9 @@ class Native:
         self._ask = ctypes.CFUNCTYPE(ctypes.c_int8)(answers.__next__)
 
     def _answers(self) -> Iterator[int]:
-        """Whether to continue, once for each time that machine code asks. Signals are handled here, in the middle of
-        it:
-        what they raise is kept until the machine code has ended. A generator, because Python handles signals first
-        thing in a function, before any `try` of its own; here that is inside of one."""
+        """Yield whether to continue, once for each time that machine code asks. Signals are handled here, in the middle
+        of it: what they raise is kept until the machine code has ended. A generator, because Python handles signals
+        first thing in a function, before any `try` of its own; here that is inside of one."""
         answer = GO_ON
         while True:
             try:

@@ -73,11 +73,11 @@ class PureTier:
         return Pure(self, function)
 
     def pauses(self, function: int) -> bool:
-        """Whether a call of a function from outside is made to its generator: it loops, and others may wait."""
+        """Return whether a call of a function from outside is made to its generator: it loops, and others may wait."""
         return bool(self._contended is not None and self.trees[function][4])
 
     def make(self, row: Row) -> Callable[..., Any] | None:
-        """The function for one row of kinds."""
+        """Return the function for one row of kinds."""
         from lyra.vega.machine.pure.generate import namespace, python_of
         from lyra.vega.machine.pure.kinds import outer_name, row_name
 
@@ -136,7 +136,7 @@ class PureTier:
             pure.forget()
 
     def heat(self, pure: Pure) -> None:
-        """A function that took long, one way or another, goes native if it can. In its own thread."""
+        """Have a function that took long, one way or another, go native if it can. In its own thread."""
         try:
             with self._heating:
                 for row in [*pure.rows]:
@@ -151,7 +151,7 @@ class PureTier:
             self.watch.has_become_native(pure)
 
     def turn(self) -> None:
-        """A process begins its turn: no other process has waited for it yet."""
+        """Note that a process begins its turn: no other process has waited for it yet."""
         self.watch.turn += 1
         if self.names["PAUSE"]:
             self.names["PAUSE"] = self.names["STOP"] = False
@@ -190,7 +190,7 @@ class Pure:
         tier.pures.append(self)
 
     def __call__(self, arguments: list[Any]) -> Any:
-        """The value, or MISS."""
+        """Return the value, or MISS."""
         if self._skip:
             self._skip -= 1
             return MISS
@@ -225,7 +225,8 @@ class Pure:
             watch.busy = None
 
     def go_on(self, begun: Iterator[None], arguments: list[Any]) -> Any:
-        """A call that may pause, from where it is: the value, or MISS; then it has given up, or paused."""
+        """Continue a call that may pause from where it is; gives the value, or MISS; then it has given up, or
+        paused."""
         watch = self._tier.watch
         watch.busy = self
         try:
@@ -305,7 +306,7 @@ class Watch:
             threading.Thread(target=self._look, name="vega watch", daemon=True).start()
 
     def take_restart(self) -> bool:
-        """Whether `STOP` asked for nothing but to begin again, natively."""
+        """Return whether `STOP` asked for nothing but to begin again, natively."""
         if not self._is_restart:
             return False
         self._is_restart = self._tier.names["STOP"] = self._tier.names["PAUSE"] = False

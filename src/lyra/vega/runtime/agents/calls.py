@@ -116,7 +116,7 @@ STOP_S: Final = 1.0  # grace for a cancelled call to hang up on its model; its c
 
 
 async def ask(job: VegaJob, pid: str, message: Any, timeout: Duration | None, budget: Money | None) -> Any:
-    """The answer to `p <- message`."""
+    """Return the answer to `p <- message`."""
     slot = job.world.agent_slots.get(pid) or await job.world.slot_of(pid)
     try:
         return await ask_agent(job, slot, pid, message, timeout, budget, is_early=job.ctx.pid in job.world.early)
@@ -200,7 +200,7 @@ def publish(job: VegaJob, kind: str, pid: str) -> None:
 
 
 def read_answer(slot: AgentSlot, answer: Any) -> Any:
-    """An answer as the program sees it."""
+    """Return an answer as the program sees it."""
     return from_python(answer) if slot.plan.output is None else _convert_answer(answer, slot.plan.output)
 
 
@@ -216,7 +216,7 @@ def content_text(message: Any) -> str:
 
 
 def was_asked(job: VegaJob, slot: AgentSlot, effect: str, *content: str) -> bool:
-    """Whether this call was made before the restart: as an `effect`, where a conversation was asked."""
+    """Return whether this call was made before the restart: as an `effect`, where a conversation was asked."""
     entry = upcoming(job.ctx.own_process)
     if entry is None:
         return False
@@ -227,7 +227,7 @@ def was_asked(job: VegaJob, slot: AgentSlot, effect: str, *content: str) -> bool
 
 
 def _is_open(job: VegaJob, slot: AgentSlot) -> bool:
-    """Whether the call that comes next is still under way."""
+    """Return whether the call that comes next is still under way."""
     entry = upcoming(job.process)
     assert entry is not None
     if slot.plan.keeps:
@@ -252,7 +252,7 @@ def answering(world: World, pid: str, turn: AgentTurn) -> Iterator[None]:
 async def once(
     job: VegaJob, turn: AgentTurn, content: str, limit: Money | None, early: SpeculativeCall | None = None
 ) -> Any:
-    """A call without memory: a process that answers this and ends."""
+    """Make a call without memory: a process that answers this and ends."""
     slot = turn.slot
     plan, ctx = plan_of_call(job.ctx.own_process, slot.plan), job.ctx
     within = scopes_with_limit(limit)
@@ -315,7 +315,7 @@ async def wait_for_end(job: VegaJob, pid: str) -> None:
 
 
 async def _ask_conversation(job: VegaJob, turn: AgentTurn, content: str, limit: Money | None) -> Any:
-    """A call with memory: the next message of the conversation, as an effect of the caller's."""
+    """Make a call with memory: the next message of the conversation, as an effect of the caller's."""
 
     slot = turn.slot
 
@@ -343,14 +343,14 @@ def may_ask(job: VegaJob, pid: str) -> None:
 
 
 def scopes_with_limit(limit: Money | None) -> tuple[Budget, ...]:
-    """The scopes around a call, with its own inside them."""
+    """Return the scopes around a call, with its own inside them."""
     outer = scopes.get()
     return outer if limit is None else (*outer[:-1], outer[-1].child({"usd": limit}))
 
 
 def make_recorded_scopes(world: World, limit: Money | None, request_id: str) -> tuple[Budget, ...]:
-    """The scopes around a question to a conversation: what it spends in a session of a durable run, or of a limit of
-    its own, is recorded."""
+    """Return the scopes around a question to a conversation: what it spends in a session of a durable run, or of a
+    limit of its own, is recorded."""
     outer = scopes.get()
     names = [scope.name for scope in outer[-1].chain() if scope.name]
     if limit is not None:
@@ -364,7 +364,7 @@ def make_recorded_scopes(world: World, limit: Money | None, request_id: str) -> 
 
 
 def handle_failure(job: VegaJob, slot: AgentSlot, error: Exception) -> LyraError:
-    """The error as the caller sees it; one that is no limit crashes the agent's process."""
+    """Return the error as the caller sees it; one that is no limit crashes the agent's process."""
     if not isinstance(error, LyraError):
         error = AgentFailed(f"{type(error).__name__}: {error}", status="failed")
     limit_s = slot.plan.try_timeout_s
@@ -388,7 +388,7 @@ def _reason(error: LyraError) -> str:
 
 
 def is_crash(error: BaseException) -> bool:
-    """Whether an agent's process ends with an error of a call."""
+    """Return whether an agent's process ends with an error of a call."""
     if isinstance(error, AgentFailed):
         return error.fields.get("status") not in _NOT_IT
     return not isinstance(error, _NO_CRASH)
@@ -428,7 +428,7 @@ def _kind(error: LyraError) -> dict[str, Any]:
 
 
 def find_mock_reply(job: VegaJob, slot: AgentSlot, message: Any) -> tuple[Any] | None:
-    """The answer of a `mock`, in a test."""
+    """Return the answer of a `mock`, in a test."""
     replies = job.world.mocks.get(slot.plan.name)
     if replies is None:
         return None

@@ -84,7 +84,7 @@ class AgentPlan:
 
 
 def _options(world: AgentEnvironment, name: str, settings: Mapping[str, Any], memory: Any) -> dict[str, Any]:
-    """The settings as lyra's Agent takes them."""
+    """Return the settings as lyra's Agent takes them."""
     models = models_of(world, settings)
     if not models and name in world.mocks:
         models = ["sim/echo"]  # it will not be asked
@@ -120,7 +120,7 @@ def _options(world: AgentEnvironment, name: str, settings: Mapping[str, Any], me
 
 
 def models_of(world: AgentEnvironment, settings: Mapping[str, Any]) -> list[Any]:
-    """The model of an agent, and those that it falls back to."""
+    """Return the model of an agent, and those that it falls back to."""
     models = settings.get("model") if world.options.model is None else world.options.model
     return models if isinstance(models, list) else [models] if models else []
 
@@ -204,8 +204,8 @@ class ToolRun:
         }
 
     def _slots(self) -> list[int] | None:
-        """The program's variables that the tool may see: with a journal it gets only these, since the others may have
-        moved on when it is run again. A function among them may see any."""
+        """Return the program's variables that the tool may see: with a journal it gets only these, since the others may
+        have moved on when it is run again. A function among them may see any."""
         world = self._world
         assert world.main is not None
         if not world.is_durable:
@@ -245,7 +245,7 @@ class ToolRun:
             raise ToolError(f"{fault.name}: {fault.text}", tool=self._info.name) from None
 
     def _values(self, arguments: Mapping[str, Any]) -> list[Any]:
-        """The arguments in order, each of its type; those left out at the end are left out."""
+        """Return the arguments in order, each of its type; those left out at the end are left out."""
         unknown = [name for name in arguments if name not in self._types]
         if unknown:
             raise Fault("TypeError", f"there is no parameter {unknown[0]!r}")
@@ -262,7 +262,7 @@ class ToolRun:
 
 
 def _parse_type(parameter: Parameter) -> Type:
-    """The type that a parameter was written with: `str`, `list[int]`."""
+    """Return the type that a parameter was written with: `str`, `list[int]`."""
     name, _, inner = parameter.type.partition("[")
     parameters = [
         _parse_type(Parameter("", part.strip())) for part in inner.removesuffix("]").split(",") if part.strip()
@@ -313,7 +313,7 @@ _INPUTS_FROM: Final = 5  # where the names of a node's inputs begin in its row
 
 
 def node_row(world: AgentEnvironment, name: str) -> list[str] | None:
-    """The import of a node by the name that calls go by; None for every other name."""
+    """Return the import of a node by the name that calls go by; None for every other name."""
     rows = (row for row in world.linked.program.imports if row[0] == "node" and row[2] == name)
     return next(rows, None)
 
@@ -321,7 +321,7 @@ def node_row(world: AgentEnvironment, name: str) -> list[str] | None:
 async def call_node(
     world: AgentEnvironment, ctx: Context, row: list[str], arguments: tuple[Any, ...], where: Callable[[], str]
 ) -> Any:
-    """The outputs of a node as a map; a Fault with the node's code where it answers with an error."""
+    """Return the outputs of a node as a map; a Fault with the node's code where it answers with an error."""
     names = row[_INPUTS_FROM:]
     given = zip(names, arguments, strict=False)
     inputs = {name: to_python(value) for name, value in given if value is not UNSET}
@@ -375,7 +375,7 @@ def _read_node(world: AgentEnvironment, row: list[str]) -> ImportedNode:
 
 
 def node_tool(world: AgentEnvironment, row: list[str]) -> Tool:
-    """A node as a tool of an agent."""
+    """Return a node as a tool of an agent."""
     node = _read_node(world, row)
     return Tool(
         row[2],
@@ -444,7 +444,7 @@ class SettingChange(NamedTuple):
 
 
 def _replace(settings: dict[str, Any], was: Mapping[str, Any], becomes: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings with one part in place of another; as they are where they do not have that part."""
+    """Return the settings with one part in place of another; as they are where they do not have that part."""
     keys = {*was, *becomes}
     if any(_part(settings, key) != _part(was, key) for key in keys):
         return settings
@@ -457,7 +457,7 @@ def _part(settings: Mapping[str, Any], key: str) -> Any:
 
 
 def is_alike(left: Mapping[str, Any], right: Mapping[str, Any]) -> bool:
-    """Whether two settings are the same, in whatever order they were said."""
+    """Return whether two settings are the same, in whatever order they were said."""
     return left.keys() == right.keys() and all(_part(left, key) == _part(right, key) for key in left)
 
 
@@ -482,7 +482,7 @@ class SettingVersions:
         return agent in self._by_agent
 
     def versions(self, agent: str, settings: dict[str, Any]) -> list[dict[str, Any]]:
-        """An agent's settings before each change and after the last, oldest first, from those of any version."""
+        """Return an agent's settings before each change and after the last, oldest first, from those of any version."""
         setting_changes = self._by_agent.get(agent, [])
         for setting_change in setting_changes:
             settings = setting_change.apply(settings)
@@ -499,6 +499,6 @@ def name_plan(plan: AgentPlan, version: int) -> None:
 
 
 def plan_of_call(process: Process, plan: AgentPlan) -> AgentPlan:
-    """The plan for the call that a process comes to: of one in its journal, the plan that it was made with."""
+    """Return the plan for the call that a process comes to: of one in its journal, the plan that it was made with."""
     entry = upcoming(process) if plan.older else None
     return plan if entry is None or entry.kind != "spawn" else plan.older.get(entry.name, plan)

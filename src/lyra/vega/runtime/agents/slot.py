@@ -29,7 +29,7 @@ class AgentStream(Protocol):
     slot: AgentSlot
 
     def is_read_by(self, process: KernelProcess) -> bool:
-        """Whether this process reads the stream and holds a turn of the agent for it."""
+        """Return whether this process reads the stream and holds a turn of the agent for it."""
 
 
 class AgentTurn:
@@ -64,7 +64,7 @@ class AgentSlot:
         self._wake()
 
     def keep(self, other: AgentSlot | None) -> None:
-        """The program has spawned what was promised; `other` stood for it, in a run that comes back."""
+        """Note that the program has spawned what was promised; `other` stood for it, in a run that comes back."""
         self.is_promised = False
         if other is not None:
             self.front, self.session = other.front, other.session
@@ -73,7 +73,7 @@ class AgentSlot:
         self.front = self.session = None
 
     def on_process_end(self, process: KernelProcess) -> None:
-        """The process ended for good: its supervision gave up, or it was stopped."""
+        """Note that the process ended for good: its supervision gave up, or it was stopped."""
         self.down()
         self._gone = process
         self._wake()
@@ -107,7 +107,7 @@ class AgentSlot:
             await waiter
 
     async def conversation(self) -> KernelProcess:
-        """The process that remembers, of an agent that does."""
+        """Return the process that remembers, of an agent that does."""
         await self.ready()
         assert self.session is not None
         return self.session
@@ -209,7 +209,7 @@ class _Clock:
         self._task.cancel(OUT_OF_TIME)
 
     def __enter__(self) -> None:
-        """The timer was started by __init__."""
+        """Do nothing: the timer was started by __init__."""
 
     def __exit__(self, *_: object) -> None:
         self._timer.cancel()
@@ -217,5 +217,6 @@ class _Clock:
             self._left = self._task.uncancel()
 
     def has_ended(self, cut: asyncio.CancelledError) -> bool:
-        """Whether the time limit cut the work off, now or before the restart, and not a cancellation from outside."""
+        """Return whether the time limit cut the work off, now or before the restart, and not a cancellation from
+        outside."""
         return self._left <= self._before if self._is_up else cut.args == (OUT_OF_TIME,)

@@ -97,7 +97,7 @@ class OpenStream:
         return self.due
 
     def find(self, job: VegaJob) -> None:
-        """A stream from before the restart that is still open continues: it spends from the scopes made now."""
+        """Find a stream from before the restart that is still open continues: it spends from the scopes made now."""
         self.pending = job.world.runtime.questions.awaited.pop(self._id, None)
         if self.pending is not None:
             self.pending.scopes = self._scopes
@@ -125,20 +125,20 @@ class OpenStream:
             job.world.picture.note_model_call(self.session.pid, self.slot)
 
     def is_read_by(self, process: KernelProcess) -> bool:
-        """Whether this process reads the stream and holds a turn of the agent for it."""
+        """Return whether this process reads the stream and holds a turn of the agent for it."""
         return self._reader is process and self._room is not None
 
     def give(self, piece: str) -> None:
-        """The program has a piece."""
+        """Note that the program has a piece."""
         self._shown.append(piece)
 
     def keep(self, length: int) -> None:
-        """The program keeps so many characters, and drops the rest."""
+        """Note that the program keeps so many characters, and drops the rest."""
         self._shown = ["".join(self._shown)[:length]]
 
     async def read(self, _stream_id: str, passed: int) -> str | dict[str, int] | None:
-        """The next piece behind what was passed; None at the end. Where the answer begins anew, and the program has a
-        part that does not hold any more: `{"restart": characters that do}`."""
+        """Return the next piece behind what was passed; None at the end. Where the answer begins anew, and the program
+        has a part that does not hold any more: `{"restart": characters that do}`."""
         if self.pending is None:
             if self.session is None:
                 self.session = await self.slot.conversation()
@@ -176,7 +176,7 @@ class OpenStream:
             self._let_go()
 
     def _reader_ended(self, reader: KernelProcess) -> None:
-        """The reader was ended in the middle of the stream, so the stream closes itself."""
+        """Close the stream: the reader was ended in the middle of it."""
         kernel = reader.kernel
         if self.child is not None and not kernel.stopping and self.child.pid in kernel.processes:
             kernel.end(self.child.pid)
@@ -237,7 +237,7 @@ async def _begins_anew(job: VegaJob, stream: Stream) -> LyraError:
 
 
 async def _read(job: VegaJob, stream: Stream) -> str | dict[str, int] | None:
-    """The next piece, as `OpenStream.read` gives it."""
+    """Return the next piece, as `OpenStream.read` gives it."""
     pieces = job.state.mocked.get(stream.id)
     if pieces:
         return pieces.pop()
@@ -272,7 +272,7 @@ async def _read(job: VegaJob, stream: Stream) -> str | dict[str, int] | None:
 
 @journals_refusals
 async def _piece(job: VegaJob, opened: OpenStream, stream_id: str, passed: int) -> str | dict[str, int] | None:
-    """The next piece, in time; with the first the agent's turn is waited for."""
+    """Return the next piece, in time; with the first the agent's turn is waited for."""
     due_s = opened.start_clock(job)
     async with in_time(opened.slot.plan.name, opened.limit_s, due_s=due_s):
         with job.waiting(opened.pid):

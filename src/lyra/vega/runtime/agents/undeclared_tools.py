@@ -65,7 +65,7 @@ class UndeclaredTools:
                 raise ConfigError(problem, hint=f"look at it with `lyra mcp test {state.name}`", server=state.name)
 
     def find(self, name: str) -> list[Tool | ToolSource]:
-        """The tools that a name represents."""
+        """Return the tools that a name represents."""
         imported = self._imported
         if imported and self.servers is None and not self._in_yaml(name):
             listed = ", ".join(imported)
@@ -100,8 +100,8 @@ class UndeclaredTools:
         return next((tool for tool in every if tool.name == name), None)
 
     def _yaml(self) -> Sequence[ToolSource]:
-        """The user's own, and those of the working folder as far as its files are trusted. These read no variable of
-        the user's."""
+        """Return the user's own, and those of the working folder as far as its files are trusted. These read no
+        variable of the user's."""
         if self._sources is None:
             from lyra.tools.builtin.workspace import Workspace
             from lyra.tools.yaml.places import sources_here
@@ -130,7 +130,8 @@ class UndeclaredTools:
     # ------------------------------------------------------------ permission
 
     def permissions(self, tools: Iterable[Any]) -> Permissions:
-        """The rules for an agent with such tools: those of the user's files, and that the program names these."""
+        """Return the rules for an agent with such tools: those of the user's files, and that the program names
+        these."""
         from lyra.tools.permissions.settings import Layer, load_layers, permissions_of
 
         folder, home = self._world.options.folder, os.path.expanduser("~")
@@ -165,7 +166,7 @@ class _OfServer:
 
 
 def is_undeclared(tool: Any) -> bool:
-    """Whether a rule has to allow it: it comes from a file or a server."""
+    """Return whether a rule has to allow it: it comes from a file or a server."""
     return isinstance(tool, _OfServer) or (isinstance(tool, Tool) and tool.guarded)
 
 
