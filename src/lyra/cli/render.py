@@ -11,15 +11,18 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, TextIO
 
 import click
 
+from lyra.core.clock import SystemClock
 from lyra.core.secrets.secret import mask_url
 from lyra.errors import CODES, LyraError
 
 _USAGE_EXIT: Final = 2
+_PROGRESS_S: Final = 1.0  # before progress is shown
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 _STATE_COLOURS: Final = {"ok": "green", "missing": "yellow", "problem": "red"}
 
@@ -85,6 +88,26 @@ def colour_state() -> str:
 
 def wants_colour(stream: TextIO) -> bool:
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM", "dumb") != "dumb"
+
+
+@contextmanager
+def showing_progress(text: str) -> Iterator[Callable[[int], None]]:
+    """Give a function that shows on stderr, where that is a terminal, how far something is that takes over a second:
+    the number that it is called with, and the text."""
+    shown, is_terminal = False, sys.stderr is not None and sys.stderr.isatty()
+    due = SystemClock.monotonic() + _PROGRESS_S
+
+    def show(number: int) -> None:
+        nonlocal shown, due
+        if is_terminal and (now := SystemClock.monotonic()) >= due:
+            shown, due = True, now + _PROGRESS_S / 4
+            click.echo(f"\r{number} {printable(text)}\x1b[K", err=True, nl=False)
+
+    try:
+        yield show
+    finally:
+        if shown:
+            click.echo("\r\x1b[K", err=True, nl=False)
 
 
 def printable(text: str) -> str:

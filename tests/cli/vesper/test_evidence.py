@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
+from contextlib import contextmanager
 from itertools import count
 
 import pytest
 
-from lyra.cli.vesper import node_files
+from lyra.cli import render
+from lyra.cli.vesper import evidence, node_files, run
 from lyra.errors import Conflict
 from lyra.vesper.confidence import lower_bound
 from lyra.vesper.evidence import differential
@@ -112,6 +116,80 @@ def test_a_node_that_breaks_its_own_contract_fails(vesper, lyra):
     assert vesper("test", "unsure.vsp", "--allow-no-tests", "--no-search").returncode == 0
     done = vesper("verify", "unsure.vsp", "-n", "300")
     assert (done.returncode, "breaks its contract: postcondition_failed: success" in done.stdout) == (1, True)
+
+
+CUT = """\
+node_id: cut_v1
+type: function
+intent: lower a price
+inputs: {price: {type: integer, constraints: [{min: 0}, {max: 100000000}]}}
+outputs: {total: integer}
+contracts: {postconditions: ["price * price + total != 6049495057"]}
+flow:
+  - {step: cut, operation: arithmetic, expression: price - 5, output: total}
+"""
+
+
+def test_verify_begins_with_the_inputs_of_a_corpus_and_adds_those_that_fail(vesper, lyra):
+    """One input of a hundred million breaks the contract, which a search alone does not find."""
+    (lyra.folder / "cut.vsp").write_text(CUT, encoding="utf-8")
+    words = ["verify", "cut.vsp", "-n", "50", "--corpus", "failures"]
+    assert vesper(*words).returncode == 0
+    folder = lyra.folder / "failures"
+    folder.mkdir(exist_ok=True)
+    (folder / "kept.json").write_text('{"node_id": "cut_v1", "inputs": {"price": 77778}}', encoding="utf-8")
+    (folder / "another.json").write_text('{"node_id": "other_v1", "inputs": {}}', encoding="utf-8")
+    done = vesper(*words, "--json")
+    assert (done.returncode, told(done)["violations"][0]["input"]) == (1, {"price": 77778})
+    assert len(list(folder.glob("cut_v1-*.json"))) == 1
+    (folder / "kept.json").write_text('{"node_id": 7}', encoding="utf-8")
+    done = vesper(*words)
+    assert (done.returncode, "kept.json has no kept input" in done.stderr) == (2, True)
+
+
+def test_verify_begins_with_the_inputs_that_prove_refuted(vesper, lyra):
+    pytest.importorskip("z3")
+    (lyra.folder / "cut.vsp").write_text(CUT, encoding="utf-8")
+    assert vesper("verify", "cut.vsp", "-n", "50").returncode == 0
+    assert vesper("prove", "cut.vsp").returncode == 1
+    done = vesper("verify", "cut.vsp", "-n", "50", "--json")
+    assert (done.returncode, told(done)["violations"][0]["input"]) == (1, {"price": 77778})
+    (lyra.folder / "cut.vsp").write_text(CUT.replace("lower a price", "lower it").replace("price - 5", "price - 6"))
+    assert vesper("verify", "cut.vsp", "-n", "50").returncode == 0  # another node: its verdicts are not these
+
+
+def test_a_confidence_that_is_not_known_is_no_number(vesper):
+    done = vesper("verify", "discount.vsp", "-n", "100")
+    assert "confidence unknown (too few inputs" in done.stdout
+    assert "0.00000" not in vesper("status").stdout + vesper("confidence", "discount.vsp").stdout
+
+
+def test_verify_shows_how_far_it_is_where_stderr_is_a_terminal(vesper, monkeypatch):
+    """After a second, in one line that is taken away at the end; a pipe gets none."""
+
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    numbers = []
+
+    @contextmanager
+    def showing(text):
+        assert text in ("of 300 inputs compared", "of 200 inputs compared: discount.vsp")
+        yield numbers.append
+
+    assert "inputs compared" not in vesper("verify", "discount.vsp", "-n", "300").stderr
+    monkeypatch.setattr(evidence, "showing_progress", showing)
+    monkeypatch.setattr(run, "showing_progress", showing)
+    vesper("verify", "discount.vsp", "-n", "300")
+    vesper("test", "discount.vsp", "-n", "20")
+    assert numbers == [64, 128, 192, 256, 64, 128, 192]
+    monkeypatch.setattr(render, "_PROGRESS_S", 0.0)
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with render.showing_progress("of 3 inputs compared") as show:
+        show(2)
+    assert terminal.getvalue() == "\r2 of 3 inputs compared\x1b[K\r\x1b[K"
 
 
 def test_a_node_without_tests_fails_unless_that_is_asked_for(vesper, lyra):

@@ -88,6 +88,6 @@ def test_generated_files_test_nothing_twice() -> None:
     assert "_validate_first" not in shipping  # the validation stands before the checks of the entry
     order = read_source("examples/nodes/order_total.vsp")
     assert order.count("if not lines:") == 1
-    assert order.count("for item_0") == 1
+    assert order.count("for element in lines:") == 1
     payment = read_source("tests/vesper/files/payment_handler.vsp")
     assert payment.count("# validate_request") == 1

@@ -214,3 +214,13 @@ def test_records_that_are_only_looked_into_are_dataclasses() -> None:
         python, direct = (path(program, inputs, new_execution()) for path in (run_python, run_direct))
         assert (python.status, python.outputs) == (direct.status, direct.outputs)
         assert (python.error and python.error.code) == (direct.error and direct.error.code)
+
+
+def test_names_have_a_number_only_where_a_function_has_two_of_them() -> None:
+    """Functions of a module share no local names; parameters of the node keep theirs."""
+    text = read_source("tests/vesper/files/sales_pipeline.vsp")
+    assert text.count("lambda record: record[") == 3
+    assert text.count("for element in sales:") == 1
+    assert "problem_" not in text  # each function has one
+    order = read_source("examples/nodes/order_total.vsp")
+    assert "subtotal: Decimal | int = 0" in order  # not Any: it is a number from its first value on

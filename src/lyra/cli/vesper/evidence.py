@@ -4,12 +4,13 @@ it."""
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from lyra.cli.app import CliCommand, Invocation, json_option
-from lyra.cli.render import document, moment, printable, table
+from lyra.cli.render import document, moment, printable, showing_progress, table
 from lyra.cli.vesper.node_files import node_named, runtime_around, runtime_when_free, store_of
 from lyra.errors import ConfigError
 from lyra.vesper.values.limits import SAMPLES_MAX
@@ -151,7 +152,7 @@ def status(ctx: click.Context, /, *, form: str, as_json: bool) -> None:
             [
                 [
                     *(str(row[title]) for title in titles[:-1]),
-                    f"{row['confidence']:.5f}"
+                    _confidence(row)
                     + (" blocked" if row["blocked"] else "")
                     + (" breaks its contract" if row["breaches"] else ""),
                 ]
@@ -177,19 +178,27 @@ def status(ctx: click.Context, /, *, form: str, as_json: bool) -> None:
     help=f"Inputs to compare; without it, as many as the node's differential_tests say, else {SAMPLES_DEFAULT}.",
 )
 @click.option("--seed", type=int, default=1, show_default=True, help="Of the random inputs.")
+@click.option(
+    "--corpus",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder of inputs that failed before: they are compared first, and new ones are added.",
+)
 @json_option
 @click.pass_context
-def verify(ctx: click.Context, /, *, node: str, count: int | None, seed: int, as_json: bool) -> None:
+def verify(
+    ctx: click.Context, /, *, node: str, count: int | None, seed: int, corpus: Path | None, as_json: bool
+) -> None:
     """Compare both paths of NODE on inputs that are searched for, and keep what comes of it as evidence.
 
-    Only distinct inputs past the entry checks count. A node with few inputs is tried on all of them. The exit code is
-    1 where the paths differ, where an accepted input breaks the node's own contract (which also refuses each mode above
-    shadow_direct), and where the node succeeded with no input. A node whose differential_tests are not enabled is
-    compared only with -n. The store is opened when all is compared, so that other commands work meanwhile; after
-    Ctrl-C, what was compared so far is kept.
+    Only distinct inputs past the entry checks count. A node with few inputs is tried on all of them, and those with
+    which `vesper prove` refuted one of its contracts come first. The exit code is 1 where the paths differ, where an
+    accepted input breaks the node's own contract (which also refuses each mode above shadow_direct), and where the node
+    succeeded with no input. A node whose differential_tests are not enabled is compared only with -n. The store is
+    opened when all is compared, so that other commands work meanwhile; after Ctrl-C, what was compared so far is kept.
     """
+    from lyra.core.user_folders import data_folder
     from lyra.vesper.evidence.differential import test_node, weak_evidence
-    from lyra.vesper.prove.prover import join_evidence
+    from lyra.vesper.prove.prover import join_evidence, kept_refuted_inputs
     from lyra.vesper.repository.folders import repository_around
     from lyra.vesper.values.json_values import json_shape
 
@@ -201,7 +210,17 @@ def verify(ctx: click.Context, /, *, node: str, count: int | None, seed: int, as
     find = repository_around(loaded.file).find
     samples = count or declared.sample_size or SAMPLES_DEFAULT
     join_evidence()
-    report = test_node(loaded, samples, seed, find=find, keep_interrupted=True)
+    with showing_progress(f"of {samples} inputs compared") as progress:
+        report = test_node(
+            loaded,
+            samples,
+            seed,
+            find=find,
+            cases=kept_refuted_inputs(loaded, data_folder() / "proofs"),
+            corpus=corpus,
+            keep_interrupted=True,
+            progress=progress,
+        )
     invocation = ctx.ensure_object(Invocation)
     least = invocation.config.vesper.min_successes
     with runtime_when_free(invocation, loaded) as runtime:  # not before: a store has one owner
@@ -257,12 +276,20 @@ def _show_report(report: ComparisonReport, data: Mapping[str, Any], violations: 
     click.echo(f"{_confidence_text(data)} after {_counts(data)}; {_describe_allowed(data)}")
 
 
+def _confidence(data: Mapping[str, Any]) -> str:
+    """Return the confidence; below the number of inputs from which on there is one, it is not known."""
+    from lyra.vesper.confidence import COMPARED_MIN
+
+    is_known = data["accepted"] >= COMPARED_MIN or data["confidence"]
+    return f"{data['confidence']:.5f}" if is_known else "unknown"
+
+
 def _confidence_text(data: Mapping[str, Any]) -> str:
     """Return the confidence, and why there is none yet."""
     from lyra.vesper.confidence import COMPARED_MIN
 
-    text = f"confidence {data['confidence']:.5f}"
-    if data["accepted"] >= COMPARED_MIN or data["confidence"]:
+    text = f"confidence {_confidence(data)}"
+    if not text.endswith("unknown"):
         return text
     return f"{text} (too few inputs: {data['accepted']} distinct ones were accepted, {COMPARED_MIN} are needed)"
 

@@ -4,9 +4,10 @@
 those of the node's own test cases, then what reaches further. Only inputs past the entry checks show anything: the
 report counts the distinct ones that were accepted and those with which the node succeeded, and names the steps,
 branches and declared errors that were not reached. Divergences are counted; the first few are shrunk, kept in the
-report and added to the corpus, a folder with one small JSON file each. A path that raises differs from one that does
-not. Programs with effects run the first path in a simulated world, and the second against a replay of it; nodes that
-are called run on both paths. An accepted input with which the node breaks its own contract is a `Violation`.
+report and added to the corpus, a folder with one small JSON file each, as are inputs that break a contract. A path that
+raises differs from one that does not. Programs with effects run the first path in a simulated world, and the second
+against a replay of it; nodes that are called run on both paths. An accepted input with which the node breaks its own
+contract is a `Violation`.
 
 `shrink(inputs, still_fails)` tries simpler values one at a time and keeps each that still fails, until none does or the
 number of attempts is used up. Simpler means: absent, null, zero, false, empty, shorter, nearer to zero, fewer digits.
@@ -24,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from lyra.core.clock import SystemClock
+from lyra.errors import ConfigError
 from lyra.vesper import ir
 from lyra.vesper.check.judge import program_of
 from lyra.vesper.confidence import lower_bound
@@ -70,6 +72,7 @@ _CALM_OF: Final = 6  # from so many on, most inputs are drawn and few are change
 _CALM_SUCCEEDING_SHARE: Final = 0.25
 _REPEATS_DRY: Final = 30  # inputs in a row that were tried before: then lists of inputs grow
 _REPEATS_MAX: Final = 300  # inputs in a row that were tried before: then there are no others
+_PROGRESS_OF: Final = 64  # inputs between two calls of `progress`
 # Codes with which a node breaks its own contract, unless it declares them as its errors.
 BREACHES: Final = frozenset({"postcondition_failed", "invariant_failed", "overflow", "type_error", "incomplete_output"})
 _CONTRACTS: Final = {"postcondition_failed": "postcondition", "invariant_failed": "invariant"}
@@ -255,10 +258,12 @@ def test(
     accepted: int | None = None,
     stop_after: int | None = None,
     keep_interrupted: bool = False,
+    progress: Callable[[int], None] | None = None,
 ) -> ComparisonReport:
     """Compare the paths on `count` inputs, on all of a node that has few, or until `accepted` distinct ones were
     accepted; at most until `stop_after` divergences. `cases` are the inputs of the node's test cases, `nodes` those
-    that it may call. With `keep_interrupted`, Ctrl-C ends the comparing and not the caller."""
+    that it may call. With `keep_interrupted`, Ctrl-C ends the comparing and not the caller. `progress` is called now
+    and then with the number of inputs that were compared."""
     clock = SystemClock()
     began = clock.monotonic()
     run = _Comparing(PathPair(program, first, second, nodes), seed, corpus, cases)
@@ -266,6 +271,8 @@ def test(
     try:
         while run.has_more(count, accepted, stop_after):
             run.compare_next()
+            if progress is not None and run.compared % _PROGRESS_OF == 0:
+                progress(run.compared)
     except KeyboardInterrupt:
         if not keep_interrupted:
             raise
@@ -273,8 +280,8 @@ def test(
     seconds = clock.monotonic() - began
     kept = tuple(run.shrunk(*failing, is_wanted=not is_interrupted) for failing in run.failing)
     if corpus is not None:
-        for divergence in kept:
-            Corpus(corpus).add(program.node_id, divergence.shrunk)
+        for failure in (*(row.shrunk for row in kept), *(row.input for row in run.violations.values())):
+            Corpus(corpus).add(program.node_id, failure)
     tried = run.plan.missing(run.reached) if run.is_complete else ()
     return ComparisonReport(
         run.compared,
@@ -293,18 +300,25 @@ def test(
 
 
 def test_node(
-    node: Node, count: int, seed: int = 1, *, find: Callable[[str], Node | None] | None = None, **options: Any
+    node: Node,
+    count: int,
+    seed: int = 1,
+    *,
+    find: Callable[[str], Node | None] | None = None,
+    cases: Sequence[Mapping[str, Any]] = (),
+    **options: Any,
 ) -> ComparisonReport:
-    """Run `test` for a node: around its test cases, with the nodes that it calls, which `find` gives by their ids."""
+    """Run `test` for a node: around its test cases and other `cases`, with the nodes that it calls, which `find` gives
+    by their ids."""
 
     def find_program(name: str) -> NodeProgram | None:
         callee = None if find is None else find(name)
         return None if callee is None else program_of(callee)
 
     program = program_of(node)
-    cases = [case.inputs for case in node.testing.test_cases]
-    cases += [inputs for make in INPUT_MAKERS for inputs in make(program)]
-    return test(program, count, seed, cases=cases, nodes=CallableNodes(find_program), **options)
+    begun = [*cases, *(case.inputs for case in node.testing.test_cases)]
+    begun += [inputs for make in INPUT_MAKERS for inputs in make(program)]
+    return test(program, count, seed, cases=begun, nodes=CallableNodes(find_program), **options)
 
 
 class _Comparing:
@@ -507,6 +521,11 @@ FILES_MAX: Final = 10_000
 _SIZE_MAX: Final = 1024 * 1024
 
 
+class _KeptInputs(msgspec.Struct):
+    node_id: str
+    inputs: dict[str, Any]
+
+
 class Corpus:
     """The folder of old failures."""
 
@@ -527,9 +546,13 @@ class Corpus:
         for path in sorted(self._folder.glob("*.json"))[:FILES_MAX]:
             if path.stat().st_size > _SIZE_MAX:
                 continue
-            content = msgspec.json.decode(path.read_bytes())
-            if content["node_id"] == node_id:
-                kept.append(from_json(content["inputs"]))
+            try:
+                content = msgspec.json.decode(path.read_bytes(), type=_KeptInputs)
+                if content.node_id == node_id:
+                    kept.append(from_json(content.inputs))
+            except (ValueError, ArithmeticError) as error:
+                hint = 'it has {"node_id": …, "inputs": {…}}; `vesper verify --corpus` writes such files'
+                raise ConfigError(f"{path} has no kept input: {error}", hint=hint) from None
         return kept
 
 

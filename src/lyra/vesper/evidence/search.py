@@ -31,7 +31,8 @@ _Leaf = tuple[_Path, Any]  # a value inside inputs, and its place
 _KEPT_MAX: Final = 400  # inputs that reached something new
 _RANDOM_BATCH: Final = 256
 _LEAVES_MAX: Final = 64  # values of one input that a change chooses from
-_GROWTH_MAX: Final = 12  # elements by which a list is made longer
+_GROWTH_MAX: Final = 12  # elements by which a list is made longer, and letters by which a text is
+_LETTERS: Final = (0x21, 0x2FF)  # code points that are put into texts
 _MUTATED_SHARE: Final = 0.55
 _CHANGES: Final = (1, 1, 1, 2, 3)  # how many changes make other inputs
 _CALM_MUTATED_SHARE: Final = 0.08
@@ -122,15 +123,25 @@ class InputSearch:
         return self._in_world(row)
 
     def grow(self, case: SearchCase) -> SearchCase:
-        """Return an execution with one list of its inputs made longer: for a node with endless lists of few elements,
-        whose short ones are all tried."""
+        """Return an execution with one list of its inputs made longer, or else one text changed: for a node that takes
+        endless lists of few elements, or short texts, whose common ones are all tried."""
         rng = self._rng
-        lists = [(path, value) for path, value in _leaves(case.inputs) if isinstance(value, list) and value]
-        if not lists:
+        leaves = [*_leaves(case.inputs)]
+        lists = [(path, value) for path, value in leaves if isinstance(value, list) and value]
+        texts = [(path, value) for path, value in leaves if isinstance(value, str) and value]
+        if lists:
+            path, value = pick(rng, lists)
+            longer = value + rng.choices(value, k=rng.randrange(1, _GROWTH_MAX))
+            return msgspec.structs.replace(case, inputs=_put(case.inputs, path, longer))
+        if not texts or self.all_inputs is not None:
             return case
-        path, value = pick(rng, lists)
-        longer = value + rng.choices(value, k=rng.randrange(1, _GROWTH_MAX))
-        return msgspec.structs.replace(case, inputs=_put(case.inputs, path, longer))
+        path, text = pick(rng, texts)
+        if rng.random() < 0.5:  # as a pattern of few letters takes it
+            changed = text + text[-1] * rng.randrange(1, _GROWTH_MAX)
+        else:  # as a limit of its length takes it
+            at = rng.randrange(0, len(text))
+            changed = text[:at] + chr(rng.randrange(*_LETTERS)) + text[at + 1 :]
+        return msgspec.structs.replace(case, inputs=_put(case.inputs, path, changed))
 
     def learn(self, case: SearchCase, watched: Watched, answers: Mapping[tuple[str, int], WorldAnswer]) -> bool:
         """Keep a case that reached something new; returns whether it did."""

@@ -6,7 +6,7 @@ that are likely to show a failure are run; then the walk over lists of any lengt
 the solver finds impossible is proved; then the walk over short lists is asked for an input, which is replayed. A
 failure that needs a certain answer of an act outside is unknown: the input alone does not show it.
 
-`boundary_inputs`, `refuted_inputs` and `unreachable_steps` are for `vesper verify`.
+`boundary_inputs`, `refuted_inputs`, `kept_refuted_inputs` and `unreachable_steps` are for `vesper verify`.
 """
 
 from __future__ import annotations
@@ -82,6 +82,15 @@ def prove_program(program: ir.NodeProgram, cases: Sequence[Mapping[str, Any]] = 
     """Return the results for a program that has no file."""
     with _solver:
         return _Proof(program, None, cases).results(None)
+
+
+def kept_refuted_inputs(node: Node, folder: Path) -> list[dict[str, Any]]:
+    """Return the inputs with which `prove` refuted a contract of a node as it is now, of the verdicts in the folder."""
+    if find_spec("z3") is None:
+        return []
+    proof = _Proof(program_of(node), node)
+    kept = _read_kept(folder / f"{proof.key(list(_claims(proof.program, node)))}.json") or []
+    return [result.input for result in kept if result.input is not None]
 
 
 def refuted_inputs(program: ir.NodeProgram) -> list[dict[str, Any]]:
@@ -195,7 +204,7 @@ class _Proof:
 
     def results(self, folder: Path | None) -> list[ProofResult]:
         claims = list(_claims(self.program, self.node))
-        file = None if folder is None else folder / f"{self._key(claims)}.json"
+        file = None if folder is None else folder / f"{self.key(claims)}.json"
         kept = _read_kept(file) if file is not None else None
         if kept is not None and all(self._still_fails(claims, result) for result in kept if result.input is not None):
             return kept
@@ -208,7 +217,8 @@ class _Proof:
             _write_kept(file, results)
         return results
 
-    def _key(self, claims: list[_Claim]) -> str:
+    def key(self, claims: list[_Claim]) -> str:
+        """Return the name under which the verdicts on these claims are kept."""
         import z3
 
         texts = [VERSION, z3.get_version_string(), self.program.digest, *(claim[:3] for claim in claims)]

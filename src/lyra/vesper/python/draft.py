@@ -178,19 +178,19 @@ class Checks:
             else:
                 is_kept = call(self.module.runtime("holds"), later)
             return [if_(ast.UnaryOp(ast.Not(), is_kept), failure)]
-        holds = self.module.names.fresh("holds")
+        is_met = self.module.names.fresh("is_met")
         handlers = []
         if is_contract and writer.uses_host:
             self.uses_run = True
             noted = call(attribute(name("run"), "unverified"), ast.Constant(check.text))
-            handlers.append(self._handler(self.module.runtime("Unverifiable"), assign(holds, noted)))
+            handlers.append(self._handler(self.module.runtime("Unverifiable"), assign(is_met, noted)))
         errors = ast.Tuple([self.module.runtime("NodeError"), name("ArithmeticError")], ast.Load())
-        handlers.append(self._handler(errors, assign(holds, ast.Constant(False))))
-        first: ast.stmt = assign(holds, test)
+        handlers.append(self._handler(errors, assign(is_met, ast.Constant(False))))
+        first: ast.stmt = assign(is_met, test)
         if isinstance(test, ast.BoolOp) and isinstance(test.values[-1], ast.Constant):
-            first = ast.AnnAssign(store(holds), name("bool"), test, 1)  # or it is a bool of one value to type checkers
+            first = ast.AnnAssign(store(is_met), name("bool"), test, 1)  # or it is a bool of one value to type checkers
         attempt = ast.Try([*statements, first], handlers, [], [])
-        return [attempt, if_(ast.UnaryOp(ast.Not(), name(holds)), failure)]
+        return [attempt, if_(ast.UnaryOp(ast.Not(), name(is_met)), failure)]
 
     @staticmethod
     def _handler(kind: ast.expr, *body: ast.stmt) -> ast.ExceptHandler:

@@ -9,6 +9,7 @@ expression as it was written.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -113,6 +114,7 @@ _FUNCTIONS: Final = {
     "add_years": "add_years",
     "start_of": "start_of",
 }
+_ELEMENT_OF_CONSTRAINT: Final = re.compile(r"item_[0-9]+")  # as the checker calls the elements of an input
 _SECONDS: Final = {"seconds": 1, "minutes": 60, "hours": 3600, "days": 86_400, "weeks": 604_800}
 
 
@@ -513,7 +515,8 @@ class ExpressionWriter:
 
     def bound(self, variable: str, collection: ir.TypedExpression) -> tuple[PythonScope, str]:
         """Return a scope in which the variable is an element of the collection, and its Python name."""
-        python = self.module.names.own(variable)
+        is_numbered = _ELEMENT_OF_CONSTRAINT.fullmatch(variable) is not None
+        python = self.module.names.own("element" if is_numbered else variable)
         return self.scope.bind(variable, python, item_kind(self.kind(collection))), python
 
     def _loop(self, python: str, elements: ast.expr, *tests: ast.expr) -> list[ast.comprehension]:

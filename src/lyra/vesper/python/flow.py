@@ -18,6 +18,7 @@ from lyra.vesper.python.draft import Checks, NodeDraft, compensations
 from lyra.vesper.python.expressions import ExpressionWriter, PythonScope
 from lyra.vesper.python.kinds import (
     FULL,
+    NUMBER,
     Interval,
     assigned,
     bounds,
@@ -54,8 +55,16 @@ class FlowWriter:
         self.program = draft.program
         self.parts = draft.parts
         self.declarations: dict[str, ast.stmt] = {}  # of variables that need one before the first step
+        self.numbers: set[str] = set()  # variables that are now an integer, now a decimal
         scope = self._scope()
-        self.steps = StepWriter(draft.parts, draft.program, scope, set(self.declarations), draft.facts)
+        self.steps = StepWriter(
+            draft.parts,
+            draft.program,
+            scope,
+            set(self.declarations),
+            draft.facts,
+            self.numbers - self.declarations.keys(),
+        )
         self.answers = AnswerWriter(draft, scope)
 
     def statements(self) -> list[ast.stmt]:
@@ -83,7 +92,9 @@ class FlowWriter:
                 *(step.rules for step in parts(program) if isinstance(step, ir.EffectStep | ir.TransactionStep)),
             )
         )
-        early |= _shared(program.steps) | _find_mixed_types(acts, kinds)
+        mixed = _find_mixed_types(acts, kinds)
+        self.numbers = {variable for variable in mixed - early if kinds.get(variable) == NUMBER}
+        early |= _shared(program.steps) | (mixed - self.numbers)
         for variable in variables:
             if variable in draft.parameters:
                 value: ast.expr = name(draft.parameters[variable])

@@ -19,7 +19,7 @@ from lyra.vesper.python.draft import NodeDraft
 from lyra.vesper.python.flow import EntryWriter, FlowWriter
 from lyra.vesper.python.layout import module_text
 from lyra.vesper.python.syntax import assign, attribute, call, name
-from lyra.vesper.python.tidying import drop_unused, names_read, tidy
+from lyra.vesper.python.tidying import drop_unused, names_read, shorten_names, tidy
 from lyra.vesper.values.types import describe
 
 HEADER: Final = "# AUTO-GENERATED - DO NOT EDIT"
@@ -66,6 +66,8 @@ class _ModuleGenerator:
         if not self.is_watched:
             tidy(tree)
         tree.body[1:1] = self._imports(names_read(tree))
+        if not self.is_watched:
+            shorten_names(tree, self.draft.names.bases, self.draft.parameters.values())
         _fill_empty_bodies(tree)
         ast.fix_missing_locations(tree)
         return Generated(tree, self.draft.function, self.draft.parameters, self.draft.needs_run, self.draft.is_async)

@@ -8,7 +8,7 @@ are assigned, that handlers read, or that values of several types are assigned t
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from lyra.vesper import ir
 from lyra.vesper.charges import is_charged
@@ -42,6 +42,7 @@ class StepWriter:
         scope: PythonScope,
         declared: set[str],
         facts: KnownFacts | None = None,
+        numbers: Collection[str] = (),
     ) -> None:
         self.module = module
         self.program = program
@@ -51,6 +52,7 @@ class StepWriter:
         self.facts = facts or KnownFacts()  # what holds before the first step
         self.uses_run = False
         self.may_raise = False
+        self._numbers = frozenset(numbers)  # variables that are now an integer, now a decimal
         self._annotated = set(declared)  # variables that have an annotation already
         self._in_loop = False
         self._in_compensation = False
@@ -211,7 +213,7 @@ class StepWriter:
         kind = self.scope.kinds.get(target, ANY)
         is_first = target not in self._annotated
         self._annotated.add(target)
-        if is_first and isinstance(kind, Array | RecordType):
+        if is_first and (isinstance(kind, Array | RecordType) or target in self._numbers):
             return [ast.AnnAssign(store(python), self.module.annotation(kind), value, 1)]
         return [assign(python, value)]
 

@@ -31,6 +31,7 @@ from lyra.vesper.values.types import (
     MapType,
     Nullable,
     RecordType,
+    Scalar,
     SetType,
     ValueType,
     key_kind,
@@ -183,6 +184,8 @@ class ModuleParts:
                 return self._generic("dict", name("str"), self.annotation(kind.value))
             case DataRecord():
                 return name(kind.python)
+            case Scalar(kind="number"):
+                return ast.BinOp(self.imported("decimal", "Decimal"), ast.BitOr(), name("int"))
             case RecordType():
                 return self._generic("dict", name("str"), self.any())
             case Nullable():
@@ -313,6 +316,7 @@ class Names:
 
     def __init__(self, *taken: str) -> None:
         self._taken = {*_TAKEN, *taken}
+        self.bases: dict[str, str] = {}  # of names with a number or an underscore: the name without it
         self._helpers = set(RUNTIME_NAMES)  # a helper variable may not be called like one; a value of the node may
 
     def own(self, text: str) -> str:
@@ -330,6 +334,8 @@ class Names:
             name = f"{base}_" if number == 1 else f"{base}_{number}"
             number += 1
         self._taken.add(name)
+        if name != base:
+            self.bases[name] = base
         return name
 
     def private(self, hint: str) -> str:

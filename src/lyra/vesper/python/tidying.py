@@ -8,7 +8,9 @@ what a module does.
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+import builtins
+import keyword
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from lyra.vesper.python.layout import SourceComment
@@ -267,3 +269,94 @@ class _Renamer(ast.NodeTransformer):
 
     def visit_Name(self, node: ast.Name) -> ast.Name:
         return ast.Name(self._names.get(node.id, node.id), node.ctx)
+
+    def visit_arg(self, node: ast.arg) -> ast.arg:
+        return ast.arg(self._names.get(node.arg, node.arg), node.annotation)
+
+    def visit_Nonlocal(self, node: ast.Nonlocal) -> ast.Nonlocal:
+        return ast.Nonlocal(sorted(self._names.get(text, text) for text in node.names))
+
+    def visit_ExceptHandler(self, node: ast.ExceptHandler) -> ast.AST:
+        node.name = self._names.get(node.name, node.name) if node.name else None
+        return self.generic_visit(node)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        node.name = self._names.get(node.name, node.name)
+        return self.generic_visit(node)
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:
+        node.name = self._names.get(node.name, node.name)
+        return self.generic_visit(node)
+
+
+def shorten_names(tree: ast.Module, bases: dict[str, str], parameters: Collection[str]) -> None:
+    """Give each function names of its own: names are unique in a module while it is made, and need a number only where
+    a function has two of them. Parameters of the node keep their names."""
+    shared = {*dir(builtins), *keyword.kwlist, *keyword.softkwlist, *parameters}
+    for node in tree.body:
+        shared |= _find_defined(node)
+    for node in tree.body:
+        if isinstance(node, _Function):
+            _shorten_inside(node, bases, shared)
+            used = _find_used(node)
+            names: dict[str, str] = {}
+            for text in sorted(used & bases.keys() - shared, key=lambda text: (bases[text], len(text), text)):
+                shorter = _find_free(bases[text], (used - {text}) | shared | set(names.values()))
+                if len(shorter) < len(text) or not text.endswith("_"):
+                    names[text] = shorter
+            for field in ("args", "body"):
+                part = getattr(node, field)
+                renamer = _Renamer(names)
+                setattr(
+                    node, field, [renamer.visit(inner) for inner in part] if field == "body" else renamer.visit(part)
+                )
+
+
+def _shorten_inside(function: ast.AST, bases: dict[str, str], shared: set[str]) -> None:
+    """Shorten the names that only a comprehension or a lambda has; another one may use the same."""
+    for node in ast.walk(function):
+        match node:
+            case ast.ListComp(generators=[loop]) | ast.GeneratorExp(generators=[loop]):
+                own = {loop.target.id} if isinstance(loop.target, ast.Name) else set()
+            case ast.Lambda():
+                own = {argument.arg for argument in node.args.args}
+            case _:
+                continue
+        used = _find_used(node)
+        for text in sorted(own & bases.keys()):
+            if bases[text] not in used | shared:
+                _Renamer({text: bases[text]}).generic_visit(node)
+
+
+def _find_free(base: str, taken: set[str]) -> str:
+    name, number = base, 1
+    while name in taken:
+        number += 1
+        name = f"{base}_{number}"
+    return name
+
+
+def _find_defined(node: ast.stmt) -> set[str]:
+    """Return the names that a statement of the module defines."""
+    match node:
+        case ast.ImportFrom():
+            return {item.asname or item.name for item in node.names}
+        case ast.AnnAssign(target=ast.Name(id=name)):
+            return {name}
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            return {name}
+    return set()
+
+
+def _find_used(function: ast.AST) -> set[str]:
+    """Return all names in a function."""
+    used: set[str] = set()
+    for node in ast.walk(function):
+        match node:
+            case ast.Name(id=name) | ast.arg(arg=name) | ast.ExceptHandler(name=str(name)):
+                used.add(name)
+            case ast.Nonlocal(names=names):
+                used.update(names)
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) if node is not function:
+                used.add(name)
+    return used
