@@ -14,8 +14,11 @@ from contextlib import closing
 
 import pytest
 
+from lyra.vesper.check.judge import program_of
 from lyra.vesper.direct import numbers, steps
 from lyra.vesper.ir import ForEachStep
+from lyra.vesper.nodes import load
+from lyra.vesper.runtime.stepping import WatchedPath
 from tests.cli.vesper.command import VesperCommand
 from tests.cli.vesper.test_nodes import DISCOUNT
 from tests.cli.vesper.test_replay import STOCK
@@ -507,10 +510,10 @@ def test_only_what_has_a_value_is_listed_and_texts_are_quoted(vesper, lyra, wide
     assert '  left: (none) -> a Ada "1"' in lines
 
 
-def test_the_line_of_a_transition_is_the_one_that_asks_for_it(vesper):
-    """Not the one that puts its state into a variable."""
-    words = ["--comparative", "--break-on", "step:refund"]
-    done = debug(vesper, *words, typed="quit\n", file="order.vsp", inputs='{"order_id": "o1"}')
-    called = done.stdout.partition("About to call:")[2].splitlines()[1]
-    assert called.startswith("  await run.perform('refund', ")
-    assert "| " + "  state_machine_transition order paid refunded" in called
+def test_the_line_of_an_act_is_the_one_that_asks_for_it():
+    """Not the one that puts the state of a transition into a variable."""
+    lines = WatchedPath("python", lambda *_: {}).code_lines(program_of(load(NODE)))
+    for step in ("start_processing", "record_charge", "finish_order"):
+        assert lines[step].startswith(f"await run.perform('{step}', "), lines[step]
+    assert lines["charge_card"].startswith("charge_card = await run.perform('charge_card', 'http.call', ")
+    assert lines["validate_request"].startswith("if ")
