@@ -10,6 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+from contextlib import closing
 
 import pytest
 
@@ -21,7 +22,7 @@ from lyra.vesper.runtime.stepping import WatchedPath
 from tests.cli.vesper.command import VesperCommand
 from tests.cli.vesper.test_nodes import DISCOUNT
 from tests.cli.vesper.test_replay import STOCK
-from tests.vesper.runtime.payments import GRANT, NODE, PaymentServer, make_database, request
+from tests.vesper.runtime.payments import GRANT, NODE, PaymentServer, make_database, request, rows
 from tests.vesper.runtime.secrets import CARD, PURE
 
 ORDER = """\
@@ -263,7 +264,7 @@ def test_stops_of_both_paths_are_json(vesper):
 def test_both_paths_of_a_transaction_are_one_act(vesper, lyra, path):
     """The path that is not live waits inside it, and then follows; the database is changed once."""
     (lyra.folder / "stock.vsp").write_text(STOCK, encoding="utf-8")
-    with sqlite3.connect(lyra.folder / "stock.db") as database:
+    with closing(sqlite3.connect(lyra.folder / "stock.db")) as database, database:
         database.execute("CREATE TABLE stock (item TEXT, quantity INTEGER)")
         database.execute("INSERT INTO stock VALUES ('apple', 9)")
     rights = ["--grant", "database.read.stock", "--grant", "database.write.stock"]
@@ -271,11 +272,11 @@ def test_both_paths_of_a_transaction_are_one_act(vesper, lyra, path):
     inputs = '{"item": "apple", "count": 2}'
     done = debug(vesper, *words, file="stock.vsp", inputs=inputs, typed="step\nstep\nquit\n")
     assert "Location: (follows when the steps around this one are over)" in done.stdout
-    assert database.execute("SELECT quantity FROM stock").fetchall() == [(9,)]  # rolled back
+    assert rows(lyra.folder / "stock.db", "SELECT quantity FROM stock") == [(9,)]  # rolled back
     done = debug(vesper, *words, file="stock.vsp", inputs=inputs, typed="step\nstep\nstep\ncontinue\n")
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "  left: 7"), done.stdout
     assert "break divergence" not in done.stdout
-    assert database.execute("SELECT quantity FROM stock").fetchall() == [(7,)]
+    assert rows(lyra.folder / "stock.db", "SELECT quantity FROM stock") == [(7,)]
 
 
 @PATHS
