@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from lyra.vesper.prove.flow import NodeWalk
 
 PROVED, REFUTED, UNKNOWN = "proved", "refuted", "unknown"
-VERSION: Final = 1  # of the prover: kept verdicts of another one are not used
+VERSION: Final = 2  # of the prover: kept verdicts of another one are not used
 LIST_ITEMS: Final = 3  # of input lists, in the walk that looks for an input
 _MODELS_MAX: Final = 2  # that are replayed for one contract and encoding
 QUESTION_RLIMIT: Final = 4_000_000  # steps of the solver for one question
@@ -510,7 +510,7 @@ def _adds(part: Any) -> bool:
         case ir.Aggregate():
             return part.function in ("sum", "avg")
         case ir.FunctionCall():
-            return part.function in ("abs", "round", "floor", "ceil", "div")
+            return part.function in ("abs", "round", "floor", "ceil", "div", "add_days", "add_months", "add_years")
         case ir.GroupBy():
             return any(aggregation.function in ("sum", "avg") for aggregation in part.aggregations)
     return isinstance(part, ir.Negate | ir.MatrixProduct | ir.Rounded)
