@@ -19,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help help-all run web test check versions lint style types types-of-tests tests timed verify cases payments sim crash damage races fuzz vegacrash servercrash gatewaycrash vegaedits vegafaults parallel tiers soak ended recovery security tasks surface mutants bench docs coverage clean postgres redis otp erlang bubblewrap ripgrep node tools chromium lua litellm nodes
+.PHONY: help help-all run web test check versions lint style imports types types-of-tests tests timed verify cases payments sim crash damage races fuzz vegacrash servercrash gatewaycrash vegaedits vegafaults parallel tiers soak ended recovery security tasks surface mutants bench docs coverage clean postgres redis otp erlang bubblewrap ripgrep node tools chromium lua litellm nodes
 
 # The targets of every day.
 DAILY = run web check test verify sim crash security bench docs help-all
@@ -41,7 +41,7 @@ test: export LYRA_TESTS_SKIPS = $(CURDIR)/$(VENV)/.skips
 test: style postgres redis erlang bubblewrap ripgrep node tools chromium ## Run every check and every test but the long ones; ends with what was skipped, and why
 	@rm -f $(VENV)/.skips
 	@failed=0; \
-	$(MAKE) --no-print-directory --jobs 2 types tests MARKED="not timed and not long" || failed=1; \
+	$(MAKE) --no-print-directory --jobs 3 types imports tests MARKED="not timed and not long" || failed=1; \
 	$(MAKE) --no-print-directory timed MARKED="timed and not long" || failed=1; \
 	$(BIN)/python -m tests.skips $(VENV)/.skips || failed=1; \
 	exit $$failed
@@ -53,12 +53,12 @@ verify: $(VENV)/.installed-check postgres redis erlang bubblewrap ripgrep node t
 	exit $$failed
 
 check: style ## Run the quick part: format, lint, types, imports, unit tests
-	@$(MAKE) --no-print-directory --jobs 2 types tests MARKED="not slow and not timed"
+	@$(MAKE) --no-print-directory --jobs 3 types imports tests MARKED="not slow and not timed"
 
 versions: ## Run the quick part with each Python from 3.11 on that is found (on the path, or pyenv's)
 	@.ci/versions
 
-lint: style types-of-tests
+lint: style imports types-of-tests
 
 # mypy has work for one processor: it runs beside the tests. The types of the tests themselves take as long again:
 # `make lint` and `make verify` check them.
@@ -81,6 +81,8 @@ timed: $(VENV)/.installed-check
 style: $(VENV)/.installed-check
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+
+imports: $(VENV)/.installed-check
 	$(BIN)/lint-imports
 
 cases: $(VENV)/.installed-check ## Run the tests of random cases with all their cases; `make test` tries an eighth

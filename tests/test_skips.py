@@ -123,7 +123,7 @@ def test_a_run_ends_with_the_list_whatever_failed(tmp_path: Path, failing: str):
     (tmp_path / "tests" / "test_time.py").write_text("pytest.mark.timed", encoding="utf-8")
     for name in (".made", ".installed", ".installed-check"):
         (tmp_path / ".venv" / name).touch()
-    env = {**os.environ, "FAILING": failing, "MAKEFLAGS": ""}
+    env = {**os.environ, "FAILING": failing, "MAKEFLAGS": "", "ARGS": ""}
     done = subprocess.run([tmp_path / ".ci/run"], env=env, capture_output=True, text=True, check=False, timeout=60)
     lines = [line for line in done.stdout.splitlines() if line.startswith("python -m")]
     assert "python -m tests.skips" in lines[-1], done.stdout + done.stderr

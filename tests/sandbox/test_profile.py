@@ -199,7 +199,7 @@ def test_more_folders(sandbox, tmp_path):
 
 def test_unix_sockets_only_when_asked_for(sandbox, tmp_path):
     """The profile's switch, and nothing else."""
-    code = "import socket; socket.socket(socket.AF_UNIX); print('made')"
+    code = "import socket; socket.socket(socket.AF_UNIX); print('ma' + 'de')"  # its text may be in an error
     for wanted in (False, True):
         profile = Profile(str(tmp_path), unix_sockets=wanted, readable=(os.path.dirname(os.__file__), sys.base_prefix))
         result = asyncio.run(sandbox.run([os.path.realpath(sys.executable), "-IS", "-c", code], profile))
@@ -246,7 +246,7 @@ def test_a_profile_of_a_grant_protects_and_hides_what_it_is_told(sandbox, tmp_pa
 
 def test_a_profile_of_a_grant_may_allow_unix_sockets(sandbox, tmp_path):
     """Only where it is said."""
-    code = "import socket; socket.socket(socket.AF_UNIX); print('made')"
+    code = "import socket; socket.socket(socket.AF_UNIX); print('ma' + 'de')"  # its text may be in an error
     made = []
     for wanted in (False, True):
         libraries = (os.path.dirname(os.__file__), sys.base_prefix)

@@ -20,7 +20,7 @@ from lyra.errors import ConfigError
 from lyra.kernel.kernel import Kernel
 from lyra.server.serve import Server
 from lyra.server.settings import ServeSettings
-from tests.server.grpc.test_tls import issue
+from tests.server.certificates import issue
 
 TOKEN = "operator-token-0123456789"
 LOOPBACK = "127.0.0.1:0"

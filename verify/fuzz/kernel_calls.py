@@ -25,6 +25,7 @@ from lyra.kernel import Child, Kernel
 from lyra.kernel.base.subsystem import State, Subsystem
 from lyra.kernel.programs.handle import Handle
 from lyra.kernel.supervision.handle import SupervisorHandle
+from lyra.store.sqlite import SqliteStore
 from lyra.testing import SimClock
 
 __all__ = ["LEFT_OUT", "CallsFuzzed", "ask", "furnish", "idle", "methods", "run", "states_of"]
@@ -247,6 +248,8 @@ def _arguments(rng: ProcessRandom, method: Callable[..., Any], kernel: Kernel) -
 async def _call(method: Callable[..., Any], arguments: tuple[list[Any], dict[str, Any]]) -> None:
     """Make a call, and await what it gives for a moment."""
     value = method(*arguments[0], **arguments[1])
+    if isinstance(value, SqliteStore):  # a connection of its own, which the caller closes
+        value.close()
     if isinstance(value, AsyncIterator):
         value = anext(value)
     if inspect.isawaitable(value):

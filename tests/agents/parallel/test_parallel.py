@@ -451,7 +451,7 @@ def test_no_calls_have_no_results():
 
 def test_without_a_source_it_is_refused():
     names: dict[str, Any] = {}
-    exec("async def made(p):\n    return await p.send('a')\n", names)
+    exec(compile("async def made(p):\n    return await p.send('a')\n", "<nowhere>", "exec"), names)
     with pytest.raises(ConfigError, match="source is not there"):
         lyra.parallel(names["made"])
 

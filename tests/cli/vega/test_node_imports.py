@@ -6,6 +6,7 @@ import signal
 import sqlite3
 import threading
 import time
+from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -91,9 +92,8 @@ class Shop:
 def outside(vega: Vega):
     """A database with a log, and how a run is told of it and of a server."""
     path = vega.folder / "log.db"
-    with sqlite3.connect(path) as database:
+    with closing(sqlite3.connect(path)) as database, database:
         database.execute("CREATE TABLE log (n INTEGER)")
-    database.close()
 
     def rows():
         connection = sqlite3.connect(path)

@@ -56,6 +56,6 @@ def test_a_budget_stops_the_agents(vesper, vendor: Vendor, provider: FakeVendor)
 
 def test_without_a_model_the_error_says_what_to_do(vesper, vendor: Vendor, provider: FakeVendor) -> None:
     done = vesper("run", "ask.vsp", "-i", "question=2 + 3?", "--grant", GRANT[0])
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "--model" in done.stderr
     assert provider.requests == []

@@ -10,15 +10,19 @@ import sqlite3
 import subprocess
 import sys
 import threading
+from contextlib import closing
 
 import pytest
 
+from lyra.vesper.check.judge import program_of
 from lyra.vesper.direct import numbers, steps
 from lyra.vesper.ir import ForEachStep
+from lyra.vesper.nodes import load
+from lyra.vesper.runtime.stepping import WatchedPath
 from tests.cli.vesper.command import VesperCommand
 from tests.cli.vesper.test_nodes import DISCOUNT
 from tests.cli.vesper.test_replay import STOCK
-from tests.vesper.runtime.payments import GRANT, NODE, PaymentServer, make_database, request
+from tests.vesper.runtime.payments import GRANT, NODE, PaymentServer, make_database, request, rows
 from tests.vesper.runtime.secrets import CARD, PURE
 
 ORDER = """\
@@ -260,7 +264,7 @@ def test_stops_of_both_paths_are_json(vesper):
 def test_both_paths_of_a_transaction_are_one_act(vesper, lyra, path):
     """The path that is not live waits inside it, and then follows; the database is changed once."""
     (lyra.folder / "stock.vsp").write_text(STOCK, encoding="utf-8")
-    with sqlite3.connect(lyra.folder / "stock.db") as database:
+    with closing(sqlite3.connect(lyra.folder / "stock.db")) as database, database:
         database.execute("CREATE TABLE stock (item TEXT, quantity INTEGER)")
         database.execute("INSERT INTO stock VALUES ('apple', 9)")
     rights = ["--grant", "database.read.stock", "--grant", "database.write.stock"]
@@ -268,11 +272,11 @@ def test_both_paths_of_a_transaction_are_one_act(vesper, lyra, path):
     inputs = '{"item": "apple", "count": 2}'
     done = debug(vesper, *words, file="stock.vsp", inputs=inputs, typed="step\nstep\nquit\n")
     assert "Location: (follows when the steps around this one are over)" in done.stdout
-    assert database.execute("SELECT quantity FROM stock").fetchall() == [(9,)]  # rolled back
+    assert rows(lyra.folder / "stock.db", "SELECT quantity FROM stock") == [(9,)]  # rolled back
     done = debug(vesper, *words, file="stock.vsp", inputs=inputs, typed="step\nstep\nstep\ncontinue\n")
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "  left: 7"), done.stdout
     assert "break divergence" not in done.stdout
-    assert database.execute("SELECT quantity FROM stock").fetchall() == [(7,)]
+    assert rows(lyra.folder / "stock.db", "SELECT quantity FROM stock") == [(7,)]
 
 
 @PATHS
@@ -506,10 +510,10 @@ def test_only_what_has_a_value_is_listed_and_texts_are_quoted(vesper, lyra, wide
     assert '  left: (none) -> a Ada "1"' in lines
 
 
-def test_the_line_of_a_transition_is_the_one_that_asks_for_it(vesper):
-    """Not the one that puts its state into a variable."""
-    words = ["--comparative", "--break-on", "step:refund"]
-    done = debug(vesper, *words, typed="quit\n", file="order.vsp", inputs='{"order_id": "o1"}')
-    called = done.stdout.partition("About to call:")[2].splitlines()[1]
-    assert called.startswith("  await run.perform('refund', ")
-    assert "| " + "  state_machine_transition order paid refunded" in called
+def test_the_line_of_an_act_is_the_one_that_asks_for_it():
+    """Not the one that puts the state of a transition into a variable."""
+    lines = WatchedPath("python", lambda *_: {}).code_lines(program_of(load(NODE)))
+    for step in ("start_processing", "record_charge", "finish_order"):
+        assert lines[step].startswith(f"await run.perform('{step}', "), lines[step]
+    assert lines["charge_card"].startswith("charge_card = await run.perform('charge_card', 'http.call', ")
+    assert lines["validate_request"].startswith("if ")

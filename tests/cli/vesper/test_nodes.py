@@ -6,6 +6,7 @@ import json
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 
 import pytest
 
@@ -204,9 +205,8 @@ def test_a_node_with_effects_needs_its_rights(vesper, tmp_path):
         assert told(done)["outputs"]["transaction_id"] == "ch_1"
     finally:
         server.close()
-    with sqlite3.connect(path) as database:
+    with closing(sqlite3.connect(path)) as database:
         assert database.execute("SELECT amount FROM transactions").fetchall() == [("12.50",)]
-    database.close()
     assert vesper("run", str(NODE), "--provider", "stripe").returncode == 2
     assert vesper("run", str(NODE), "--database", "mysql://x").returncode == 2
 

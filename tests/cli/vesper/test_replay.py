@@ -7,12 +7,13 @@ import json
 import re
 import sqlite3
 import sys
+from contextlib import closing
 
 import pytest
 
 from tests.cli.vesper.command import VesperCommand
 from tests.cli.vesper.test_nodes import DISCOUNT
-from tests.vesper.runtime.payments import PaymentServer
+from tests.vesper.runtime.payments import PaymentServer, rows
 from tests.vesper.runtime.secrets import CARD, DATABASE, GRANT, HTTP
 
 GUARDED = DISCOUNT.replace(
@@ -178,23 +179,23 @@ def test_a_parameter_of_a_request_is_edited(vesper, server):
 
 def test_a_live_replay_uses_the_database(vesper, server, lyra):
     """What comes after an edited step is asked again: `--database` says of whom."""
-    with sqlite3.connect(lyra.folder / "cards.db") as connection:
+    with closing(sqlite3.connect(lyra.folder / "cards.db")) as connection, connection:
         connection.execute("CREATE TABLE cards (card TEXT, amount INTEGER)")
     trace = trace_of(vesper, "kept.vsp", {"card": CARD, "amount": 5}, *outside(server))
     done = vesper("replay", trace, "--live", *outside(server), typed="edit 1 amount=7\nrun\n")
     assert done.returncode == 0, done.stdout
     assert "  total: 8" in done.stdout
-    assert [row[0] for row in connection.execute("SELECT amount FROM cards")] == [5, 7]
+    assert rows(lyra.folder / "cards.db", "SELECT amount FROM cards") == [(5,), (7,)]
 
 
 def test_a_database_node_is_replayed_without_its_database(vesper, server, lyra):
-    with sqlite3.connect(lyra.folder / "cards.db") as connection:
+    with closing(sqlite3.connect(lyra.folder / "cards.db")) as connection, connection:
         connection.execute("CREATE TABLE cards (card TEXT, amount INTEGER)")
     trace = trace_of(vesper, "kept.vsp", {"card": CARD, "amount": 5}, *outside(server))
     done = vesper("replay", trace, typed="show 3\n")
     assert done.stdout.count("✓") == 4
     assert CARD not in done.stdout
-    assert connection.execute("SELECT count(*) FROM cards").fetchone() == (1,)
+    assert rows(lyra.folder / "cards.db", "SELECT count(*) FROM cards") == [(1,)]
 
 
 def test_a_rule_of_the_node_does_not_hide_that_a_request_needs_live(vesper, server, lyra):
@@ -240,7 +241,7 @@ def test_a_transaction_is_gone_through_from_its_record(vesper, lyra):
     """Its statements are answered by the journal; one that was edited is refused, or, with --live, performed with all
     of the transaction."""
     (lyra.folder / "stock.vsp").write_text(STOCK, encoding="utf-8")
-    with sqlite3.connect(lyra.folder / "stock.db") as database:
+    with closing(sqlite3.connect(lyra.folder / "stock.db")) as database, database:
         database.execute("CREATE TABLE stock (item TEXT, quantity INTEGER)")
         database.execute("INSERT INTO stock VALUES ('apple', 9), ('pear', 9)")
     rights = ["--grant", "database.read.stock", "--grant", "database.write.stock"]
@@ -253,8 +254,7 @@ def test_a_transaction_is_gone_through_from_its_record(vesper, lyra):
     assert "look asks for what was not recorded" in done.stdout
     done = vesper("replay", trace, "--live", *setup, typed="edit 3 p0=pear\nrun\nquit\n")
     assert done.stdout.splitlines()[-3:] == ["  left: 9", "Changed:", "  left: 7 -> 9"], done.stdout + done.stderr
-    with sqlite3.connect(lyra.folder / "stock.db") as database:
-        assert database.execute("SELECT quantity FROM stock").fetchall() == [(5,), (9,)]
+    assert rows(lyra.folder / "stock.db", "SELECT quantity FROM stock") == [(5,), (9,)]
 
 
 SLOW = """\

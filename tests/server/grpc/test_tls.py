@@ -3,57 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime, timedelta
-from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import grpc
 import grpc.aio
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from lyra.core.address import Address
 from lyra.errors import ConfigError
 from lyra.kernel.kernel import Kernel
 from lyra.server.grpc.face import GrpcFace
 from lyra.server.settings import TlsFiles
+from tests.server.certificates import Pair, issue
 from tests.server.grpc.client import Client, on_loop, settings
-
-
-class Pair(NamedTuple):
-    """A certificate and its key, as PEM."""
-
-    cert: bytes
-    key: bytes
-    parsed: x509.Certificate
-    signer: ec.EllipticCurvePrivateKey
-
-
-def issue(name: str, issuer: Pair | None = None) -> Pair:
-    """A certificate for 127.0.0.1, signed by the issuer, or by itself as an authority."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    now = datetime.now(UTC)
-    cert = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer.parsed.subject if issuer is not None else subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(hours=1))
-        .not_valid_after(now + timedelta(hours=1))
-        .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
-        .sign(issuer.signer if issuer is not None else key, hashes.SHA256())
-    )
-    key_pem = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    return Pair(cert.public_bytes(serialization.Encoding.PEM), key_pem, cert, key)
 
 
 @pytest.fixture(scope="module")

@@ -9,17 +9,11 @@ import signal
 import ssl
 import subprocess
 import sys
-from datetime import UTC, datetime, timedelta
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from lyra import Kernel
 from lyra.core.address import Address
@@ -27,40 +21,15 @@ from lyra.errors import ConfigError
 from lyra.server.http.face import HttpFace
 from lyra.server.identity import TokenTable
 from lyra.server.settings import ServeSettings, TlsFiles
+from tests.server.certificates import issue
 from tests.server.http.support import OPERATOR, TOKENS, Served, events_of, in_loop, served, serving
-
-
-def certificate(folder: Path, name: str, authority: tuple[Any, Any] | None = None) -> tuple[Any, Any]:
-    """Write NAME.pem and NAME.key; the certificate and its key, signed by the authority or by itself."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    signer_name, signer_key = (subject, key) if authority is None else (authority[0].subject, authority[1])
-    now = datetime.now(UTC)
-    names = x509.SubjectAlternativeName([x509.DNSName("localhost"), x509.IPAddress(ip_address("127.0.0.1"))])
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(signer_name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(names, critical=False)
-        .add_extension(x509.BasicConstraints(ca=authority is None, path_length=None), critical=True)
-        .sign(signer_key, hashes.SHA256())
-    )
-    (folder / f"{name}.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    plain = serialization.NoEncryption()
-    form = serialization.PrivateFormat.PKCS8
-    (folder / f"{name}.key").write_bytes(key.private_bytes(serialization.Encoding.PEM, form, plain))
-    return made, key
 
 
 def test_tls_proves_the_server_and_with_an_authority_the_client(tmp_path: Path) -> None:
     """Plain HTTP is not answered; without a certificate of the authority a client gets nothing."""
-    authority = certificate(tmp_path, "authority")
-    certificate(tmp_path, "server", authority)
-    certificate(tmp_path, "client", authority)
+    authority = issue("authority").write(tmp_path, "authority")
+    issue("server", authority).write(tmp_path, "server")
+    issue("client", authority).write(tmp_path, "client")
 
     async def ask(address: Address, *, scheme: str = "https", with_certificate: bool = False) -> int:
         trust = ssl.create_default_context(cafile=str(tmp_path / "authority.pem"))

@@ -99,7 +99,7 @@ flow:
 @pytest.mark.parametrize("path", ["python", "direct", "reference"])
 def test_a_value_that_is_nested_too_deeply_is_a_resource_limit(path: str) -> None:
     """No path raises RecursionError; the third opinion is the same as the other two."""
-    outcome = vesper.execute(vesper.load(DEEP), {"n": 900}, path=path)
+    outcome = vesper.execute(vesper.load(DEEP), {"n": 5000}, path=path)
     assert outcome.error is not None
     assert outcome.error.code == "resource_limit"
 

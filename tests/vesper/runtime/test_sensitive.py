@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -86,7 +87,8 @@ def test_the_store_has_no_sensitive_value(folder, server, name, mode):
     if name == "http":
         assert server.requests[0][1]["card"] == CARD
     if name == "database":
-        assert sqlite3.connect(folder / "cards.db").execute("SELECT card FROM cards").fetchone() == (CARD,)
+        with closing(sqlite3.connect(folder / "cards.db")) as database:
+            assert database.execute("SELECT card FROM cards").fetchone() == (CARD,)
 
 
 def test_errors_tell_no_sensitive_value(folder, server):
@@ -205,7 +207,8 @@ def test_events_and_called_nodes_keep_the_value_secret(folder):
         }
         assert CARD not in repr(heard)
         assert_absent(folder)
-    assert sqlite3.connect(folder / "cards.db").execute("SELECT card FROM cards").fetchall() == [(CARD,)]
+    with closing(sqlite3.connect(folder / "cards.db")) as database:
+        assert database.execute("SELECT card FROM cards").fetchall() == [(CARD,)]
 
 
 def test_a_field_of_a_custom_type_makes_the_input_sensitive():

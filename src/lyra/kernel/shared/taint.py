@@ -22,6 +22,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from lyra.core.naming import SUPERVISE
+from lyra.errors import ConfigError
 from lyra.kernel.base.acting import act_as, acting
 from lyra.kernel.base.subsystem import Subsystem
 from lyra.kernel.process.process import PLAIN_ENDS, TRANSITIONS
@@ -82,6 +83,8 @@ class Taint(Subsystem):
 
     def mark(self, pid: str, by: str) -> None:
         """Mark a process that has text from outside; `by` is the origin. A second mark changes nothing."""
+        if not isinstance(by, str):
+            raise ConfigError(f"an origin is text, not {by!r}", key="by")
         if pid not in self.state.pids:
             self._core.fact(self.state, pid, "process.tainted", {"by": by[:_BY_CHARS_MAX]})
             process = dict.get(self._core.processes, pid)

@@ -171,6 +171,7 @@ def _one_line(text: str) -> str:
 
 def wrapped(text: str, indent: str = "") -> list[str]:
     """Return the text in lines; without an indent it is a sentence."""
+    text = text.encode("utf-8", "backslashreplace").decode()  # Python 3.13 refuses half a character in a docstring
     words = (_one_line(text) if not indent else " ".join(text.split())).split(" ")
     lines = [indent + words[0]]
     for word in words[1:]:

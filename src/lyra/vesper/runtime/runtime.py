@@ -56,6 +56,7 @@ from lyra.vesper.values.outcome import NOT_CONFIGURED, Execution, Outcome, faile
 from lyra.vesper.values.plain import UnreadableInputs, to_plain_inputs, wrap_plain_answers
 
 if TYPE_CHECKING:
+    from lyra.store.space import Space
     from lyra.vesper.effects.replay import EffectRecord
     from lyra.vesper.evidence.differential import ComparisonReport
     from lyra.vesper.ir import NodeProgram
@@ -116,6 +117,7 @@ class Runtime:
         self._numbers = count(1)
         self._trace = f"trace_{Entropy().text(12)}_"
         self._draw = ProcessRandom(random_key()).random  # of the sample of direct_only
+        self._space: Space | None = None
         self._thread = KernelThread(self._make_kernel)
         self.events = EventEntry(self, self._thread)
         self.schedule_state = ScheduleState()
@@ -473,6 +475,8 @@ class Runtime:
         if self._thread.is_running:
             self._flush()
         self._thread.close()
+        if self._space is not None:
+            self._space.close()
         self._results.close()
         if self.world.database is not None:
             self.world.database.close()
@@ -485,7 +489,9 @@ class Runtime:
 
     def _make_kernel(self) -> Kernel:
         seams = Seams(states=(self.state, self._machines, self._stored, self.schedule_state, *self._records.states))
-        kernel = Kernel(_space(self._store), programs=[node_process], seams=seams, budget=self._budget)
+        self._space = _make_space(self._store)
+        store = self._store if self._space is None else self._space
+        kernel = Kernel(store, programs=[node_process], seams=seams, budget=self._budget)
         kernel.parts[PART] = _Part(self)
         self.world.kernel = kernel
         self.world.machines = Machines(kernel.core, self._machines)
@@ -570,13 +576,13 @@ class _Part:
         """Do nothing: the runtime closes its kernel, not the other way round."""
 
 
-def _space(store: Any) -> Any:
-    """Return a space of the store's file, beside the processes of other kernels."""
-    if isinstance(store, (str, FilePath)) and store != "memory":
-        from lyra.store.space import Space
+def _make_space(store: Any) -> Space | None:
+    """Return a space of the store's file, beside the processes of other kernels; None for other stores."""
+    if not isinstance(store, (str, FilePath)) or store == "memory":
+        return None
+    from lyra.store.space import Space
 
-        return Space(store, "vesper")
-    return store
+    return Space(store, "vesper")
 
 
 def _pid(program: NodeProgram, key: Any) -> str:
