@@ -233,8 +233,8 @@ flow:
 
 
 def test_calendar_times_and_padded_texts_are_modelled_in_utc() -> None:
-    """Days, and starts of hours, days and weeks, are exact; a start of a month, a written time and a padded text are known
-    by their bounds. In another zone a call gives any value."""
+    """Days, and starts of hours, days and weeks, are exact; a start of a month, a written time and a padded text have
+    bounds. In another zone a call gives any value."""
     results = verdicts("""
 inputs:
   at: {type: timestamp, constraints: ["year(value) < 9000"]}

@@ -6,7 +6,7 @@ that are likely to show a failure are run; then the walk over lists of any lengt
 the solver finds impossible is proved; then the walk over short lists is asked for an input, which is replayed. A
 failure that needs a certain answer of an act outside is unknown: the input alone does not show it.
 
-`boundary_inputs`, `refuted_inputs`, `kept_refuted_inputs` and `unreachable_steps` are for `vesper verify`.
+`boundary_inputs`, `refuted_inputs`, `read_refuted_inputs` and `unreachable_steps` are for `vesper verify`.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def prove_program(program: ir.NodeProgram, cases: Sequence[Mapping[str, Any]] = 
         return _Proof(program, None, cases).results(None)
 
 
-def kept_refuted_inputs(node: Node, folder: Path) -> list[dict[str, Any]]:
+def read_refuted_inputs(node: Node, folder: Path) -> list[dict[str, Any]]:
     """Return the inputs with which `prove` refuted a contract of a node as it is now, of the verdicts in the folder."""
     if find_spec("z3") is None:
         return []
