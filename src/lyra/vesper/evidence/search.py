@@ -139,8 +139,8 @@ class InputSearch:
         if rng.random() < 0.5:  # as a pattern of few letters takes it
             changed = text + text[-1] * rng.randrange(1, _GROWTH_MAX)
         else:  # as a limit of its length takes it
-            place = rng.randrange(0, len(text))
-            changed = text[:place] + chr(rng.randrange(*_LETTERS)) + text[place + 1 :]
+            index = rng.randrange(0, len(text))
+            changed = text[:index] + chr(rng.randrange(*_LETTERS)) + text[index + 1 :]
         return msgspec.structs.replace(case, inputs=_put(case.inputs, path, changed))
 
     def learn(self, case: SearchCase, watched: Watched, answers: Mapping[tuple[str, int], WorldAnswer]) -> bool:

@@ -138,10 +138,10 @@ def watched_lines(tree: ast.Module) -> dict[str, str]:
     for block in (getattr(node, part, None) for node in ast.walk(tree) for part in ("body", "orelse", "finalbody")):
         statements = block if isinstance(block, list) else []
         for index, before in enumerate(statements):
-            step = _watched_step(before)
+            step = _step_of_watch(before)
             if step is None:
                 continue
-            own = list(takewhile(lambda statement: _watched_step(statement) is None, statements[index + 1 :]))
+            own = list(takewhile(lambda statement: _step_of_watch(statement) is None, statements[index + 1 :]))
             own = [
                 part
                 for statement in own
@@ -154,7 +154,7 @@ def watched_lines(tree: ast.Module) -> dict[str, str]:
     return lines
 
 
-def _watched_step(statement: ast.stmt) -> str | None:
+def _step_of_watch(statement: ast.stmt) -> str | None:
     """Return the step before which this statement calls the watch; None for any other statement."""
     match statement:
         case ast.Expr(ast.Call(ast.Name(id=word), [ast.Constant(str(step)), *_])) if word == WATCH_NAME:
