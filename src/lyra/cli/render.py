@@ -91,7 +91,7 @@ def wants_colour(stream: TextIO) -> bool:
 
 
 @contextmanager
-def showing_progress(text: str) -> Iterator[Callable[[int], None]]:
+def show_progress(text: str) -> Iterator[Callable[[int], None]]:
     """Give a function that shows on stderr, where that is a terminal, how far something is that takes over a second:
     the number that it is called with, and the text."""
     shown, is_terminal = False, sys.stderr is not None and sys.stderr.isatty()

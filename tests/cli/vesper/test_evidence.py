@@ -179,15 +179,15 @@ def test_verify_shows_how_far_it_is_where_stderr_is_a_terminal(vesper, monkeypat
         yield numbers.append
 
     assert "inputs compared" not in vesper("verify", "discount.vsp", "-n", "300").stderr
-    monkeypatch.setattr(evidence, "showing_progress", showing)
-    monkeypatch.setattr(run, "showing_progress", showing)
+    monkeypatch.setattr(evidence, "show_progress", showing)
+    monkeypatch.setattr(run, "show_progress", showing)
     vesper("verify", "discount.vsp", "-n", "300")
     vesper("test", "discount.vsp", "-n", "20")
     assert numbers == [64, 128, 192, 256, 64, 128, 192]
     monkeypatch.setattr(render, "_PROGRESS_S", 0.0)
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
-    with render.showing_progress("of 3 inputs compared") as show:
+    with render.show_progress("of 3 inputs compared") as show:
         show(2)
     assert terminal.getvalue() == "\r2 of 3 inputs compared\x1b[K\r\x1b[K"
 

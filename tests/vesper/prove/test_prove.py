@@ -232,6 +232,56 @@ flow:
     assert results["division", "if(count > 0, div(count, 2), 0)"].verdict == "proved"
 
 
+def test_calendar_times_and_padded_texts_are_modelled_in_utc() -> None:
+    """Days, and starts of hours, days and weeks, are exact; a start of a month, a written time and a padded text have
+    bounds. In another zone a call gives any value."""
+    results = verdicts("""
+inputs:
+  at: {type: timestamp, constraints: ["year(value) < 9000"]}
+  n: {type: integer, min: 0, max: 10}
+  text: {type: string, constraints: [{max_length: 5}]}
+outputs: {later: timestamp, day: timestamp, month: timestamp, far: timestamp, shown: string, wide: string}
+contracts:
+  postconditions:
+    - later - at == days(n)
+    - day <= at AND at - day < hours(24)
+    - at - day < hours(23)
+    - month <= at AND at - month < days(31)
+    - shown.length == 7
+    - wide.length == 8 AND ends_with(wide, text)
+    - wide.length == 5
+    - far >= at
+flow:
+  - {step: later, operation: arithmetic, expression: "add_days(at, n)", output: later}
+  - {step: day, operation: arithmetic, expression: "start_of(at, 'day', 'UTC')", output: day}
+  - {step: month, operation: arithmetic, expression: "start_of(at, 'month')", output: month}
+  - {step: far, operation: arithmetic, expression: "add_days(at, n, 'Europe/Berlin')", output: far}
+  - {step: shown, operation: arithmetic, expression: "format_timestamp(at, '%Y-%m')", output: shown}
+  - {step: wide, operation: arithmetic, expression: "pad_left(text, 8, '0')", output: wide}
+""")
+    expected = {
+        "later - at == days(n)": "proved",
+        "day <= at AND at - day < hours(24)": "proved",
+        "at - day < hours(23)": "refuted",
+        "month <= at AND at - month < days(31)": "proved",
+        "shown.length == 7": "proved",
+        "wide.length == 8 AND ends_with(wide, text)": "proved",
+        "wide.length == 5": "refuted",
+        "far >= at": "unknown",
+    }
+    assert {text: results["postcondition", text].verdict for text in expected} == expected
+
+
+def test_a_step_that_goes_past_the_last_year_is_refuted() -> None:
+    results = verdicts("""
+inputs: {at: timestamp}
+outputs: {later: timestamp}
+flow:
+  - {step: later, operation: arithmetic, expression: "add_days(at, 1)", output: later}
+""")
+    assert results["overflow", "add_days(at, 1)"].verdict == "refuted"
+
+
 def test_texts_are_modelled_with_their_patterns_and_lengths() -> None:
     """Joining, lengths, parts of texts and patterns without `$` are exact; what is not modelled is unknown."""
     results = verdicts("""

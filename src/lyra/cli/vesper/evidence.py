@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lyra.cli.app import CliCommand, Invocation, json_option
-from lyra.cli.render import document, moment, printable, showing_progress, table
+from lyra.cli.render import document, moment, printable, show_progress, table
 from lyra.cli.vesper.node_files import node_named, runtime_around, runtime_when_free, store_of
 from lyra.errors import ConfigError
 from lyra.vesper.values.limits import SAMPLES_MAX
@@ -198,7 +198,7 @@ def verify(
     """
     from lyra.core.user_folders import data_folder
     from lyra.vesper.evidence.differential import test_node, weak_evidence
-    from lyra.vesper.prove.prover import join_evidence, kept_refuted_inputs
+    from lyra.vesper.prove.prover import join_evidence, read_refuted_inputs
     from lyra.vesper.repository.folders import repository_around
     from lyra.vesper.values.json_values import json_shape
 
@@ -210,13 +210,13 @@ def verify(
     find = repository_around(loaded.file).find
     samples = count or declared.sample_size or SAMPLES_DEFAULT
     join_evidence()
-    with showing_progress(f"of {samples} inputs compared") as progress:
+    with show_progress(f"of {samples} inputs compared") as progress:
         report = test_node(
             loaded,
             samples,
             seed,
             find=find,
-            cases=kept_refuted_inputs(loaded, data_folder() / "proofs"),
+            cases=read_refuted_inputs(loaded, data_folder() / "proofs"),
             corpus=corpus,
             keep_interrupted=True,
             progress=progress,

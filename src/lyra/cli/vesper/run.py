@@ -9,7 +9,7 @@ import click
 
 from lyra.cli.app import CliCommand, Invocation, json_option
 from lyra.cli.arguments import dollars
-from lyra.cli.render import document, printable, showing_progress
+from lyra.cli.render import document, printable, show_progress
 from lyra.cli.render import document as print_document
 from lyra.cli.vesper.divergences import divergence_data, divergence_lines
 from lyra.cli.vesper.node_files import (
@@ -294,7 +294,7 @@ def _search(file: str, node: Node, number: int) -> tuple[CaseRun, list[dict[str,
     from lyra.vesper.repository.folders import repository_around
     from lyra.vesper.values.json_values import json_shape
 
-    with showing_progress(f"of {number} inputs compared: {file}") as progress:
+    with show_progress(f"of {number} inputs compared: {file}") as progress:
         report = test_node(node, number, find=repository_around(node.file).find, progress=progress)
     rows = [violation_data(violation, node.node_id) for violation in report.violations]
     problems = [line for row in rows for line in violation_lines(row)]

@@ -6,7 +6,7 @@ that are likely to show a failure are run; then the walk over lists of any lengt
 the solver finds impossible is proved; then the walk over short lists is asked for an input, which is replayed. A
 failure that needs a certain answer of an act outside is unknown: the input alone does not show it.
 
-`boundary_inputs`, `refuted_inputs`, `kept_refuted_inputs` and `unreachable_steps` are for `vesper verify`.
+`boundary_inputs`, `refuted_inputs`, `read_refuted_inputs` and `unreachable_steps` are for `vesper verify`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from lyra.vesper.prove.flow import NodeWalk
 
 PROVED, REFUTED, UNKNOWN = "proved", "refuted", "unknown"
-VERSION: Final = 1  # of the prover: kept verdicts of another one are not used
+VERSION: Final = 2  # of the prover: kept verdicts of another one are not used
 LIST_ITEMS: Final = 3  # of input lists, in the walk that looks for an input
 _MODELS_MAX: Final = 2  # that are replayed for one contract and encoding
 QUESTION_RLIMIT: Final = 4_000_000  # steps of the solver for one question
@@ -84,7 +84,7 @@ def prove_program(program: ir.NodeProgram, cases: Sequence[Mapping[str, Any]] = 
         return _Proof(program, None, cases).results(None)
 
 
-def kept_refuted_inputs(node: Node, folder: Path) -> list[dict[str, Any]]:
+def read_refuted_inputs(node: Node, folder: Path) -> list[dict[str, Any]]:
     """Return the inputs with which `prove` refuted a contract of a node as it is now, of the verdicts in the folder."""
     if find_spec("z3") is None:
         return []
@@ -510,7 +510,7 @@ def _adds(part: Any) -> bool:
         case ir.Aggregate():
             return part.function in ("sum", "avg")
         case ir.FunctionCall():
-            return part.function in ("abs", "round", "floor", "ceil", "div")
+            return part.function in ("abs", "round", "floor", "ceil", "div", "add_days", "add_months", "add_years")
         case ir.GroupBy():
             return any(aggregation.function in ("sum", "avg") for aggregation in part.aggregations)
     return isinstance(part, ir.Negate | ir.MatrixProduct | ir.Rounded)

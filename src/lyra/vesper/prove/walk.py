@@ -15,6 +15,7 @@ import z3
 
 from lyra.vesper import ir
 from lyra.vesper.expressions.functions import ROUNDINGS
+from lyra.vesper.prove.calls import CALLS
 from lyra.vesper.prove.numbers import NumberEncoding, constant_parts
 from lyra.vesper.prove.texts import pattern_condition, text_constant, text_of
 from lyra.vesper.prove.values import (
@@ -684,6 +685,7 @@ _FUNCTIONS: Final[dict[str, Callable[[ExpressionWalk, tuple[SymbolicValue, ...]]
     },
     "len": lambda walk, parts: walk.length(parts[0]),
     "abs": ExpressionWalk.absolute,
+    **CALLS,
     **{
         name: lambda walk, parts, name=name: walk.on_numbers(name, parts)  # type: ignore[misc]
         for name in ("floor", "ceil", "round", "div", "min", "max", "clamp")
