@@ -13,6 +13,7 @@ import pytest
 
 from lyra.errors import LyraError, ProcessError
 from lyra.kernel import CircuitBreakerMiddleware, Kernel
+from lyra.store.sqlite import SqliteStore
 from lyra.testing import SimClock
 from tests.kernel.conftest import run, settle
 from verify.fuzz.kernel_calls import ask, furnish, idle, methods, states_of
@@ -78,6 +79,8 @@ def called(method: Any) -> BaseException | None:
 
     async def work() -> None:
         value = method(*positional, **named)
+        if isinstance(value, SqliteStore):  # a connection of its own, which the caller closes
+            value.close()
         if hasattr(value, "__anext__"):
             value = anext(value)
         if inspect.isawaitable(value):
