@@ -157,7 +157,7 @@ def test_a_breach_refuses_a_promotion_and_is_shown(vesper, lyra):
 
 
 def test_few_inputs_are_told(vesper):
-    """A confidence that is not known says why; `test` and `verify` warn where few inputs came to the end of the node."""
+    """An unknown confidence says why; `test` and `verify` warn where few inputs came to the end of the node."""
     text = DOUBLE.replace('["double < 5000"]', "[]").replace('["> 0", "< 3000"]', "[]")
     text = text.replace("flow:\n", "flow:\n  - {step: rare, operation: validation, guards: [n * n == 81 OR n == 1]}\n")
     done = vesper("verify", text, "-n", "300")
