@@ -52,8 +52,8 @@ class _Listed(NamedTuple):
 
 
 _CLOCK: Final = SystemClock()
-_FOUND_S: Final = 1.0
-_FOUND_KEPT: Final = 16
+_RECENT_S: Final = 1.0
+_RECENT_KEPT: Final = 16
 _OWN_ENTRIES_MAX: Final = 5_000  # of Lyra's own folders that are looked at, those nearest to their top first
 _NOT_LISTED: Final = _Listed(0, 0, (), ())
 _listed: Final[dict[str, _Listed]] = {}
@@ -120,30 +120,30 @@ def is_own(path: str, *, hidden: bool = False) -> bool:
     own = find_own_paths()
     if not hidden and any(_within(path, place) for place in own.code):
         return True
-    found = _find_hidden_places(own.hidden)
-    places = found if hidden else (*found, *own.read_only)
+    hidden_places = _find_hidden_places(own.hidden)
+    places = hidden_places if hidden else (*hidden_places, *own.read_only)
     return any(_within(path, place) or _within(path, real_path(place)[0]) for place in places)
 
 
-class _Found(NamedTuple):
+class _Recent(NamedTuple):
     until: float
     changed_ns: tuple[int, ...]
     places: tuple[str, ...]
 
 
-_found: Final[dict[tuple[str, ...], _Found]] = {}
+_recent: Final[dict[tuple[str, ...], _Recent]] = {}
 
 
 def _find_hidden_places(folders: tuple[str, ...]) -> tuple[str, ...]:
     """Return Lyra's hidden places as of the last second, or of now where one of the folders has changed: a file tool
     asks for each path, and a user may have many sessions."""
     changed_ns = tuple(map(_changed_ns, folders))
-    known = _found.get(folders)
+    known = _recent.get(folders)
     now = _CLOCK.monotonic()
     if known is None or now >= known.until or known.changed_ns != changed_ns:
-        if len(_found) >= _FOUND_KEPT:
-            _found.clear()
-        known = _found[folders] = _Found(now + _FOUND_S, changed_ns, _look_for_hidden_places(folders))
+        if len(_recent) >= _RECENT_KEPT:
+            _recent.clear()
+        known = _recent[folders] = _Recent(now + _RECENT_S, changed_ns, _look_for_hidden_places(folders))
     return known.places
 
 
