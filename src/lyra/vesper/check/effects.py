@@ -287,7 +287,7 @@ class EffectLowering:
         setting = step.settings.get("output_type")
         if setting is None or not isinstance(setting.value, str):
             return ()
-        return Constraints(self.state, self.typing, self.types).of_type(setting.value, kind, setting.path)
+        return Constraints(self.state, self.typing, self.types).list_checks(setting.value, kind, setting.path)
 
     # ------------------------------------------------------------ transitions
     def _transition(self, step: StepDeclaration, scope: NameScope) -> Sequence[ir.Step]:

@@ -403,7 +403,8 @@ class StepWriter:
             texts = (ast.Constant(step.name), ast.Constant(describe(step.output_type)))
             act = call(self.module.runtime("read_answer"), self.module.coercer(step.output_type), act, *texts)
         if step.checks:
-            act = self._checked(step, act, statements)
+            act = self.checks.check_answer(step, act, self.scope, statements, in_loop=self._in_loop)
+            self.uses_run |= self.checks.uses_run
         statements.append(assign(python, act) if step.output or is_used else ast.Expr(act))
         scope = self.scope if step.output == usual else self.scope.bind(usual, python, ANY)
         for variable, node in step.extract:
@@ -420,18 +421,6 @@ class StepWriter:
         test = call(self.module.runtime("has_rows"), name(python))
         with_rows = self.inside(scope, step.found) or [ast.Pass()]
         return [*statements, if_(test, with_rows, self.inside(scope, step.empty))]
-
-    def _checked(self, step: ir.EffectStep, act: ast.expr, statements: list[ast.stmt]) -> ast.expr:
-        """Write the checks of an agent's answer, and return the answer that kept them."""
-        answer = self.module.names.fresh(f"answer_of_{step.name}")
-        statements.append(assign(answer, act))
-        scope = self.scope.bind("value", answer, step.output_type)
-        for check in step.checks:
-            problem = ast.Constant(f"does not hold: {check.text}")
-            wrong = call(self.module.runtime("WrongAnswer"), ast.Constant(step.name), problem)
-            statements += self.checks.condition(check, scope, [raise_(wrong)], in_loop=self._in_loop)
-        self.uses_run |= self.checks.uses_run
-        return name(answer)
 
     def _transaction(self, step: ir.TransactionStep) -> list[ast.stmt]:
         """Return the steps as a function with variables of its own, which are taken over where it ends with success."""
