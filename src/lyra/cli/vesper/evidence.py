@@ -54,12 +54,16 @@ def violation_data(violation: Violation, node_id: str) -> dict[str, Any]:
     from lyra.vesper.values.json_values import json_shape
 
     shown = {"kind": violation.kind, "expression": violation.expression, "input": json_shape(violation.input)}
-    return {"node": node_id, **shown}
+    made_up = {"made_up_answers": json_shape(violation.answers)} if violation.answers else {}
+    return {"node": node_id, **shown, **made_up}
 
 
 def violation_lines(row: Mapping[str, Any]) -> Iterator[str]:
     yield f"the node breaks its contract: {row['kind']}: {row['expression']}"
     yield f"  with {json.dumps(row['input'], ensure_ascii=False, default=str)}"
+    if row.get("made_up_answers"):
+        answers = json.dumps(row["made_up_answers"], ensure_ascii=False, default=str)
+        yield f"  where the acts answered {answers} (made up, of the types that the node takes)"
 
 
 @click.command(cls=CliCommand, name="confidence")
