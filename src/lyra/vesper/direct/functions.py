@@ -19,6 +19,7 @@ from lyra.vesper import ir
 from lyra.vesper.direct.frames import EXECUTION, METER, Evaluate, Frame, Scope
 from lyra.vesper.direct.numbers import (
     absolute,
+    checked_decimal,
     divide,
     group_key,
     in_order,
@@ -218,6 +219,30 @@ def _pad(name: str, *, is_left: bool) -> Callable[..., str]:
     return pad
 
 
+_INTEGER_TEXT: Final = re.compile(r"([+-]?)0*([0-9]+)")
+_DECIMAL_TEXT: Final = re.compile(r"[+-]?[0-9]+(?:\.[0-9]+)?")
+
+
+def _not_a_number(function: str, text: str) -> NodeError:
+    return NodeError("not_a_number", f"{function} cannot read {text[:40]!r}")
+
+
+def _parse_integer(text: str) -> int:
+    match = _INTEGER_TEXT.fullmatch(text)
+    if match is None:
+        raise _not_a_number("parse_integer", text)
+    sign, digits = match.groups()
+    if len(digits) > len(str(INTEGER_MAX)):
+        raise overflow()
+    return _in_range(int(sign + digits))
+
+
+def _parse_decimal(text: str) -> Decimal:
+    if not _DECIMAL_TEXT.fullmatch(text):
+        raise _not_a_number("parse_decimal", text)
+    return checked_decimal(Decimal(text))
+
+
 # ---------------------------------------------------------------- lists
 
 
@@ -406,6 +431,8 @@ FUNCTIONS_OF_VALUES: Final[dict[str, Callable[..., Any]]] = {
     "starts_with": _require_texts("starts_with", str.startswith),
     "ends_with": _require_texts("ends_with", str.endswith),
     "matches": _require_texts("matches", _matches),
+    "parse_integer": _require_texts("parse_integer", _parse_integer),
+    "parse_decimal": _require_texts("parse_decimal", _parse_decimal),
     "slice": _slice,
     "replace": _replace,
     "split": _split,
