@@ -219,28 +219,17 @@ def _pad(name: str, *, is_left: bool) -> Callable[..., str]:
     return pad
 
 
-_INTEGER_TEXT: Final = re.compile(r"([+-]?)0*([0-9]+)")
-_DECIMAL_TEXT: Final = re.compile(r"[+-]?[0-9]+(?:\.[0-9]+)?")
+def _number_reader(name: str, form: str, convert: Callable[[Decimal], Any]) -> Callable[[Any], Any]:
+    """Return the function that reads a text of this form as a number."""
+    pattern = re.compile(form)
 
+    def read(text: Any) -> Any:
+        _require(str, name, text)
+        if not pattern.fullmatch(text):
+            raise NodeError("not_a_number", f"{name} cannot read {text[:40]!r}")
+        return convert(checked_decimal(Decimal(text)))
 
-def _not_a_number(function: str, text: str) -> NodeError:
-    return NodeError("not_a_number", f"{function} cannot read {text[:40]!r}")
-
-
-def _parse_integer(text: str) -> int:
-    match = _INTEGER_TEXT.fullmatch(text)
-    if match is None:
-        raise _not_a_number("parse_integer", text)
-    sign, digits = match.groups()
-    if len(digits) > len(str(INTEGER_MAX)):
-        raise overflow()
-    return _in_range(int(sign + digits))
-
-
-def _parse_decimal(text: str) -> Decimal:
-    if not _DECIMAL_TEXT.fullmatch(text):
-        raise _not_a_number("parse_decimal", text)
-    return checked_decimal(Decimal(text))
+    return read
 
 
 # ---------------------------------------------------------------- lists
@@ -431,8 +420,8 @@ FUNCTIONS_OF_VALUES: Final[dict[str, Callable[..., Any]]] = {
     "starts_with": _require_texts("starts_with", str.startswith),
     "ends_with": _require_texts("ends_with", str.endswith),
     "matches": _require_texts("matches", _matches),
-    "parse_integer": _require_texts("parse_integer", _parse_integer),
-    "parse_decimal": _require_texts("parse_decimal", _parse_decimal),
+    "parse_integer": _number_reader("parse_integer", r"[+-]?[0-9]+", _floor),
+    "parse_decimal": _number_reader("parse_decimal", r"[+-]?[0-9]+(?:\.[0-9]+)?", lambda number: number),
     "slice": _slice,
     "replace": _replace,
     "split": _split,

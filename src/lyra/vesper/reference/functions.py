@@ -210,7 +210,7 @@ def _on_texts(function: str, values: list[Any]) -> Any:
         case "split", [separator]:
             return _split(subject, separator)
         case (("parse_integer" | "parse_decimal"), _):
-            return _parsed(subject, is_whole=function == "parse_integer")
+            return _parse_number(subject, is_whole=function == "parse_integer")
     raise AssertionError(function)
 
 
@@ -250,7 +250,7 @@ def _padded(function: str, subject: Any, width: Any, fill: Any = " ") -> str:
     return filling + str(subject) if function == "pad_left" else str(subject) + filling
 
 
-def _parsed(subject: str, *, is_whole: bool) -> int | Decimal:
+def _parse_number(subject: str, *, is_whole: bool) -> int | Decimal:
     """Return the number that a text writes: a sign or none, digits, and, unless it is whole, a point and digits."""
     before, *after = subject[subject[:1] in ("+", "-") :].split(".")
     pieces = [before, *after]
