@@ -86,7 +86,11 @@ def json_shape(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [json_shape(item) for item in value]
     if isinstance(value, Set):
-        return [json_shape(item) for item in _sorted(value)]
+        try:
+            items = sorted(value, key=lambda item: (type(item).__name__, item))
+        except (TypeError, ArithmeticError):  # tuples of unlike values, and decimals that are no number
+            items = sorted(value, key=repr)
+        return [json_shape(item) for item in items]
     if isinstance(value, Mapping):
         return {str(name): json_shape(item) for name, item in value.items()}
     return repr(value)
@@ -100,10 +104,3 @@ def _time_text(time: datetime) -> str:
         return time.astimezone(UTC).isoformat().replace("+00:00", "Z")
     except (OverflowError, ValueError):  # in UTC it is before the year 1 or after 9999
         return time.isoformat()
-
-
-def _sorted(values: Set[Any]) -> list[Any]:
-    try:
-        return sorted(values, key=lambda item: (type(item).__name__, item))
-    except (TypeError, ArithmeticError):  # such as null, and numbers that are none
-        return sorted(values, key=repr)
