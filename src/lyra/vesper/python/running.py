@@ -29,7 +29,7 @@ from lyra.vesper.python.coercion import Coercer, Mismatch, to_any
 from lyra.vesper.python.functions import size_of
 from lyra.vesper.python.numbers import arithmetic_error
 from lyra.vesper.python.operators import text_of
-from lyra.vesper.values.outcome import NOT_CONFIGURED, Execution, NodeError, new_execution
+from lyra.vesper.values.outcome import NOT_CONFIGURED, Execution, NodeError, WrongAnswer, new_execution
 
 __all__ = [
     "ABSENT",
@@ -38,6 +38,7 @@ __all__ = [
     "NodeRun",
     "StepRetry",
     "Unverifiable",
+    "WrongAnswer",
     "accepted",
     "answer",
     "as_error",
@@ -53,6 +54,7 @@ __all__ = [
     "loop_limit",
     "matches",
     "present",
+    "read_answer",
     "remembered",
     "snapshot",
     "without_absent",
@@ -115,6 +117,16 @@ def written(coerce: Coercer, value: Any, where: str) -> Any:
         return coerce(value, where)
     except Mismatch as error:
         raise NodeError("type_error", str(error)) from None
+    except ArithmeticError as error:
+        raise arithmetic_error(error) from None
+
+
+def read_answer(coerce: Coercer, value: Any, step: str, kind: str) -> Any:
+    """Return the answer of an agent in the type that the step declares."""
+    try:
+        return coerce(value, step)
+    except Mismatch:
+        raise WrongAnswer(step, f"is no {kind}") from None
     except ArithmeticError as error:
         raise arithmetic_error(error) from None
 
@@ -190,7 +202,7 @@ def error_object(error: NodeError | None) -> dict[str, Any]:
 
 def error_facts(error: NodeError) -> dict[str, Any]:
     """`error` as rules see it: of a failed act its kind and message, of Lyra's own errors the code."""
-    if isinstance(error, EffectFailure):
+    if isinstance(error, EffectFailure | WrongAnswer):
         return {**error_object(error), "code": error.kind, "message": error.message}
     return {**error_object(error), "message": ""}
 
