@@ -298,17 +298,14 @@ def _ran(runtime: Runtime, file: str, node: Node, diverged: list[Mapping[str, An
         diverged.clear()
         outcome = runtime.execute(node, case.inputs, "dual_verify")
         runtime.settle()
-        differences = [line for row in diverged for line in _describe_differences(row, node.node_id)]
+        words = {row["node"]: f"the paths of {row['node']} differ" for row in diverged} | {
+            node.node_id: "the paths differ"
+        }
+        differences = [f"{words[row['node']]}: {problem}" for row in diverged for problem in row["differences"]]
         problems = problems_of(case.expected_output, outcome)
         paths = ["python"] if differences else ["python", "direct"]
         lines = [f"{path}: {problem}" for path in paths for problem in problems]
         yield CaseRun(file, case.name or f"case {number}", lines + differences)
-
-
-def _describe_differences(row: Mapping[str, Any], node_id: str) -> list[str]:
-    """Return the lines of a divergence of a node that is tested, or of one that it calls."""
-    paths = "the paths" if row["node"] == node_id else f"the paths of {row['node']}"
-    return [f"{paths} differ: {difference}" for difference in row["differences"]]
 
 
 def _search(file: str, node: Node, number: int) -> tuple[CaseRun, list[dict[str, Any]], list[str]]:
