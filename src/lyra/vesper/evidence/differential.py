@@ -45,7 +45,7 @@ from lyra.vesper.evidence.worlds import (
 )
 from lyra.vesper.ir import NodeProgram
 from lyra.vesper.python import run as python_path
-from lyra.vesper.values.json_values import from_json, json_shape, to_json
+from lyra.vesper.values.json_values import from_json, to_json
 from lyra.vesper.values.outcome import WRONG_ANSWER, Execution, NodeFailure, Outcome
 from lyra.vesper.values.types import EnumType, without_null
 
@@ -126,10 +126,10 @@ class ComparisonReport(msgspec.Struct, frozen=True):
 def weak_evidence(report: ComparisonReport) -> Iterator[str]:
     """Yield why a report shows less than its number of inputs says: most of them never came to the end of the node."""
     for doubt in report.doubts:
+        acts = ", ".join(f"`{step}`" for step in doubt.answers)
         yield (
-            f"`{doubt.expression}` does not hold where an act answers {json_shape(doubt.answers)}, an answer that was "
-            f"made up without a declared type, with the inputs {json_shape(doubt.input)}: check the answer before it "
-            "is used, if the outside world can give it"
+            f"`{doubt.expression}` does not hold after some answers of {acts} that were made up without a declared type: "
+            "check an answer before it is used, if the outside world can give one that breaks the contract"
         )
     counts = report.counts
     if report.complete or not report.compared or counts.successes >= SUCCEEDING_SHARE * len(counts):
