@@ -255,7 +255,7 @@ def test_a_contract_that_says_something_about_the_world_is_doubted_only() -> Non
     assert report.violations == ()
     (doubt,) = report.doubts
     assert doubt.expression == "success => had % 2 == 0"
-    assert any("was made up" in warning for warning in differential.weak_evidence(report))
+    assert any("were made up" in warning for warning in differential.weak_evidence(report))
 
 
 _ASK = """

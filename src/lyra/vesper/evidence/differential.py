@@ -128,7 +128,7 @@ def weak_evidence(report: ComparisonReport) -> Iterator[str]:
     for doubt in report.doubts:
         acts = ", ".join(f"`{step}`" for step in doubt.answers)
         yield (
-            f"`{doubt.expression}` does not hold after some answers of {acts} that were made up without a declared type: "
+            f"`{doubt.expression}` does not hold after answers of {acts} that were made up without a declared type: "
             "check an answer before it is used, if the outside world can give one that breaks the contract"
         )
     counts = report.counts
