@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -170,7 +171,8 @@ def _show(outcome: Outcome) -> None:
         click.echo(printable(f"error[{outcome.error.code}]: {outcome.error.message}"), err=True)
         return
     for name, value in json_shape(outcome.outputs).items():
-        click.echo(printable(f"{name}: {value}"))
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        click.echo(printable(f"{name}: {text}"))
 
 
 # ---------------------------------------------------------------- tests

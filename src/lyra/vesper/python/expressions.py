@@ -82,6 +82,8 @@ _FUNCTIONS: Final = {
     "join": "join_texts",
     "pad_left": "pad_left",
     "pad_right": "pad_right",
+    "parse_integer": "integer_from",
+    "parse_decimal": "decimal_from",
     "append": "appended",
     "concat": "concatenated",
     "sort": "sorted_list",
