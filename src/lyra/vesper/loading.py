@@ -203,7 +203,8 @@ def _places(offsets: list[int], starts: list[int], line: int) -> list[tuple[int,
 
 
 def _flow(text: str, begin: int, scalar: ScalarText) -> list[int]:
-    """Plain and quoted scalars: a run of blanks with a line break stands for a space or for line breaks."""
+    """Return the offsets of the characters of a plain or quoted scalar, in which a run of blanks with a line break is
+    one space or several line breaks of the value."""
     quote = scalar.style
     position = begin + len(quote)
     offsets: list[int] = []
@@ -333,7 +334,7 @@ class Issues:
 
 
 def path_text(path: Path) -> str:
-    """`("flow", 0, "guards", 1)` as `flow[0].guards[1]`."""
+    """Return a key path as text: `("flow", 0, "guards", 1)` as `flow[0].guards[1]`."""
     text = ""
     for part in path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part

@@ -188,7 +188,8 @@ class _DebugPrompt(TravelPrompt):
         return self._move(self.count(rest), passes_over=True)
 
     def _move(self, count: int, *, passes_over: bool) -> CommandResult:
-        """Move on by so many steps, or to the first breakpoint on the way; on request past what is inside a step."""
+        """Move forward by a number of steps, or to the first breakpoint on the way; on request over the steps inside a
+        step."""
         if self._is_at_end():
             return self._message("the execution has ended")
         hit = None
@@ -226,7 +227,7 @@ class _DebugPrompt(TravelPrompt):
         return CommandResult(f"{result.text}\n{end.text}", [result.data, end.data])
 
     def _notes(self, step: DebugStep, reason: str) -> list[str]:
-        """Return what made the execution stop, beside the form that did."""
+        """Return the reason why the execution stopped, beside the breakpoint."""
         from lyra.vesper.runtime.privacy import redacted_differences
 
         notes = [step.violation] if step.violation else []

@@ -231,7 +231,7 @@ def verify(
         warnings.append(f"{data['successes']} distinct inputs succeeded so far, a promotion needs {least}: raise -n")
     names = ("node", "compared", "distinct", "accepted", "successes", "divergences", "confidence", "unreached")
     more = ("unreachable", "complete", "mode", "allowed", "blocked", "breaches")
-    told = {
+    shown = {
         **{name: data[name] for name in (*names, *more)},
         "violations": [violation_data(violation, loaded.node_id) for violation in report.violations],
         "warnings": warnings,
@@ -242,9 +242,9 @@ def verify(
         "kept": [{"inputs": json_shape(row.shrunk), "differences": row.differences} for row in report.kept],
     }
     if as_json:
-        document(told)
+        document(shown)
     else:
-        _show_report(report, data, told["violations"])
+        _show_report(report, data, shown["violations"])
         for warning in warnings:
             click.echo(f"warning: {warning}", err=True)
     if report.interrupted:
@@ -285,7 +285,7 @@ def _confidence(data: Mapping[str, Any]) -> str:
 
 
 def _confidence_text(data: Mapping[str, Any]) -> str:
-    """Return the confidence, and why there is none yet."""
+    """Return the confidence as text, or the reason why there is none yet."""
     from lyra.vesper.confidence import COMPARED_MIN
 
     text = f"confidence {_confidence(data)}"
@@ -307,7 +307,7 @@ def _counts(data: Mapping[str, Any]) -> str:
 
 
 def _reach_lines(data: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what was not reached, and what cannot be."""
+    """Yield lines about the parts that were not reached, and those that cannot be."""
     if data["complete"]:
         yield "complete: all inputs that the node may accept were compared"
     if data["unreached"]:

@@ -67,7 +67,7 @@ def run(
     as_json: bool,
 ) -> None:
     """Execute the node of FILE (or an id) and print its outputs. It can call the nodes beside FILE, those of
-    `nodes/` and those of the store. Where both paths run and differ, that is told and the exit code is 1."""
+    `nodes/` and those of the store. If both paths run and differ, the differences are shown and the exit code is 1."""
     from lyra.vesper.repository.folders import repository_around
 
     if is_profiled and (mode or path_name == "both"):
@@ -95,8 +95,8 @@ def run(
         ]
     profile = [] if profiled is None else profiled.rows()
     if as_json:
-        told = {"profile": profile} if is_profiled else {}
-        print_document({**_data(outcome, path_name, used), "divergences": divergences, **told})
+        extra = {"profile": profile} if is_profiled else {}
+        print_document({**_data(outcome, path_name, used), "divergences": divergences, **extra})
     else:
         _show(outcome)
         for row in profile:
@@ -288,7 +288,7 @@ def _ran(runtime: Runtime, file: str, node: Node) -> Iterator[CaseRun]:
 
 
 def _search(file: str, node: Node, number: int) -> tuple[CaseRun, list[dict[str, Any]], list[str]]:
-    """Return what a search for inputs that break the node's contract came to, these inputs, and warnings."""
+    """Search for inputs that break the node's contract; return the result, these inputs, and warnings."""
     from lyra.cli.vesper.evidence import violation_data, violation_lines
     from lyra.vesper.evidence.differential import test_node, weak_evidence
     from lyra.vesper.repository.folders import repository_around
@@ -315,7 +315,7 @@ def _properties(file: str, node: Node, number: int) -> Iterator[CaseRun]:
 
 
 def _describe_tries(ran: CaseRun) -> list[str]:
-    """Lines about a property test: what broke it, or how much it tried."""
+    """Return lines about a property test: the inputs that broke it, or how many it tried."""
     import json
 
     if ran.tried is None:

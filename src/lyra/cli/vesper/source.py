@@ -31,12 +31,12 @@ def validate(ctx: click.Context, /, *, files: tuple[str, ...], strict: bool, is_
     from lyra.vesper.loading import render_issue
 
     valid, refuted = True, False
-    told: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     proofs: list[dict[str, Any]] = []
     for file in node_files(files):
         text, issues = _issues_of(file, strict=strict)
         valid = valid and not has_errors(issues)
-        told += [{"file": str(file), **_issue_data(issue)} for issue in issues]
+        rows += [{"file": str(file), **_issue_data(issue)} for issue in issues]
         if not as_json:
             for issue in issues:
                 click.echo(printable(render_issue(issue, str(file), text)), err=True)
@@ -47,7 +47,7 @@ def validate(ctx: click.Context, /, *, files: tuple[str, ...], strict: bool, is_
             if not as_json:
                 print_results(str(file), results)
     if as_json:
-        document({"valid": valid, "issues": told, **({"results": proofs} if is_proved else {})})
+        document({"valid": valid, "issues": rows, **({"results": proofs} if is_proved else {})})
     elif valid:
         click.echo("valid")
     ctx.exit(2 if not valid else 1 if refuted else 0)

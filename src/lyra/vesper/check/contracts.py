@@ -165,7 +165,8 @@ class Constraints:
     def of_field(
         self, field: FieldDeclaration, kind: ValueType, subject: ir.TypedExpression | None = None
     ) -> tuple[ir.Condition, ...]:
-        """Return the checks of an input's or output's value; `subject` stands for it, `value` where there is none."""
+        """Return the checks of an input's or output's value. They are about `subject`, or about the name `value`
+        without one."""
         target = subject or ir.NodeVariable(type=kind, name="value", place=self.state.document.place(field.path))
         checks = self._field(field, target, 0)
         return tuple(ir.Condition(text, self._unless_null(target, expression)) for text, expression in checks)

@@ -51,7 +51,7 @@ def unmapped_errors(program: ir.NodeProgram, state: CheckState) -> None:
     }
     for step, caught in _acts_of(program.steps, frozenset(known)):
         if step.name in statements:
-            continue  # what its transaction does not map is told there
+            continue  # errors that its transaction does not map are reported for the transaction
         path = paths.get(step.name, ("flow",))
         if isinstance(step, ir.EffectStep) and step.kind == "node.call":
             _judge_callee(step, caught, path, state)

@@ -276,7 +276,8 @@ class Typing:
         return self.wrong("unknown_field", f"a value of type {describe(kind)} has no fields", site, offset)
 
     def _prefixed(self, term: MemberTerm, scope: NameScope, site: TextSite) -> ir.TypedExpression | None:
-        """`inputs.NAME`, and in postconditions `outputs.NAME`, where no variable has that name."""
+        """Type `inputs.NAME`, and in postconditions `outputs.NAME`; None where a variable has the name before the
+        dot."""
         if not isinstance(term.target, NameTerm) or term.target.name in scope.names:
             return None
         group = term.target.name
@@ -506,7 +507,8 @@ class Typing:
             self._projects = outer
 
     def _all_or_any(self, term: CallTerm, scope: NameScope, site: TextSite) -> ir.TypedExpression:
-        """`all(user.balance >= 0)` is FORALL user IN users; of an array of booleans, all of it."""
+        """Type `all(user.balance >= 0)` as FORALL user IN users, and `all(flags)` as all elements of an array of
+        booleans."""
         kind = "forall" if term.function == "all" else "exists"
         if len(term.arguments) != 1:
             return self.wrong("arity", f"`{term.function}` takes one argument", site, term.start)
@@ -543,7 +545,7 @@ class Typing:
         if name in FUNCTIONS and FUNCTIONS[name].is_public:
             return self._functions.call(term, scope, site)
         hint = f"write {OTHER_FUNCTIONS[name]}" if name in OTHER_FUNCTIONS else ""
-        # In a contract an unknown name may be a predicate of the host program; one that is nearly a function is told.
+        # In a contract an unknown name may be a predicate of the host program; one like a function is reported.
         hint = hint or close_to(name, CALLED_NAMES, cutoff=0.8 if scope.allows_hosts else 0.6)
         if scope.allows_hosts:
             if hint:
@@ -633,5 +635,5 @@ def _is_number(value: Any) -> bool:
 
 
 def _nothing(place: tuple[int, int] = (0, 0)) -> ir.TypedExpression:
-    """Return what stands for an expression with a mistake."""
+    """Return the placeholder for an expression with a mistake."""
     return ir.Constant(type=ANY, value=None, place=place)

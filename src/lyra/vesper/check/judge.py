@@ -71,8 +71,8 @@ def has_errors(issues: Sequence[Issue]) -> bool:
 def check_node(
     node: Node, *, strict: bool = False, callees: Callees | None = None, observer: Observer | None = None
 ) -> tuple[ir.NodeProgram, list[Issue]]:
-    """Return the program of a node, fit to run where no remark is an error, and all remarks. The observer is told what
-    the names of expressions stand for."""
+    """Return the program of a node, fit to run where no remark is an error, and all remarks. The observer
+    receives the meaning of the names in expressions."""
     program, state = lower_node(node, observer)
     state.callees = callees
     judge_program(program, state)
@@ -172,7 +172,8 @@ class _Lowering:
         return msgspec.structs.replace(program, digest=digest_of(program))
 
     def _error_ambient(self, flow: Any) -> set[str]:
-        """`error` is an ambient object only where steps read it: postconditions have one of their own."""
+        """Return `error` where steps read it as an ambient object: postconditions have a value of that name
+        themselves."""
         return {part.name for part in parts_of(flow) if isinstance(part, ir.NodeVariable) and part.name == "error"} & (
             self.state.ambient
         )
@@ -226,8 +227,8 @@ class _Lowering:
         )
 
     def _invariant_scope(self, entry: NameScope, success: tuple[ir.NodeOutput, ...]) -> NameScope:
-        """Return what invariants may name: inputs, variables and success fields. A variable may change its type on the
-        way, and an invariant about one that has no value says nothing."""
+        """Return what invariants may name: inputs, variables and success fields. A variable may change its type
+        during the flow, and an invariant about a variable without a value is not judged."""
         fields = {output.name: output.type for output in success}
         variables = dict.fromkeys(self.state.end_names, ANY)
         return entry.changed(names={**fields, **variables, **entry.names})

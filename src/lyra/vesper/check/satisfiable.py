@@ -21,7 +21,7 @@ _MIRROR: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": 
 
 
 def judge_contracts(program: ir.NodeProgram, state: CheckState) -> None:
-    """Remarks on constant contracts, and on bounds of an input that contradict each other."""
+    """Remark on constant contracts, and on bounds of an input that contradict each other."""
     declared = state.node.contracts
     groups = (
         ("preconditions", program.preconditions, declared.preconditions),

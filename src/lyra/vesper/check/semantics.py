@@ -388,7 +388,7 @@ def resource_limits(_: NodeProgram, state: CheckState) -> None:
 
 # ------------------------------------------------------------------ documentation and tests
 def inputs_of_tests(_: NodeProgram, state: CheckState) -> None:
-    """Tests in the file name inputs that exist."""
+    """Remark on test cases of the file with inputs that the node does not have."""
     names = {field.name for field in state.node.inputs}
     for index, case in enumerate(state.node.testing.test_cases):
         for name in case.inputs:

@@ -411,7 +411,7 @@ def _may_be_skipped(before: dict[str, ValueType], scope: NameScope) -> None:
 
 
 def merge(scope: NameScope, sides: Sequence[NameScope]) -> None:
-    """Take over the variables of blocks of which one was run; a variable that one lacks may be null."""
+    """Merge the variables of alternative blocks into the scope; a variable that one block lacks may be null."""
     names = {name: None for side in sides for name in side.names}
     merged: dict[str, ValueType] = {}
     for name in names:

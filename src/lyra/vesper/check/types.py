@@ -116,7 +116,7 @@ class TypeTable:
 
     # ------------------------------------------------------------ texts
     def read(self, text: str, path: Path) -> ValueType:
-        """Return the type of a text; `any` after a remark where there is none."""
+        """Return the type that a text names; `any` after a remark where it names none."""
         match = _ENUM.match(text)
         if match is not None:
             values = tuple(value.strip().strip("'\"") for value in match[1].split(",") if value.strip())
@@ -174,7 +174,7 @@ class TypeTable:
         return (Array(first) if name == "array" else SetType(first)), rest[1:]
 
     def named(self, name: str, path: Path) -> ValueType | None:
-        """Return a built-in or custom type; None after a remark where there is none of that name."""
+        """Return the built-in or custom type of that name; None, after a remark, for an unknown name."""
         if name in SCALARS:
             return SCALARS[name]
         if name in self._known:
@@ -318,7 +318,7 @@ def may_equal(left: ValueType, right: ValueType) -> bool:
 
 
 def arithmetic_type(operator: str, left: ValueType, right: ValueType) -> ValueType | None:
-    """Return the type of `left operator right`; None where there is none."""
+    """Return the type of `left operator right`; None where the operator does not take these types."""
     left, right = without_null(left), without_null(right)
     if operator == "+" and is_text(left) and is_text(right):
         return STRING
@@ -340,7 +340,8 @@ def arithmetic_type(operator: str, left: ValueType, right: ValueType) -> ValueTy
 
 
 def _time_type(operator: str, left: ValueType, right: ValueType) -> ValueType | None:
-    """Return the type of an operation with a timestamp or a duration; None where there is none."""
+    """Return the type of an operation with a timestamp or a duration; None where the operator does not take these
+    types."""
     sides = left, right
     if sides == (TIMESTAMP, TIMESTAMP):
         return DURATION if operator == "-" else None

@@ -145,7 +145,8 @@ def _decimal(value: Any) -> Decimal:
 
 
 def _at_scale(scale: int, coerce: Coerce) -> Coerce:
-    """Decimals with so many digits after the point. One that fits needs no other check: `coerce` accepts it, too."""
+    """Return a coercion to decimals with `scale` digits after the point. `coerce` judges only values that do not
+    fit."""
     unit, zero = Decimal((0, (1,), -scale)), Decimal((0, (0,), -scale))
     quantize = EXACT.quantize
 
@@ -277,7 +278,7 @@ def _key(kind: ValueType) -> Coerce:
 
 
 def is_optional(field: RecordField) -> bool:
-    """Return whether null stands for the absent field."""
+    """Return whether the field reads as null when it is absent."""
     return not field.required and (field.default is msgspec.UNSET or field.default is None)
 
 
@@ -311,7 +312,7 @@ def _record(record: RecordType, build: Callable[[ValueType], Coerce]) -> Coerce:
 
 
 def _when_absent(field: RecordField) -> Any:
-    """Return what stands for a field that a record lacks; UNSET: it may not lack it."""
+    """Return the value of a field that a record lacks; UNSET where the record must have it."""
     if field.default is not msgspec.UNSET or (field.required and not isinstance(field.type, Nullable)):
         return field.default
     return None
@@ -345,7 +346,7 @@ _READERS: Final[dict[str, Coerce]] = {
 
 
 def reader(kind: ValueType) -> Coerce:
-    """Coerces values that come from outside."""
+    """Return the coercion of values that come from outside."""
     return _build(kind, _READERS, _decimal, reader)
 
 
@@ -422,7 +423,7 @@ _WRITERS: Final[dict[str, Coerce]] = {
 
 
 def writer(kind: ValueType) -> Coerce:
-    """Coerces values that the node computed."""
+    """Return the coercion of values that the node computed."""
     return _build(kind, _WRITERS, _computed_decimal, writer)
 
 

@@ -225,7 +225,7 @@ def _not(expression: ir.Not, scope: Scope) -> Evaluate:
 
 
 def _find_plain_slot(expression: ir.TypedExpression, scope: Scope) -> int | None:
-    """Return the slot of a variable that can be read without a look at what stands there."""
+    """Return the slot of a variable that surely has a value and is read without a check."""
     slot = scope.slot(expression.name) if isinstance(expression, ir.NodeVariable) else None
     return None if slot in scope.guarded else slot
 

@@ -185,7 +185,7 @@ def divide(left: Any, right: Any) -> Any:
 
 
 def remainder(left: Any, right: Any) -> Any:
-    """Return what a division that rounds towards zero leaves; it has the sign of the dividend."""
+    """Return the remainder of a division that rounds towards zero; it has the sign of the dividend."""
     dividend, divisor = _decimals("%", left, right)
     if not right:
         raise NodeError("division_by_zero", "a number was divided by zero")
@@ -283,7 +283,7 @@ def round_quotient(left: Any, right: Any, scale: int, rounding: str) -> Decimal:
 
 
 def number_text(value: Any) -> str:
-    """Digits, without an exponent, the scale kept; zero has no sign."""
+    """Return the digits of a number with its scale: without an exponent, and without a sign of zero."""
     if type(value) is int:
         return str(value)
     return format(checked_decimal(value), "f")

@@ -2,7 +2,7 @@
 
 A `DirectProgram` is closures in the order of an execution: it binds and coerces the inputs, judges constraints,
 preconditions and invariants, keeps the values of `old`, runs the steps, and judges postconditions and invariants about
-the answer. Null stands for an absent input that has no default, and constraints say nothing about it. An entry failure
+the answer. An absent input without a default reads as null, and constraints do not apply to it. An entry failure
 first lets the leading validations speak: if one of them fails, its error is the answer. `execute` runs a pure program
 and never touches a coroutine; `execute_async` runs one with effects. Nothing here raises for bad inputs: every end of a
 node is an Outcome.
@@ -127,7 +127,7 @@ class DirectProgram:
         self._old_names = {old_name(number): slot for number, (slot, _) in enumerate(self._olds)}
 
     def _compile_end(self, slots: Slots, entry: Scope, flow: Scope, inputs: frozenset[str]) -> None:
-        """Contracts about the answer. Fields of the answer have slots of their own."""
+        """Compile the contracts about the answer, whose fields get slots apart from the variables of the flow."""
         program = self.program
         successes, errors = [o.name for o in program.success], [o.name for o in program.error]
         fields = slots.for_names(dict.fromkeys([*successes, *errors]))
@@ -375,7 +375,7 @@ class DirectProgram:
         return failure_of(error)
 
     def _key(self, inputs: Mapping[str, Any], execution: Execution) -> str:
-        """Return what the idempotency keys of requests begin with."""
+        """Return the prefix of the idempotency keys of requests."""
         key = inputs.get(self.program.idempotency_key)
         return key if isinstance(key, str) and key else execution.trace_id
 
@@ -388,7 +388,7 @@ def _compensations(program: NodeProgram) -> tuple[Step, ...]:
 
 
 class InputReader:
-    """Binds one input: its slot, its coercion and what stands for it when it is absent."""
+    """Binds one input: its slot, its coercion and its value when it is absent."""
 
     __slots__ = ("absent", "holds", "name", "null_is_absent", "read", "slot")
 

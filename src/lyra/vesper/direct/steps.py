@@ -42,7 +42,7 @@ def incomplete(name: str) -> NodeError:
 def collect_success(
     outputs: tuple[ir.NodeOutput, ...],
 ) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """Gives the function that checks and coerces the fields of a success."""
+    """Return a function that checks and coerces the fields of a success."""
     declared = [(output.name, output_writer(output)) for output in outputs]
     required = [output.name for output in outputs if output.required]
 
@@ -121,13 +121,13 @@ def declared_message(failure: NodeFailure) -> str:
 
 
 def error_facts(error: NodeError) -> dict[str, Any]:
-    """`error` as rules see it: of a failed act its kind and message, of Lyra's own errors the code."""
+    """Return `error` as rules see it: kind and message of a failed act, only the code of Lyra's own errors."""
     kind = getattr(error, "kind", None)
     return error_object(error.code, "") if kind is None else error_object(kind, error.message)
 
 
 def error_object(code: str | None, message: str | None) -> dict[str, Any]:
-    """`error` as contracts see it; without a code, none occurred."""
+    """Return `error` as contracts see it; without a code, no error occurred."""
     return {"occurred": code is not None, "code": code, "message": message, "logged": code is not None}
 
 
@@ -150,7 +150,7 @@ RunStep = Callable[[Frame], Answer | None]
 
 
 def compile_steps(steps: tuple[ir.Step, ...], program: ir.NodeProgram, scope: Scope) -> RunStep:
-    """Runs the steps in order, to the first that answers."""
+    """Return a function that runs the steps in order, up to the first that answers."""
     compiled = [compile_step(step, program, scope) for step in steps]
     if len(compiled) == 1:
         return compiled[0]
@@ -301,8 +301,8 @@ def all_hold(checks: Iterable[ir.Condition], scope: Scope) -> Callable[[Frame], 
 def compile_contracts(
     contracts: Iterable[ir.Contract], scope: Scope, *, undefined: frozenset[str], always: bool = False
 ) -> Judge:
-    """Judges the contracts in order. A contract with one of the undefined names is passed over while that has no
-    value; unless `always`, one that also names `success` or `error` is not."""
+    """Return a function that judges the contracts in order. A contract with one of the `undefined` names is skipped
+    while the name has no value; without `always`, one that also names `success` or `error` is judged all the same."""
     judges = [_judge(contract, scope, undefined, always=always) for contract in contracts]
     if not judges:
         return lambda frame, unverifiable: None  # noqa: ARG005 (one signature)

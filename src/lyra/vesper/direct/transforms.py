@@ -20,7 +20,7 @@ from lyra.vesper.values.outcome import NodeError
 def compile_elements(
     part: ir.ForEachStep | ir.Quantifier | ir.MapOver | ir.Filter | ir.Reduce | ir.Aggregate | ir.GroupBy, scope: Scope
 ) -> Callable[[Frame], list[Any]]:
-    """Returns the elements of the part's collection in order, paid for."""
+    """Return a function that gives the elements of the part's collection in order and counts them as steps."""
     collection = compile_expression(part.collection, scope)
 
     def elements(frame: Frame) -> list[Any]:

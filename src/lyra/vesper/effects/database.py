@@ -81,8 +81,8 @@ class Database:
         self._has_keys = False
 
     def query(self, text: str, values: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Return the rows that a query gives, as plain values. Its text is read again here: what is no plain query is
-        not sent, wherever it came from."""
+        """Return the rows of a query as plain values. Its text is checked again here: anything but a plain query is
+        refused."""
         reading = _reading(text)
         with self._lock, self._transaction() as connection:
             if not self._is_sqlite:
@@ -239,7 +239,7 @@ class Database:
 
 
 def open_database(url: str) -> Database:
-    """`sqlite:///FILE` or `postgresql://…`; connects at the first call."""
+    """Return the database of `sqlite:///FILE` or `postgresql://…`; it connects at the first call."""
     scheme = urlsplit(url).scheme
     if scheme == "sqlite":
         path = url.removeprefix("sqlite:///")
@@ -285,7 +285,7 @@ def _reading(text: str) -> QueryTables:
 
 
 def _pyformat(text: str) -> str:
-    """Placeholders as psycopg writes them: `:p0` as `%(p0)s`, outside quotes and comments only."""
+    """Return the query with placeholders of psycopg: `:p0` becomes `%(p0)s`, outside quotes and comments only."""
     parts, position = [], 0
     for token in sql_tokens(text):
         if token.kind == "placeholder":
@@ -401,7 +401,7 @@ def _insert(payload: Mapping[str, Any]) -> Change:
 
 
 def _update(payload: Mapping[str, Any]) -> Change:
-    """Conditions and new values are SQL of the checker's making."""
+    """Build an UPDATE; its condition and new values are SQL that the checker wrote."""
     table, values = payload["table"], dict[str, Any]()
     parts = [f"{quoted(name)} = {_renamed(change, values)}" for name, change in payload["set"].items()]
     condition = _renamed(payload["where"], values)

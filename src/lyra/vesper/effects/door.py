@@ -114,7 +114,7 @@ class DoorEffects:
             except EffectError as error:
                 if error.kind != _PATH_BROKE:
                     raise
-                self.log.records.pop()  # the path that goes on for a broken one performs it anew
+                self.log.records.pop()  # the path that replaces a broken one performs it again
                 raise PathBroke(error.message) from error
         return ended[0] if ended else await body(ReplayEffects(EffectLog.from_record(record)))
 

@@ -284,16 +284,17 @@ def _read(answer: HttpAnswer) -> Any:
     body = _body(answer)
     if _is_success(answer):
         return body
-    told = body.get("error") if isinstance(body, dict) else None
-    code = told.get("code") if isinstance(told, dict) else None
-    message = told.get("message") if isinstance(told, dict) else None
+    reported = body.get("error") if isinstance(body, dict) else None
+    code = reported.get("code") if isinstance(reported, dict) else None
+    message = reported.get("message") if isinstance(reported, dict) else None
     kind = code if isinstance(code, str) and code else f"http_{answer.status}"
     text = message if isinstance(message, str) else f"the server answered with {answer.status}"
     raise HttpFailure(kind, text[:500], status=answer.status)
 
 
 def _is_success(answer: HttpAnswer) -> bool:
-    """Return a redirect that was not followed is none: the server did not do what it was asked."""
+    """Return whether the status is a success. A redirect that was not followed is a failure: the server did not do the
+    work."""
     return 200 <= answer.status < 300
 
 
@@ -334,7 +335,7 @@ def request_url(base: str, endpoint: str | Sequence[Any], query: Mapping[str, An
 
 
 def _quoted(endpoint: str | Sequence[Any]) -> tuple[str, str, str]:
-    """Path, question mark and query, as they are sent."""
+    """Return path, question mark and query as they are sent, with quoted values."""
     sides, mark = ["", ""], ""
     for index, part in enumerate([endpoint] if isinstance(endpoint, str) else endpoint):
         if index % 2:

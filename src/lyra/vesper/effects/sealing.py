@@ -82,7 +82,7 @@ class PrivateEffects:
         self.sealer = sealer
 
     async def perform(self, world: NodeWorld, request: EffectRequest, grant: Grant, key: str) -> Any:
-        """Do what a request asks for; receivers that journal in plain are given no sensitive value."""
+        """Perform a request; receivers that journal in plain text are given no sensitive value."""
         payload, key = request.payload, self.key(key)
         if request.kind == "node.call":
             parameters = payload.get("parameters") or {}

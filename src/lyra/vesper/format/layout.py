@@ -70,7 +70,7 @@ class _Writer:
 
     # ------------------------------------------------------------ comments
     def comments(self, comments: list[FileComment], indent: int, *, blank: bool = False) -> None:
-        """Comments on lines of their own; `blank`: with an empty line before the first."""
+        """Write each comment on its own line; `blank`: with an empty line before the first."""
         for index, comment in enumerate(comments):
             if self.lines and (blank if index == 0 else comment.blank_before and comment.own_line):
                 self.lines.append("")
@@ -281,7 +281,7 @@ def _header(mark: str, value: str) -> str:
 
 
 def _fits_literal(value: str) -> bool:
-    """Return whether a literal block gives exactly this text, whatever stands below it."""
+    """Return whether a literal block gives exactly this text, whatever follows it."""
     rows = value.removesuffix("\n").split("\n")
     if not rows[0] or rows[0][0] in " \t" or not rows[-1]:
         return False

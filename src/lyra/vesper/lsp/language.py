@@ -93,7 +93,7 @@ class VesperLanguage(Language):
         self._readable.pop(path, None)
 
     def analysis(self, path: str) -> NodeAnalysis:
-        """Return what is known of a file; made once for each text."""
+        """Return the analysis of a file; it is computed once for each text."""
         text = self.nodes.text(path) or ""
         known = self._analyses.get(path)
         if known is None or known.text is not text:

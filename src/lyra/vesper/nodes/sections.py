@@ -160,7 +160,7 @@ class Sections:
 
     # ------------------------------------------------------------ fields
     def fields(self, value: Any, path: Path, *, what: str) -> tuple[FieldDeclaration, ...]:
-        """Inputs, outputs or the fields of a type: a type's text, or a mapping, by name."""
+        """Read inputs, outputs or the fields of a type: by name, the text of a type or a mapping."""
         mapping = self.reader.mapping(value, path)
         limit = INPUTS_MAX if what == "input" else FIELDS_MAX
         if len(mapping) > limit:
@@ -218,7 +218,7 @@ class Sections:
         )
 
     def constraints(self, value: dict[str, Any], path: Path) -> tuple[tuple[Any, Path], ...]:
-        """Texts and one-key maps of `constraints`, and the constraints written beside it."""
+        """Return the texts and one-key maps of `constraints`, and the constraints that are written beside it."""
         listed = value.get("constraints")
         constraints: list[tuple[Any, Path]] = []
         if isinstance(listed, (str, dict)):
@@ -238,7 +238,7 @@ class Sections:
         return tuple(constraints)
 
     def outputs(self, value: Any, path: Path) -> tuple[tuple[FieldDeclaration, ...], tuple[FieldDeclaration, ...]]:
-        """Success and error fields; a mapping with neither key is all success."""
+        """Read success and error fields; a mapping with neither key has success fields only."""
         mapping = self.reader.mapping(value, path)
         is_nested = any(isinstance(mapping.get(key), dict) and "type" not in mapping[key] for key in _ANSWERS) or (
             bool(mapping) and all(key in _ANSWERS and not isinstance(mapping[key], str) for key in mapping)

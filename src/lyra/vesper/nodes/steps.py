@@ -93,7 +93,8 @@ class StepReader:
     def _settings(
         self, value: dict[str, Any], path: Path, operation: Operation | None
     ) -> tuple[dict[str, Setting], dict[str, Setting]]:
-        """Return what the step says by name, and the free parameters. Without a known operation all names are taken."""
+        """Return the step's settings by name, and its free parameters. Of an unknown operation, all names are
+        settings."""
         below = value.get("parameters")
         names = (*STEP_KEYS, *_RETURNS, *operation.settings) if operation else ()
         settings: dict[str, Setting] = {}

@@ -445,7 +445,7 @@ class NodeWalk(TypedWalk):
         self.local = local
 
     def _transaction(self, step: ir.TransactionStep) -> None:
-        """Walk steps that are all done or none: an error in them, or with them, takes back what they assigned."""
+        """Walk the steps of a transaction: an error in it or at its commit resets the variables that they assigned."""
         entry, first = self.here, len(self.ends)
         self.evaluate(step.request, self.env())
         self.fail(_EFFECT_FAILED, self.open_condition(f"whether the transaction {step.name} succeeds"))

@@ -110,7 +110,7 @@ class FoldWalk(ExpressionWalk):
         return element, conj(self.exists_any(values.source), present), value
 
     def pure(self, function: Callable[[], Any]) -> tuple[Any, Term]:
-        """Return what the function gives and the condition that nothing in it fails."""
+        """Return the function's result and the condition that nothing in it fails."""
         result, ends, _ = self.quietly(function)
         return result, ends
 
@@ -293,7 +293,7 @@ class FoldWalk(ExpressionWalk):
         shape, changed = self._settle_kinds(state, round_of)
         state = base = {name: state.get(name, UNSET) for name in shape}
         if walked is not None and any(_turns_decimal(shape[name], state[name]) for name in changed):
-            # A sum that begins with the integer 0 and goes on with decimals: the first round is walked by itself.
+            # A sum that begins with the integer 0 and continues with decimals: the first round is walked by itself.
             base, _, _ = self.quietly(lambda: round_of(state), within)
             shape, changed = self._settle_kinds(base, round_of)
         start = {name: self.generalize(shape[name]) if name in changed else base[name] for name in shape}
@@ -376,7 +376,7 @@ class FoldWalk(ExpressionWalk):
         havoc = [term for name in changed for term in _terms_of(start[name])]
 
         def added(before: SymbolicValue, behind: SymbolicValue) -> NumberValue | None:
-            """Return what a round adds, as a term about the canonical element."""
+            """Return the summand of a round, as a term about the canonical element."""
             if not isinstance(before, NumberValue) or not isinstance(behind, NumberValue):
                 return None
             difference = numbers.subtract(behind, before)

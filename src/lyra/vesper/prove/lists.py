@@ -125,7 +125,7 @@ class ListWalk(FoldWalk):
         return ListComprehension(values.source, stage)
 
     def fail_for_some(self, values: ListComprehension, function: Callable[[SymbolicValue], Any]) -> None:
-        """Fail as the function fails for any one element; go on knowing that it fails for none."""
+        """Fail where the function fails for any element; afterwards assume that it fails for none."""
         _, present, value = self.walk_element(values)
         self.under(present, lambda: function(value))
         here = self.here

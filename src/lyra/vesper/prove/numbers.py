@@ -28,7 +28,7 @@ _QUOTIENT_EXACT: Final = 10**20  # a quotient of known scale below this has at m
 _SCALE_SMALL: Final = 7  # digits after the point for which that is so
 _SCALE_KNOWN_MAX: Final = 5_000  # a bound above this says nothing about 10 000 digits
 _TO_NEAREST: Final = ("half_even", "half_up", "half_down")
-_CASES_MAX: Final = 4  # of a term, that are told apart where decimals overflow
+_CASES_MAX: Final = 4  # of a term that are treated one by one where decimals overflow
 _GRID_MAX: Final = 12  # numbers that each rounding is compared with
 
 
@@ -141,7 +141,8 @@ class NumberEncoding:
         raise NotImplementedError
 
     def round_quotient(self, left: NumberValue, right: NumberValue | None, scale: int, rounding: str) -> NumberValue:
-        """Return the quotient, or the first number where there is no second, with so many digits after the point."""
+        """Return the quotient, or the first number where there is no second, rounded to `scale` digits after the
+        point."""
         raise NotImplementedError
 
 

@@ -398,7 +398,7 @@ class _Proof:
 
 
 def _claims(program: ir.NodeProgram, node: Node | None) -> Iterator[_Claim]:
-    """Yield what there is to prove about a program."""
+    """Yield the claims to prove about a program."""
     from lyra.vesper.prove.values import FALSE
 
     declared = len(program.postconditions) if node is None else len(node.contracts.postconditions)

@@ -96,7 +96,7 @@ class InputReplayer:
         self._forms = None if program.pure else AnswerForms(program)
 
     def run(self, inputs: Mapping[str, Any]) -> list[InputRun]:
-        """Return what an input of plain JSON leads to, in each of the surroundings."""
+        """Run an input of plain JSON in each of the surroundings and return the results."""
         if self._forms is None:
             return [self.run_in(inputs, None)]
         worlds = [RememberingWorld(self.program, self._forms, seed) for seed in range(_WORLDS)]

@@ -77,7 +77,7 @@ class ExpressionWalk:
     # ------------------------------------------------------------ conditions and failures
 
     def fail(self, code: str, guard: Term = TRUE) -> None:
-        """Note that the execution fails here where `guard` holds, and go on where it does not."""
+        """Note that the execution fails here where `guard` holds, and continue where it does not."""
         condition = conj(self.here, guard)
         if not z3.is_false(condition):
             self.raised.append((condition, code, self.site))
@@ -126,7 +126,7 @@ class ExpressionWalk:
         return self.choose(((condition, first), (negate(condition), second)))
 
     def under(self, condition: Term, function: Callable[[], Any]) -> Any:
-        """Return what the function gives; its failures are possible where the condition holds only."""
+        """Return the function's result; its failures are possible only where the condition holds."""
         entry = self.here
         self.here = start = conj(entry, condition)
         result = function()
@@ -156,7 +156,8 @@ class ExpressionWalk:
         return self.truth(self.evaluate(expression, env))
 
     def quietly(self, function: Callable[[], Any], here: Term = TRUE) -> tuple[Any, Term, list[tuple[Term, str, str]]]:
-        """Return what the function gives, the condition that it did not fail, and its failures; the walk stays."""
+        """Return the function's result, the condition that it did not fail, and its failures; the walk's state is
+        unchanged."""
         kept = self.here, self.raised, self.ends, self.reached
         self.here, self.raised, self.ends, self.reached = here, [], [], []
         try:

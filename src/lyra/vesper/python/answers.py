@@ -50,7 +50,8 @@ class AnswerWriter:
     def kept(
         self, values: Sequence[tuple[NodeOutput, ast.expr]]
     ) -> tuple[list[ast.stmt], list[tuple[NodeOutput, ast.expr]]]:
-        """Outputs in variables, where there are contracts about them."""
+        """Assign outputs to variables where the answer has contracts; return the assignments and the outputs by
+        name."""
         statements: list[ast.stmt] = []
         outputs: list[tuple[NodeOutput, ast.expr]] = []
         for output, value in values:
@@ -185,7 +186,7 @@ class AnswerWriter:
     def _results(
         self, fields: dict[str, str], kinds: dict[str, ValueType], used: set[str], error: ast.expr
     ) -> list[ast.stmt]:
-        """`success` and `error`, where a contract names them."""
+        """Assign `success` and `error` to variables where a contract names them."""
         statements: list[ast.stmt] = []
         if "success" in used:
             fields["success"] = self.draft.names.fresh("success")
@@ -233,7 +234,7 @@ class AnswerWriter:
         return Refusal(function, arguments)
 
     def _success_only(self) -> set[str]:
-        """Success fields that have no value in an error answer."""
+        """Return the success fields that have no value in an error answer."""
         elsewhere = {*self.draft.parameters, *(output.name for output in self.program.error)}
         return {output.name for output in self.program.success} - elsewhere
 

@@ -86,7 +86,7 @@ def to_decimal(value: Any, where: str) -> Decimal:
 
 
 def scaled(scale: int) -> Coercer:
-    """Decimals with exactly so many digits after the point."""
+    """Return a coercion to decimals with exactly `scale` digits after the point."""
     unit = Decimal((0, (1,), -scale))
     quantize = EXACT.quantize
 
@@ -191,7 +191,7 @@ def exact_decimal(value: Any, where: str) -> Decimal:
 
 
 def exact_scaled(scale: int) -> Coercer:
-    """Computed decimals with exactly so many digits after the point."""
+    """Return a coercion of computed decimals to exactly `scale` digits after the point."""
     at_scale = scaled(scale)
     without_sign_of_zero = EXACT.plus
 

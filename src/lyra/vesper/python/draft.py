@@ -92,7 +92,7 @@ class NodeDraft:
         return parameters, [name(text) for text, _, _ in parameters]
 
     def errors(self) -> ast.expr:
-        """Return what a step may raise."""
+        """Return the tuple of exceptions that a step may raise."""
         return ast.Tuple([self.parts.runtime("NodeError"), name("ArithmeticError")], ast.Load())
 
 

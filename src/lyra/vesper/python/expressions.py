@@ -507,7 +507,8 @@ class ExpressionWriter:
 
     # ------------------------------------------------------------ collections
     def elements(self, part: ir.TypedExpression | ir.ForEachStep, collection: ir.TypedExpression) -> ast.expr:
-        """Return what a part goes over; where it is charged, the run spends a step for each element."""
+        """Return the collection that a part iterates over; where it is metered, the run counts a step for each
+        element."""
         value = self.value(collection)
         if not isinstance(self.kind(collection), Array):
             value = self.helper("in_order", value)
@@ -649,7 +650,7 @@ def _have_equality(left: ValueType, right: ValueType) -> bool:
 
 
 def _joined_logic(operator: ast.boolop, left: ast.expr, right: ast.expr) -> ast.BoolOp:
-    """`a and b and c` in one node, as Python's own parser would build it."""
+    """Join conditions: `a and b and c` is one node, as Python's own parser would build it."""
     if isinstance(left, ast.BoolOp) and type(left.op) is type(operator):
         return ast.BoolOp(operator, [*left.values, right])
     return ast.BoolOp(operator, [left, right])

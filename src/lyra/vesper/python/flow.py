@@ -241,7 +241,7 @@ def _shared(steps: tuple[ir.Step, ...]) -> set[str]:
 
 
 def _find_mixed_types(steps: tuple[ir.Step, ...], kinds: dict[str, ValueType]) -> set[str]:
-    """Variables with more than one assignment whose values have no single Python type."""
+    """Return variables with more than one assignment whose values have no single Python type."""
     sites = [step.target for step in parts(steps) if isinstance(step, ir.AssignStep)]
     plain = (STRING, INTEGER, BOOLEAN, TIMESTAMP, BYTES)
     return {
@@ -446,7 +446,7 @@ class EntryWriter:
 
 
 def input_intervals(draft: NodeDraft) -> dict[str, Interval]:
-    """Return what constraints and preconditions say about integers."""
+    """Return the intervals of integer inputs that follow from constraints and preconditions."""
     intervals: dict[str, Interval] = {}
     for item in draft.program.inputs:
         if draft.kinds[item.name] != INTEGER:

@@ -42,7 +42,7 @@ def integer_argument(value: Any, function: str) -> int:
 
 
 def size_of(values: tuple[Any, ...]) -> int:
-    """Return what a call is charged: a step for each element, and for each so many characters."""
+    """Return the steps that a call counts as: one for each element, and one for every CHARS_A_STEP characters."""
     return sum(
         len(value) // CHARS_A_STEP if isinstance(value, str) else len(value)
         for value in values
@@ -263,7 +263,7 @@ def pairs(first: Any, second: Any, *, bytes_max: int = MEMORY_BYTES) -> list[lis
 
 # ------------------------------------------------------------ maps
 def item_or(target: Any, key: Any, default: Any) -> Any:
-    """Return an element by its number or key; the default where there is none."""
+    """Return an element by its index or key; the default where it is missing."""
     if target is None:
         return default
     if isinstance(target, dict) and isinstance(key, str):

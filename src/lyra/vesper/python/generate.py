@@ -78,7 +78,7 @@ class _ModuleGenerator:
         return [statement for module in modules for statement in self._imports_of(module, used)]
 
     def _imports_of(self, module: str, used: set[str]) -> list[ast.stmt]:
-        """Return the imports from one module; names that go by another name here stand on lines of their own."""
+        """Return the imports from one module; renamed imports have a line each."""
         aliases = self.parts.aliases if module.startswith("lyra") else {}
         needed = {text for text in self.parts.imports[module] if aliases.get(text, text) in {*used, "annotations"}}
         names = _import_order(needed)
@@ -134,7 +134,7 @@ def _fill_empty_bodies(tree: ast.Module) -> None:
 
 
 def _import_order(names: set[str]) -> list[str]:
-    """Constants, then classes, then functions, as import sorters have it."""
+    """Return imported names as import sorters order them: constants, classes, functions."""
     return sorted(names, key=lambda text: (not text.isupper(), not text[0].isupper(), text))
 
 

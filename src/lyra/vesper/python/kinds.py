@@ -463,7 +463,7 @@ def interval_of(node: ir.TypedExpression, intervals: Mapping[str, Interval]) -> 
 
 
 def _within(interval: Interval) -> Interval:
-    """Return what is left of an interval after a check."""
+    """Return the part of an interval that passes a check."""
     return _meet(interval, FULL)
 
 

@@ -181,7 +181,7 @@ def divide(left: Any, right: Any) -> Any:
 
 
 def remainder(left: Any, right: Any) -> Any:
-    """Return what a division that truncates leaves; it has the sign of the dividend."""
+    """Return the remainder of a division that rounds towards zero; it has the sign of the dividend."""
     if not (is_number(left) and is_number(right)):
         _mismatch("%", left, right)
     if not right:

@@ -314,7 +314,7 @@ def total_decimals(collection: Iterable[Decimal]) -> Decimal | int:
 
 
 def average(collection: Any) -> Any:
-    """Return the sum divided by how many are not null; null where there are none."""
+    """Return the mean of the values that are not null; null where all are."""
     values = [value for value in in_order(collection) if value is not None]
     return numbers.divide(total(values), len(values)) if values else None
 

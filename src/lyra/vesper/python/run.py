@@ -125,15 +125,15 @@ PythonWatch = Callable[[str, dict[str, Any]], None]  # the name of a step, and t
 
 
 def watch_steps(tree: ast.Module, program: NodeProgram) -> None:
-    """Put a call before each step."""
+    """Insert a call of the watch before each step of generated code."""
     names = {" ".join(part.name.split()): part.name for part in parts(program) if isinstance(part, Step)}
     _Watcher(names).visit(tree)
     ast.fix_missing_locations(tree)
 
 
 def watched_lines(tree: ast.Module) -> dict[str, str]:
-    """Return the line of code that each step is: the one that asks for its act, else the first behind the call before
-    it. A step that is no line of its own, such as `parallel`, has none."""
+    """Return the line of code of each step: the line that requests its effect, else the first line after the call of
+    the watch. A step without a line of its own, such as `parallel`, is left out."""
     lines: dict[str, str] = {}
     for block in (getattr(node, part, None) for node in ast.walk(tree) for part in ("body", "orelse", "finalbody")):
         statements = block if isinstance(block, list) else []

@@ -156,7 +156,7 @@ def incomplete(name: str) -> NodeError:
 
 
 def loop_limit(step: str, rounds: int) -> NodeError:
-    """Return the error of a loop that goes on for too long."""
+    """Return the error of a loop that has not ended after `max_iterations` rounds."""
     return NodeError("loop_limit", f"{step} goes on after {rounds} rounds")
 
 
@@ -182,14 +182,14 @@ def _declared_message(error: NodeError) -> str:
 
 
 def error_object(error: NodeError | None) -> dict[str, Any]:
-    """`error` as contracts see it."""
+    """Return `error` as contracts see it; None: no error occurred."""
     if error is None:
         return {"occurred": False, "code": None, "message": None, "logged": False}
     return {"occurred": True, "code": error.code, "message": _declared_message(error), "logged": True}
 
 
 def error_facts(error: NodeError) -> dict[str, Any]:
-    """`error` as rules see it: of a failed act its kind and message, of Lyra's own errors the code."""
+    """Return `error` as rules see it: kind and message of a failed act, only the code of Lyra's own errors."""
     if isinstance(error, EffectFailure):
         return {**error_object(error), "code": error.kind, "message": error.message}
     return {**error_object(error), "message": ""}
@@ -280,7 +280,8 @@ class NodeRun:
         return True
 
     def holds(self, condition: Callable[[], bool], text: str) -> bool:
-        """Return whether a contract is true. One about what the context lacks is noted and stops nothing."""
+        """Return whether a contract is true. One about a value that the context lacks is noted as unverifiable and
+        counts as true."""
         try:
             return condition()
         except Unverifiable:

@@ -183,7 +183,7 @@ class StepWriter:
         )
 
     def _renamed(self, statements: list[ast.stmt], value: ast.expr, target: str) -> bool:
-        """Let a checked result stand in the target itself instead of in a helper variable."""
+        """Assign a checked result to the target itself instead of a helper variable; return whether that was done."""
         python = self.scope.python[target]
         if self.program.rules:
             return False  # a rule must not see a result that does not fit

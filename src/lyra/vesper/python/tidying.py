@@ -136,7 +136,7 @@ class _Tidier(ast.NodeTransformer):
 
 
 def _without_needless_else(block: list[ast.stmt]) -> list[ast.stmt]:
-    """Return the statements; what stands in the `else` of an `if` that returns or raises stands after it."""
+    """Return the statements; the `else` block of an `if` that returns or raises is moved after it."""
     statements: list[ast.stmt] = []
     for node in block:
         statements.append(node)

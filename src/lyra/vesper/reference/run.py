@@ -215,7 +215,7 @@ class ReferenceWalk:
     # ------------------------------------------------------------ contracts at the end
 
     def fields_known(self) -> dict[str, Any]:
-        """Return what an invariant may see during the flow: inputs and variables. The answer itself has no value
+        """Return the values that an invariant can use during the flow: inputs and variables. The answer has no value
         yet."""
         known = {name: value for name, value in self.variables.items() if name not in ("success", "error")}
         return {**self.ambient, **self.inputs, **known}

@@ -273,7 +273,7 @@ def _parse(text: Any, form: Any, zone_name: Any = "UTC") -> datetime | None:
 
 
 def _front(piece: str, text: str) -> str | None:
-    """Return what stands for a piece of the format at the front of a text."""
+    """Return the front of a text that matches a piece of the format."""
     if piece in _WIDTHS:
         part = text[: _WIDTHS[piece]]
         return part if len(part) == _WIDTHS[piece] and set(part) <= set("0123456789") else None

@@ -366,7 +366,7 @@ def _computed_record(record: RecordType, value: dict[str, Any]) -> dict[str, Any
 
 
 def _normalize_decimals(value: Any) -> Any:
-    """Decimals plus zero, also inside."""
+    """Return a value whose decimals, those in lists, sets and maps too, were added to zero."""
     if isinstance(value, Decimal):
         return arithmetic("+", value, 0)
     if isinstance(value, list):

@@ -70,14 +70,14 @@ class Repository:
             self.refresh()
 
     def find(self, name: str) -> Node | None:
-        """Return the node that an id stands for: that version, or the highest one of a bare id."""
+        """Return the node that an id names: that version, or the highest version of a bare id."""
         if name in self._given:
             return self._given[name]
         node_id = highest(name, self.nodes)
         return None if node_id is None else self.nodes[node_id]
 
     def resolve(self, name: str) -> Node:
-        """Return the node that an id stands for; ConfigError with the nearest known ids where there is none."""
+        """Return the node that an id names; ConfigError with the nearest known ids for an unknown one."""
         node = self.find(name)
         if node is None:
             known = ", ".join(self.versions(bare_id(name))) or ", ".join(list(self.nodes)[:10])
@@ -108,7 +108,7 @@ class Repository:
 
 
 def node_files(folder: Path) -> list[Path]:
-    """Return the files of a folder; none where there is no such folder."""
+    """Return the node files of a folder; an empty list where the folder does not exist."""
     files = sorted(path for path in folder.glob("*.vsp") if path.is_file()) if folder.is_dir() else []
     if len(files) > FILES_MAX:
         raise ConfigError(f"{folder} has more than {FILES_MAX} nodes", key="FOLDER")

@@ -144,7 +144,7 @@ class VersionChange(msgspec.Struct, frozen=True):
 
 
 def compatible(old: Node, new: Node) -> list[Issue]:
-    """Remarks on a new version: an error for each change that its version number does not allow."""
+    """Return the remarks on a new version: an error for each change that its version number does not allow."""
     issues: list[Issue] = []
     before, after = version_of(old.node_id), version_of(new.node_id)
     if bare_id(old.node_id) != bare_id(new.node_id):

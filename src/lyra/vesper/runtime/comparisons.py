@@ -120,7 +120,7 @@ class Comparisons:
         self._counters.compared(program.node_id, self.key(program), self._mark(program, inputs, execution, outcome))
 
     def _mark(self, program: NodeProgram, inputs: Mapping[str, Any], execution: Execution, outcome: Outcome) -> _Mark:
-        """Return by what an input is counted once, and what its execution reached."""
+        """Return the mark that counts an input once, with the parts that its execution reached."""
         is_private = bool(sensitive_inputs(program))
         secret = self._privacy.sealer.digest("inputs").encode() if is_private else b""
         number = input_key(inputs, execution.ambient or None, secret)
@@ -203,7 +203,7 @@ class Comparisons:
         return {**rows, "step": step_of_parting(program, inputs, execution) if program.pure else ""}
 
     def add_report(self, program: NodeProgram, report: ComparisonReport) -> None:
-        """Take what a differential test came to as evidence. What it found can be reproduced."""
+        """Add the result of a differential test to the evidence. Its divergences are reproducible."""
         head = {"node": program.node_id, "digest": self.key(program)}
         clean = report.compared - report.divergences
         row = {**head, "compared": clean, "errors": 0, "executions": {}, "seen": report.seen[:_SEEN_ROW]}
@@ -381,7 +381,7 @@ class _LiveReach:
         self._left = _LOOKS_MAX if self._plan.missing(self._reached) or evidence is None else 0
 
     def row(self, inputs: Mapping[str, Any], execution: Execution) -> dict[str, Any]:
-        """Return what is reached by now, as a row has it; nothing where an execution reached nothing new."""
+        """Return the parts reached so far, as a row has them; empty where an execution reached nothing new."""
         if self._left <= 0:
             return {}
         self._left -= 1

@@ -14,13 +14,13 @@ to statuses; a code that the node declares itself is 422.
 event and the node that handles it. Either is subscribed once, however often its node is loaded or executed. Inputs are
 the values of the event's data by name; the whole event is the ambient object `event`. The publisher waits until
 handlers have run; a handler that fails is an error of the bus. The bus keeps nothing: an event whose publication a
-crash interrupted is published again by the node that goes on, and a handler that has begun goes on by itself and is
+crash interrupted is published again by the resumed node, and a handler that has begun is resumed by the kernel and
 executed once for the publication. Handlers that are handed to the runtime (`Runtime(handlers=…)`) are subscribed before
 that; those that are added later may miss it.
 
 `ScheduledEntry`: the last tick of each job is a fact in the journal. Ticks that were missed while nothing ran are made
 up for by one execution, for the latest of them. An execution with effects belongs to its tick: one that a crash
-interrupted goes on, and is not started again.
+interrupted is resumed, not started again.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class HttpEntry:
     def handle(
         self, method: str, path: str, headers: Mapping[str, str] | None = None, body: bytes | None = None
     ) -> HttpReply:
-        """Execute the node behind a request. Never raises for what a request says."""
+        """Execute the node of a request. Never raises for anything in the request."""
         try:
             node, given, query = self._find(method.upper(), path)
             inputs = self._inputs(node, given, query, headers or {}, body or b"")
@@ -259,7 +259,7 @@ class EventEntry:
             self._thread.call(subscribe)
 
     def add_first(self, kernel: Kernel, handlers: Iterable[Node]) -> None:
-        """Subscribe event_handlers to a kernel that has not started: before interrupted executions go on."""
+        """Subscribe event_handlers to a kernel that has not started, before interrupted executions resume."""
         for node in handlers:
             for event in node.metadata.events if node.kind == "event_handler" else ():
                 self._subscribe(kernel, event, node.node_id, node)
@@ -354,7 +354,7 @@ class ScheduledEntry:
                 self._ticked(node, now or _now())
 
     def next_tick(self, now: datetime | None = None) -> datetime | None:
-        """Return when the next job is due; None where there is none."""
+        """Return when the next job is due; None without jobs."""
         ticks = [schedule.next(now or _now()) for _, schedule in self._jobs]
         return min((tick for tick in ticks if tick is not None), default=None)
 

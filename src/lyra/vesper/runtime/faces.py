@@ -232,7 +232,7 @@ class ImportableNodes:
 
 
 def read_file(file: str, text: str) -> NodeFile:
-    """Return what the text of a `.vsp` file declares, or why it is no node."""
+    """Return the declarations of a `.vsp` file, or the reason why it is not a valid node."""
     try:
         _, program = _program(file, text)
     except CheckError as error:
@@ -308,7 +308,7 @@ def _short(key: str) -> str:
 
 
 def _read_modes(store: str) -> dict[str, str]:
-    """Return the modes that a store has, by the key of their evidence; none where there is no such store."""
+    """Return the modes of a store by the key of their evidence; empty where the store does not exist."""
     from lyra.store.space import Space
     from lyra.store.standing import refuse_foreign, vouch
 

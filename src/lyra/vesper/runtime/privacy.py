@@ -33,8 +33,8 @@ def sensitive_inputs(program: NodeProgram, hidden: Collection[str] = ()) -> froz
 
 
 def redaction_of(program: NodeProgram, inputs: Mapping[str, Any], hidden: Collection[str] = ()) -> Redaction:
-    """Return what hides the sensitive inputs of an execution, as they are given and as the node reads them. Inputs that
-    the node does not have are hidden with them."""
+    """Return the redaction of an execution's sensitive inputs, as they are given and as the node reads them. Inputs
+    that the node does not have are hidden with them."""
     names = sensitive_inputs(program, hidden)
     if not names:
         return Redaction(())
@@ -72,7 +72,7 @@ def _without_names(kind: ValueType, value: Any) -> Any:
 def redacted_fields(
     program: NodeProgram, values: Mapping[str, Any], redaction: Redaction, hidden: Collection[str] = ()
 ) -> dict[str, Any]:
-    """Inputs or outputs as they may be kept in plain."""
+    """Return inputs or outputs without their sensitive values, as they may be kept in plain text."""
     names = sensitive_inputs(program, hidden)
     declared = (*program.success, *program.error)
     names |= {entry.name for entry in declared if entry.sensitive}

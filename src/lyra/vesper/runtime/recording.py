@@ -308,7 +308,7 @@ class TraceState:
     def apply(self, kind: str, pid: str, time: float, data: dict[str, Any]) -> None:  # noqa: ARG002 (one signature)
         trace = msgspec.convert(data, StoredTrace)
         if trace.trace_id in self.traces:
-            return  # written again by an execution that went on after a crash
+            return  # written again by an execution that resumed after a crash
         self._add(trace)
 
     def _add(self, trace: StoredTrace) -> None:

@@ -4,7 +4,7 @@
     outcome = runtime.execute(node, {"amount": "99.99"})
 
 `execute` is a plain call, from any thread, and never raises for wrong inputs. A pure node runs where it is called. A
-node with effects runs as a process of a kernel on a thread of its own, so that its effects are journaled and it goes on
+node with effects runs as a process of a kernel on a thread of its own, so that its effects are journaled and it resumes
 after a crash; executions with an equal `idempotency_key` are one process. Modes, comparisons and divergences are facts
 in the journal. A divergence in a mode with a live direct path, or in dual_verify, leads back to shadow_direct at once.
 """
@@ -125,14 +125,14 @@ class Runtime:
         self._comparisons = Comparisons(
             self.paths, self.state, self._thread, self.find_program, self.privacy, min_successes
         )
-        self._handlers = tuple(handlers)  # of events, subscribed before interrupted executions go on
+        self._handlers = tuple(handlers)  # of events, subscribed before interrupted executions resume
         for node in self._handlers:
             self.program(node)  # a node with mistakes handles nothing
         if self._store != "memory":
             self.start()
 
     def start(self) -> None:
-        """Open the store, so that processes which a crash interrupted go on; by the first need at the latest."""
+        """Open the store, so that processes which a crash interrupted resume; else the first use opens it."""
         self._thread.kernel  # noqa: B018 - the first use starts it
 
     # ------------------------------------------------------------------ executing
@@ -372,7 +372,7 @@ class Runtime:
         self._records.flush()
 
     def evidence(self, node: Node) -> NodeEvidence:
-        """Return what is known about a node as it is now."""
+        """Return the evidence about the present text of a node."""
         self.settle()
         return self._comparisons.evidence(self.program(node))
 
@@ -394,7 +394,7 @@ class Runtime:
         return self.mode(node)
 
     def add_report(self, node: Node, report: ComparisonReport) -> None:
-        """Take what a differential test came to as evidence."""
+        """Add the result of a differential test to the evidence."""
         self._comparisons.add_report(self.program(node), report)
 
     def _tell(self, kind: str, row: dict[str, Any]) -> None:
@@ -470,7 +470,7 @@ class Runtime:
         self._thread.call(listen)
 
     def close(self) -> None:
-        """Compare what waits, write what was counted, close the kernel and the database."""
+        """Finish the waiting comparisons, write the counts, and close the kernel and the database."""
         self._comparisons.waiting.close()
         if self._thread.is_running:
             self._flush()
@@ -502,7 +502,7 @@ class Runtime:
         return kernel
 
     async def _ask_agent(self, agent: Any, prompt: str, pid: str, grant: Grant) -> Any:
-        """Return what an agent answers to a node that may call it; the agent's process has rights of its own."""
+        """Ask an agent for a node that may call it, and return its answer; the agent's process has its own rights."""
         return await self.world.kernel.spawn(agent, pid=pid, grant=grant).send(prompt)
 
     async def _call_node(

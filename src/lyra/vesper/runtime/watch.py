@@ -74,7 +74,7 @@ class NodeWatch:
         self._divergences = 0  # when an execution ended last
 
     def ended(self, outcome: Outcome, milliseconds: float, evidence: NodeEvidence, tell: Tell) -> None:
-        """Look at an execution that has ended."""
+        """Count an ended execution, and send the alerts and spans that it calls for."""
         self._executions += 1
         failure = outcome.error
         self._latest.add(failed=failure is not None, milliseconds=milliseconds)
@@ -195,7 +195,7 @@ def _alerts_of(node: Node) -> list[tuple[TypedExpression | tuple[str, Decimal], 
 
 # ---------------------------------------------------------------- rates
 
-_ALL: Final = "vesper"  # the user that stands for all of them
+_ALL: Final = "vesper"  # the user name under which the calls of all users are counted
 _NO_LIMITS: Final = dict.fromkeys(("requests_per_minute", "requests_per_hour", "requests_per_day", "burst_size"), 0)
 
 

@@ -111,7 +111,7 @@ def _quoted(text: str, start: int, kind: str) -> SqlToken:
 
 
 def _escaped_text(text: str, start: int) -> SqlToken:
-    """`E'…'` of PostgreSQL: SQLite knows no backslash, so an escaped quote would end the text there."""
+    """Return the text of PostgreSQL's `E'…'`; an escaped quote is refused, since it would end the text in SQLite."""
     end = _quoted(text, start + 1, "text").end
     position = start + 2
     while position < end:
@@ -130,7 +130,8 @@ def _require_plain_name(text: str, token: SqlToken) -> SqlToken:
 
 
 def _bracketed(text: str, start: int) -> SqlToken:
-    """`[name]` of SQLite, or an index or a list of plain values of PostgreSQL: both read nothing of their own."""
+    """Return the token of SQLite's `[name]`, or of an index or list of plain values in PostgreSQL, which reads no
+    table."""
     match = _BRACKETS.match(text, start)
     if match is None:
         raise SqlRefused("brackets take a name or plain values", start, "write names in double quotes")
@@ -231,7 +232,7 @@ SqlItem: TypeAlias = "SqlToken | SqlParenthesis"
 
 
 def tree_of(tokens: Sequence[SqlToken]) -> list[SqlItem]:
-    """Tokens with parentheses as trees."""
+    """Return the tokens with each pair of parentheses as one item."""
     open_lists: list[SqlParenthesis] = [SqlParenthesis([], 0)]
     for token in tokens:
         if token.is_operator("("):
