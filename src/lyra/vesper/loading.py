@@ -341,7 +341,7 @@ def path_text(path: Path) -> str:
     return text
 
 
-def sorted_issues(issues: Sequence[Issue]) -> list[Issue]:
+def sort_issues(issues: Sequence[Issue]) -> list[Issue]:
     """Return the remarks in order of place; at the same place, errors first."""
     rank = {ERROR: 0, WARNING: 1, INFO: 2}
     return sorted(issues, key=lambda issue: (issue.line, issue.column, rank[issue.severity], issue.code))

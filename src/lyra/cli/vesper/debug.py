@@ -228,11 +228,11 @@ class _DebugPrompt(TravelPrompt):
 
     def _notes(self, step: DebugStep, reason: str) -> list[str]:
         """Return the reason why the execution stopped, beside the breakpoint."""
-        from lyra.vesper.runtime.privacy import redacted_differences
+        from lyra.vesper.runtime.privacy import redact_differences
 
         notes = [step.violation] if step.violation else []
         if step.kind == "end":
-            rows = redacted_differences(self._session.program, step.differences, self._redaction)
+            rows = redact_differences(self._session.program, step.differences, self._redaction)
             notes += [f"{row['path']}: {row['python']} | {row['direct']}" for row in rows]
         else:
             before = self._session.steps[step.number - 2].what if step.number > 1 else "the entry"
@@ -324,7 +324,7 @@ class _DebugPrompt(TravelPrompt):
     def _value(self, text: str, position: int, path: str = "") -> str | None:
         """Return the value of a name or an expression as it is shown; None where it has none."""
         from lyra.vesper.direct.frames import names_in
-        from lyra.vesper.runtime.debugger import typed_expression
+        from lyra.vesper.runtime.debugger import type_expression
         from lyra.vesper.runtime.privacy import sensitive_inputs
         from lyra.vesper.values.outcome import NodeError
         from lyra.vesper.values.redaction import REDACTED
@@ -336,7 +336,7 @@ class _DebugPrompt(TravelPrompt):
             return self._render({text: variables[text]})[text]
         program = self._session.program
         try:
-            expression = typed_expression(text, self._session.node, program)
+            expression = type_expression(text, self._session.node, program)
         except ConfigError:
             if text.isidentifier():
                 return None

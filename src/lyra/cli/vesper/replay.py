@@ -264,10 +264,10 @@ class _NodePrompt(TravelPrompt):
         return [*lines, *outcome_lines(self._outcome(), self._replayer.program, self._redaction)]
 
     def _outcome(self) -> Outcome:
-        from lyra.vesper.runtime.privacy import redacted_outcome
+        from lyra.vesper.runtime.privacy import redact_outcome
 
         replayer = self._replayer
-        failure = redacted_outcome(replayer.program, replayer.inputs, replayer.outcome, replayer.trace.hidden).error
+        failure = redact_outcome(replayer.program, replayer.inputs, replayer.outcome, replayer.trace.hidden).error
         return msgspec.structs.replace(replayer.outcome, error=failure)
 
     def _make_message(self, text: str) -> CommandResult:

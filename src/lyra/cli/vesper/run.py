@@ -119,14 +119,14 @@ def _make_profiled_path(name: str) -> ProfiledPath:
 def agents_of(node: Node, nodes: Repository, model: str) -> dict[str, Any]:
     """Return an agent of this model for each name that the node, or one that it calls, asks by."""
     from lyra.agents.agent import Agent
-    from lyra.vesper.check.judge import lowered
+    from lyra.vesper.check.judge import lower_unchecked
     from lyra.vesper.check.steps import parts_of
     from lyra.vesper.ir import Constant, EffectStep, MapOf
 
     names: set[str] = set()
     seen, waiting = {node.node_id}, [node]
     while waiting:
-        acts = [part for part in parts_of(lowered(waiting.pop())) if isinstance(part, EffectStep)]
+        acts = [part for part in parts_of(lower_unchecked(waiting.pop())) if isinstance(part, EffectStep)]
         requests = [dict(act.request.entries) for act in acts if isinstance(act.request, MapOf)]
         for request in requests:
             agent, called = request.get("agent"), request.get("node_id")

@@ -55,7 +55,7 @@ def validate(ctx: click.Context, /, *, files: tuple[str, ...], strict: bool, is_
 
 def _issues_of(file: Path, *, strict: bool) -> tuple[str, list[Issue]]:
     """Return the text of a file and all remarks on it; one remark where it cannot be read."""
-    from lyra.vesper.check.judge import check_text, lowered
+    from lyra.vesper.check.judge import check_text, lower_unchecked
     from lyra.vesper.loading import ERROR, Issue
     from lyra.vesper.repository.folders import repository_around
 
@@ -67,7 +67,7 @@ def _issues_of(file: Path, *, strict: bool) -> tuple[str, list[Issue]]:
 
     def callee(node_id: str) -> NodeProgram | None:
         node = repository_around(file).find(node_id)
-        return None if node is None else lowered(node)
+        return None if node is None else lower_unchecked(node)
 
     return text, check_text(text, name, strict=strict, callees=callee)
 

@@ -47,7 +47,7 @@ from lyra.vesper.expressions.terms import (
     Term,
     UnaryTerm,
     children,
-    printed,
+    format_term,
 )
 from lyra.vesper.loading import ERROR, WARNING
 from lyra.vesper.nodes.reader import close_to
@@ -223,7 +223,7 @@ class Typing:
         if term.name in AMBIENT:
             self.state.ambient.add(term.name)
             return ir.NodeVariable(type=ANY, name=term.name, place=place)
-        return self._undefined(term.name, scope, site, term.start)
+        return self._report_undefined(term.name, scope, site, term.start)
 
     def _element_field(self, name: str, scope: NameScope, place: tuple[int, int]) -> ir.TypedExpression:
         element = scope.element
@@ -231,7 +231,7 @@ class Typing:
         target = ir.NodeVariable(type=element.type, name=element.name, place=place)
         return ir.FieldOf(type=field_type(element.type, name) or ANY, target=target, name=name, place=place)
 
-    def _undefined(self, name: str, scope: NameScope, site: TextSite, offset: int) -> ir.TypedExpression:
+    def _report_undefined(self, name: str, scope: NameScope, site: TextSite, offset: int) -> ir.TypedExpression:
         if name in OTHER_NAMES:
             hint = f"write {OTHER_NAMES[name]}"
             return self.wrong("undefined_name", f"`{name}` is not defined here", site, offset, hint=hint)
@@ -241,7 +241,7 @@ class Typing:
         return self.wrong("undefined_name", f"`{name}` is not defined here", site, offset, hint=hint)
 
     def _member(self, term: MemberTerm, scope: NameScope, site: TextSite) -> ir.TypedExpression:
-        direct = self._prefixed(term, scope, site)
+        direct = self._type_prefixed_name(term, scope, site)
         if direct is not None:
             return direct
         target = self.term(term.target, scope, site)
@@ -275,7 +275,7 @@ class Typing:
         offset = term.end - len(term.name)
         return self.wrong("unknown_field", f"a value of type {describe(kind)} has no fields", site, offset)
 
-    def _prefixed(self, term: MemberTerm, scope: NameScope, site: TextSite) -> ir.TypedExpression | None:
+    def _type_prefixed_name(self, term: MemberTerm, scope: NameScope, site: TextSite) -> ir.TypedExpression | None:
         """Type `inputs.NAME`, and in postconditions `outputs.NAME`; None where a variable has the name before the
         dot."""
         if not isinstance(term.target, NameTerm) or term.target.name in scope.names:
@@ -477,9 +477,9 @@ class Typing:
         else:
             collection = self._collection(term.collection, scope, site)
             offset = term.collection.start
-        return self._quantified(term.kind.lower(), term.name, collection, term.body, scope, site, offset)
+        return self._type_quantifier(term.kind.lower(), term.name, collection, term.body, scope, site, offset)
 
-    def _quantified(
+    def _type_quantifier(
         self,
         kind: str,
         name: str,
@@ -518,7 +518,7 @@ class Typing:
             collection = ir.NodeVariable(
                 type=scope.names[f"{name}s"], name=f"{name}s", place=self.state.place(site, term.start)
             )
-            return self._quantified(kind, name, collection, body, scope, site, body.start)
+            return self._type_quantifier(kind, name, collection, body, scope, site, body.start)
         inner = self._collection(body, scope, site)
         item = element_of(inner.type)
         if inner.type == ANY and not isinstance(body, (NameTerm, MemberTerm, IndexTerm)):
@@ -564,9 +564,9 @@ class Typing:
             return self.wrong("old", "`old` stands inside another `old`", site, term.start)
         if scope.entry is None:
             return self.wrong("old", "`old` stands only in postconditions", site, term.start)
-        inner = scope.changed(names=dict(scope.entry), in_old=True, outputs={})
+        inner = scope.copy_with(names=dict(scope.entry), in_old=True, outputs={})
         operand = self.term(term.arguments[0], inner, site)
-        text = printed(term.arguments[0])
+        text = format_term(term.arguments[0])
         if text not in self.state.old_slots:
             self.state.old_slots[text] = len(self.state.olds)
             self.state.olds.append(operand)

@@ -321,14 +321,14 @@ class NameScope(msgspec.Struct):
     entry: dict[str, ValueType] | None = None  # what old() can see; None: no old() here
     in_old: bool = False
 
-    def changed(self, **changes: Any) -> NameScope:
+    def copy_with(self, **changes: Any) -> NameScope:
         """Return a copy with other values; its names can change without changing these."""
         values = {name: getattr(self, name) for name in self.__struct_fields__}
         values["names"] = dict(self.names)
         return NameScope(**(values | changes))
 
     def with_name(self, name: str, kind: ValueType) -> NameScope:
-        scope = self.changed()
+        scope = self.copy_with()
         scope.names[name] = kind
         scope.aliases = {alias: value for alias, value in self.aliases.items() if alias != name}
         return scope

@@ -77,10 +77,10 @@ class TypeTable:
         self._sizes: dict[str, int] = {}  # fields of custom types, inner ones counted
         self._open: list[str] = []  # custom types under way, outermost first
         for declaration in node.types:
-            self.named(declaration.name, declaration.path)
+            self.resolve_name(declaration.name, declaration.path)
 
     # ------------------------------------------------------------ fields
-    def of_field(self, field: FieldDeclaration, *, optional_is_nullable: bool = True) -> ValueType:
+    def resolve_field(self, field: FieldDeclaration, *, optional_is_nullable: bool = True) -> ValueType:
         """Return the declared type; with null where the field may be absent and has no default."""
         kind = self._field_type(field)
         has_value = field.default is not None and field.default is not msgspec.UNSET
@@ -147,7 +147,7 @@ class TypeTable:
             return (DecimalType(scale), rest[3:]) if scale <= SCALE_MAX else (None, rest)
         if name in ("array", "set", "map"):
             return self._collection(name, rest, path, depth)
-        kind = self.named(name, path)
+        kind = self.resolve_name(name, path)
         return (kind, rest) if kind is not None else (None, ["reported"])
 
     def _collection(self, name: str, rest: list[str], path: Path, depth: int) -> tuple[ValueType | None, list[str]]:
@@ -173,7 +173,7 @@ class TypeTable:
             self.state.error("bad_type", "the elements of a set are scalars", path)
         return (Array(first) if name == "array" else SetType(first)), rest[1:]
 
-    def named(self, name: str, path: Path) -> ValueType | None:
+    def resolve_name(self, name: str, path: Path) -> ValueType | None:
         """Return the built-in or custom type of that name; None, after a remark, for an unknown name."""
         if name in SCALARS:
             return SCALARS[name]
@@ -221,7 +221,7 @@ class TypeTable:
             tuple(
                 RecordField(
                     name=field.name,
-                    type=self.of_field(field),
+                    type=self.resolve_field(field),
                     required=field.required,
                     default=self.state.literal(field.default, self._field_type(field), (*field.path, "default"))
                     if field.default is not msgspec.UNSET

@@ -278,7 +278,7 @@ def compile_async_rule(rule: ir.ErrorRule, program: ir.NodeProgram, scope: Scope
     return obey
 
 
-def _guarded_by_rules(
+def _apply_rules(
     step: ir.EffectStep | ir.TransactionStep, act: RunAsync, program: ir.NodeProgram, scope: Scope
 ) -> RunAsync:
     """Return the act, with the step's rules about its errors."""
@@ -337,7 +337,7 @@ def _effect(step: ir.EffectStep, program: ir.NodeProgram, scope: Scope) -> RunAs
             frame[slot] = extract(frame)
         state.register(compensations, frame)
 
-    perform = _guarded_by_rules(step, act, program, scope)
+    perform = _apply_rules(step, act, program, scope)
     some, none = compile_async_steps(step.found, program, inner), compile_async_steps(step.empty, program, inner)
 
     async def run(frame: Frame) -> Answer | None:
@@ -390,7 +390,7 @@ def _transaction(step: ir.TransactionStep, program: ir.NodeProgram, scope: Scope
         result: Answer | None = answer
         return result
 
-    return _guarded_by_rules(step, act, program, scope)
+    return _apply_rules(step, act, program, scope)
 
 
 def _transition(step: ir.TransitionStep, program: ir.NodeProgram, scope: Scope) -> RunAsync:

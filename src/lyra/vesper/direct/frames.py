@@ -189,7 +189,7 @@ def acts_outside(step: ir.Step) -> bool:
     return any(isinstance(part, ir.EffectStep | ir.TransitionStep) for part in parts_of(step))
 
 
-def assigned_names(steps: tuple[ir.Step, ...]) -> list[str]:
+def list_assigned_names(steps: tuple[ir.Step, ...]) -> list[str]:
     """Return the variables that steps write, each once, in written order."""
     names: dict[str, None] = {}
     for part in parts_of(steps):

@@ -445,14 +445,14 @@ def compile_call(function_name: str, arguments: list[Evaluate], scope: Scope) ->
     if row.bound:
         function = partial(function, scope.text_max if row.bound == "text" else scope.memory_max)
     if row.charge and scope.is_charged(ir.FunctionCall):
-        return _charged(function, arguments)
+        return _compile_metered_call(function, arguments)
     if len(arguments) == 1:
         argument = arguments[0]
         return lambda frame: function(argument(frame))
     return lambda frame: function(*[argument(frame) for argument in arguments])
 
 
-def _charged(function: Callable[..., Any], arguments: list[Evaluate]) -> Evaluate:
+def _compile_metered_call(function: Callable[..., Any], arguments: list[Evaluate]) -> Evaluate:
     def call(frame: Frame) -> Any:
         values = [argument(frame) for argument in arguments]
         size = 0

@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from lyra.vesper import ir
-from lyra.vesper.direct.coercion import writer, written
+from lyra.vesper.direct.coercion import coerce_output, writer
 from lyra.vesper.direct.expressions import compile_condition, compile_expression, text_of
-from lyra.vesper.direct.frames import METER, MISSING, Evaluate, Frame, NotSupplied, Scope, assigned_names, names_in
+from lyra.vesper.direct.frames import METER, MISSING, Evaluate, Frame, NotSupplied, Scope, list_assigned_names, names_in
 from lyra.vesper.direct.transforms import compile_elements
 from lyra.vesper.values.outcome import NOT_CONFIGURED, NodeError, NodeFailure
 from lyra.vesper.values.types import Nullable
@@ -50,7 +50,7 @@ def collect_success(
         for name in required:
             if name not in values:
                 raise incomplete(name)
-        return {name: written(name, write, values[name]) for name, write in declared if name in values}
+        return {name: coerce_output(name, write, values[name]) for name, write in declared if name in values}
 
     return collect
 
@@ -62,13 +62,13 @@ def compile_success(
     collect = collect_success(outputs)
     if len(evaluated) == 1 and [output.name for output in outputs] == [evaluated[0][0]]:
         (name, evaluate), write = evaluated[0], output_writer(outputs[0])
-        return lambda frame: {name: written(name, write, evaluate(frame))}
+        return lambda frame: {name: coerce_output(name, write, evaluate(frame))}
     return lambda frame: collect({name: evaluate(frame) for name, evaluate in evaluated})
 
 
 def success_of_variables(program: ir.NodeProgram, scope: Scope) -> Callable[[Frame], dict[str, Any]]:
     """Return the answer of a flow that ends without a return: variables named like success fields."""
-    outputs, ambient = program.success, set(program.ambient) - set(assigned_names(program.steps))
+    outputs, ambient = program.success, set(program.ambient) - set(list_assigned_names(program.steps))
     slots = {output.name: None if output.name in ambient else scope.slot(output.name) for output in outputs}
     declared = [(output.name, slots[output.name], output_writer(output), output.required) for output in outputs]
 
@@ -80,7 +80,7 @@ def success_of_variables(program: ir.NodeProgram, scope: Scope) -> Callable[[Fra
                 values.append((name, write, value))
             elif required:
                 raise incomplete(name)
-        return {name: written(name, write, value) for name, write, value in values}
+        return {name: coerce_output(name, write, value) for name, write, value in values}
 
     return gather
 
@@ -105,7 +105,7 @@ def compile_failure(value: ir.ErrorAnswer, program: ir.NodeProgram, scope: Scope
         values = {name: evaluate(frame) for name, evaluate in fields}
         result = {code_name: text} if code_name else {}
         for name, write in declared:
-            result[name] = values[name] if write is None else written(name, write, values[name])
+            result[name] = values[name] if write is None else coerce_output(name, write, values[name])
         return NodeFailure(text, text_of(values.get("message")), "flow", result)
 
     return fail
@@ -115,7 +115,7 @@ def failure_of(error: NodeError) -> NodeFailure:
     return NodeFailure(error.code, error.message, error.phase, error.fields)
 
 
-def declared_message(failure: NodeFailure) -> str:
+def read_declared_message(failure: NodeFailure) -> str:
     """Return the message that the error declares; how Lyra words its own errors decides no contract."""
     return failure.message if "message" in failure.fields else ""
 

@@ -34,7 +34,7 @@ from lyra.core.codec import to_plain
 from lyra.core.rights.capability import ANY_NAME, Capability, Grant
 from lyra.errors import CapabilityDenied, ConfigError, DeadlineExceeded, LyraError, ToolError
 from lyra.tools.http_guard import ANSWER_BYTES_MAX, HttpAnswer, fetch
-from lyra.vesper.check.effects import denied_capability
+from lyra.vesper.check.effects import parse_denial
 from lyra.vesper.effects.database import Database
 from lyra.vesper.effects.request import EffectError, EffectRequest
 from lyra.vesper.values.outcome import NOT_CONFIGURED
@@ -323,7 +323,7 @@ _WRITTEN: Final = "/-._~!$&'()*+,;=:@%"  # characters of the file that stay as t
 
 def request_url(base: str, endpoint: str | Sequence[Any], query: Mapping[str, Any]) -> str:
     """Return the address; EffectError where the endpoint has a dot segment."""
-    path, mark, fields = _quoted(endpoint)
+    path, mark, fields = _quote_endpoint(endpoint)
     path = path.lstrip("/")
     for segment in path.split("/"):
         if unquote(segment) in (".", ".."):
@@ -334,7 +334,7 @@ def request_url(base: str, endpoint: str | Sequence[Any], query: Mapping[str, An
     return f"{url}?{more}" if mark or more else url
 
 
-def _quoted(endpoint: str | Sequence[Any]) -> tuple[str, str, str]:
+def _quote_endpoint(endpoint: str | Sequence[Any]) -> tuple[str, str, str]:
     """Return path, question mark and query as they are sent, with quoted values."""
     sides, mark = ["", ""], ""
     for index, part in enumerate([endpoint] if isinstance(endpoint, str) else endpoint):
@@ -408,7 +408,7 @@ class Machines:
 
 def without_denied(grant: Grant, denied: Iterable[str]) -> Grant:
     """Return the rights without those that a node denies itself."""
-    rules = [rule for rule in map(denied_capability, denied) if rule is not None]
+    rules = [rule for rule in map(parse_denial, denied) if rule is not None]
     return grant.narrow(Grant(allow=[ANY_NAME], deny=rules)) if rules else grant
 
 

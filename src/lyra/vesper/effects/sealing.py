@@ -104,7 +104,7 @@ class PrivateEffects:
             return EffectError(error.code, error.message)
         return EffectError("effect_failed", f"{type(error).__name__}: {error}")
 
-    def failed(self, error: EffectError, status: int) -> EffectFailed:
+    def seal_failure(self, error: EffectError, status: int) -> EffectFailed:
         """Return a failure as the journal keeps it."""
         return EffectFailed(
             self.redaction.text(error.message or error.kind),

@@ -16,7 +16,7 @@ from decimal import Decimal
 from typing import Any, Final, NamedTuple
 
 from lyra.vesper import ir
-from lyra.vesper.check.satisfiable import folded
+from lyra.vesper.check.satisfiable import fold_constant
 from lyra.vesper.effects.compiled_path import drive
 from lyra.vesper.effects.request import Effects
 from lyra.vesper.evidence.inputs import parts_of
@@ -284,7 +284,7 @@ class _Unreachable:
         self.dead_codes: set[Any] = set()
 
     def decide(self, condition: ir.TypedExpression) -> bool | None:
-        value = folded(condition)
+        value = fold_constant(condition)
         return outcome_of(condition, self.rooms) if value is None else value
 
     def block(self, steps: tuple[ir.Step, ...], dead: str) -> str:

@@ -16,7 +16,7 @@ from lyra.errors import ConfigError, LyraError
 from lyra.lsp.language import Fix, Hover, Item, Language, OutlineEntry, Remark, word_fixes
 from lyra.lsp.texts import OpenTexts, Place, format_edits
 from lyra.vesper import ir
-from lyra.vesper.check.judge import lowered
+from lyra.vesper.check.judge import lower_unchecked
 from lyra.vesper.format.layout import format_text
 from lyra.vesper.loading import Issue
 from lyra.vesper.lsp import naming
@@ -108,7 +108,7 @@ class VesperLanguage(Language):
 
     def _program(self, path: str, name: str) -> ir.NodeProgram | None:
         node = self._find_called(path, name)
-        return None if node is None else lowered(node)
+        return None if node is None else lower_unchecked(node)
 
     def _find_called(self, path: str, name: str) -> Node | None:
         file = self.nodes.file_of(path, name)

@@ -14,7 +14,7 @@ import msgspec
 
 from lyra.core.checking.document import Path
 from lyra.errors import ParseError
-from lyra.vesper.loading import ERROR, Issue, error_of, read_document, read_source, sorted_issues
+from lyra.vesper.loading import ERROR, Issue, error_of, read_document, read_source, sort_issues
 from lyra.vesper.nodes.model import (
     ChangelogEntry,
     Contracts,
@@ -430,7 +430,7 @@ def read_node(text: str, file: str = "<text>") -> tuple[Node | None, list[Issue]
         message = f"key {str(path[-1])[:80]!r} is written twice"
         reader.issues.add(ERROR, "syntax", message, path=path, place=place, hint="the first value is read")
     values = _values(reader, document.data)
-    issues = sorted_issues(reader.issues.items)
+    issues = sort_issues(reader.issues.items)
     if values is None:
         return None, issues
     return Node(document=document, issues=tuple(issues), **values), issues

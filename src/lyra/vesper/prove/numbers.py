@@ -63,7 +63,7 @@ class NumberEncoding:
     def note(self, number: NumberValue) -> None:
         """Have later roundings compared with this number: rounding never passes a number that has few digits."""
 
-    def of_length(self, term: Term) -> NumberValue:
+    def from_length(self, term: Term) -> NumberValue:
         raise NotImplementedError
 
     def constant(self, value: int | Decimal) -> NumberValue:
@@ -84,7 +84,7 @@ class NumberEncoding:
         scale = None if left.scale is None or right.scale is None else left.scale + right.scale
         return NumberValue(left.term * right.term, left.whole and right.whole, scale)
 
-    def negated(self, number: NumberValue) -> NumberValue:
+    def negate(self, number: NumberValue) -> NumberValue:
         return NumberValue(-number.term, number.whole, number.scale)
 
     def less(self, left: NumberValue, right: NumberValue) -> Term:
@@ -132,7 +132,7 @@ class NumberEncoding:
 
     def is_large(self, number: NumberValue) -> Term:
         limit = self.constant(_LARGE)
-        return disj(self.less(limit, number), self.less(number, self.negated(limit)))
+        return disj(self.less(limit, number), self.less(number, self.negate(limit)))
 
     def divide(self, left: NumberValue, right: NumberValue) -> list[tuple[Term, NumberValue]]:
         raise NotImplementedError
@@ -169,7 +169,7 @@ class RealEncoding(NumberEncoding):
         self._rounded: dict[tuple[int, int, str], tuple[Term, NumberValue]] = {}
         self._grid: dict[int, NumberValue] = {}
 
-    def of_length(self, term: Term) -> NumberValue:
+    def from_length(self, term: Term) -> NumberValue:
         return NumberValue(z3.ToReal(term), True)
 
     def constant(self, value: int | Decimal) -> NumberValue:
@@ -271,7 +271,7 @@ def _exact_digits(divisor: Fraction) -> int | None:
 
 
 class ScaledEncoding(NumberEncoding):
-    def of_length(self, term: Term) -> NumberValue:
+    def from_length(self, term: Term) -> NumberValue:
         return NumberValue(term, True)
 
     def constant(self, value: int | Decimal) -> NumberValue:
@@ -284,7 +284,7 @@ class ScaledEncoding(NumberEncoding):
             scale = GUESSED_SCALE
         return NumberValue(z3.Int(self.name(prefix)), whole, 0 if whole else scale)
 
-    def rescaled(self, number: NumberValue, scale: int) -> NumberValue:
+    def rescale(self, number: NumberValue, scale: int) -> NumberValue:
         assert number.scale is not None
         if scale == number.scale:
             return number
@@ -294,7 +294,7 @@ class ScaledEncoding(NumberEncoding):
         scale = max(left.scale or 0, right.scale or 0)
         if scale > 60:
             raise UnsupportedNode("a number with too many digits after the point")
-        return self.rescaled(left, scale), self.rescaled(right, scale)
+        return self.rescale(left, scale), self.rescale(right, scale)
 
     def divide(self, left: NumberValue, right: NumberValue) -> list[tuple[Term, NumberValue]]:
         assert left.scale is not None

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Final
 import msgspec
 
 from lyra.errors import ConfigError, LyraError
-from lyra.vesper.check.judge import lowered
+from lyra.vesper.check.judge import lower_unchecked
 from lyra.vesper.nodes import Node, load
 from lyra.vesper.values.names import bare_id, highest, is_node_id, version_of
 
@@ -250,14 +250,14 @@ def _cycles(edges: dict[str, list[str]]) -> list[tuple[str, ...]]:
                 opened.pop()
                 finished.add(way.pop())
             elif target in way:
-                circles[_rotated(way[way.index(target) :])] = None
+                circles[_rotate(way[way.index(target) :])] = None
             elif target not in finished:
                 way.append(target)
                 opened.append((target, iter(edges.get(target, ()))))
     return list(circles)
 
 
-def _rotated(circle: list[str]) -> tuple[str, ...]:
+def _rotate(circle: list[str]) -> tuple[str, ...]:
     first = circle.index(min(circle))
     return (*circle[first:], *circle[:first], circle[first])
 
@@ -266,6 +266,6 @@ def capabilities_of(repository: Repository) -> dict[str, tuple[str, ...]]:
     """Return the rights that nodes need, by name, with the ids of the nodes that need each."""
     needs: dict[str, list[str]] = {}
     for node in repository.nodes.values():
-        for capability in lowered(node).capabilities:
+        for capability in lower_unchecked(node).capabilities:
             needs.setdefault(capability, []).append(node.node_id)
     return {capability: tuple(needs[capability]) for capability in sorted(needs)}

@@ -44,7 +44,7 @@ from lyra.vesper.ir import EffectStep, ParallelStep, Step, TransactionStep, Tran
 from lyra.vesper.nodes.reader import close_to
 from lyra.vesper.reference.evaluate import StepMeter, evaluate, is_true
 from lyra.vesper.runtime.stepping import WatchedPath, steps_by_name
-from lyra.vesper.values.outcome import Execution, NodeError, failed, new_execution
+from lyra.vesper.values.outcome import Execution, NodeError, build_refusal, new_execution
 from lyra.vesper.values.types import BOOLEAN, without_null
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class SteppedPath:
         if self._on_begin is not None:
             self._on_begin(program, inputs, execution, None)
         try:
-            outcome = self._path.run(program, inputs, self._timed(execution))
+            outcome = self._path.run(program, inputs, self._stop_clock_at_halts(execution))
         except Exception as error:
             self.ended = error
             raise
@@ -118,7 +118,7 @@ class SteppedPath:
         if self._on_begin is not None:
             self._on_begin(program, inputs, execution, effects)
         try:
-            outcome = await self._path.start(program, inputs, self._timed(execution), effects)
+            outcome = await self._path.start(program, inputs, self._stop_clock_at_halts(execution), effects)
         except Exception as error:
             self.ended = error
             raise
@@ -129,7 +129,7 @@ class SteppedPath:
         """Tell that the execution is over."""
         self._halts.put(_Halt(PathView(self.view.location, self.view.variables, has_ended=True)))
 
-    def _timed(self, execution: Execution) -> Execution:
+    def _stop_clock_at_halts(self, execution: Execution) -> Execution:
         """Return the execution with a clock that stands still at a halt."""
         clock = execution.monotonic
         self._extend = getattr(clock, "extend", None)
@@ -338,7 +338,7 @@ class NodeDebug(Travel):
         if isinstance(result, LyraError) or (isinstance(result, BaseException) and not isinstance(result, Exception)):
             raise result
         if isinstance(result, Exception):
-            return failed("crash", f"{type(result).__name__}: {result}")
+            return build_refusal("crash", f"{type(result).__name__}: {result}")
         assert result is not None
         return result
 
@@ -499,7 +499,7 @@ class NodeBreakpoints(Breakpoints):
 
     def watch(self, text: str) -> Breakpoint:
         """Stop wherever the value of an expression is another one than a step before."""
-        expression = typed_expression(text, self._debug.node, self._debug.program)
+        expression = type_expression(text, self._debug.node, self._debug.program)
         return self._set(f"watch {text}", NodeBreakpoint("watch", expression=expression))
 
     def _set(self, text: str, value: NodeBreakpoint) -> Breakpoint:
@@ -562,7 +562,7 @@ def breakpoint_of(text: str, node: Node, program: NodeProgram) -> NodeBreakpoint
     if form.startswith("step:"):
         return _at_step(form.removeprefix("step:").strip(), program)
     try:
-        expression = typed_expression(form, node, program)
+        expression = type_expression(form, node, program)
     except ConfigError as error:
         reason = "" if _WORD.fullmatch(form) else f": {error.message}"
         raise _no_place(text, reason) from None
@@ -592,7 +592,7 @@ def _at_step(name: str, program: NodeProgram) -> NodeBreakpoint:
     return NodeBreakpoint("step", step=name)
 
 
-def typed_expression(text: str, node: Node, program: NodeProgram) -> TypedExpression:
+def type_expression(text: str, node: Node, program: NodeProgram) -> TypedExpression:
     """Return an expression over the inputs and variables of a node; ConfigError where it is none."""
     inputs = {entry.name: entry.type for entry in program.inputs}
     plain = text if "input" in inputs else re.sub(r"\binput\.", "", text)

@@ -264,7 +264,7 @@ class EventEntry:
             for event in node.metadata.events if node.kind == "event_handler" else ():
                 self._subscribe(kernel, event, node.node_id, node)
 
-    def loaded(self, program: NodeProgram) -> None:
+    def subscribe_steps(self, program: NodeProgram) -> None:
         """Make the subscriptions of a node's `event_subscribe` steps, before its first execution."""
         for event, handler in _steps(program):
             if self._runtime.grant.allows(Capability.parse(f"events.subscribe.{event}")):
@@ -351,7 +351,7 @@ class ScheduledEntry:
         runtime.start()
         for node, _ in self._jobs:
             if node.node_id not in runtime.schedule_state.last:
-                self._ticked(node, now or _now())
+                self._note_tick(node, now or _now())
 
     def next_tick(self, now: datetime | None = None) -> datetime | None:
         """Return when the next job is due; None without jobs."""
@@ -375,10 +375,10 @@ class ScheduledEntry:
         names = {entry.name for entry in self._runtime.program(node).inputs}
         inputs = {name: value for name, value in given.items() if name in names}
         outcome = self._runtime.execute(node, inputs, once=word)
-        self._ticked(node, tick)
+        self._note_tick(node, tick)
         return outcome
 
-    def _ticked(self, node: Node, tick: datetime) -> None:
+    def _note_tick(self, node: Node, tick: datetime) -> None:
         row = {"node": node.node_id, "tick": tick.timestamp()}
         self._runtime.write_fact(self._runtime.schedule_state, "vesper.ticked", row)
 

@@ -193,14 +193,14 @@ class ImportableNodes:
 
     def _call(self, file: str, text: str, inputs: Mapping[str, Any], caller: NodeCaller) -> NodeAnswer:
         node, program = _program(file, text)
-        runtime = self._opened(file)
+        runtime = self._open(file)
         outcome = runtime.execute(node, _node_values(inputs), self._mode(program), caller=caller)
         failure = outcome.error
         if failure is not None:
             return NodeAnswer({}, failure.code, failure.message)
         return NodeAnswer(json_shape(outcome.outputs))
 
-    def _opened(self, file: str) -> Runtime:
+    def _open(self, file: str) -> Runtime:
         """Return the runtime, which also finds the nodes beside this file."""
         with self._lock:
             self._repository.include(repository_around(file).folders)
@@ -244,7 +244,7 @@ def read_file(file: str, text: str) -> NodeFile:
         return NodeFile(file, text, None, f"line {errors[0].get('line', 1)}: {errors[0]['message']}{more}")
     except LyraError as error:
         return NodeFile(file, text, None, error.message)
-    return NodeFile(file, text, _described(program))
+    return NodeFile(file, text, _describe(program))
 
 
 @lru_cache(256)
@@ -255,7 +255,7 @@ def _program(file: str, text: str) -> tuple[Node, NodeProgram]:
     return node, program_of(node)
 
 
-def _described(program: NodeProgram) -> ImportedNode:
+def _describe(program: NodeProgram) -> ImportedNode:
     fields = tuple((entry.name, _output(_kind(entry.type))) for entry in program.success)
     return ImportedNode(
         node_id=program.node_id,

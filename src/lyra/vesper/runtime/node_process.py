@@ -71,7 +71,7 @@ async def node_process(ctx: Context, order: ExecutionOrder) -> dict[str, Any]:
     """Execute a node; gives its outcome as plain data, and a digest of what it was asked."""
     runtime: Runtime = ctx.own_process.kernel.parts[PART]
     program = runtime.program_of_source(order.source)
-    inputs, ambient = runtime.opened(order)
+    inputs, ambient = runtime.open_order(order)
     time = ExecutionTime(program.limits.time_s, ctx.own_process.core.clock.monotonic)
     execution = msgspec.structs.replace(execution_of(order, runtime, ambient), monotonic=time)
     private = runtime.privacy.effects(program, inputs, order.hidden)
@@ -86,8 +86,8 @@ async def node_process(ctx: Context, order: ExecutionOrder) -> dict[str, Any]:
         except Exception as error:  # noqa: BLE001 - a path that breaks differs from one that does not
             second = error
         python, direct = (outcome, second) if order.live == "python" else (second, outcome)
-        runtime.compared(program, order, execution, python, direct, replay.mismatches())
-    runtime.ended(program, order, outcome, effects.log.records)
+        runtime.note_comparison(program, order, execution, python, direct, replay.mismatches())
+    runtime.note_end(program, order, outcome, effects.log.records)
     data: Any = outcome_data(outcome)
     if private is not None:
         data = private.sealer.seal(data)
@@ -114,9 +114,9 @@ async def _live(
         try:
             outcome = await runtime.paths["python"].start(program, inputs, execution, resumed)
         except Exception as second:
-            runtime.compared(program, order, execution, second, error, [])
+            runtime.note_comparison(program, order, execution, second, error, [])
             raise
-        runtime.compared(program, order, execution, outcome, error, [])
+        runtime.note_comparison(program, order, execution, outcome, error, [])
         return outcome, True
 
 

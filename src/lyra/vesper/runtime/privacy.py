@@ -69,7 +69,7 @@ def _without_names(kind: ValueType, value: Any) -> Any:
     return value
 
 
-def redacted_fields(
+def redact_fields(
     program: NodeProgram, values: Mapping[str, Any], redaction: Redaction, hidden: Collection[str] = ()
 ) -> dict[str, Any]:
     """Return inputs or outputs without their sensitive values, as they may be kept in plain text."""
@@ -92,7 +92,7 @@ def user_of(inputs: Mapping[str, Any], ambient: Mapping[str, Any]) -> str:
     return str(known)[:200] if known else "anonymous"
 
 
-def redacted_differences(
+def redact_differences(
     program: NodeProgram, differences: Iterable[Mapping[str, Any]], redaction: Redaction
 ) -> list[dict[str, Any]]:
     """Return differences of two paths without sensitive values; of a sensitive output only its place is kept."""
@@ -106,7 +106,7 @@ def redacted_differences(
     return rows
 
 
-def redacted_outcome(
+def redact_outcome(
     program: NodeProgram, inputs: Mapping[str, Any], outcome: Outcome, hidden: Collection[str] = ()
 ) -> Outcome:
     """Return the outcome whose error, if there is one, tells no sensitive value."""

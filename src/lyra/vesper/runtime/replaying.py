@@ -30,7 +30,7 @@ from lyra.vesper.reference.evaluate import StepMeter, is_true
 from lyra.vesper.runtime.recording import trace_data
 from lyra.vesper.runtime.stepping import WatchedPath, steps_by_name
 from lyra.vesper.values.limits import TRACE_STEPS_MAX
-from lyra.vesper.values.outcome import Execution, NodeError, failed
+from lyra.vesper.values.outcome import Execution, NodeError, build_refusal
 from lyra.vesper.values.triggers import seconds_of
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ class NodeReplay(Travel):
             replay = _EditedEffects(self, None)
             self.outcome = self._path.run(self.program, self.inputs, self._execution, replay)
         if self.refused:
-            self.outcome = failed("needs_live", self.refused)
+            self.outcome = build_refusal("needs_live", self.refused)
         failure = self.outcome.error
         is_of_steps = failure is not None and failure.phase not in ("input", "precondition", "postcondition")
         if self.steps and failure is not None and is_of_steps and not any(step.error for step in self.steps):

@@ -167,7 +167,7 @@ class RedisResults:
     is_shared = True
 
     def __init__(self, url: str) -> None:
-        self._address, self._greeting = _parsed(url)
+        self._address, self._greeting = _parse_url(url)
         self._lock = threading.Lock()
         self._connection: _RedisConnection | None = None
         self._resting_until = 0.0
@@ -278,7 +278,7 @@ def _expect(is_expected: object, command: bytes, line: bytes) -> None:
         raise ValueError(f"{command.decode()} was answered with {code[1].decode() if code else 'something else'}")
 
 
-def _parsed(url: str) -> tuple[tuple[str, int], list[list[bytes]]]:
+def _parse_url(url: str) -> tuple[tuple[str, int], list[list[bytes]]]:
     """Return where Redis is, and the commands that begin a connection."""
     wrong = ConfigError("no address of Redis", hint="redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]", key="results")
     try:

@@ -96,7 +96,7 @@ def outcome_from(data: Mapping[str, Any]) -> Outcome:
     return Outcome(data["status"], from_json(data["outputs"]), failure, data["path"], tuple(data["unverifiable"]))
 
 
-def failed(code: str, message: str, *, phase: str = "flow") -> Outcome:
+def build_refusal(code: str, message: str, *, phase: str = "flow") -> Outcome:
     """Return the outcome of an execution that was refused before any path ran."""
     return Outcome("error", error=NodeFailure(code, message, phase, {"error_code": code, "message": message}))
 
