@@ -17,7 +17,6 @@ from typing import Any, Final, TextIO
 
 import click
 
-from lyra.core.clock import SystemClock
 from lyra.core.secrets.secret import mask_url
 from lyra.errors import CODES, LyraError
 
@@ -94,6 +93,8 @@ def wants_colour(stream: TextIO) -> bool:
 def show_progress(text: str) -> Iterator[Callable[[int], None]]:
     """Give a function that shows on stderr, where that is a terminal, how far something is that takes over a second:
     the number that it is called with, and the text."""
+    from lyra.core.clock import SystemClock  # it loads asyncio
+
     shown, is_terminal = False, sys.stderr is not None and sys.stderr.isatty()
     due = SystemClock.monotonic() + _PROGRESS_S
 

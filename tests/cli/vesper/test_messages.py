@@ -157,11 +157,11 @@ def test_a_breach_refuses_a_promotion_and_is_shown(vesper, lyra):
 
 
 def test_few_inputs_are_told(vesper):
-    """A confidence of zero says why; `test` and `verify` warn where few inputs came to the end of the node."""
+    """An unknown confidence says why; `test` and `verify` warn where few inputs came to the end of the node."""
     text = DOUBLE.replace('["double < 5000"]', "[]").replace('["> 0", "< 3000"]', "[]")
     text = text.replace("flow:\n", "flow:\n  - {step: rare, operation: validation, guards: [n * n == 81 OR n == 1]}\n")
     done = vesper("verify", text, "-n", "300")
-    assert "confidence 0.00000 (too few inputs: " in done.stdout
+    assert "confidence unknown (too few inputs: " in done.stdout
     assert "inputs succeeded (under 15%)" in done.stderr
     assert "a promotion needs 1000: raise -n" in done.stderr
     assert "inputs succeeded (under 15%)" in vesper("test", text, "-n", "30").stderr

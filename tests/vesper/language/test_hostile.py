@@ -253,7 +253,15 @@ def calls_of(tree: ast.AST) -> list[str]:
     return sorted(calls) + sorted(ast.unparse(part) for part in ast.walk(tree) if isinstance(part, ast.ImportFrom))
 
 
-_MODULES = {"__future__", "datetime", "decimal", "typing", "collections.abc", "lyra.vesper.python.runtime"}
+_MODULES = {
+    "__future__",
+    "dataclasses",
+    "datetime",
+    "decimal",
+    "typing",
+    "collections.abc",
+    "lyra.vesper.python.runtime",
+}
 _BANNED = {"eval", "exec", "compile", "open", "__import__", "getattr", "setattr", "globals", "locals", "vars", "input"}
 
 
