@@ -58,7 +58,7 @@ class ReachPlan:
             self.atoms[id(condition)] = comparisons
 
     def missing(self, reached: Iterable[str]) -> tuple[str, ...]:
-        """Return what was not reached, and is not known to be unreachable."""
+        """Return the parts that were not reached and are not known to be unreachable."""
         known = {*reached, *self.unreachable}
         return tuple(goal for goal in self.goals if goal not in known)
 
@@ -288,7 +288,7 @@ class _Unreachable:
         return outcome_of(condition, self.rooms) if value is None else value
 
     def block(self, steps: tuple[ir.Step, ...], dead: str) -> str:
-        """Walk steps that follow each other; returns why nothing behind them is reached, "" where it may be."""
+        """Walk consecutive steps; return why nothing after them is reached, "" where it may be."""
         for step in steps:
             why = dead
             if not why and any(self.decide(guard.expression) is False for guard in step.guards):

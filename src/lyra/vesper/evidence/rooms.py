@@ -219,7 +219,7 @@ def outcome_of(condition: ir.TypedExpression, rooms: Mapping[Path, Room]) -> boo
 
 
 def finite_inputs(program: ir.NodeProgram, most: int = FINITE_MAX) -> list[dict[str, Any]] | None:
-    """Return all inputs that a program may accept, if these are few and nothing else decides what it does."""
+    """Return all inputs that a program may accept, if they are few and nothing else decides the outcome."""
     if not program.pure or program.ambient or _depends_on_context(program):
         return None
     rooms = rooms_of(program)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from lyra.errors import ConfigError
 from lyra.vesper.evidence.compare import compare_ends
 from lyra.vesper.evidence.differential import is_past_entry
-from lyra.vesper.evidence.keys import TIER, called_nodes, evidence_key
+from lyra.vesper.evidence.keys import TIER, evidence_key, list_called_nodes
 from lyra.vesper.evidence.modes import ORDER, RELYING_ON_DIRECT, highest_mode, lack_of, mode_named
 from lyra.vesper.evidence.reach import ReachPlan, watch
 from lyra.vesper.evidence.seen import ACCEPTED, SUCCEEDED, SeenInputs, input_key
@@ -142,7 +142,7 @@ class Comparisons:
         if key is None:
             tier = getattr(self._paths["direct"], "tier", TIER)
             key = evidence_key(program, self._find, tier)
-            if not called_nodes(program):
+            if not list_called_nodes(program):
                 self._keys[program.digest] = key
         return key
 

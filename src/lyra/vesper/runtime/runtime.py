@@ -197,7 +197,7 @@ class Runtime:
         force_setattr(outcome, "path", outcome.path or way.live)  # refused before it began: where it would have run
         if watch is not None:
             milliseconds = (SystemClock.monotonic() - started) * 1_000
-            evidence = self.state.of(program.node_id, self._comparisons.key(program))
+            evidence = self.state.get_or_create(program.node_id, self._comparisons.key(program))
             watch.note_execution(outcome, milliseconds, evidence, self._tell)
         if result_key:
             self._results.keep(result_key, program, outcome)
