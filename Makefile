@@ -19,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help help-all run web test check versions lint style imports types types-of-tests tests timed verify cases payments sim crash damage races fuzz vegacrash servercrash gatewaycrash vegaedits vegafaults parallel tiers soak ended recovery security tasks surface mutants bench docs coverage clean postgres redis otp erlang bubblewrap ripgrep node tools chromium lua litellm nodes
+.PHONY: help help-all run web test check versions lint style imports types types-of-tests tests timed verify cases payments sim crash damage races fuzz vegacrash servercrash gatewaycrash vegaedits vegafaults parallel tiers soak ended recovery security tasks surface mutants bench docs coverage clean postgres redis otp erlang bubblewrap ripgrep node tools chromium lua litellm peers nodes
 
 # The targets of every day.
 DAILY = run web check test verify sim crash security bench docs help-all
@@ -165,7 +165,7 @@ surface: $(USES)/main.json ## Find the tests of new entries of the surface; swit
 mutants: $(USES)/main.json ## Change one small thing in the source at a time, and look that a test fails (N=…)
 	$(BIN)/python -m verify mutants --uses $(USES) $(if $(N),--n $(N))
 
-bench: $(VENV)/.installed-bench lua litellm ## Measure speed and memory
+bench: $(VENV)/.installed-bench lua litellm peers ## Measure speed and memory
 	$(BIN)/python -m benchmarks $(ARGS)
 
 docs: $(VENV)/.installed-check ## Write the reference pages and the pictures anew from the code
@@ -211,6 +211,10 @@ lua:
 # The gateway is measured beside the LiteLLM proxy where that can be installed.
 litellm:
 	@PYTHON=$(PYTHON) .ci/litellm
+
+# Agents are measured beside other frameworks where those can be installed.
+peers:
+	@PYTHON=$(PYTHON) .ci/peers
 
 # MCP is tested with servers from npm and the conformance suite, where npm can install them.
 node:

@@ -3,7 +3,7 @@
 The fake model answers at once, or waits a moment where many calls are in flight; what is measured is the framework.
 Each is used the way its own documentation shows it, without telemetry exporters. autogen keeps the conversation in the
 agent, so a call gets a new agent, as our benchmark's call gets a new process. They run in whatever interpreter has
-them: this one, or the one that LYRA_BENCH_PYTHON names.
+them: the one that LYRA_BENCH_PYTHON names, the one for which `.ci/peers` installs them, or this one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from benchmarks.measure import Size
 
 IN_FLIGHT = 1000  # calls at once, each of which waits for its model
 WAIT_S = 0.001
-MISSING = "not installed: pip install 'lyra-agents[bench]'"
+MISSING = "not installed: .ci/peers"
 
 
 class Peer(NamedTuple):
@@ -41,7 +41,8 @@ def measured(size: Size) -> list[Peer]:
 
 def _measure(key: str, size: Size) -> Peer:
     root = Path(__file__).parent.parent
-    for interpreter in filter(None, [os.environ.get("LYRA_BENCH_PYTHON", ""), sys.executable]):
+    own = root / ".venv" / "peers" / "bin" / "python"
+    for interpreter in filter(None, [os.environ.get("LYRA_BENCH_PYTHON"), own.exists() and str(own), sys.executable]):
         counts = [str(size.of(200, 2)), str(size.of(5, 1)), str(size.of(IN_FLIGHT, 2))]
         command = [interpreter, "-m", "benchmarks.agent_peers", key, *counts]
         done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=300, check=False)

@@ -13,6 +13,7 @@ import pytest
 from lyra.core import own_files
 from lyra.sandbox import Profile
 from lyra.sandbox.protected import find
+from lyra.sandbox.protection import protected_places
 from lyra.sandbox.protection.obeyed import find_obeyed_part
 from lyra.sandbox.protection.protected_places import (
     find_hidden_inside,
@@ -23,6 +24,7 @@ from lyra.sandbox.protection.protected_places import (
     is_protected_at_home,
     places_in,
 )
+from lyra.testing import SimClock
 
 RULES = 'deny = ["Bash(curl *)"]\n'
 
@@ -323,3 +325,29 @@ def test_settings_that_are_links_into_the_workspace_stay(sandbox, home, shape):
     assert find_obeyed_part(real, [str(work)]) is not None
     for folder in (os.path.dirname(real), str(work / "dotfiles")):
         assert find_obeyed_part(f"{folder}/beside", [str(work)]) is None or shape.startswith("folder")
+
+
+def test_many_sessions_are_not_looked_through_for_every_path(home, monkeypatch):
+    """A file tool asks for each path; what Lyra's own folders hold is looked at once a second."""
+    clock = SimClock()
+    monkeypatch.setattr(protected_places, "_CLOCK", clock)
+    sessions = home / ".local/share/lyra/sessions"
+    for number in range(200):
+        (sessions / f"{number}/files").mkdir(parents=True)
+    looked: list[object] = []
+    stat = os.stat
+    assert not is_own(f"{home}/project/x")
+    monkeypatch.setattr(os, "stat", lambda path, *rest, **more: looked.append(path) or stat(path, *rest, **more))
+    assert not is_own(f"{home}/project/x")
+    assert len(looked) < 20
+    (sessions / "7/files/rules").symlink_to(home / "dotfiles/rules")
+    clock.advance(1.1)
+    assert is_own(f"{home}/dotfiles/rules")
+
+
+def test_a_link_at_the_top_of_an_own_folder_counts_at_once(home):
+    own = home / ".config/lyra"
+    own.mkdir(parents=True, exist_ok=True)
+    assert not is_own(f"{home}/dotfiles/keys")
+    (own / "keys").symlink_to(home / "dotfiles/keys")
+    assert is_own(f"{home}/dotfiles/keys")

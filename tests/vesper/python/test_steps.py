@@ -10,10 +10,13 @@ import pytest
 
 from lyra.errors import ContractViolation
 from lyra.vesper import ir
+from lyra.vesper.check.judge import program_of
 from lyra.vesper.ir import ErrorRule, NodeInput, NodeLimits, NodeOutput, NodeProgram, ParallelStep
+from lyra.vesper.nodes import load
 from lyra.vesper.python.run import compile_program, run
 from lyra.vesper.values.outcome import Execution, NodeError
 from lyra.vesper.values.types import ANY, BOOLEAN, DECIMAL, INTEGER, STRING, Array, DecimalType, EnumType, SetType
+from tests.vesper.paths import PATHS, RunPath
 from tests.vesper.python.examples import EXAMPLES
 from tests.vesper.python.programs import (
     arith,
@@ -465,3 +468,35 @@ def test_any_text_can_stand_in_a_file(nasty: str) -> None:
     assert strings.count(nasty) >= 3
     names = {node.id for node in ast.walk(module) if isinstance(node, ast.Name)}
     assert "__import__" not in names
+
+
+_DEFAULTS = """
+node_id: add_tag_v1
+type: function
+intent: add a tag to those of a customer
+types:
+  customer:
+    fields:
+      tags: {type: array<string>, default: []}
+      settings: {type: "map<string, string>", default: {}}
+inputs: {customer: customer, tag: string}
+outputs:
+  success: {tags: array<string>, settings: "map<string, string>", count: integer, customer: customer}
+flow:
+  - {step: begin, operation: arithmetic, expression: "customer.tags", output: tags}
+  - {step: add, operation: arithmetic, expression: "append(tags, tag)", output: tags}
+  - {step: set, operation: arithmetic, expression: "put(customer.settings, tag, tag)", output: settings}
+  - {step: count, operation: arithmetic, expression: "len(customer.tags)", output: count}
+"""
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+@pytest.mark.parametrize("path", PATHS)
+def test_a_field_may_have_a_list_or_a_map_as_its_default(path: RunPath, *, leaves: bool) -> None:
+    """Also where the record leaves as a whole and is no dataclass; no execution changes the default for the next."""
+    text = _DEFAULTS if leaves else _DEFAULTS.replace(", customer: customer}\nflow", "}\nflow")
+    tree = program_of(load(text))
+    whole = {"customer": {"tags": [], "settings": {}}} if leaves else {}
+    for tag in ("vip", "new"):
+        outcome = path(tree, {"customer": {}, "tag": tag}, EXECUTION)
+        assert outcome.outputs == {"tags": [tag], "settings": {tag: tag}, "count": 0, **whole}

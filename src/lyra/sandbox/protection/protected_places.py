@@ -22,6 +22,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Final, NamedTuple
 
+from lyra.core.clock import SystemClock
 from lyra.core.own_files import STORE_SUFFIXES, find_own_paths, is_opened
 from lyra.errors import SandboxUnavailable
 from lyra.sandbox.paths import links_on_the_way, real_path
@@ -50,6 +51,9 @@ class _Listed(NamedTuple):
     folders: tuple[str, ...]
 
 
+_CLOCK: Final = SystemClock()
+_RECENT_S: Final = 1.0
+_RECENT_KEPT: Final = 16
 _OWN_ENTRIES_MAX: Final = 5_000  # of Lyra's own folders that are looked at, those nearest to their top first
 _NOT_LISTED: Final = _Listed(0, 0, (), ())
 _listed: Final[dict[str, _Listed]] = {}
@@ -58,7 +62,7 @@ _listed: Final[dict[str, _Listed]] = {}
 def places_in(root: str) -> Places:
     """Return the places inside a folder, which is a real path."""
     own, prefix = find_own_paths(), root.rstrip("/") + "/"
-    places = [(path, *real_path(path)) for path in (*_find_hidden_places(), *own.read_only)]
+    places = [(path, *real_path(path)) for path in (*_look_for_hidden_places(own.hidden), *own.read_only)]
     places += [(path, path, True) for path in own.code if path.startswith(prefix)]
     if f"{own.home}/".startswith(prefix) or f"{_real_home(own.home)}/".startswith(prefix):
         places += [(path, *real_path(path)) for paths in home_paths() for path in paths]
@@ -77,7 +81,7 @@ def _sort(root: str, prefix: str, places: list[tuple[str, str, bool]]) -> Places
     sorts: list[dict[str, None]] = [{}, {}, {}, {}, {}]
     read_only, hidden, missing, folders, links = sorts
     own = find_own_paths().hidden
-    keys = {*_find_hidden_places(), *home_paths()[1]}
+    keys = {*_look_for_hidden_places(own), *home_paths()[1]}
     for path, real, exists in places:
         if real != path or not exists:
             links.update(
@@ -105,7 +109,7 @@ def list_own_folders(root: str) -> list[str]:
 def find_hidden_inside(root: str) -> list[str]:
     """Return the real paths of Lyra's hidden folders inside a folder that may be read, and of what links in them lead
     to."""
-    reals = (real_path(path) for path in _find_hidden_places())
+    reals = (real_path(path) for path in _look_for_hidden_places(find_own_paths().hidden))
     prefix = root.rstrip("/") + "/"
     return [real for real, exists in reals if exists and real.startswith(prefix)]
 
@@ -116,13 +120,42 @@ def is_own(path: str, *, hidden: bool = False) -> bool:
     own = find_own_paths()
     if not hidden and any(_within(path, place) for place in own.code):
         return True
-    places = _find_hidden_places() if hidden else (*_find_hidden_places(), *own.read_only)
+    hidden_places = _find_hidden_places(own.hidden)
+    places = hidden_places if hidden else (*hidden_places, *own.read_only)
     return any(_within(path, place) or _within(path, real_path(place)[0]) for place in places)
 
 
-def _find_hidden_places() -> tuple[str, ...]:
-    """Lyra's hidden folders, and the links inside them: what those lead to is obeyed as what lies there."""
-    folders = find_own_paths().hidden
+class _Recent(NamedTuple):
+    until: float
+    changed_ns: tuple[int, ...]
+    places: tuple[str, ...]
+
+
+_recent: Final[dict[tuple[str, ...], _Recent]] = {}
+
+
+def _find_hidden_places(folders: tuple[str, ...]) -> tuple[str, ...]:
+    """Return Lyra's hidden places as of the last second, or of now where one of the folders has changed: a file tool
+    asks for each path, and a user may have many sessions."""
+    changed_ns = tuple(map(_changed_ns, folders))
+    known = _recent.get(folders)
+    now = _CLOCK.monotonic()
+    if known is None or now >= known.until or known.changed_ns != changed_ns:
+        if len(_recent) >= _RECENT_KEPT:
+            _recent.clear()
+        known = _recent[folders] = _Recent(now + _RECENT_S, changed_ns, _look_for_hidden_places(folders))
+    return known.places
+
+
+def _changed_ns(folder: str) -> int:
+    try:
+        return os.stat(folder).st_mtime_ns
+    except OSError:
+        return 0
+
+
+def _look_for_hidden_places(folders: tuple[str, ...]) -> tuple[str, ...]:
+    """Return Lyra's hidden folders, and the links inside them: what those lead to is obeyed as what lies there."""
     waiting, links = deque(folders), list[str]()
     left = _OWN_ENTRIES_MAX
     while waiting and left > 0:

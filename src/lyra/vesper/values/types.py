@@ -59,6 +59,10 @@ class RecordField(msgspec.Struct, frozen=True):
     required: bool = True
     default: Any = msgspec.UNSET  # a value of its type; UNSET: none
 
+    def __hash__(self) -> int:
+        """Return a hash without the default, which may be a list or a map."""
+        return hash((self.name, self.type, self.required))
+
 
 class RecordType(ValueType, frozen=True, tag="record"):
     """A custom type with fields, or the anonymous record of an aggregation."""
