@@ -368,7 +368,8 @@ class EffectStep(Step, frozen=True, tag="effect", kw_only=True):
 
     `kind` is db.query, db.write, db.update, db.delete, http.call, event.publish, event.subscribe, node.call, agent.call
     or custom.NAMESPACE.OPERATION. `capability` is the right it needs. `extract` assigns variables from the response;
-    `found` and `empty` are the steps of a query's `on_result`. An agent's answer is read as `output_type`.
+    `found` and `empty` are the steps of a query's `on_result`. An agent's answer is read as `output_type`, and must
+    keep `checks`, which name it `value`.
     """
 
     kind: str
@@ -376,6 +377,7 @@ class EffectStep(Step, frozen=True, tag="effect", kw_only=True):
     request: TypedExpression
     output: str = ""
     output_type: ValueType
+    checks: tuple[Condition, ...] = ()
     extract: tuple[tuple[str, TypedExpression], ...] = ()
     found: tuple[Step, ...] = ()
     empty: tuple[Step, ...] = ()

@@ -9,10 +9,50 @@ import pytest
 
 from lyra import Agent, Kernel
 from lyra.core.rights.capability import Grant
+from lyra.vesper.check.judge import program_of
 from lyra.vesper.effects.performers import _PERFORMERS
 from lyra.vesper.effects.request import EffectError
+from lyra.vesper.nodes import load
 from tests.agents.support import run
 from tests.real_models import Answer, FakeVendor, Vendor
+from tests.vesper.building import EXECUTION
+from tests.vesper.paths import PATHS, RunPath
+
+_TRIAGE = """
+node_id: triage_v1
+type: function
+intent: let an agent sort a complaint
+types:
+  verdict:
+    fields:
+      queue: enum[billing, other]
+      urgency: {type: integer, constraints: [{min: 1}, {max: 5}]}
+inputs: {complaint: string}
+outputs:
+  success: {urgency: integer}
+  error: {error_code: "enum[no_verdict]", message: string}
+security: {capabilities_required: [agents.call.sorter]}
+flow:
+  - step: ask
+    operation: agent_call
+    agent: sorter
+    prompt: "{complaint}"
+    output_type: verdict
+    output: verdict
+    on_error:
+      - {error_type: type_error, return_error: {error_code: no_verdict, message: "{error.message}"}}
+  - {step: answer, operation: return, return_success: {urgency: "{verdict.urgency}"}}
+"""
+
+
+class _Sorter:
+    """Answers each act with one value."""
+
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+
+    async def perform(self, _: Any) -> Any:
+        return self.answer
 
 
 async def _answer(vendor: Vendor) -> Any:
@@ -37,3 +77,24 @@ def test_a_cut_answer_is_an_error_of_the_step(vendor: Vendor, provider: FakeVend
     with pytest.raises(EffectError, match="cut off at its longest") as failed:
         run(_answer(vendor))
     assert failed.value.kind == "max_tokens"
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize(
+    ("urgency", "message"),
+    [
+        (5, ""),
+        (9, "the answer of ask does not hold: urgency: max: 5"),
+        (0, "the answer of ask does not hold: urgency: min: 1"),
+        ("soon", "the answer of ask is no verdict"),
+    ],
+)
+def test_an_answer_keeps_the_constraints_of_its_type(path: RunPath, urgency: Any, message: str) -> None:
+    """One that does not is a type error of the step: rules read what is wrong with it."""
+    effects = _Sorter({"queue": "billing", "urgency": urgency})
+    outcome = path(program_of(load(_TRIAGE)), {"complaint": "late"}, EXECUTION, effects)
+    if not message:
+        assert outcome.outputs == {"urgency": urgency}
+        return
+    assert outcome.error is not None
+    assert outcome.error.fields == {"error_code": "no_verdict", "message": message}

@@ -171,6 +171,12 @@ class Constraints:
         checks = self._field(field, target, 0)
         return tuple(ir.Condition(text, self._unless_null(target, expression)) for text, expression in checks)
 
+    def list_checks(self, text: str, kind: ValueType, path: Path) -> tuple[ir.Condition, ...]:
+        """Return the checks of `value`, which has the type that the text names."""
+        target = ir.NodeVariable(type=kind, name="value", place=self.state.document.place(path))
+        checks = self._check_type(text, target, 0, path)
+        return tuple(ir.Condition(text, self._unless_null(target, expression)) for text, expression in checks)
+
     def _unless_null(self, subject: ir.TypedExpression, expression: ir.TypedExpression) -> ir.TypedExpression:
         if not isinstance(subject.type, Nullable):
             return expression

@@ -34,6 +34,7 @@ from lyra.core.checking.document import Path
 from lyra.core.rights.capability import Capability
 from lyra.errors import ConfigError, ParseError
 from lyra.vesper import ir
+from lyra.vesper.check.contracts import Constraints
 from lyra.vesper.check.infer import QUERY_RESULT, Typing, map_of
 from lyra.vesper.check.rules import ErrorRules
 from lyra.vesper.check.sql import Sql, mentions_column
@@ -110,6 +111,7 @@ class EffectLowering:
                 request=request,
                 output=output,
                 output_type=output_type,
+                checks=self._answer_checks(step, output_type) if kind == "agent.call" else (),
                 extract=extract,
                 found=if_found,
                 empty=if_empty,
@@ -279,6 +281,13 @@ class EffectLowering:
             self.state.error("wrong_form", "`output_type` is the name of a type", setting.path, value=True)
             return ANY
         return self.types.read(setting.value, setting.path)
+
+    def _answer_checks(self, step: StepDeclaration, kind: ValueType) -> tuple[ir.Condition, ...]:
+        """Return the constraints that an agent's answer must keep: those of its custom type and its fields."""
+        setting = step.settings.get("output_type")
+        if setting is None or not isinstance(setting.value, str):
+            return ()
+        return Constraints(self.state, self.typing, self.types).list_checks(setting.value, kind, setting.path)
 
     # ------------------------------------------------------------ transitions
     def _transition(self, step: StepDeclaration, scope: NameScope) -> Sequence[ir.Step]:

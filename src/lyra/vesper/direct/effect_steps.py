@@ -40,8 +40,8 @@ from lyra.vesper.effects.request import (
     retry_of,
     transact,
 )
-from lyra.vesper.values.outcome import NodeError, NodeFailure
-from lyra.vesper.values.types import ANY
+from lyra.vesper.values.outcome import NodeError, NodeFailure, WrongAnswer
+from lyra.vesper.values.types import ANY, describe
 
 RunAsync = Callable[[Frame], Coroutine[Any, Any, Answer | None]]
 ObeyRule = Callable[[Frame, NodeError], Awaitable[Answer | None]]
@@ -317,10 +317,34 @@ def _compensations(step: ir.EffectStep | ir.TransactionStep, program: ir.NodePro
     ]
 
 
+def _answer_checks(step: ir.EffectStep, scope: Scope) -> Callable[[Frame, Any], Any]:
+    """Return what reads an agent's answer in its declared type, and refuses one that breaks a constraint of it."""
+    read = reader(step.output_type)
+    inner, (slot,) = scope.bind("value")
+    conditions = [(check.text, compile_condition(check.expression, inner)) for check in step.checks]
+
+    def check(frame: Frame, response: Any) -> Any:
+        try:
+            value = frame[slot] = read(response)
+        except Misfit:
+            raise WrongAnswer(step.name, f"is no {describe(step.output_type)}") from None
+        for text, holds in conditions:
+            try:
+                if holds(frame):
+                    continue
+            except NodeError:
+                pass
+            raise WrongAnswer(step.name, f"does not hold: {text}")
+        return value
+
+    return check
+
+
 def _effect(step: ir.EffectStep, program: ir.NodeProgram, scope: Scope) -> RunAsync:
     request = compile_expression(step.request, scope)
-    read = reader(step.output_type if step.kind == "agent.call" else ANY)
+    read = reader(ANY)
     retry = retry_of(step, program)
+    read_answer = _answer_checks(step, scope)
     inner, slots = _response_scope(step, scope)
     extracts = [(scope.names[name], compile_expression(value, inner)) for name, value in step.extract]
     compensations = _compensations(step, program, scope)
@@ -330,7 +354,7 @@ def _effect(step: ir.EffectStep, program: ir.NodeProgram, scope: Scope) -> RunAs
         payload = request(frame)
         response = await state.perform(step, step.kind, step.capability, payload, timeout_s=step.timeout_s, retry=retry)
         frame[METER].check_time()
-        value = _read(step, read, response)
+        value = read_answer(frame, response) if step.kind == "agent.call" else _read(step, read, response)
         for slot in slots:
             frame[slot] = value
         for slot, extract in extracts:

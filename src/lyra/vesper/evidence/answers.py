@@ -16,6 +16,7 @@ from typing import Any, Final
 from lyra.vesper import ir
 from lyra.vesper.evidence.inputs import Boundaries, Draw, drawer, parts_of, pick
 from lyra.vesper.evidence.likely_inputs import fitting_drawer
+from lyra.vesper.evidence.rooms import rooms_of_answer
 from lyra.vesper.values.types import ANY, BOOLEAN, DECIMAL, INTEGER, STRING, Array, ValueType, without_null
 
 _CHANGES: Final = ("db.write", "db.update", "db.delete")
@@ -87,7 +88,7 @@ class AnswerForms:
             )
             self.is_declared[step.name] = is_declared or not (shape.fields or shape.item or shape.types)
             if declared not in (ANY, Array(ANY)):
-                self._draws[step.name] = fitting_drawer(declared, (), {}, boundaries)
+                self._draws[step.name] = fitting_drawer(declared, ("value",), rooms_of_answer(step.checks), boundaries)
             else:
                 self._draws[step.name] = shape.drawer(boundaries)
             own = [rule.error for rule in step.rules if rule.error != "*"]

@@ -46,7 +46,7 @@ from lyra.vesper.evidence.worlds import (
 from lyra.vesper.ir import NodeProgram
 from lyra.vesper.python import run as python_path
 from lyra.vesper.values.json_values import from_json, to_json
-from lyra.vesper.values.outcome import Execution, NodeFailure, Outcome
+from lyra.vesper.values.outcome import WRONG_ANSWER, Execution, NodeFailure, Outcome
 from lyra.vesper.values.types import EnumType, without_null
 
 if TYPE_CHECKING:
@@ -446,7 +446,7 @@ class _Comparing:
         phase = _CONTRACTS.get(error.code)
         if phase is not None and error.phase != phase:
             return ""  # of a node that was called
-        if phase is None and error.code in self._own_errors:
+        if phase is None and (error.code in self._own_errors or error.message.startswith(WRONG_ANSWER)):
             return ""
         if world is not None:
             if world.is_wrong or any(called.outcome.error is not None for called in world.called):

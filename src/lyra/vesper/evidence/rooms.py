@@ -120,6 +120,14 @@ def rooms_of(program: ir.NodeProgram, *, with_validations: bool = False) -> dict
     return rooms
 
 
+def rooms_of_answer(checks: tuple[ir.Condition, ...]) -> dict[Path, Room]:
+    """Return the rooms that the checks of an act's answer leave it, below the place `value`."""
+    rooms: dict[Path, Room] = {}
+    for check in checks:
+        _narrow(check.expression, {"value": ("value",)}, rooms)
+    return rooms
+
+
 def _narrow(condition: ir.TypedExpression, places: Mapping[str, Path], rooms: dict[Path, Room]) -> None:
     match condition:
         case ir.Logic(operator="and"):

@@ -192,6 +192,19 @@ class Checks:
         attempt = ast.Try([*statements, first], handlers, [], [])
         return [attempt, if_(ast.UnaryOp(ast.Not(), name(is_met)), failure)]
 
+    def check_answer(
+        self, step: ir.EffectStep, act: ast.expr, scope: PythonScope, statements: list[ast.stmt], *, in_loop: bool
+    ) -> ast.expr:
+        """Write the checks of an agent's answer, and return the answer that kept them."""
+        answer = self.module.names.fresh(f"answer_of_{step.name}")
+        statements.append(assign(answer, act))
+        inner = scope.bind("value", answer, step.output_type)
+        for check in step.checks:
+            texts = ast.Constant(step.name), ast.Constant(f"does not hold: {check.text}")
+            wrong = raise_(call(self.module.runtime("WrongAnswer"), *texts))
+            statements += self.condition(check, inner, [wrong], in_loop=in_loop)
+        return name(answer)
+
     @staticmethod
     def _handler(kind: ast.expr, *body: ast.stmt) -> ast.ExceptHandler:
         return ast.ExceptHandler(kind, None, list(body))

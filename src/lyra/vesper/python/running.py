@@ -29,7 +29,7 @@ from lyra.vesper.python.coercion import Coercer, Mismatch, to_any
 from lyra.vesper.python.functions import size_of
 from lyra.vesper.python.numbers import arithmetic_error
 from lyra.vesper.python.operators import text_of
-from lyra.vesper.values.outcome import NOT_CONFIGURED, Execution, NodeError, new_execution
+from lyra.vesper.values.outcome import NOT_CONFIGURED, Execution, NodeError, WrongAnswer, new_execution
 
 __all__ = [
     "ABSENT",
@@ -38,6 +38,7 @@ __all__ = [
     "NodeRun",
     "StepRetry",
     "Unverifiable",
+    "WrongAnswer",
     "answer",
     "as_error",
     "attempt",
@@ -55,6 +56,7 @@ __all__ = [
     "loop_limit",
     "matches",
     "present",
+    "read_answer",
     "recall_old",
     "snapshot",
     "without_absent",
@@ -115,6 +117,16 @@ def coerce_output(coerce: Coercer, value: Any, where: str) -> Any:
         return coerce(value, where)
     except Mismatch as error:
         raise NodeError("type_error", str(error)) from None
+    except ArithmeticError as error:
+        raise arithmetic_error(error) from None
+
+
+def read_answer(coerce: Coercer, value: Any, step: str, kind: str) -> Any:
+    """Return the answer of an agent in the type that the step declares."""
+    try:
+        return coerce(value, step)
+    except Mismatch:
+        raise WrongAnswer(step, f"is no {kind}") from None
     except ArithmeticError as error:
         raise arithmetic_error(error) from None
 
@@ -190,7 +202,7 @@ def error_object(error: NodeError | None) -> dict[str, Any]:
 
 def error_facts(error: NodeError) -> dict[str, Any]:
     """Return `error` as rules see it: kind and message of a failed act, only the code of Lyra's own errors."""
-    if isinstance(error, EffectFailure):
+    if isinstance(error, EffectFailure | WrongAnswer):
         return {**error_object(error), "code": error.kind, "message": error.message}
     return {**error_object(error), "message": ""}
 

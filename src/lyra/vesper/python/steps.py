@@ -39,7 +39,7 @@ from lyra.vesper.python.syntax import (
     raise_,
     store,
 )
-from lyra.vesper.values.types import ANY, INTEGER, Array, Nullable, RecordType, ValueType
+from lyra.vesper.values.types import ANY, INTEGER, Array, Nullable, RecordType, ValueType, describe
 
 
 def acts_outside(steps: object) -> bool:
@@ -420,8 +420,11 @@ class StepWriter:
         keywords.update(self._retry(step))
         act: ast.expr = ast.Await(self.run_method("perform", *arguments, **keywords))
         if step.kind == "agent.call" and step.output_type != ANY:
-            coercer = self.module.coercer(step.output_type)
-            act = call(self.module.runtime("coerce_output"), coercer, act, ast.Constant(step.name))
+            texts = (ast.Constant(step.name), ast.Constant(describe(step.output_type)))
+            act = call(self.module.runtime("read_answer"), self.module.coercer(step.output_type), act, *texts)
+        if step.checks:
+            act = self.checks.check_answer(step, act, self.scope, statements, in_loop=self._in_loop)
+            self.uses_run |= self.checks.uses_run
         statements.append(assign(python, act) if step.output or is_used else ast.Expr(act))
         scope = self.scope if step.output == usual else self.scope.bind(usual, python, ANY)
         for variable, node in step.extract:

@@ -29,8 +29,8 @@ from lyra.vesper.effects.request import (
 )
 from lyra.vesper.reference.evaluate import StepMeter, Unjudged, elements_of, evaluate, is_true
 from lyra.vesper.reference.values import coerce_computed, read, text, type_error
-from lyra.vesper.values.outcome import NOT_CONFIGURED, Execution, NodeError, NodeFailure, Outcome
-from lyra.vesper.values.types import ANY, Nullable
+from lyra.vesper.values.outcome import NOT_CONFIGURED, Execution, NodeError, NodeFailure, Outcome, WrongAnswer
+from lyra.vesper.values.types import ANY, Nullable, describe
 
 
 def run(
@@ -433,7 +433,10 @@ class ReferenceWalk:
                 try:
                     response = read(step.output_type, response)
                 except NodeError:
-                    raise type_error(f"the answer of {step.name} has another type") from None
+                    raise WrongAnswer(step.name, f"is no {describe(step.output_type)}") from None
+                for check in step.checks:
+                    if not self.holds(check.expression, {**self.ambient, **self.variables, **local, "value": response}):
+                        raise WrongAnswer(step.name, f"does not hold: {check.text}")
             if step.output:
                 self.variables[step.output] = response
             after = local if step.output == usual else {**local, usual: response}
@@ -529,7 +532,7 @@ class ReferenceWalk:
             return
         names = ("*", error.code, getattr(error, "kind", error.code), *getattr(error, "statuses", ()))
         facts = _error_object(error.code, "")
-        if isinstance(error, _EffectFailed):
+        if isinstance(error, _EffectFailed | WrongAnswer):
             facts = _error_object(error.kind, error.message)
         about = {**local, "error": facts}
         for rule in rules:

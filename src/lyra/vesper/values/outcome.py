@@ -75,6 +75,18 @@ class NodeError(Exception):
         self.fields = fields or {}
 
 
+WRONG_ANSWER: Final = "the answer of"  # how the message of a WrongAnswer begins
+
+
+class WrongAnswer(NodeError):
+    """An act answered with a value that its step does not take. Every path words it like this, so rules may read it."""
+
+    kind = "type_error"
+
+    def __init__(self, step: str, problem: str) -> None:
+        super().__init__("type_error", f"{WRONG_ANSWER} {step} {problem}")
+
+
 # ---------------------------------------------------------------- outcome data
 
 
