@@ -35,13 +35,7 @@ from lyra.kernel.base.waiting import in_time
 from lyra.vesper.check.steps import parts_of
 from lyra.vesper.effects.performers import NO_DATABASE, NodeWorld, describe_missing_rights, perform
 from lyra.vesper.effects.replay import EffectLog, ReplayEffects
-from lyra.vesper.effects.request import (
-    EffectError,
-    EffectRequest,
-    TransactionBody,
-    TransactionEnd,
-    error_names,
-)
+from lyra.vesper.effects.request import EffectError, EffectRequest, TransactionBody, TransactionEnd, error_names
 from lyra.vesper.effects.sealing import PrivateEffects
 from lyra.vesper.effects.transactions import PathBroke, Transactions
 from lyra.vesper.ir import TRANSACTION, Constant, EffectStep, ErrorRule, NodeProgram, StepRetry, TransactionStep

@@ -22,7 +22,7 @@ from lyra.vesper.effects.request import Effects
 from lyra.vesper.evidence.inputs import parts_of
 from lyra.vesper.evidence.rooms import Room, outcome_of, rooms_of
 from lyra.vesper.reference.evaluate import evaluate
-from lyra.vesper.reference.run import ReferenceWalk, list_assigned
+from lyra.vesper.reference.run import ReferenceWalk, get_writes
 from lyra.vesper.values.outcome import CODES, Execution, NodeError, Outcome
 from lyra.vesper.values.types import EnumType, without_null
 
@@ -48,7 +48,7 @@ class ReachPlan:
         goals.update((f"error {code}", None) for code in list_declared_errors(program))
         self.goals = tuple(goals)
         self.unreachable = unreachable(program)
-        self.assigned = list_assigned(program)
+        self.assigned = get_writes(program)
         number = 0
         for condition in _find_conditions(program):
             comparisons = []

@@ -43,11 +43,7 @@ from lyra.vesper.prove.values import (
     options,
 )
 from lyra.vesper.prove.walk import UNJUDGED, UNKNOWN, Env
-from lyra.vesper.values.types import (
-    ANY,
-    Nullable,
-    ValueType,
-)
+from lyra.vesper.values.types import ANY, Nullable, ValueType
 
 ROUNDS_MAX: Final = 8  # of a loop that are walked one by one in the bounded walk
 _EFFECT_FAILED: Final = "effect"  # a failure of an act: any code, and no mistake of the node

@@ -16,7 +16,7 @@ import msgspec
 from lyra.vesper import ir
 from lyra.vesper.python.expressions import ExpressionWriter, PythonScope
 from lyra.vesper.python.folding import KnownFacts
-from lyra.vesper.python.kinds import list_assigned, names_in, parts
+from lyra.vesper.python.kinds import get_writes, names_in, parts
 from lyra.vesper.python.layout import fits_inside
 from lyra.vesper.python.records import find_records, replace_record
 from lyra.vesper.python.syntax import (
@@ -28,7 +28,7 @@ from lyra.vesper.python.syntax import (
     function_name,
     if_,
     name,
-    negate_test,
+    negate,
     raise_,
     store,
 )
@@ -54,7 +54,7 @@ class NodeDraft:
             self.kinds[text] = replace_record(self.kinds[text], record, self.parts.dataclass(record))
         self.entry = PythonScope(self.parameters, self.kinds)
         self.olds: dict[str, str] = {}
-        own = set(list_assigned((*program.steps, *compensations(program))))
+        own = set(get_writes((*program.steps, *compensations(program))))
         self.facts = KnownFacts(() if is_watched else self.parameters.keys() - own)  # a watched step keeps its place
         self.validated = 0  # leading validations that stand before the checks of the entry
         self.old_kinds: dict[str, ValueType] = {}
@@ -74,7 +74,7 @@ class NodeDraft:
 
     def variables(self) -> list[str]:
         """Return all variables of the flow and of compensations."""
-        return list_assigned((*self.program.steps, *compensations(self.program)))
+        return get_writes((*self.program.steps, *compensations(self.program)))
 
     def pass_inputs(self, used: set[str], *, uses_run: bool) -> tuple[list[Parameter], list[ast.expr]]:
         """Return parameters of a helper function for the inputs that it uses, and the arguments at its call."""
@@ -110,7 +110,7 @@ def compensations(program: ir.NodeProgram) -> tuple[ir.Step, ...]:
 def _collect_names(program: ir.NodeProgram) -> set[str]:
     """Return all names that the node gives to values."""
     own = {item.name for item in program.inputs} | {item.name for item in (*program.success, *program.error)}
-    own |= names_in(program) | set(list_assigned((*program.steps, *compensations(program))))
+    own |= names_in(program) | set(get_writes((*program.steps, *compensations(program))))
     for part in parts(program):
         match part:
             case ir.ForEachStep():
@@ -169,7 +169,7 @@ class Checks:
         test = writer.condition(check.expression)
         self.uses_run |= writer.uses_run
         if not writer.may_raise:
-            return [*statements, _for_every(test, failure) or if_(negate_test(test), failure)]
+            return [*statements, _for_every(test, failure) or if_(negate(test), failure)]
         if not statements and not in_loop and fits_inside(test):
             later = ast.Lambda(ast.arguments([], [], None, [], [], None, []), test)
             if is_contract and writer.uses_host:
@@ -222,5 +222,5 @@ def _for_every(test: ast.expr, failure: Sequence[ast.stmt]) -> ast.stmt | None:
             func=ast.Name("all"), args=[ast.GeneratorExp(elt=body, generators=[ast.comprehension(ifs=[]) as loop])]
         ):
             if isinstance(failure[-1], ast.Raise):
-                return ast.For(loop.target, loop.iter, [if_(negate_test(body), failure)], [])
+                return ast.For(loop.target, loop.iter, [if_(negate(body), failure)], [])
     return None

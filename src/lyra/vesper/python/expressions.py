@@ -18,17 +18,9 @@ import msgspec
 from lyra.vesper import ir
 from lyra.vesper.charges import is_charged
 from lyra.vesper.expressions.functions import FUNCTIONS
-from lyra.vesper.python.kinds import (
-    FULL,
-    Interval,
-    interval_of,
-    is_decimal,
-    is_number,
-    item_kind,
-    kind_of,
-)
+from lyra.vesper.python.kinds import FULL, Interval, interval_of, is_decimal, is_number, item_kind, kind_of
 from lyra.vesper.python.records import DataRecord
-from lyra.vesper.python.syntax import ModuleParts, assign, attribute, call, compare, if_, name, negate_test, raise_
+from lyra.vesper.python.syntax import ModuleParts, assign, attribute, call, compare, if_, name, negate, raise_
 from lyra.vesper.values.types import (
     ANY,
     BOOLEAN,
@@ -230,7 +222,7 @@ class ExpressionWriter:
             case ir.Logic():
                 return self._logic(node)
             case ir.Not():
-                return negate_test(self.condition(node.operand))
+                return negate(self.condition(node.operand))
             case ir.Negate():
                 return self._negate(node)
             case ir.Rounded():
@@ -393,7 +385,7 @@ class ExpressionWriter:
         kinds = self.kind(node.left), self.kind(node.right)
         if node.operator in ("==", "!="):
             result = self._equality(node, *kinds)
-            return negate_test(result) if node.operator == "!=" else result
+            return negate(result) if node.operator == "!=" else result
         left, right = self.operands(node.left, node.right)
         operator, function = _ORDERS[node.operator]
         if _have_order(*kinds):
@@ -416,7 +408,7 @@ class ExpressionWriter:
         right = self.lazy(node.right, as_condition=True)
         if node.operator == "and":
             return _join_logic(ast.And(), left, right)
-        return _join_logic(ast.Or(), negate_test(left) if node.operator == "implies" else left, right)
+        return _join_logic(ast.Or(), negate(left) if node.operator == "implies" else left, right)
 
     def _membership(self, node: ir.Membership) -> ast.expr:
         collection = node.collection

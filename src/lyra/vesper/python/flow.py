@@ -22,8 +22,8 @@ from lyra.vesper.python.kinds import (
     Interval,
     bounds,
     find_settled_after,
+    get_writes,
     kind_of,
-    list_assigned,
     names_in,
     parts,
     read_too_early,
@@ -81,7 +81,7 @@ class FlowWriter:
         wanted = {output.name for output in program.success} if _falls_through(program.steps) else set()
         absent = {item for item in variables if item in wanted and item not in settled}
         absent |= set(draft.list_watched()) - inputs
-        of_compensations = set(list_assigned(compensations(program)))
+        of_compensations = set(get_writes(compensations(program)))
         kinds.update(dict.fromkeys(of_compensations | absent, ANY))
         acts = (*program.steps, *compensations(program))
         early = read_too_early(program.steps, inputs) | absent | of_compensations
@@ -236,7 +236,7 @@ def _find_shared_names(steps: tuple[ir.Step, ...]) -> set[str]:
     shared: set[str] = set()
     for step in parts(steps):
         if isinstance(step, ir.TransactionStep) or (isinstance(step, ir.ParallelStep) and acts_outside(step)):
-            shared |= set(list_assigned(step.steps))
+            shared |= set(get_writes(step.steps))
     return shared
 
 
@@ -400,7 +400,7 @@ class EntryWriter:
         """Return a call of the validations at the start of the flow: if one of them fails, its error is the answer."""
         draft = self.draft
         compensated = tuple(step for rule in self.program.rules for step in rule.compensation)
-        used = names_in((leading, self.program.rules)) | set(list_assigned(compensated))
+        used = names_in((leading, self.program.rules)) | set(get_writes(compensated))
         scope = PythonScope(draft.parameters, draft.kinds)
         declared: list[ast.stmt] = []
         for variable in draft.variables():

@@ -61,7 +61,7 @@ def names_in(node: Any) -> set[str]:
     return {part.name for part in parts(node) if isinstance(part, ir.NodeVariable)}
 
 
-def list_assigned(steps: tuple[ir.Step, ...]) -> list[str]:
+def get_writes(steps: tuple[ir.Step, ...]) -> list[str]:
     """Return variables that the steps assign, in written order; elements of loops are not among them."""
     names: dict[str, None] = {}
     for step in parts(steps):
@@ -313,7 +313,7 @@ def inner_steps(step: ir.Step) -> list[tuple[ir.Step, ...]]:
 def variable_kinds(steps: tuple[ir.Step, ...], inputs: Known) -> dict[str, ValueType]:
     """Return the types of inputs and variables. A variable is ANY where values of several types are assigned to it, or
     where it may be read before it is assigned."""
-    variables = list_assigned(steps)
+    variables = get_writes(steps)
     unsettled = read_too_early(steps, frozenset(inputs))
     kinds: dict[str, ValueType] = dict(inputs)
     for _ in range(8):
@@ -347,7 +347,7 @@ def read_too_early(steps: tuple[ir.Step, ...], inputs: frozenset[str]) -> set[st
     """Return variables that some step may read before they are assigned; their value is then null."""
     early: set[str] = set()
     find_settled_after(steps, inputs, early)
-    return early & set(list_assigned(steps))
+    return early & set(get_writes(steps))
 
 
 def find_settled_after(steps: tuple[ir.Step, ...], settled: frozenset[str], early: set[str]) -> frozenset[str]:

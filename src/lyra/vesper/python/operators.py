@@ -15,12 +15,7 @@ from typing import Any, Final
 from lyra.core.linear_regex import BadPattern, TooManySteps
 from lyra.vesper.python import numbers
 from lyra.vesper.python.numbers import is_number, kind_of
-from lyra.vesper.values.limits import (
-    ELEMENT_BYTES,
-    MEMORY_MB_DEFAULT,
-    PATTERN_STEPS_MAX,
-    TEXT_MAX,
-)
+from lyra.vesper.values.limits import ELEMENT_BYTES, MEMORY_MB_DEFAULT, PATTERN_STEPS_MAX, TEXT_MAX
 from lyra.vesper.values.outcome import NodeError
 from lyra.vesper.values.patterns import compile_pattern
 from lyra.vesper.values.types import INTEGER_MAX, INTEGER_MIN

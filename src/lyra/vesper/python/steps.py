@@ -16,29 +16,9 @@ from lyra.vesper.effects.request import retry_of
 from lyra.vesper.python.draft import Checks
 from lyra.vesper.python.expressions import ExpressionWriter, PythonScope
 from lyra.vesper.python.folding import KnownFacts
-from lyra.vesper.python.kinds import (
-    fits,
-    interval_of,
-    is_decimal,
-    is_word_of,
-    list_assigned,
-    names_in,
-    output_type,
-    parts,
-)
+from lyra.vesper.python.kinds import fits, get_writes, interval_of, is_decimal, is_word_of, names_in, output_type, parts
 from lyra.vesper.python.layout import SourceComment
-from lyra.vesper.python.syntax import (
-    ModuleParts,
-    all_of,
-    assign,
-    attribute,
-    call,
-    if_,
-    name,
-    negate_test,
-    raise_,
-    store,
-)
+from lyra.vesper.python.syntax import ModuleParts, all_of, assign, attribute, call, if_, name, negate, raise_, store
 from lyra.vesper.values.types import ANY, INTEGER, Array, Nullable, RecordType, ValueType, describe
 
 
@@ -163,9 +143,9 @@ class StepWriter:
         self.uses_run |= self.checks.uses_run
         self.may_raise = True
         if step.failure is not None:
-            return [*statements, if_(negate_test(test), self.failure(step.failure))]
+            return [*statements, if_(negate(test), self.failure(step.failure))]
         arguments = ast.Constant("validation_failed"), ast.Constant(f"{step.name} failed")
-        return [*statements, if_(negate_test(test), [raise_(call(self.module.runtime("NodeError"), *arguments))])]
+        return [*statements, if_(negate(test), [raise_(call(self.module.runtime("NodeError"), *arguments))])]
 
     def failure(
         self, value: ir.ErrorAnswer, scope: PythonScope | None = None, *, plainly: bool = False
@@ -273,7 +253,7 @@ class StepWriter:
         self.may_raise = True
         loop = ast.While(test, body, [])
         if before:
-            leave = if_(negate_test(test), [ast.Break()])
+            leave = if_(negate(test), [ast.Break()])
             loop = ast.While(ast.Constant(True), [*before, leave, *body], [])
         return [assign(rounds, ast.Constant(0)), loop]
 
@@ -390,7 +370,7 @@ class StepWriter:
         for inner in step.steps:
             function = self.module.names.fresh(f"do_{inner.name}")
             body = self.step(inner)
-            written = [self.scope.python[variable] for variable in list_assigned((inner,))]
+            written = [self.scope.python[variable] for variable in get_writes((inner,))]
             shared: list[ast.stmt] = [ast.Nonlocal(sorted(written))] if written else []
             result: ast.expr = ast.Constant(None)
             if any(isinstance(part, ir.ReturnStep) for part in parts(inner)):
@@ -447,7 +427,7 @@ class StepWriter:
         statements: list[ast.stmt] = []
         payload = self.value(step.request, statements)
         has_return = any(isinstance(part, ir.ReturnStep) and part.error is None for part in parts(step.steps))
-        written = [self.scope.python[variable] for variable in sorted(list_assigned(step.steps))]
+        written = [self.scope.python[variable] for variable in sorted(get_writes(step.steps))]
         function = self.module.names.fresh(f"do_{step.name}")
         kept = self._ending
 
@@ -522,7 +502,7 @@ class StepWriter:
             statements.append(if_(ast.Compare(edge, [ast.NotIn()], [ast.List(edges, ast.Load())]), [refuse]))
         if step.checks:
             test = self.checks.all_true(step.checks, self.scope, statements, in_loop=self._in_loop)
-            statements.append(if_(negate_test(test), [refuse]))
+            statements.append(if_(negate(test), [refuse]))
         for here, there, check in moves if move is None else [other for other in moves if other[:2] == pair]:
             if check is not None:
                 is_refused: ast.expr = ast.UnaryOp(ast.Not(), self.writer(None).condition(check.expression))
@@ -549,7 +529,7 @@ class StepWriter:
         """Return checks of the node's invariants after an act. One about a variable without a value says nothing."""
         statements: list[ast.stmt] = []
         fields = {output.name for output in (*self.program.success, *self.program.error)}
-        later = {"success", "error", *(fields - set(list_assigned(self.program.steps)))}
+        later = {"success", "error", *(fields - set(get_writes(self.program.steps)))}
         for contract in () if self._in_compensation else self.program.invariants:
             if contract.expression is None:
                 continue  # noted before the first step
@@ -636,7 +616,7 @@ class StepWriter:
         """Return a function for the steps of a rule that runs now. It reads and assigns the variables of the flow."""
         function = self.module.names.fresh("take_back")
         body = self._write_compensation(scope, steps)
-        written = sorted(scope.python[variable] for variable in list_assigned(steps))
+        written = sorted(scope.python[variable] for variable in get_writes(steps))
         current: list[ast.stmt] = [ast.Nonlocal(written)] if written else []
         is_async = not self.program.pure
         return function, new_function(function, [], [*current, *body], ast.Constant(None), is_async=is_async)
@@ -648,7 +628,7 @@ class StepWriter:
         used = names_in((steps, self.program.machines))
         parameters: list[tuple[str, ast.expr, ast.expr | None]] = []
         first: list[ast.stmt] = []
-        for variable in sorted((used | set(list_assigned(steps))) & scope.python.keys()):
+        for variable in sorted((used | set(get_writes(steps))) & scope.python.keys()):
             python = inner.python[variable] = self.module.names.name_value(variable)
             if variable in used:
                 parameters.append((python, self.module.any(), name(scope.python[variable])))

@@ -85,7 +85,7 @@ _OPPOSITES: dict[type[ast.cmpop], type[ast.cmpop]] = {
 }
 
 
-def negate_test(test: ast.expr) -> ast.expr:
+def negate(test: ast.expr) -> ast.expr:
     """Return the opposite of a condition. Values that have an order have a total one, so `<` turns into `>=`."""
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         return test.operand
@@ -94,9 +94,7 @@ def negate_test(test: ast.expr) -> ast.expr:
     if isinstance(test, ast.Constant) and isinstance(test.value, bool):
         return ast.Constant(not test.value)
     if isinstance(test, ast.BoolOp) and all(isinstance(value, ast.Compare | ast.UnaryOp) for value in test.values):
-        return ast.BoolOp(
-            ast.Or() if isinstance(test.op, ast.And) else ast.And(), [negate_test(v) for v in test.values]
-        )
+        return ast.BoolOp(ast.Or() if isinstance(test.op, ast.And) else ast.And(), [negate(v) for v in test.values])
     return ast.UnaryOp(ast.Not(), test)
 
 

@@ -14,7 +14,7 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 from lyra.vesper.python.layout import SourceComment
-from lyra.vesper.python.syntax import negate_test
+from lyra.vesper.python.syntax import negate
 
 _ROUNDS_MAX: Final = 8  # a variable that is gone may have been the only reader of another
 
@@ -169,7 +169,7 @@ def _shorten_test(test: ast.expr) -> ast.expr:
             if isinstance(operator, ast.Gt | ast.NotEq):
                 return collection
             if isinstance(operator, ast.LtE | ast.Eq):
-                return negate_test(collection)
+                return negate(collection)
     return test
 
 

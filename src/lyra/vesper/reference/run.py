@@ -103,7 +103,7 @@ class ReferenceWalk:
     @cached_property
     def assigned(self) -> set[str]:
         """All variables that any step of the program may write."""
-        return list_assigned(self.program)
+        return get_writes(self.program)
 
     # ------------------------------------------------------------ the order of an execution
 
@@ -575,7 +575,7 @@ def names_in(expression: ir.TypedExpression) -> set[str]:
     return {part.name for part in _parts(expression) if isinstance(part, ir.NodeVariable)}
 
 
-def list_assigned(program: ir.NodeProgram) -> set[str]:
+def get_writes(program: ir.NodeProgram) -> set[str]:
     """Return all variables that any step of a program may write."""
     names = set()
     for part in _parts((program.steps, program.rules)):
