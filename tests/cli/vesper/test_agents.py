@@ -54,6 +54,26 @@ def test_a_budget_stops_the_agents(vesper, vendor: Vendor, provider: FakeVendor)
     assert "write dollars" in done.stderr
 
 
+TESTS = "testing: {test_cases: [{name: five, inputs: {question: 2 + 3?}, expected_output: {answer: It is 5.}}]}\n"
+
+
+def test_test_cases_ask_a_model(vesper, vendor: Vendor, provider: FakeVendor) -> None:
+    """Once for both paths; also where a node that the tested one calls asks. A budget stops them."""
+    for name, text in (("ask.vsp", NODE), ("caller.vsp", CALLER)):
+        (vesper.folder / name).write_text(text + TESTS, encoding="utf-8")
+    provider.say(Answer("It is 5."), Answer("It is 5."), Answer("It is 6."))
+    given = ("--no-search", "--grant", GRANT[0])
+    done = vesper("test", "ask.vsp", "caller.vsp", *given, "--model", vendor.model)
+    assert (done.returncode, len(provider.requests)) == (0, 2), done.stdout
+    done = vesper("test", "ask.vsp", *given, "--model", vendor.model)
+    assert done.returncode == 1
+    assert "answer is 'It is 6.'" in done.stdout
+    done = vesper("test", "ask.vsp", *given, "--model", vendor.model, "--budget", "$0.000001")
+    assert (done.returncode, len(provider.requests)) == (1, 3)
+    assert "budget" in done.stdout
+    assert "say --model NAME" in vesper("test", "ask.vsp", *given).stdout
+
+
 def test_without_a_model_the_error_says_what_to_do(vesper, vendor: Vendor, provider: FakeVendor) -> None:
     done = vesper("run", "ask.vsp", "-i", "question=2 + 3?", "--grant", GRANT[0])
     assert done.returncode == 2

@@ -18,8 +18,9 @@ from lyra.vesper.values.limits import SAMPLES_MAX
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from lyra.vesper.evidence.differential import ComparisonReport, Violation
+    from lyra.vesper.evidence.differential import ComparisonReport, PathDivergence, Violation
     from lyra.vesper.evidence.state import NodeEvidence
+    from lyra.vesper.ir import NodeProgram
 
 
 SAMPLES_DEFAULT = 1_000
@@ -49,12 +50,21 @@ def _data(evidence: NodeEvidence, min_successes: int) -> dict[str, Any]:
     }
 
 
-def violation_data(violation: Violation, node_id: str) -> dict[str, Any]:
-    """Return an input with which a node breaks its own contract, as JSON."""
-    from lyra.vesper.values.json_values import json_shape
+def violation_data(violation: Violation, program: NodeProgram) -> dict[str, Any]:
+    """Return an input with which a node breaks its own contract, as JSON, without sensitive values."""
+    from lyra.vesper.runtime.privacy import readable_inputs
 
-    shown = {"kind": violation.kind, "expression": violation.expression, "input": json_shape(violation.input)}
-    return {"node": node_id, **shown}
+    head = {"node": program.node_id, "kind": violation.kind, "expression": violation.expression}
+    return {**head, "input": readable_inputs(program, violation.input)}
+
+
+def path_divergence_data(divergence: PathDivergence, program: NodeProgram) -> dict[str, Any]:
+    """Return an input with which the paths differ, as JSON, without sensitive values."""
+    from lyra.vesper.runtime.privacy import readable_inputs, redact_differences, redaction_of
+
+    redaction = redaction_of(program, divergence.shrunk)
+    differences = redact_differences(program, divergence.differences, redaction)
+    return {"inputs": readable_inputs(program, divergence.shrunk), "differences": differences}
 
 
 def violation_lines(row: Mapping[str, Any]) -> Iterator[str]:
@@ -200,7 +210,6 @@ def verify(
     from lyra.vesper.evidence.differential import test_node, weak_evidence
     from lyra.vesper.prove.prover import join_evidence, read_refuted_inputs
     from lyra.vesper.repository.folders import repository_around
-    from lyra.vesper.values.json_values import json_shape
 
     loaded = node_named(node)
     declared = loaded.testing.differential_tests
@@ -226,6 +235,7 @@ def verify(
     with runtime_when_free(invocation, loaded) as runtime:  # not before: a store has one owner
         runtime.add_report(loaded, report)
         data = _data(runtime.evidence(loaded), least)
+        program = runtime.program(loaded)
     warnings = [*weak_evidence(report)]
     if not data["complete"] and data["successes"] < least:
         warnings.append(f"{data['successes']} distinct inputs succeeded so far, a promotion needs {least}: raise -n")
@@ -233,18 +243,18 @@ def verify(
     more = ("unreachable", "complete", "mode", "allowed", "blocked", "breaches")
     shown = {
         **{name: data[name] for name in (*names, *more)},
-        "violations": [violation_data(violation, loaded.node_id) for violation in report.violations],
+        "violations": [violation_data(violation, program) for violation in report.violations],
         "warnings": warnings,
         "compared_now": report.compared,
         "divergences_now": report.divergences,
         "seconds": round(report.seconds, 3),
         "interrupted": report.interrupted,
-        "kept": [{"inputs": json_shape(row.shrunk), "differences": row.differences} for row in report.kept],
+        "kept": [path_divergence_data(row, program) for row in report.kept],
     }
     if as_json:
         document(shown)
     else:
-        _show_report(report, data, shown["violations"])
+        _show_report(report, data, shown["violations"], shown["kept"])
         for warning in warnings:
             click.echo(f"warning: {warning}", err=True)
     if report.interrupted:
@@ -253,17 +263,17 @@ def verify(
     ctx.exit(1 if has_failed else 0)
 
 
-def _show_report(report: ComparisonReport, data: Mapping[str, Any], violations: list[dict[str, Any]]) -> None:
-    from lyra.vesper.values.json_values import json_shape
-
+def _show_report(
+    report: ComparisonReport, data: Mapping[str, Any], violations: list[dict[str, Any]], kept: list[dict[str, Any]]
+) -> None:
     counts = report.counts
     click.echo(
         f"{report.compared} inputs compared in {report.seconds:.1f} s: {len(counts)} distinct, {counts.accepted} "
         f"accepted, {counts.successes} succeeded, {report.divergences} divergences"
     )
-    for divergence in report.kept:
-        click.echo(printable(f"  smallest input that shows it: {json_shape(divergence.shrunk)}"))
-        for difference in divergence.differences:
+    for divergence in kept:
+        click.echo(printable(f"  smallest input that shows it: {divergence['inputs']}"))
+        for difference in divergence["differences"]:
             click.echo(printable(f"    {difference}"))
     for row in violations:
         for line in violation_lines(row):

@@ -177,6 +177,12 @@ def runtime_options(function: Any) -> Any:
     )(function)
 
 
+def agent_options(function: Any) -> Any:
+    """`--model`, `--budget`."""
+    function = click.option("--model", metavar="NAME", help="The model of the agents that the node asks.")(function)
+    return click.option("--budget", metavar="$X", help="Stop before the agents spend more dollars than this.")(function)
+
+
 def store_of(invocation: Invocation) -> str:
     """Return where modes and evidence are kept: the project's store, or a file in the user's data folder."""
     target = invocation.config.store_target()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -13,6 +14,7 @@ from lyra.cli.render import document, printable, show_progress
 from lyra.cli.render import document as print_document
 from lyra.cli.vesper.divergences import divergence_data, divergence_lines
 from lyra.cli.vesper.node_files import (
+    agent_options,
     input_options,
     inputs_of,
     node_files,
@@ -45,8 +47,7 @@ _MODE_OF_PATH: Final = {"python": "python_only", "direct": "direct_only", "both"
 @click.option("--mode", metavar="MODE", help="The mode for this one run.")
 @click.option("--profile", "is_profiled", is_flag=True, help="Also show how long each step took, on one path.")
 @runtime_options
-@click.option("--model", metavar="NAME", help="The model of the agents that the node asks.")
-@click.option("--budget", metavar="$X", help="Stop before the agents spend more dollars than this.")
+@agent_options
 @json_option
 @click.pass_context
 def run(
@@ -79,9 +80,8 @@ def run(
     nodes = repository_around(node.file)
     diverged: list[Mapping[str, Any]] = []  # divergences of the node, and of those that it calls
     more: dict[str, Any] = {"nodes": nodes, "budget": None if budget is None else dollars(budget)}
-    if model is not None:
-        more["agents"] = agents_of(node, nodes, model)
     with runtime_of(ctx.ensure_object(Invocation), database, providers, grants, **more) as runtime:
+        runtime.world.agents.update(agents_of(node, nodes, model))
         runtime.on_event(lambda event: diverged.append(event.data), ["vesper.diverged"])
         used = chosen or runtime.mode(node)
         outcome = runtime.execute(node, inputs, chosen, trace=True, watched=profiled)
@@ -116,8 +116,11 @@ def _make_profiled_path(name: str) -> ProfiledPath:
     return ProfiledPath(name)
 
 
-def agents_of(node: Node, nodes: Repository, model: str) -> dict[str, Any]:
-    """Return an agent of this model for each name that the node, or one that it calls, asks by."""
+def agents_of(node: Node, nodes: Repository, model: str | None) -> dict[str, Any]:
+    """Return an agent of this model for each name that the node, or one that it calls, asks by; none without a
+    model."""
+    if model is None:
+        return {}
     from lyra.agents.agent import Agent
     from lyra.vesper.check.judge import lower_unchecked
     from lyra.vesper.check.steps import parts_of
@@ -166,7 +169,8 @@ def _show(outcome: Outcome) -> None:
         click.echo(printable(f"error[{outcome.error.code}]: {outcome.error.message}"), err=True)
         return
     for name, value in json_shape(outcome.outputs).items():
-        click.echo(printable(f"{name}: {value}"))
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        click.echo(printable(f"{name}: {text}"))
 
 
 # ---------------------------------------------------------------- tests
@@ -212,6 +216,7 @@ class CaseRun(NamedTuple):
 @click.option("--no-search", is_flag=True, help="Do not search for inputs with which a node breaks its own contract.")
 @click.option("--allow-no-tests", is_flag=True, help="Let a node pass that has no tests.")
 @runtime_options
+@agent_options
 @json_option
 @click.pass_context
 def test(
@@ -225,30 +230,41 @@ def test(
     database: str | None,
     providers: tuple[str, ...],
     grants: tuple[str, ...],
+    model: str | None,
+    budget: str | None,
     as_json: bool,
 ) -> None:
     """Run the test cases and property tests of FILES on both paths, and search for inputs with which a node breaks its
     own contract.
 
-    FILES are .vsp files, or folders of them; this folder by default. An accepted input that ends with a broken
+    FILES are .vsp files, or folders of them; this folder by default. Each test case acts once: the direct path is given
+    the answers that the Python path got, and both must ask and end alike. A node can call those that `vesper run` finds
+    for it. An accepted input that ends with a broken
     postcondition or invariant, an overflow, a type error or a missing output is a failure, and so is a node that has
     no tests.
     """
     from lyra.vesper.nodes import load
+    from lyra.vesper.repository.folders import Repository, repository_around
 
+    nodes = Repository()
+    more: dict[str, Any] = {"nodes": nodes, "budget": None if budget is None else dollars(budget)}
     done: list[CaseRun] = []
+    diverged: list[Mapping[str, Any]] = []
     violations: list[dict[str, Any]] = []
     warnings: list[str] = []
     wrong = 0
-    with runtime_of(ctx.ensure_object(Invocation), database, providers, grants) as runtime:
+    with runtime_of(ctx.ensure_object(Invocation), database, providers, grants, **more) as runtime:
+        runtime.on_event(lambda event: diverged.append(event.data), ["vesper.diverged"])
         for file in node_files(files or (".",)):
             try:
                 source_of(file)
                 node = load(file)
+                nodes.move(repository_around(file).folders)
+                runtime.world.agents.update(agents_of(node, nodes, model))
                 if not (node.testing.test_cases or node.testing.property_tests):
                     problem = [] if allow_no_tests else [f"the node has no tests: {NO_TESTS_HINT}"]
                     done.append(CaseRun(str(file), "no tests", problem))
-                done += _ran(runtime, str(file), node)
+                done += _ran(runtime, str(file), node, diverged)
                 done += _properties(str(file), node, number)
                 if not no_search:
                     ran, broken, weak = _search(str(file), node, number * SEARCHED_FOR_EACH)
@@ -275,40 +291,52 @@ def test(
     ctx.exit(2 if wrong else 1 if failed or unshown else 0)
 
 
-def _ran(runtime: Runtime, file: str, node: Node) -> Iterator[CaseRun]:
+def _ran(runtime: Runtime, file: str, node: Node, diverged: list[Mapping[str, Any]]) -> Iterator[CaseRun]:
+    """Yield how the test cases end. Each acts once: where the paths differ, only the outcome of the first is known.
+    `diverged` takes the divergences that the runtime tells, of the node and of those that it calls."""
     from lyra.vesper.evidence.properties import problems_of
 
     for number, case in enumerate(node.testing.test_cases, 1):
-        problems: list[str] = []
-        outcomes: dict[str, Any] = {}
-        for path, mode in (("python", "python_only"), ("direct", "direct_only")):
-            outcomes[path] = runtime.execute(node, case.inputs, mode)
-            problems += [f"{path}: {problem}" for problem in problems_of(case.expected_output, outcomes[path])]
-        yield CaseRun(file, case.name or f"case {number}", problems + _differences(outcomes))
+        diverged.clear()
+        outcome = runtime.execute(node, case.inputs, "dual_verify")
+        runtime.settle()
+        words = {row["node"]: f"the paths of {row['node']} differ" for row in diverged} | {
+            node.node_id: "the paths differ"
+        }
+        differences = [f"{words[row['node']]}: {problem}" for row in diverged for problem in row["differences"]]
+        problems = problems_of(case.expected_output, outcome)
+        paths = ["python"] if differences else ["python", "direct"]
+        lines = [f"{path}: {problem}" for path in paths for problem in problems]
+        yield CaseRun(file, case.name or f"case {number}", lines + differences)
 
 
 def _search(file: str, node: Node, number: int) -> tuple[CaseRun, list[dict[str, Any]], list[str]]:
     """Search for inputs that break the node's contract; return the result, these inputs, and warnings."""
-    from lyra.cli.vesper.evidence import violation_data, violation_lines
+    from lyra.cli.vesper.evidence import path_divergence_data, violation_data, violation_lines
+    from lyra.vesper.check.judge import program_of
     from lyra.vesper.evidence.differential import test_node, weak_evidence
     from lyra.vesper.repository.folders import repository_around
-    from lyra.vesper.values.json_values import json_shape
 
+    program = program_of(node)
     with show_progress(f"of {number} inputs compared: {file}") as progress:
         report = test_node(node, number, find=repository_around(node.file).find, progress=progress)
-    rows = [violation_data(violation, node.node_id) for violation in report.violations]
+    rows = [violation_data(violation, program) for violation in report.violations]
     problems = [line for row in rows for line in violation_lines(row)]
-    problems += [f"the paths differ with {json_shape(row.shrunk)}: {row.differences}" for row in report.kept]
+    kept = [path_divergence_data(row, program) for row in report.kept]
+    problems += [f"the paths differ with {row['inputs']}: {row['differences']}" for row in kept]
     warnings = [f"{file}: {warning}" for warning in weak_evidence(report)]
     return CaseRun(file, f"contract, {report.counts.accepted} accepted inputs", problems), rows, warnings
 
 
 def _properties(file: str, node: Node, number: int) -> Iterator[CaseRun]:
+    from lyra.vesper.check.judge import program_of
     from lyra.vesper.evidence.properties import check_properties
-    from lyra.vesper.values.json_values import to_json
+    from lyra.vesper.runtime.privacy import redact_fields
+    from lyra.vesper.values.redaction import Redaction
 
+    program, nothing = program_of(node), Redaction(())  # sensitive inputs are hidden by their names
     for result in check_properties(node, number):
-        inputs = None if result.inputs is None else [to_json(shown) for shown in result.inputs]
+        inputs = None if result.inputs is None else [redact_fields(program, shown, nothing) for shown in result.inputs]
         counts = {"checked": result.checked, "accepted": result.accepted, "shown": result.is_shown}
         tried = {**counts, "inputs": inputs}
         yield CaseRun(file, result.name, list(result.problems), tried)
@@ -324,9 +352,3 @@ def _describe_tries(ran: CaseRun) -> list[str]:
         return [f"with {json.dumps(inputs, ensure_ascii=False)}" for inputs in ran.tried["inputs"]]
     counts = f"{ran.tried['checked']} inputs, {ran.tried['accepted']} of them accepted"
     return [counts] if ran.is_shown else [counts, NOT_SHOWN_HINT]
-
-
-def _differences(outcomes: dict[str, Any]) -> list[str]:
-    from lyra.vesper.evidence.compare import compare
-
-    return [f"the paths differ: {row}" for row in compare(outcomes["python"], outcomes["direct"])]

@@ -27,6 +27,7 @@ from lyra.vesper.direct.numbers import (
     kind_of,
     least,
     multiply,
+    normalize_decimal,
     overflow,
     round_number,
 )
@@ -218,6 +219,19 @@ def _pad(name: str, *, is_left: bool) -> Callable[..., str]:
     return pad
 
 
+def _number_reader(name: str, form: str, convert: Callable[[Decimal], Any]) -> Callable[[Any], Any]:
+    """Return the function that reads a text of this form as a number."""
+    pattern = re.compile(form)
+
+    def read(text: Any) -> Any:
+        _require(str, name, text)
+        if not pattern.fullmatch(text):
+            raise NodeError("not_a_number", f"{name} cannot read {text[:40]!r}")
+        return convert(normalize_decimal(Decimal(text)))
+
+    return read
+
+
 # ---------------------------------------------------------------- lists
 
 
@@ -406,6 +420,8 @@ FUNCTIONS_OF_VALUES: Final[dict[str, Callable[..., Any]]] = {
     "starts_with": _require_texts("starts_with", str.startswith),
     "ends_with": _require_texts("ends_with", str.endswith),
     "matches": _require_texts("matches", _matches),
+    "parse_integer": _number_reader("parse_integer", r"[+-]?[0-9]+", _floor),
+    "parse_decimal": _number_reader("parse_decimal", r"[+-]?[0-9]+(?:\.[0-9]+)?", lambda number: number),
     "slice": _slice,
     "replace": _replace,
     "split": _split,

@@ -354,6 +354,7 @@ _ZONED: Final = frozenset(
 )
 _TEXTS_OF: Final = (  # texts that functions take, where a program calls one of them
     (_ZONED | {"is_zone"}, ("UTC", "Europe/Berlin", "America/New_York", "Mars/Base")),
+    (frozenset({"parse_integer", "parse_decimal"}), ("12", "+007", "-3.50", "1e3", " 1", "9223372036854775808")),
     (frozenset({"timestamp"}), ("2024-02-29T12:00:00Z", "2023-12-31", "2024-03-31 02:30")),
 )
 _PIECE_MAX: Final = 12  # characters of a text that is put into others

@@ -48,6 +48,10 @@ _CODES: Final = {
     "type_error": "type_error",
     "loop_limit": "loop_limit",
 }
+_OVERFLOWING: Final = (
+    *("abs", "round", "floor", "ceil", "div", "add_days", "add_months", "add_years"),
+    *("parse_integer", "parse_decimal"),
+)
 _solver = Lock()  # z3 has one context, which takes one thread at a time
 
 
@@ -510,7 +514,7 @@ def _adds(part: Any) -> bool:
         case ir.Aggregate():
             return part.function in ("sum", "avg")
         case ir.FunctionCall():
-            return part.function in ("abs", "round", "floor", "ceil", "div", "add_days", "add_months", "add_years")
+            return part.function in _OVERFLOWING
         case ir.GroupBy():
             return any(aggregation.function in ("sum", "avg") for aggregation in part.aggregations)
     return isinstance(part, ir.Negate | ir.MatrixProduct | ir.Rounded)

@@ -74,6 +74,8 @@ _FUNCTIONS: Final = {
     "join": "join_texts",
     "pad_left": "pad_left",
     "pad_right": "pad_right",
+    "parse_integer": "integer_from",
+    "parse_decimal": "decimal_from",
     "append": "append_element",
     "concat": "concatenate_lists",
     "sort": "sort_list",

@@ -195,6 +195,31 @@ def _pad(function: str, text: Any, width: Any, fill: Any, chars_max: int, pad: C
     return pad(text, width, fill)
 
 
+_WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]+")
+_NUMBER: Final = re.compile(r"[+-]?[0-9]+(?:\.[0-9]+)?")
+
+
+def integer_from(text: Any) -> int:
+    """Return the whole number that a text writes."""
+    written = string_argument(text, "parse_integer")
+    if _WHOLE_NUMBER.fullmatch(written) is None:
+        raise NodeError("not_a_number", f"{written[:40]!r} is no whole number")
+    if len(written) > 20 and len(written.lstrip("+-0")) > 19:
+        raise numbers.overflow()
+    return check_integer(int(Decimal(written)))
+
+
+def decimal_from(text: Any) -> Decimal:
+    """Return the number that a text writes, with as many digits after the point."""
+    written = string_argument(text, "parse_decimal")
+    if _NUMBER.fullmatch(written) is None:
+        raise NodeError("not_a_number", f"{written[:40]!r} is no number")
+    try:
+        return numbers.EXACT.plus(Decimal(written))
+    except ArithmeticError:
+        raise numbers.overflow() from None
+
+
 # ------------------------------------------------------------ lists
 def _short(elements: list[Any], bytes_max: int) -> list[Any]:
     """Return a list that is not too large."""

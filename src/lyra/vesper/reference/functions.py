@@ -15,6 +15,8 @@ from lyra.vesper import ir
 from lyra.vesper.expressions.functions import CHARS_A_STEP, FUNCTIONS, ROUNDINGS
 from lyra.vesper.reference.times import call_on_time
 from lyra.vesper.reference.values import (
+    SCALE_MAX,
+    decimal_of,
     equal,
     integer,
     is_number,
@@ -27,7 +29,7 @@ from lyra.vesper.reference.values import (
     sort_set,
     type_error,
 )
-from lyra.vesper.values.limits import ELEMENT_BYTES, PATTERN_STEPS_MAX, TEXT_MAX
+from lyra.vesper.values.limits import DECIMAL_DIGITS_MAX, ELEMENT_BYTES, PATTERN_STEPS_MAX, TEXT_MAX
 from lyra.vesper.values.outcome import Execution, NodeError
 from lyra.vesper.values.patterns import compile_pattern
 
@@ -207,6 +209,8 @@ def _on_texts(function: str, values: list[Any]) -> Any:
             return new.join(_split(subject, old))
         case "split", [separator]:
             return _split(subject, separator)
+        case (("parse_integer" | "parse_decimal"), _):
+            return _parse_number(subject, is_whole=function == "parse_integer")
     raise AssertionError(function)
 
 
@@ -244,6 +248,22 @@ def _pad(function: str, subject: Any, width: Any, fill: Any = " ") -> str:
         raise type_error("one character is needed")
     filling = "".join(fill for _ in range(missing))
     return filling + str(subject) if function == "pad_left" else str(subject) + filling
+
+
+def _parse_number(subject: str, *, is_whole: bool) -> int | Decimal:
+    """Return the number that a text writes: a sign or none, digits, and, unless it is whole, a point and digits."""
+    before, *after = subject[subject[:1] in ("+", "-") :].split(".")
+    pieces = [before, *after]
+    if len(after) > (not is_whole) or not all(piece and set(piece) <= set("0123456789") for piece in pieces):
+        raise NodeError("not_a_number", "a number is needed")
+    shown, scale = "".join(pieces).lstrip("0"), len("".join(after))
+    zeros = scale if not shown else min(scale, len(shown) - len(shown.rstrip("0")))
+    spare = min(zeros, max(0, len(shown) - DECIMAL_DIGITS_MAX, scale - SCALE_MAX))  # zeros that find no place
+    shown, scale = shown[: len(shown) - spare], scale - spare
+    if len(shown.rstrip("0")) > DECIMAL_DIGITS_MAX or len(shown) > 2 * DECIMAL_DIGITS_MAX + scale:
+        raise NodeError("overflow", "too many digits")
+    value = Fraction(Decimal(shown or "0")) / 10**scale * (-1 if subject[:1] == "-" else 1)
+    return integer(int(value)) if is_whole else decimal_of(value, scale)
 
 
 def _matches(subject: str, pattern: str) -> bool:

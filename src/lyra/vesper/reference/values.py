@@ -380,7 +380,7 @@ def _normalize_decimals(value: Any) -> Any:
 
 # ---------------------------------------------------------------- numbers
 
-_SCALE_MAX = DECIMAL_DIGITS_MAX + DECIMAL_EXPONENT_MAX - 1
+SCALE_MAX = DECIMAL_DIGITS_MAX + DECIMAL_EXPONENT_MAX - 1
 
 
 def type_error(message: str) -> NodeError:
@@ -415,14 +415,14 @@ def decimal_of(value: Fraction, scale: int) -> Decimal:
     if coefficient.denominator != 1:
         raise NodeError("overflow", "not exact")
     number = coefficient.numerator
-    while scale > 0 and number % 10 == 0 and (_digit_count(number) > DECIMAL_DIGITS_MAX or scale > _SCALE_MAX):
+    while scale > 0 and number % 10 == 0 and (_digit_count(number) > DECIMAL_DIGITS_MAX or scale > SCALE_MAX):
         number, scale = number // 10, scale - 1
     # The exponent is that of the first digit. Zeros at the end of a whole number need no digits.
     count = _digit_count(number)
     if number and abs(count - 1 - scale) > DECIMAL_EXPONENT_MAX:
         raise NodeError("overflow", "too large or too small")
     zeros = 0 if count <= DECIMAL_DIGITS_MAX else _zeros_at_the_end(number)
-    if count - zeros > DECIMAL_DIGITS_MAX or scale > _SCALE_MAX:
+    if count - zeros > DECIMAL_DIGITS_MAX or scale > SCALE_MAX:
         raise NodeError("overflow", "too many digits")
     digits = Decimal(abs(number)).as_tuple().digits
     return Decimal((1 if number < 0 else 0, digits, -scale))

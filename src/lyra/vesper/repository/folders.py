@@ -62,6 +62,11 @@ class Repository:
         """Read the folders again when the next question comes."""
         self._nodes = None
 
+    def move(self, folders: Iterable[Path]) -> None:
+        """Read these folders in place of those that are known."""
+        self.folders = tuple(dict.fromkeys(folders))
+        self.refresh()
+
     def include(self, folders: Iterable[Path]) -> None:
         """Read these folders too, after those that are known."""
         together = tuple(dict.fromkeys((*self.folders, *folders)))

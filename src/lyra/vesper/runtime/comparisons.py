@@ -228,11 +228,14 @@ class Comparisons:
         execution = new_execution()
         for number in range(report.divergences):
             shown = report.kept[number] if number < len(report.kept) else None
+            differences = [] if shown is None else shown.differences[:DIFFERENCES_KEPT]
             row = {
                 **head,
                 "mode": "verify",
                 "inputs": None if shown is None else redact_fields(program, shown.shrunk, Redaction(())),
-                "differences": [] if shown is None else shown.differences[:DIFFERENCES_KEPT],
+                "differences": []
+                if shown is None
+                else redact_differences(program, differences, redaction_of(program, shown.shrunk)),
                 "reproducible": True,
                 "trace_id": "",
             }

@@ -67,6 +67,7 @@ STATUSES: Final = {
     "invalid_transition": 409,
     "precondition_failed": 422,
     "unknown_zone": 422,
+    "not_a_number": 422,
     "validation_failed": 422,
     "rate_limited": 429,
     "overflow": 500,

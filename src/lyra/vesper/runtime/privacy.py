@@ -18,7 +18,7 @@ from lyra.errors import ConfigError
 from lyra.store.signature import load_signer
 from lyra.vesper.direct.coercion import Misfit, reader
 from lyra.vesper.effects.sealing import PrivateEffects, Sealer
-from lyra.vesper.values.json_values import to_json
+from lyra.vesper.values.json_values import json_shape, to_json
 from lyra.vesper.values.redaction import REDACTED, Redaction
 from lyra.vesper.values.types import Array, MapType, RecordType, SetType, ValueType, without_null
 
@@ -83,6 +83,12 @@ def redact_fields(
         else to_json(redaction.value(value))
         for name, value in values.items()
     }
+
+
+def readable_inputs(program: NodeProgram, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return inputs that a test found, as a person may see them."""
+    names = sensitive_inputs(program)
+    return {name: REDACTED if name in names else json_shape(value) for name, value in inputs.items()}
 
 
 def user_of(inputs: Mapping[str, Any], ambient: Mapping[str, Any]) -> str:

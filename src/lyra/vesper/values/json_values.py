@@ -3,15 +3,18 @@
 `to_json` and `from_json` lose nothing: journals and files keep that. Values that JSON lacks are maps of one key:
 `$decimal`, `$bytes`, `$timestamp`, `$set`, `$float`, `$tuple`, `$integer` (beyond 64 bits). A map that has such a key
 itself is wrapped in `$map`, so that no text from outside becomes a value of another type. `json_shape` is for readers:
-decimals and times are texts, bytes are base64, sets are sorted lists.
+decimals and times are texts, bytes are base64, sets are sorted lists. It takes any value, also one that a node refuses:
+a number that JSON lacks, and what is no value of nodes, is a text.
 """
 
 from __future__ import annotations
 
 import base64
+import math
+from collections.abc import Mapping, Set
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any
+from typing import Any, Final
 
 
 def to_json(value: Any) -> Any:
@@ -68,16 +71,36 @@ def from_json(value: Any) -> Any:
 
 def json_shape(value: Any) -> Any:
     """Return the value as plain JSON. A decimal keeps its scale, and never has an exponent."""
-    if value is None or isinstance(value, (bool, int, str)):
+    if value is None or isinstance(value, (bool, str)):
         return value
+    if isinstance(value, int):
+        return value if value.bit_length() <= _INTEGER_BITS_MAX else hex(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
     if isinstance(value, Decimal):
         return format(value, "f")
     if isinstance(value, datetime):
-        return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+        return _time_text(value)
     if isinstance(value, (bytes, bytearray)):
         return base64.b64encode(value).decode("ascii")
     if isinstance(value, (list, tuple)):
         return [json_shape(item) for item in value]
-    if isinstance(value, (set, frozenset)):
-        return [json_shape(item) for item in sorted(value, key=lambda item: (type(item).__name__, item))]
-    return {str(name): json_shape(item) for name, item in value.items()}
+    if isinstance(value, Set):
+        try:
+            items = sorted(value, key=lambda item: (type(item).__name__, item))
+        except (TypeError, ArithmeticError):  # tuples of unlike values, and decimals that are no number
+            items = sorted(value, key=repr)
+        return [json_shape(item) for item in items]
+    if isinstance(value, Mapping):
+        return {str(name): json_shape(item) for name, item in value.items()}
+    return repr(value)
+
+
+_INTEGER_BITS_MAX: Final = 14_000  # some 4 200 digits; Python writes no integer of more than 4 300
+
+
+def _time_text(time: datetime) -> str:
+    try:
+        return time.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    except (OverflowError, ValueError):  # in UTC it is before the year 1 or after 9999
+        return time.isoformat()

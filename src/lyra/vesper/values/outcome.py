@@ -30,6 +30,7 @@ CODES: Final = (
     "division_by_zero",
     "type_error",
     "unknown_zone",
+    "not_a_number",
     "incomplete_output",
     "invalid_transition",
     "loop_limit",

@@ -1,0 +1,144 @@
+"""The test cases of `vesper test`: nodes around a file, one act for both paths, and what is shown of what was found."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing
+
+import msgspec
+import pytest
+
+from lyra.vesper.direct import run as direct_path
+from tests.cli.vesper.command import VesperCommand
+
+CALLER = """\
+node_id: caller_v1
+type: function
+intent: call another node
+inputs: {number: {type: integer, constraints: [{min: 0}, {max: 100}]}}
+outputs: {success: {result: integer}, error: {error_code: "enum[failed]", message: string}}
+flow:
+  - step: ask
+    operation: call_node
+    node_id: other_v1
+    inputs: {number: "{number}"}
+    output: got
+    on_error: [{error_type: any, return_error: failed}]
+  - {step: answer, operation: return, return_success: {result: "{got.result}"}}
+testing: {test_cases: [{name: four, inputs: {number: 4}, expected_output: {result: RESULT}}]}
+"""
+OTHER = """\
+node_id: other_v1
+type: function
+intent: multiply a number
+inputs: {number: integer}
+outputs: {result: integer}
+flow:
+  - {step: multiply, operation: arithmetic, expression: "number * FACTOR", output: result}
+"""
+TAKE = """\
+node_id: take_v1
+type: function
+intent: take units from the stock
+inputs: {wanted: {type: integer, constraints: [{min: 1}, {max: 9}]}}
+outputs: {success: {left: integer}, error: {error_code: "enum[effect_failed]", message: string}}
+security: {capabilities_required: [database.read.stock, database.write.stock]}
+flow:
+  - {step: take, operation: database_update, table: stock, where: "units > 0", set: {units: "units - {wanted}"}}
+  - {step: look, operation: database_query, query: "SELECT units FROM stock"}
+  - {step: answer, operation: return, return_success: {left: "{query_result.units}"}}
+testing:
+  test_cases:
+    - {name: two, inputs: {wanted: 2}, expected_output: {left: 8}}
+    - {name: three, inputs: {wanted: 3}, expected_output: {left: 5}}
+"""
+GIVEN = ("--database", "sqlite:///s.db", "--grant", "database.read.stock", "--grant", "database.write.stock")
+SHARE = """\
+node_id: share_v1
+type: function
+intent: share a price
+inputs: {price: {type: decimal, scale: 2, sensitive: SENSITIVE, constraints: [{min: 0}, {max: 100000}]}}
+outputs: {success: {left: {type: decimal, scale: 2}}}
+contracts: {postconditions: ["success => left >= 0"]}
+flow:
+  - {step: lower, operation: arithmetic, expression: "0.00 - price", scale: 2, output: left}
+testing:
+  test_cases: [{name: nothing, inputs: {price: 0.00}, expected_output: {left: 0.00}}]
+  property_tests: [{property: small, invariant: "success => left > -1"}]
+"""
+
+
+@pytest.fixture
+def vesper(lyra) -> VesperCommand:
+    return VesperCommand(lyra)
+
+
+def test_a_node_calls_those_beside_its_own_file(vesper):
+    """Files of several folders in one command: each has its own siblings, and those in `nodes/` beside it."""
+    for folder, place, factor in (("one", "other.vsp", 2), ("two", "nodes/other.vsp", 3)):
+        (vesper.folder / folder / place).parent.mkdir(parents=True)
+        text = CALLER.replace("RESULT", str(4 * factor))
+        (vesper.folder / folder / "caller.vsp").write_text(text, encoding="utf-8")
+        (vesper.folder / folder / place).write_text(OTHER.replace("FACTOR", str(factor)), encoding="utf-8")
+    rows = vesper.json("test", "one/caller.vsp", "two/caller.vsp", "one/caller.vsp", "--no-search")["tests"]
+    assert [row["problems"] for row in rows] == [[], [], []]
+
+
+@pytest.fixture
+def stock(vesper) -> VesperCommand:
+    (vesper.folder / "take.vsp").write_text(TAKE, encoding="utf-8")
+    with closing(sqlite3.connect(vesper.folder / "s.db")) as database:
+        database.execute("CREATE TABLE stock (units INTEGER)")
+        database.execute("INSERT INTO stock VALUES (10)")
+        database.commit()
+    return vesper
+
+
+def test_each_case_acts_once(stock):
+    """The second path is given what the first one got: it neither changes the rows again nor sees what was changed."""
+    done = stock("test", "take.vsp", "--no-search", *GIVEN)
+    assert done.returncode == 0, done.stdout + done.stderr
+    with closing(sqlite3.connect(stock.folder / "s.db")) as database:
+        assert database.execute("SELECT units FROM stock").fetchall() == [(5,)]
+
+
+@pytest.mark.parametrize("wrong", ["outcome", "request", "no request", "crash"])
+def test_a_case_fails_where_the_second_path_asks_or_ends_otherwise(stock, monkeypatch, wrong):
+    """With the recorded answers: an outcome, a value in a request, a request that is not made, a path that raises."""
+    right = direct_path.start
+
+    async def start(program, inputs, execution, effects):
+        if wrong == "crash":
+            raise RuntimeError("broken")
+        if wrong == "no request":
+            program = msgspec.structs.replace(program, steps=program.steps[1:], digest=f"{program.digest}-less")
+        given = {"wanted": inputs["wanted"] + 1} if wrong == "request" else inputs
+        outcome = await right(program, given, execution, effects)
+        return msgspec.structs.replace(outcome, outputs={"left": 99}) if wrong == "outcome" else outcome
+
+    monkeypatch.setattr(direct_path, "start", start)
+    rows = stock.json("test", "take.vsp", "--no-search", *GIVEN, code=1)["tests"]
+    problems = [problem for row in rows for problem in row["problems"]]
+    assert [row["passed"] for row in rows] == [False, False]
+    assert all(problem.startswith("the paths differ: ") for problem in problems)
+    words = {"outcome": "99", "request": "effects.take[0]", "no request": "not asked for", "crash": "broken"}
+    assert words[wrong] in problems[0]
+
+
+def test_what_was_found_is_shown_and_sensitive_values_are_not(vesper):
+    """In `test` and in `verify`: the input of a violation, of a property, and in `vesper status`; also a float."""
+    shown = {}
+    for sensitive in ("false", "true"):
+        (vesper.folder / "share.vsp").write_text(SHARE.replace("SENSITIVE", sensitive), encoding="utf-8")
+        tested = vesper.json("test", "share.vsp", "-n", "200", code=1)
+        verified = vesper.json("verify", "share.vsp", "-n", "300", code=1)
+        shown[sensitive] = [
+            *(row["input"]["price"] for row in (*tested["violations"], *verified["violations"])),
+            *(row["property"]["inputs"][0]["price"] for row in tested["tests"] if row.get("property")),
+            *(row["input"]["price"] for row in verified["breaches"]),
+        ]
+        assert "price" in vesper("test", "share.vsp").stdout
+    assert len(shown["true"]) == 4
+    assert set(map(json.dumps, shown["true"])) == {'"[redacted]"'}
+    assert '"[redacted]"' not in map(json.dumps, shown["false"])
