@@ -198,15 +198,13 @@ def runtime_of(
 ) -> Runtime:
     from lyra.vesper.runtime.runtime import Runtime
 
-    return Runtime(
-        store_of(invocation),
-        database=database,
-        providers=provider_addresses(providers),
-        grant=list(grants) or None,
-        results=invocation.config.vesper.results.reveal(),
-        min_successes=invocation.config.vesper.min_successes,
-        **more,
-    )
+    usual = {
+        "store": more.get("store") or store_of(invocation),
+        "results": invocation.config.vesper.results.reveal(),
+        "min_successes": invocation.config.vesper.min_successes,
+    }
+    grant = list(grants) or None
+    return Runtime(database=database, providers=provider_addresses(providers), grant=grant, **{**usual, **more})
 
 
 def runtime_around(invocation: Invocation, node: Node) -> Runtime:

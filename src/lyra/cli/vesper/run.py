@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
@@ -17,6 +18,7 @@ from lyra.cli.vesper.node_files import (
     agent_options,
     input_options,
     inputs_of,
+    load_stored_nodes,
     node_files,
     node_named,
     runtime_of,
@@ -24,7 +26,7 @@ from lyra.cli.vesper.node_files import (
     say_problems,
     source_of,
 )
-from lyra.errors import ConfigError, SourceError
+from lyra.errors import ConfigError, LyraError, SourceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -248,13 +250,19 @@ def test(
 
     nodes = Repository()
     more: dict[str, Any] = {"nodes": nodes, "budget": None if budget is None else dollars(budget)}
+    more |= {"store": "memory", "results": "memory"}  # a run has keys, states of machines and results of its own
+    invocation = ctx.ensure_object(Invocation)
+    stored = load_stored_nodes(invocation)
     done: list[CaseRun] = []
     diverged: list[Mapping[str, Any]] = []
     violations: list[dict[str, Any]] = []
     warnings: list[str] = []
     wrong = 0
-    with runtime_of(ctx.ensure_object(Invocation), database, providers, grants, **more) as runtime:
+    with runtime_of(invocation, database, providers, grants, **more) as runtime:
         runtime.on_event(lambda event: diverged.append(event.data), ["vesper.diverged"])
+        for node in stored.nodes.values():
+            with suppress(LyraError):  # of an earlier version of Lyra, and not valid for this one
+                runtime.add_node(node)
         for file in node_files(files or (".",)):
             try:
                 source_of(file)

@@ -293,6 +293,7 @@ class SimulatedEffects:
         outcome = self._path(program, inputs, execution, world)
         self.called += [*world.called, CalledNode(program, inputs, execution, world.log, outcome)]
         self.is_wrong = self.is_wrong or world.is_wrong
+        self.is_guessed = self.is_guessed or world.is_guessed
         if outcome.error is None:
             return WorldAnswer(outcome.outputs), {}
         return WorldAnswer(error=outcome.error.code), outcome.error.fields
