@@ -285,3 +285,34 @@ def test_a_contract_about_an_answer_of_a_declared_type_is_judged() -> None:
     assert differential.test_node(load(_ASK), 300).violations == ()
     (broken,) = differential.test_node(load(_ASK.replace(", {max: 5}", "")), 300).violations
     assert broken.expression == "success => urgency <= 5"
+
+
+_CALLER = """
+node_id: caller_v1
+type: function
+intent: call another node once
+inputs: {number: {type: integer, constraints: [{min: 0}, {max: 100}]}}
+outputs: {success: {doubled: integer}, error: {error_code: "enum[failed]", message: string}}
+flow:
+  - {step: ask, operation: call_node, node_id: double_v1, inputs: {number: "{number}"}, output: got, on_error: [{error_type: any, return_error: failed}]}
+  - {step: answer, operation: return, return_success: {doubled: "{got.doubled}"}}
+"""  # noqa: E501
+_DOUBLE = """
+node_id: double_v1
+type: function
+intent: double a number
+inputs: {number: integer}
+outputs: {doubled: integer}
+flow: [{step: double, operation: arithmetic, expression: number * 2, output: doubled}]
+"""
+
+
+@pytest.mark.parametrize(("expression", "is_complete"), [("number * 2", True), ("year(current_timestamp())", False)])
+def test_a_caller_with_few_inputs_is_complete_where_its_callees_depend_on_inputs_alone(
+    expression: str, *, is_complete: bool
+) -> None:
+    callee = load(_DOUBLE.replace("number * 2", expression))
+    report = differential.test_node(load(_CALLER), 50, find={"double_v1": callee}.get)
+    assert (report.complete, report.confidence == 1.0) == (is_complete, is_complete)
+    assert report.counts.successes == 101 if is_complete else report.compared == 50
+    assert not differential.test_node(load(_CALLER), 50).complete  # the callee is not known

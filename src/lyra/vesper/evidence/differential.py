@@ -339,7 +339,10 @@ class _Comparing:
         if len(self.contexts) > 1:
             self.contexts = [open_execution(program, seed), *self.contexts]
         first = Corpus(corpus).read_inputs(program.node_id) if corpus is not None else []
-        self.search = InputSearch(program, seed, first=first, cases=cases, contexts=len(self.contexts))
+        self._is_settled = not program.pure and pair._nodes.settle(program)
+        self.search = InputSearch(
+            program, seed, first=first, cases=cases, contexts=len(self.contexts), is_settled=self._is_settled
+        )
         self.least = len(first)
         self.plan = ReachPlan(program)
         self.seen = SeenInputs()
@@ -357,7 +360,8 @@ class _Comparing:
         self._left = {input_key(inputs) for inputs in self.search.all_inputs or ()}
         self._forms = pair._nodes.forms(program)
         self._own_errors = _list_error_codes(program)
-        self._is_plain = program.pure and len(self.contexts) == 1  # inputs alone tell executions apart
+        # Inputs alone tell executions apart.
+        self._is_plain = (program.pure or self._is_settled) and len(self.contexts) == 1
         self._is_missing = bool(self.plan.missing(()))
 
     def has_more(self, count: int, accepted: int | None, stop_after: int | None) -> bool:
@@ -398,7 +402,7 @@ class _Comparing:
         error = outcome.error
         is_accepted = error is None or self.pair.is_accepted(inputs, execution, outcome)
         answers = {} if world is None else world.answers
-        own = input_key(inputs, answers) if answers else text_key(text)
+        own = input_key(inputs, answers) if answers and not self._is_settled else text_key(text)
         self.seen.add(own, ACCEPTED | SUCCEEDED if error is None else ACCEPTED if is_accepted else 0)
         if self._left:
             self._left.discard(own)
