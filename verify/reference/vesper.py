@@ -56,7 +56,8 @@ A type is the text of an input, an output or a field, or its key `type`. Custom 
 
 ## Steps
 
-Keys that every step may have:
+[Words of a node](../how-to/node-steps.md) has an example of each operation, of the words of `constraints`, the keys of
+`retry_policy` and the rights that acts need. Keys that every step may have:
 
 {step_keys}
 

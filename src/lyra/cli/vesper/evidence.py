@@ -52,10 +52,13 @@ def _data(evidence: NodeEvidence, min_successes: int) -> dict[str, Any]:
 
 def violation_data(violation: Violation, program: NodeProgram) -> dict[str, Any]:
     """Return an input with which a node breaks its own contract, as JSON, without sensitive values."""
-    from lyra.vesper.runtime.privacy import readable_inputs
+    from lyra.vesper.runtime.privacy import readable_inputs, redaction_of
+    from lyra.vesper.values.json_values import json_shape
 
     head = {"node": program.node_id, "kind": violation.kind, "expression": violation.expression}
-    return {**head, "input": readable_inputs(program, violation.input)}
+    made_up = redaction_of(program, violation.input).value(json_shape(violation.answers))
+    more = {"made_up_answers": made_up} if made_up else {}
+    return {**head, "input": readable_inputs(program, violation.input), **more}
 
 
 def path_divergence_data(divergence: PathDivergence, program: NodeProgram) -> dict[str, Any]:
@@ -70,6 +73,9 @@ def path_divergence_data(divergence: PathDivergence, program: NodeProgram) -> di
 def violation_lines(row: Mapping[str, Any]) -> Iterator[str]:
     yield f"the node breaks its contract: {row['kind']}: {row['expression']}"
     yield f"  with {json.dumps(row['input'], ensure_ascii=False, default=str)}"
+    if row.get("made_up_answers"):
+        answers = json.dumps(row["made_up_answers"], ensure_ascii=False, default=str)
+        yield f"  where the acts answered {answers} (made up, of the types that the node takes)"
 
 
 @click.command(cls=CliCommand, name="confidence")

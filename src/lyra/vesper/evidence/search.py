@@ -72,13 +72,14 @@ class InputSearch:
         first: Iterable[Mapping[str, Any]] = (),
         cases: Sequence[Mapping[str, Any]] = (),
         contexts: int = 1,
+        is_settled: bool = False,
     ) -> None:
         self._rng = make_random(seed)
         self._is_pure, self._contexts = program.pure, contexts
         self._likely = LikelyInputs(program, cases, self._rng)
         self._random = InputGenerator(program, seed)
         self._batch: list[dict[str, Any]] = []
-        self.all_inputs = finite_inputs(program)
+        self.all_inputs = finite_inputs(program, is_settled=is_settled)
         self._given = iter([dict(inputs) for inputs in (*first, *cases, *(self.all_inputs or ()))])
         self._kept: list[_KeptCase] = []
         self._accepted: list[_KeptCase] = []
