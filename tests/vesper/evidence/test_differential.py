@@ -112,8 +112,8 @@ def test_a_corpus_keeps_values_of_all_kinds(tmp_path: Path) -> None:
     assert from_json(to_json(inputs)) == inputs
     corpus = Corpus(tmp_path)
     assert corpus.add("n_v1", inputs) == corpus.add("n_v1", inputs)
-    assert corpus.of("n_v1") == [inputs]
-    assert corpus.of("other_v1") == []
+    assert corpus.read_inputs("n_v1") == [inputs]
+    assert corpus.read_inputs("other_v1") == []
 
 
 @pytest.mark.parametrize(

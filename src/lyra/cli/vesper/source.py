@@ -35,13 +35,13 @@ def validate(ctx: click.Context, /, *, files: tuple[str, ...], strict: bool, is_
     from lyra.vesper.loading import render_issue
 
     valid, refuted, paths = True, False, node_files(files)
-    told: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     proofs: list[dict[str, Any]] = []
     for file in paths:
         text, issues = _issues_of(file, strict=strict)
         is_right = not has_errors(issues)
         valid = valid and is_right
-        told += [{"file": str(file), **_issue_data(issue)} for issue in issues]
+        rows += [{"file": str(file), **_issue_data(issue)} for issue in issues]
         if not as_json:
             for issue in issues:
                 click.echo(printable(render_issue(issue, str(file), text)), err=True)
@@ -54,13 +54,13 @@ def validate(ctx: click.Context, /, *, files: tuple[str, ...], strict: bool, is_
             if not as_json:
                 print_results(str(file), results)
     if as_json:
-        document({"valid": valid, "issues": told, **({"results": proofs} if is_proved else {})})
+        document({"valid": valid, "issues": rows, **({"results": proofs} if is_proved else {})})
     ctx.exit(2 if not valid else 1 if refuted else 0)
 
 
 def _issues_of(file: Path, *, strict: bool) -> tuple[str, list[Issue]]:
     """Return the text of a file and all remarks on it; one remark where it cannot be read."""
-    from lyra.vesper.check.judge import check_text, lowered
+    from lyra.vesper.check.judge import check_text, lower_unchecked
     from lyra.vesper.loading import ERROR, Issue
     from lyra.vesper.repository.folders import repository_around
 
@@ -72,7 +72,7 @@ def _issues_of(file: Path, *, strict: bool) -> tuple[str, list[Issue]]:
 
     def callee(node_id: str) -> NodeProgram | None:
         node = repository_around(file).find(node_id)
-        return None if node is None else lowered(node)
+        return None if node is None else lower_unchecked(node)
 
     return text, check_text(text, name, strict=strict, callees=callee)
 

@@ -65,7 +65,7 @@ class ErrorRules:
         rules = []
         caught: set[str] = set()
         for declared in self.state.node.error_handling:
-            compensation = self.steps.block(declared.compensation, scope.changed())
+            compensation = self.steps.block(declared.compensation, scope.copy_with())
             entry = {key: setting.value for key, setting in declared.settings.items()}
             rule = self._rule(any_error(declared.code), entry, declared.path, scope, compensation)
             if rule is not None:
@@ -78,7 +78,7 @@ class ErrorRules:
         rules: list[ErrorRule] = []
         caught: set[str] = set()
         for index, (error, entry, path) in enumerate(self._entries(step)):
-            compensation = self.steps.block(step.compensations.get(index, ()), scope.changed())
+            compensation = self.steps.block(step.compensations.get(index, ()), scope.copy_with())
             rule = self._rule(error, entry, path, scope, compensation)
             if rule is not None:
                 self._judge_order(rule, path, caught)

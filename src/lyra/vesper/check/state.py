@@ -59,7 +59,7 @@ Callees = Callable[[str], NodeProgram | None]  # gives the node that a step call
 
 
 class Observer:
-    """Is told what the check finds out about names; an editor keeps it. This one keeps nothing."""
+    """Receives what the check learns about names. An editor records it; this base class does nothing."""
 
     def enter(self, step: StepDeclaration, scope: NameScope) -> None:
         """Take the names that a step can use."""
@@ -68,7 +68,7 @@ class Observer:
         """Take the variable that a step writes."""
 
     def use(self, term: Term, expression: TypedExpression, scope: NameScope, site: TextSite) -> None:
-        """Take what a name, a path or a quantifier of an expression stands for."""
+        """Take the meaning of a name, a path or a quantifier in an expression."""
 
 
 class CheckState:
@@ -129,7 +129,7 @@ class CheckState:
         return self.document.place_in(site.path, site.offset + offset)
 
     def note(self, term: Term, expression: TypedExpression, scope: NameScope, site: TextSite) -> TypedExpression:
-        """Return an expression, once the observer was told of it."""
+        """Report an expression to the observer and return it."""
         self.observer.use(term, expression, scope, site)
         return expression
 
@@ -331,14 +331,14 @@ class NameScope(msgspec.Struct):
     entry: dict[str, ValueType] | None = None  # what old() can see; None: no old() here
     in_old: bool = False
 
-    def changed(self, **changes: Any) -> NameScope:
+    def copy_with(self, **changes: Any) -> NameScope:
         """Return a copy with other values; its names can change without changing these."""
         values = {name: getattr(self, name) for name in self.__struct_fields__}
         values["names"] = dict(self.names)
         return NameScope(**(values | changes))
 
     def with_name(self, name: str, kind: ValueType) -> NameScope:
-        scope = self.changed()
+        scope = self.copy_with()
         scope.names[name] = kind
         scope.aliases = {alias: value for alias, value in self.aliases.items() if alias != name}
         return scope

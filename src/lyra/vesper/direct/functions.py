@@ -19,7 +19,6 @@ from lyra.vesper import ir
 from lyra.vesper.direct.frames import EXECUTION, METER, Evaluate, Frame, Scope
 from lyra.vesper.direct.numbers import (
     absolute,
-    checked_decimal,
     divide,
     group_key,
     in_order,
@@ -28,6 +27,7 @@ from lyra.vesper.direct.numbers import (
     kind_of,
     least,
     multiply,
+    normalize_decimal,
     overflow,
     round_number,
 )
@@ -227,7 +227,7 @@ def _number_reader(name: str, form: str, convert: Callable[[Decimal], Any]) -> C
         _require(str, name, text)
         if not pattern.fullmatch(text):
             raise NodeError("not_a_number", f"{name} cannot read {text[:40]!r}")
-        return convert(checked_decimal(Decimal(text)))
+        return convert(normalize_decimal(Decimal(text)))
 
     return read
 
@@ -461,14 +461,14 @@ def compile_call(function_name: str, arguments: list[Evaluate], scope: Scope) ->
     if row.bound:
         function = partial(function, scope.text_max if row.bound == "text" else scope.memory_max)
     if row.charge and scope.is_charged(ir.FunctionCall):
-        return _charged(function, arguments)
+        return _compile_metered_call(function, arguments)
     if len(arguments) == 1:
         argument = arguments[0]
         return lambda frame: function(argument(frame))
     return lambda frame: function(*[argument(frame) for argument in arguments])
 
 
-def _charged(function: Callable[..., Any], arguments: list[Evaluate]) -> Evaluate:
+def _compile_metered_call(function: Callable[..., Any], arguments: list[Evaluate]) -> Evaluate:
     def call(frame: Frame) -> Any:
         values = [argument(frame) for argument in arguments]
         size = 0

@@ -160,8 +160,8 @@ class PathPair:
             first, second = first or python, second or direct
         self.program, self._first, self._second = program, first, second
         self._nodes = nodes or CallableNodes()
-        self._compiled = (_compiled(first, program), _compiled(second, program)) if program.pure else None
-        self._entry = _compiled(python_path.run, _entry_of(program))
+        self._compiled = (_compile_on_path(first, program), _compile_on_path(second, program)) if program.pure else None
+        self._entry = _compile_on_path(python_path.run, _entry_of(program))
 
     def run(self, case: SearchCase, execution: Execution) -> Comparison:
         """Run an execution on both paths. A path that raises always differs."""
@@ -246,9 +246,8 @@ def default_paths() -> tuple[RunPath, RunPath]:
     return python_path.run, direct_path.run
 
 
-def _compiled(path: RunPath, program: NodeProgram) -> Callable[[Mapping[str, Any], Execution], Outcome]:
-    """Return what runs one pure program on the path; Lyra's own paths are not asked for the compiled program every
-    time."""
+def _compile_on_path(path: RunPath, program: NodeProgram) -> Callable[[Mapping[str, Any], Execution], Outcome]:
+    """Return a function that runs a pure program on a path; on Lyra's own paths, the program is compiled here, once."""
     compile_program = _COMPILERS.get(path)
     return partial(path, program) if compile_program is None else compile_program(program).execute
 
@@ -339,7 +338,7 @@ class _Comparing:
         self.contexts = executions(program, seed)
         if len(self.contexts) > 1:
             self.contexts = [open_execution(program, seed), *self.contexts]
-        first = Corpus(corpus).of(program.node_id) if corpus is not None else []
+        first = Corpus(corpus).read_inputs(program.node_id) if corpus is not None else []
         self._is_settled = not program.pure and pair._nodes.settle(program)
         self.search = InputSearch(
             program, seed, first=first, cases=cases, contexts=len(self.contexts), is_settled=self._is_settled
@@ -360,7 +359,7 @@ class _Comparing:
         self._is_dry = False  # most of what is drawn was tried before
         self._left = {input_key(inputs) for inputs in self.search.all_inputs or ()}
         self._forms = pair._nodes.forms(program)
-        self._own_errors = _declared_codes(program)
+        self._own_errors = _list_error_codes(program)
         # Inputs alone tell executions apart.
         self._is_plain = (program.pure or self._is_settled) and len(self.contexts) == 1
         self._is_missing = bool(self.plan.missing(()))
@@ -447,7 +446,7 @@ class _Comparing:
         try:
             replay = None if world is None else SimulatedReplay(world.log)
             return watch(self.plan, case.inputs, self.contexts[case.context], replay)
-        except Exception:  # noqa: BLE001 - what breaks the reference evaluator is told by the comparison of paths
+        except Exception:  # noqa: BLE001 - the comparison of paths reports a broken reference evaluator
             return None
 
     # ------------------------------------------------------------ contracts
@@ -536,7 +535,7 @@ class _Comparing:
 
 
 def _answers_of(world: SimulatedEffects | None) -> dict[str, Any]:
-    """Return what the acts of an execution were answered, by their steps; those of a later round with its number."""
+    """Return the answers to the acts of an execution by their steps; those of a later round have its number."""
     answers = {} if world is None else world.answers
     return {
         step if not number else f"{step} ({number + 1})": {"error": answer.error} if answer.error else answer.value
@@ -544,7 +543,7 @@ def _answers_of(world: SimulatedEffects | None) -> dict[str, Any]:
     }
 
 
-def _declared_codes(program: NodeProgram) -> frozenset[str]:
+def _list_error_codes(program: NodeProgram) -> frozenset[str]:
     """Return the codes that a node declares as its errors."""
     kinds = [without_null(output.type) for output in program.error if output.name in ("error_code", "code")]
     return frozenset(code for kind in kinds if isinstance(kind, EnumType) for code in kind.values)
@@ -575,7 +574,7 @@ class Corpus:
         path.write_bytes(data)
         return path
 
-    def of(self, node_id: str) -> list[dict[str, Any]]:
+    def read_inputs(self, node_id: str) -> list[dict[str, Any]]:
         """Return the kept inputs of a node, in the order of their files' names."""
         kept = []
         for path in sorted(self._folder.glob("*.json"))[:FILES_MAX]:
@@ -669,7 +668,7 @@ def _simpler_decimals(value: Decimal) -> Iterator[Decimal]:
 
 
 def _shorter(length: int) -> Iterator[int]:
-    """Lengths below this one: 0, the half, one less."""
+    """Yield shorter lengths: 0, the half, one less."""
     yield from sorted({0, length // 2, length - 1} & set(range(length)))
 
 

@@ -57,7 +57,7 @@ def pick(rng: Random, values: Sequence[T]) -> T:
 
 
 def drawer(kind: ValueType, boundaries: Boundaries, depth: int = 0) -> Draw:
-    """Draws values of a type."""
+    """Return a function that draws values of a type."""
     match kind:
         case Scalar():
             return _scalar(kind.kind, boundaries, depth)
@@ -175,7 +175,7 @@ def _timestamp(rng: Random) -> Any:
 
 
 def _duration(boundaries: Boundaries) -> Draw:
-    """Draws durations as texts with a unit, and as numbers of seconds."""
+    """Return a function that draws durations: texts with a unit and numbers of seconds."""
     seconds = _decimal(None, boundaries)
 
     def draw(rng: Random) -> Any:
@@ -249,7 +249,7 @@ def _anything(boundaries: Boundaries, depth: int) -> Draw:
 
 
 def _later(boundaries: Boundaries, depth: int) -> Draw:
-    """Draws anything; built at its first use, since `any` holds `any`."""
+    """Return a function that draws values of any type; it is built at its first use, since `any` contains `any`."""
     built: list[Draw] = []
 
     def draw(rng: Random) -> Any:

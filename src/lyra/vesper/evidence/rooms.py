@@ -18,16 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from lyra.vesper import ir
-from lyra.vesper.values.types import (
-    BOOLEAN,
-    INTEGER,
-    STRING,
-    DecimalType,
-    EnumType,
-    Nullable,
-    RecordType,
-    ValueType,
-)
+from lyra.vesper.values.types import BOOLEAN, INTEGER, STRING, DecimalType, EnumType, Nullable, RecordType, ValueType
 
 Path = tuple[str, ...]
 EACH: Final = "*"  # the elements of an array, in a path

@@ -344,7 +344,7 @@ def _leaves(value: Any, path: _Path = ()) -> Iterator[_Leaf]:
 
 
 def _put(value: Any, path: _Path, new: Any) -> Any:
-    """Return a value with another one at a place inside it; what stands elsewhere is shared."""
+    """Return a copy of a value with one part replaced; the other parts are shared."""
     if not path:
         return new
     head, *rest = path
@@ -360,7 +360,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _decimal(value: Any) -> Decimal:
-    """Return a number as a decimal; 0 for what is none."""
+    """Return a number as a decimal; 0 for other values."""
     try:
         number = Decimal(str(value))
     except DecimalException:

@@ -23,7 +23,7 @@ from lyra.vesper.effects.request import EffectError, EffectRequest
 from lyra.vesper.evidence.answers import AnswerForms
 from lyra.vesper.evidence.compare import is_same
 from lyra.vesper.evidence.inputs import Boundaries, drawer, parts_of
-from lyra.vesper.evidence.keys import called_nodes
+from lyra.vesper.evidence.keys import list_called_nodes
 from lyra.vesper.evidence.rooms import depends_on_inputs
 from lyra.vesper.values.outcome import Execution, Outcome
 from lyra.vesper.values.types import ANY
@@ -179,7 +179,7 @@ class CallableNodes:
         kinds = {getattr(part, "kind", "") for part in parts if isinstance(part, acts)}
         if kinds - {"node.call"} or depth > _CALL_DEPTH_MAX:
             return False
-        callees = [self.find(name) for name in called_nodes(program)]
+        callees = [self.find(name) for name in list_called_nodes(program)]
         return all(
             callee is not None
             and depends_on_inputs(callee, is_settled=True)

@@ -23,10 +23,10 @@ from lyra.vesper.reference.values import (
     key_text,
     kind,
     less,
-    negated,
+    negate,
     parts,
-    rounded,
-    sorted_set,
+    round_fraction,
+    sort_set,
     type_error,
 )
 from lyra.vesper.values.limits import DECIMAL_DIGITS_MAX, ELEMENT_BYTES, PATTERN_STEPS_MAX, TEXT_MAX
@@ -124,7 +124,7 @@ def _count(value: Any) -> int:
 
 def _list(value: Any) -> list[Any]:
     if isinstance(value, frozenset):
-        return sorted_set(value)
+        return sort_set(value)
     if not isinstance(value, list):
         raise type_error("a list is needed")
     return value
@@ -142,7 +142,7 @@ def _map(value: Any) -> dict[str, Any]:
 def _on_numbers(function: str, values: list[Any]) -> Any:
     match function, values:
         case "abs", [value]:
-            return negated(value) if _number(value) < 0 else value
+            return negate(value) if _number(value) < 0 else value
         case "floor", [value]:
             return integer(_number(value).__floor__())
         case "ceil", [value]:
@@ -174,7 +174,7 @@ def round_to(value: Any, digits: Any, mode: Any) -> Any:
     """Return a number with so many digits after the point."""
     if mode not in ROUNDINGS:
         raise type_error("no such mode")
-    return rounded(_number(value), _count(digits), mode)
+    return round_fraction(_number(value), _count(digits), mode)
 
 
 # ---------------------------------------------------------------- texts
@@ -189,7 +189,7 @@ def _on_texts(function: str, values: list[Any]) -> Any:
         texts, separator = [_text(item) for item in _list(values[0])], _text(values[1])
         return "".join(texts[:1] + [separator + item for item in texts[1:]])
     if function in ("pad_left", "pad_right"):
-        return _padded(function, *values)
+        return _pad(function, *values)
     texts = [_text(value) for value in values]
     subject = texts[0]
     match function, texts[1:]:
@@ -242,7 +242,7 @@ def _split(subject: str, separator: str) -> list[str]:
     return [*pieces, subject[begin:]]
 
 
-def _padded(function: str, subject: Any, width: Any, fill: Any = " ") -> str:
+def _pad(function: str, subject: Any, width: Any, fill: Any = " ") -> str:
     missing = _count(width) - len(_text(subject))
     if len(_text(fill)) != 1:
         raise type_error("one character is needed")
@@ -286,7 +286,7 @@ def _on_collections(function: str, values: list[Any]) -> Any:
         case "concat", lists:
             return [item for items in [_list(elements) for elements in lists] for item in items]
         case "sort", [items, *by]:
-            return _sorted(_list(items), by[0] if by else None)
+            return _sort(_list(items), by[0] if by else None)
         case "reverse", [items]:
             return [item for _, item in sorted(enumerate(_list(items)), key=lambda pair: -pair[0])]
         case "distinct", [items]:
@@ -316,7 +316,7 @@ def _on_collections(function: str, values: list[Any]) -> Any:
     raise AssertionError(function)
 
 
-def _sorted(items: list[Any], by: Any) -> list[Any]:
+def _sort(items: list[Any], by: Any) -> list[Any]:
     """Return the items in order, by insertion: each one goes behind those that are not greater."""
     keys = [item if by is None else _field(item, _text(by)) for item in items]
     if by is not None:
