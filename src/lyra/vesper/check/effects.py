@@ -405,6 +405,7 @@ class EffectLowering:
         if not isinstance(table, dict):
             self.state.error("wrong_form", "`on_success` has `extract`, which maps names to paths", setting.path)
             return tuple(extract)
+        self.state.judge_keys(setting.value, ("extract", "description"), setting.path)
         inner = scope.copy_with(names=scope.names | {"response": kind})
         if output != "response" and effect not in ("http.call",):
             inner.aliases = inner.aliases | {"response": response}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from datetime import UTC, datetime
 from decimal import Context, Decimal, Inexact, InvalidOperation
 from typing import Any, Final
@@ -22,6 +22,7 @@ from lyra.vesper.expressions.terms import Term
 from lyra.vesper.ir import NodeProgram, Step, TypedExpression
 from lyra.vesper.loading import ERROR, INFO, WARNING, Issues
 from lyra.vesper.nodes.model import Node, StepDeclaration
+from lyra.vesper.nodes.reader import close_to
 from lyra.vesper.values.limits import NUMBER_DIGITS_MAX, NUMBER_EXPONENT_MAX
 from lyra.vesper.values.types import (
     ANY,
@@ -95,6 +96,15 @@ class CheckState:
     def error(self, code: str, message: str, path: Path, *, hint: str = "", value: bool = False) -> None:
         """Add an error at a part's key, or at its value."""
         self._add(ERROR, code, message, path, hint, value)
+
+    def judge_keys(self, table: Iterable[Any], known: Collection[str], path: Path) -> None:
+        """Remark on the keys of a mapping that have no effect."""
+        for key in table:
+            if key not in known:
+                text = str(key)
+                parts = [name for name in sorted(known) if text in name.split("_")]
+                hint = close_to(text, known) or (f"did you mean `{parts[0]}`?" if parts else "")
+                self.warn("unknown_key", f"`{key}` is not known here and has no effect", (*path, key), hint=hint)
 
     def warn(self, code: str, message: str, path: Path, *, hint: str = "", value: bool = False) -> None:
         self._add(WARNING, code, message, path, hint, value)

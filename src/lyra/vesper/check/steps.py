@@ -191,6 +191,7 @@ class Steps:
             self.state.codes.add("validation_failed")
             return None
         if isinstance(setting.value, dict) and "return_error" in setting.value:
+            self.state.judge_keys(setting.value, ("return_error", "description"), setting.path)
             return self.answers.error_of(setting.value["return_error"], (*setting.path, "return_error"), scope)
         return self.answers.error_of(setting.value, setting.path, scope)
 
